@@ -1,12 +1,21 @@
-"""The chat of the page as a person uses it, for tests in Chromium."""
+"""The chat of the page as a person uses it, for tests in Chromium.
+
+from browser import browsing, chromium         # fixtures, for a module
+from chat_page import ChatPage, chat, server   # two more: the chat at a server with thoughts and tools
+"""
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from http_server import Server, until
-from scripted_chat import Script
+from scripted_chat import WITH_TOOLS, Script, served
+
+from hybrid.infer import Model
 
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 740}
 
@@ -65,7 +74,9 @@ class ChatPage:
 
     @property
     def texts(self) -> list[str]:
-        """Of the messages that are shown."""
+        """Of the messages that are shown, none of which is empty: what comes into view is drawn a moment later."""
+        drawn = "() => [...document.querySelectorAll('.message .body')].every((each) => each.innerText.trim())"
+        self.page.wait_for_function(drawn)
         return [text.strip() for text in self.page.locator(".message .body").all_inner_texts()]
 
     @property
@@ -142,6 +153,17 @@ def _number(text: str) -> int:
 def opened(browsing: Any, server: Server, **options: Any) -> ChatPage:
     """The chat in a profile of its own, in a wide window unless `options` say otherwise."""
     return ChatPage(browsing.open(server, **{"viewport": WIDE, **options}))
+
+
+@pytest.fixture(scope="module")
+def server(chat_model: Model) -> Iterator[Server]:
+    with closing(served(chat_model, WITH_TOOLS)) as server:
+        yield server
+
+
+@pytest.fixture
+def chat(browsing: Any, server: Server) -> ChatPage:
+    return opened(browsing, server)
 
 
 def long_chat(n: int) -> dict[str, Any]:

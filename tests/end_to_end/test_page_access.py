@@ -1,16 +1,12 @@
 """The chat of the page by keyboard alone, for a screen reader, on a phone, in light and dark."""
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import PHONE, ChatPage, opened
+from chat_page import PHONE, ChatPage, chat, opened, server  # noqa: F401  fixtures
 from http_server import Server
-from scripted_chat import ADD, CALL, WITH_TOOLS, Script, served
-
-from hybrid.infer import Model
+from scripted_chat import ADD, CALL, Script
 
 TEXT = """# A heading
 
@@ -82,17 +78,6 @@ STOPS = """() => {
   const shown = (outlineStyle === 'solid' && parseFloat(outlineWidth) >= 2) || framed !== 'none';
   return [at.ariaLabel || at.labels?.[0]?.textContent || at.textContent.slice(0, 60), shown];
 }"""
-
-
-@pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
-    with closing(served(chat_model, WITH_TOOLS)) as server:
-        yield server
-
-
-@pytest.fixture
-def chat(browsing: Browsing, server: Server) -> ChatPage:  # noqa: F811
-    return opened(browsing, server)
 
 
 def full(chat: ChatPage, script: Script) -> None:
@@ -193,7 +178,7 @@ def test_names_and_roles(chat: ChatPage, script: Script) -> None:
 # --- what is seen ---
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: str) -> None:  # noqa: F811
+def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: str) -> None:
     """WCAG AA, of all texts and icons: a conversation, its tree, probabilities, settings, help, an error, the state."""
     chat = opened(browsing, server, color_scheme=scheme)
     page = chat.page
@@ -224,7 +209,7 @@ def test_contrasts(browsing: Browsing, server: Server, script: Script, scheme: s
     assert page.evaluate(CONTRASTS) == [] and page.evaluate(NAMELESS) == []
 
 
-def test_on_a_phone(browsing: Browsing, server: Server, script: Script) -> None:  # noqa: F811
+def test_on_a_phone(browsing: Browsing, server: Server, script: Script) -> None:
     """By fingers: panels lie above the conversation, and go when they have served; nothing is wider than the window."""
     chat = opened(browsing, server, viewport=PHONE, has_touch=True, is_mobile=True)
     page = chat.page

@@ -2,29 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
 from contextlib import closing
 
-import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import ChatPage, opened
-from http_server import Server
-from scripted_chat import CALL, TOOLS, WITH_THOUGHTS, WITH_TOOLS, Script, served
+from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
+from scripted_chat import CALL, TOOLS, WITH_THOUGHTS, Script, served
 
 from hybrid.infer import Model
 
 ANSWER = "A **state** is kept:\n\n```python\nx = 1\n```\n\nThat is all."
-
-
-@pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
-    with closing(served(chat_model, WITH_TOOLS)) as server:
-        yield server
-
-
-@pytest.fixture
-def chat(browsing: Browsing, server: Server) -> ChatPage:  # noqa: F811
-    return opened(browsing, server)
 
 
 def test_a_conversation(chat: ChatPage, script: Script) -> None:
@@ -167,7 +153,7 @@ def test_a_tool_is_called_and_given_its_result(chat: ChatPage, script: Script) -
     assert page.locator(".message.tool").count() == 1
 
 
-def test_thoughts_are_folded(browsing: Browsing, chat_model: Model, script: Script) -> None:  # noqa: F811
+def test_thoughts_are_folded(browsing: Browsing, chat_model: Model, script: Script) -> None:
     """And a selection in them stays while they grow."""
     with closing(served(chat_model, WITH_THOUGHTS)) as thinking:
         chat = opened(browsing, thinking)

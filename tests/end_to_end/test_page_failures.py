@@ -2,30 +2,17 @@
 
 import json
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import ChatPage, opened
-from http_server import Server, serving
+from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
+from http_server import serving
 from scripted_chat import WITH_TOOLS, Script, served
 
 from hybrid.infer import Model
 
 ANSWERS = "**/v1/chat/completions"
-
-
-@pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
-    with closing(served(chat_model, WITH_TOOLS)) as server:
-        yield server
-
-
-@pytest.fixture
-def chat(browsing: Browsing, server: Server) -> ChatPage:  # noqa: F811
-    return opened(browsing, server)
 
 
 def trouble(chat: ChatPage) -> str:
@@ -42,7 +29,7 @@ def event(**delta: Any) -> str:
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': None}]})}\n\n"
 
 
-def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Script) -> None:  # noqa: F811
+def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Script) -> None:
     """In the server's own words, or by its status where a proxy answers with a page of its own."""
     browsing.expects("status of 503", "status of 429", "status of 500", "status of 502")
     body = {"status": 503, "message": "the model answers no more"}
@@ -69,7 +56,7 @@ def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Sc
     assert chat.texts == ["Hello", "Here I am."] and chat.page.get_by_role("alert").count() == 0
 
 
-def test_a_server_that_ends_in_the_middle(browsing: Browsing, chat_model: Model, script: Script) -> None:  # noqa: F811
+def test_a_server_that_ends_in_the_middle(browsing: Browsing, chat_model: Model, script: Script) -> None:
     """What was written stays. Afterwards nothing can be reached, which is said, too."""
     browsing.expects("ERR_", "Failed to load")
     with closing(served(chat_model, WITH_TOOLS)) as server:
@@ -134,7 +121,7 @@ def test_a_slow_server(chat: ChatPage) -> None:
     assert time.monotonic() - start < 10 and answer.get_by_text("Stopped.").is_visible()
 
 
-def test_a_key(browsing: Browsing, chat_model: Model, script: Script) -> None:  # noqa: F811
+def test_a_key(browsing: Browsing, chat_model: Model, script: Script) -> None:
     """Asked for where it is missing; kept for the tab and no longer, and not in what is exported."""
     browsing.expects("status of 401")
     with serving(chat_model, keys=("secret",)) as server:
@@ -160,7 +147,7 @@ def test_a_key(browsing: Browsing, chat_model: Model, script: Script) -> None:  
         assert "secret" not in page.evaluate("JSON.stringify({...localStorage})")
 
 
-def test_what_is_refused_is_shown_at_its_field(browsing: Browsing, chat: ChatPage, script: Script) -> None:  # noqa: F811
+def test_what_is_refused_is_shown_at_its_field(browsing: Browsing, chat: ChatPage, script: Script) -> None:
     browsing.expects("status of 400")
     chat.page.get_by_role("button", name="Settings").click()
     chat.page.get_by_label("Top p").fill("7")
@@ -179,7 +166,7 @@ def test_what_is_refused_is_shown_at_its_field(browsing: Browsing, chat: ChatPag
     chat.until_ended()
 
 
-def test_a_context_that_is_full(browsing: Browsing, chat: ChatPage) -> None:  # noqa: F811
+def test_a_context_that_is_full(browsing: Browsing, chat: ChatPage) -> None:
     browsing.expects("status of 400")
     chat.ask("word " * 5000)
     assert "exceeds the available context size of 4096 tokens" in trouble(chat)

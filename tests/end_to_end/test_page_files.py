@@ -39,7 +39,7 @@ def test_pages_are_small() -> None:
     assert sum(len(file.packed) for file in page_files().values()) < MOST_SENT
 
 
-def test_a_conversation_loads_little(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_a_conversation_loads_little(browsing: Browsing, server: Server) -> None:
     loaded: set[str] = set()
     context = browsing.context(server)
     context.on("request", lambda request: loaded.add(urlsplit(request.url).path))
@@ -128,12 +128,12 @@ def test_a_name_that_others_have_chosen_is_no_way_in(server: Server) -> None:
         assert server.http.get(path, headers={"Origin": "http://evil.example"}).status_code == 403
 
 
-def test_hello(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_hello(browsing: Browsing, server: Server) -> None:
     page = browsing.open(server)
     page.get_by_role("heading", name="tiny").wait_for()
 
 
-def test_the_browser_is_watched(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_the_browser_is_watched(browsing: Browsing, server: Server) -> None:
     page = browsing.open(server)
     page.evaluate("fetch('http://fetched.example/').catch(() => {})")
     page.evaluate("window.open('http://opened.example/')")

@@ -2,27 +2,13 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
-from chat_page import WIDE, ChatPage, long_chat, opened
+from chat_page import WIDE, ChatPage, chat, long_chat, opened, server  # noqa: F401  fixtures
 from http_server import Server
-from scripted_chat import WITH_TOOLS, Script, served
-
-from hybrid.infer import Model
-
-
-@pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
-    with closing(served(chat_model, WITH_TOOLS)) as server:
-        yield server
-
-
-@pytest.fixture
-def chat(browsing: Browsing, server: Server) -> ChatPage:  # noqa: F811
-    return opened(browsing, server)
+from scripted_chat import Script
 
 
 @pytest.fixture
@@ -79,7 +65,7 @@ def test_an_answer_that_was_left_is_kept(chat: ChatPage, script: Script, held: t
 
 @pytest.mark.slow
 def test_an_answer_that_grows_in_another_tab(
-    browsing: Browsing, server: Server, script: Script, held: threading.Event  # noqa: F811
+    browsing: Browsing, server: Server, script: Script, held: threading.Event
 ) -> None:  # fmt: skip
     """A tab that had loaded half of it does not put the half in the place of the whole, and shows the whole."""
     context = browsing.context(server, viewport=WIDE)
@@ -104,31 +90,19 @@ def test_an_answer_that_grows_in_another_tab(
 
 @pytest.mark.slow
 def test_a_thousand_messages(chat: ChatPage, script: Script) -> None:
-    """Opened, scrolled, gone through in the tree, and answered without a wait that one would notice."""
+    """Opened, scrolled, gone through in the tree, and answered. How long it takes: tests/page_load.py."""
     assert chat.bring(long_chat(1000)) == "1 conversation imported."
     page = chat.page
-    took = page.evaluate("""async () => {
-      const began = performance.now();
-      document.querySelector('#history-list .open').click();
-      while (document.querySelectorAll('.message').length < 1000) await new Promise(requestAnimationFrame);
-      return performance.now() - began;
-    }""")
-    assert took < 5000, "on a machine that does other work as well"
+    chat.open("Long")
     chat.until_shown("Message 999")
     assert chat.messages.count() == 1000
-    longest = page.evaluate("""async () => {
+    page.evaluate("""async () => {
       const scroller = document.getElementById('scroller');
-      let longest = 0, last = performance.now();
       for (let i = 0; i <= 30; i += 1) {
         scroller.scrollTop = (1 - i / 30) * scroller.scrollHeight;
         await new Promise(requestAnimationFrame);
-        const now = performance.now();
-        longest = Math.max(longest, now - last);
-        last = now;
       }
-      return longest;
     }""")
-    assert longest < 1000, f"{longest:.0f} ms"
     page.locator(".message strong").first.wait_for()
     assert page.locator(".message .prose").count() < 300, "what is far away is not drawn"
     chat.open_tree()

@@ -45,7 +45,7 @@ def said(answer: str, page: Any, script: Script) -> Any:
 
 
 @pytest.mark.slow
-def test_answers_that_mean_harm(browsing: Browsing, server: Server, script: Script) -> None:  # noqa: F811
+def test_answers_that_mean_harm(browsing: Browsing, server: Server, script: Script) -> None:
     page = browsing.open(server)
     asked: list[str] = []
     page.evaluate("window.ran = 0")

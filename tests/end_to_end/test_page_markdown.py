@@ -63,7 +63,7 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def shared(chromium: Any, server: Server) -> Iterator[tuple[Browsing, Any]]:  # noqa: F811
+def shared(chromium: Any, server: Server) -> Iterator[tuple[Browsing, Any]]:
     """One page for all tests: a new one takes a browser longer than most of them."""
     browsing = Browsing(chromium)
     yield browsing, browsing.blank(server)

@@ -119,7 +119,7 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(browsing: Browsing, server: Server) -> Shelf:  # noqa: F811
+def shelf(browsing: Browsing, server: Server) -> Shelf:
     return Shelf(browsing.blank(server))
 
 
@@ -172,7 +172,7 @@ def test_a_stream_is_not_written_at_every_token(shelf: Shelf) -> None:
     assert shelf.page.evaluate("latest.tree.path()[1].finish") == "stopped"
 
 
-def test_two_tabs(shelf: Shelf, browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_two_tabs(shelf: Shelf, browsing: Browsing, server: Server) -> None:
     """What one has added is there when the other has written; what one has removed is gone."""
     shelf.talk("in both")
     other = Shelf(browsing.visit(shelf.page.context, server, "state"))
@@ -197,7 +197,7 @@ def test_two_tabs(shelf: Shelf, browsing: Browsing, server: Server) -> None:  # 
     assert [node["content"] for node in shelf.kept[0]["nodes"]] == ["in both", "Yes.", "No.", "of one"]
 
 
-def test_a_tab_that_had_half_of_an_answer(shelf: Shelf, browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_a_tab_that_had_half_of_an_answer(shelf: Shelf, browsing: Browsing, server: Server) -> None:
     """What it writes is what it has added; also where it has heard nothing of the other one."""
     shelf.page.evaluate("""() => {
       const tree = new Tree();
@@ -275,7 +275,7 @@ def test_removed_by_keys_alone(shelf: Shelf) -> None:
     assert shelf.names == ["first question"]
 
 
-def test_a_browser_that_keeps_nothing(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_a_browser_that_keeps_nothing(browsing: Browsing, server: Server) -> None:
     page = browsing.blank(server)
     page.context.add_init_script(
         "for (const name of ['indexedDB', 'localStorage'])"
@@ -295,7 +295,7 @@ def test_a_browser_that_keeps_nothing(browsing: Browsing, server: Server) -> Non
 
 
 # --- files ---
-def test_out_and_in_again(shelf: Shelf, browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_out_and_in_again(shelf: Shelf, browsing: Browsing, server: Server) -> None:
     shelf.talk("one of them")
     shelf.talk("another, </script>", DAY + 5)
     file = shelf.export()
@@ -491,7 +491,7 @@ REFUSED = (
 )
 
 
-def test_what_the_server_refuses_is_shown(shelf: Shelf, browsing: Browsing) -> None:  # noqa: F811
+def test_what_the_server_refuses_is_shown(shelf: Shelf, browsing: Browsing) -> None:
     page = shelf.page
     browsing.expects("400")
     for label, text, name, part in REFUSED:

@@ -55,7 +55,7 @@ TOKENS = [
 
 
 @pytest.fixture
-def page(browsing: Browsing, server: Server) -> Any:  # noqa: F811
+def page(browsing: Browsing, server: Server) -> Any:
     found = browsing.blank(server)
     found.evaluate(DRAW, [TOKENS, True])
     return found

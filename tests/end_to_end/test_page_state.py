@@ -32,7 +32,7 @@ def complete(server: Server, **more: Any) -> Any:
     return server.http.post("/v1/completions", json=body, headers={"Authorization": "Bearer secret"}).json()
 
 
-def test_idle_and_then_what_was_done(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_idle_and_then_what_was_done(browsing: Browsing, server: Server) -> None:
     page = browsing.open(server, "state")
     page.locator("#status", has_text="idle").wait_for()
     assert page.locator("#model").inner_text() == "tiny" and page.title() == "tiny: state"
@@ -48,7 +48,7 @@ def test_idle_and_then_what_was_done(browsing: Browsing, server: Server) -> None
     assert re.search(r"checkpoints\s+\d", page.locator("#cache-list").inner_text())
 
 
-def test_streams_while_they_run(browsing: Browsing, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_streams_while_they_run(browsing: Browsing, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer is held up between two of its tokens for as long as the page is looked at."""
     go, draw = threading.Event(), server.service.batcher.step
 
@@ -75,7 +75,7 @@ def test_streams_while_they_run(browsing: Browsing, server: Server, monkeypatch:
     assert page.locator(".stream").count() == 0
 
 
-def test_a_full_cache(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_a_full_cache(browsing: Browsing, server: Server) -> None:
     for index in range(24):
         complete(server, prompt=f"{index} {PROMPT * 4}", max_tokens=1)
     page = browsing.open(server, "state")
@@ -85,7 +85,7 @@ def test_a_full_cache(browsing: Browsing, server: Server) -> None:  # noqa: F811
     assert 0.8 * whole < share <= whole + 2
 
 
-def test_a_key(browsing: Browsing, model: Model) -> None:  # noqa: F811
+def test_a_key(browsing: Browsing, model: Model) -> None:
     browsing.expects("401")
     with serving(model, keys=("secret",)) as locked:
         page = browsing.open(locked, "state")
@@ -104,7 +104,7 @@ def test_a_key(browsing: Browsing, model: Model) -> None:  # noqa: F811
         other.locator("#key-form").wait_for()
 
 
-def test_without_a_server(browsing: Browsing, model: Model) -> None:  # noqa: F811
+def test_without_a_server(browsing: Browsing, model: Model) -> None:
     browsing.expects("ERR_CONNECTION_REFUSED", "Failed to load resource")
     with serving(model) as gone:
         page = browsing.open(gone, "state")
@@ -113,7 +113,7 @@ def test_without_a_server(browsing: Browsing, model: Model) -> None:  # noqa: F8
     assert page.locator("#state.stale").is_visible(), "what was known stays, and is shown as old"
 
 
-def test_slots_that_are_not_shown(browsing: Browsing, model: Model) -> None:  # noqa: F811
+def test_slots_that_are_not_shown(browsing: Browsing, model: Model) -> None:
     browsing.expects("501")
     with serving(model, slots=False) as server:
         page = browsing.open(server, "state")
@@ -121,7 +121,7 @@ def test_slots_that_are_not_shown(browsing: Browsing, model: Model) -> None:  # 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone(browsing: Browsing, server: Server, scheme: str) -> None:  # noqa: F811
+def test_on_a_phone(browsing: Browsing, server: Server, scheme: str) -> None:
     page = browsing.open(server, "state", viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.locator("#status", has_text="idle").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -132,7 +132,7 @@ def test_on_a_phone(browsing: Browsing, server: Server, scheme: str) -> None:  #
     assert (light[0] < light[1]) == (scheme == "light")
 
 
-def test_nobody_is_asked_while_nobody_looks(browsing: Browsing, server: Server) -> None:  # noqa: F811
+def test_nobody_is_asked_while_nobody_looks(browsing: Browsing, server: Server) -> None:
     page = browsing.open(server, "state")
     page.locator("#status", has_text="idle").wait_for()
     page.evaluate("""() => {

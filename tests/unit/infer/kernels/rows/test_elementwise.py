@@ -84,6 +84,15 @@ def test_rows_of_groups(n: int, n_threads: int) -> None:
 
 
 @pytest.mark.parametrize("n", LENGTHS)
+def test_scaled_copies(n: int) -> None:
+    x, out = rows((5, n), 1), rows((5, n), 2)
+    before, last = x.copy(), out[4].copy()
+    run(elementwise.scaled_copy, of_rows(elementwise.scaled_copy, 4, x=x, out=out, n=n, scale=3.25), 3)
+    assert same_bits(out[:4].copy(), before[:4] * np.float32(3.25)) and same_bits(x.copy(), before)
+    assert same_bits(out[4].copy(), last), "a row beyond the batch's was written"
+
+
+@pytest.mark.parametrize("n", LENGTHS)
 def test_rows_scaled_by_position(n: int) -> None:
     x, pos, table = rows((5, n), 1), np.array([3, 0, 8, 3, 1]), np.linspace(0.5, 3, 9, dtype=np.float32)
     expected = x * table[pos][:, None]
