@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..layers import Layer, Mamba1, Mamba2
+from ..layers import Layer, Mamba1, Mamba2, Streams
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 
-# A part of a block and the tensor of the norm in front of it: x += layer(norm(x)); without a name, x += layer(x).
+# A part of a block and the tensor of the norm in front of it: x += layer(norm(x)); without a name, x += layer(x), or
+# what a layer on streams does to x.
 Part = tuple[str, Layer]
 
 
@@ -19,13 +20,17 @@ class Family(ABC):
 
     name: ClassVar[str]
     hparams: ClassVar[type[Any]]
-    output_norm: ClassVar[str] = "output_norm.weight"
+    output_norm: ClassVar[str] = "output_norm.weight"  # empty: there is none
     layer_norms: ClassVar[bool] = False  # norms subtract the mean and have biases; otherwise they are RMS norms
     norm_biases: ClassVar[bool] = True  # layer norms have them
     embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
     embedding_scale: ClassVar[str] = ""  # its weight and bias, where the embedding e becomes (e + bias) * weight
     block_scale: ClassVar[str] = ""  # a tensor of blocks that the residual stream is multiplied by behind them
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
+
+    def streams(self, h: Any) -> Streams | None:
+        """Of a residual stream that is wider than an embedding; then all parts are layers on streams, without norms."""
+        return None
 
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:

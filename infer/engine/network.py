@@ -16,7 +16,7 @@ from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.layer_norm import layer_norm
-from ..layers import Layer
+from ..layers import Layer, OnStreams, Streams
 from ..layers.base import OwnResidual, optional_bias
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
@@ -58,17 +58,20 @@ class Network:
     """All layers of a file's architecture, loaded.
 
     n_ctx   tokens that a sequence is to hold; 0: what is usual, or fewer
-    stream  f32 [n_ubatch, n_embd], the residual stream: it outlives the body's program, since the head reads it
+    stream  f32 [n_ubatch, n_embd], or n_embd of each of several streams: the residual stream, which outlives the body's
+            program, since the head reads it
     """
 
     def __init__(self, gguf: GGUFFile, n_ubatch: int, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         self.family: Family = family_of(gguf)
         self.hparams: Hparams = self.family.hparams.read(gguf, self.family.name)
         self.weights = Weights(gguf, adapters, n_ctx)
+        self.streams = self.family.streams(self.hparams)
         self._load()
-        ld = round_up(self.hparams.n_embd, 16) * 4
+        width = self.hparams.n_embd * (self.streams.n if self.streams else 1)
+        ld = round_up(width, 16) * 4
         self._stream = aligned_empty(ld * n_ubatch)
-        self.stream = Rows(int(self._stream.ctypes.data), self.hparams.n_embd, ld)
+        self.stream = Rows(int(self._stream.ctypes.data), width, ld)
 
     def _load(self) -> None:
         h, w = self.hparams, self.weights
@@ -84,9 +87,11 @@ class Network:
                 weights = self._norm(f"blk.{i}.{norm}") if norm else None
                 layer.load(w)
                 self.parts.append(_Part(i, weights, layer))
+        if self.streams:
+            self.streams.load(w)
         self.block_scales = [self._block_scale(i) for i in range(h.n_layer)]
         # logits are divided by a scale: here, where it costs nothing
-        self.output_norm = self._norm(self.family.output_norm, h.scales.logits)
+        self.output_norm = self._norm(self.family.output_norm, h.scales.logits) if self.family.output_norm else None
         tied = "output.weight" not in w
         self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
@@ -125,33 +130,15 @@ class Network:
         """
         h, x = self.hparams, self.stream
         n_tok = b.batch.n_tok
-        b.op(
-            elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
-            table=self.embedding.address, stride=self.embedding.stride, out=x, n=x.n,
-        )  # fmt: skip
-        if self.positions:
-            own, table = b.rows(x.n), self.positions
-            b.op(
-                elementwise.EMBED[table.kind], name="embed", count=n_tok, tokens=b.batch.rope_pos, table=table.address,
-                stride=table.stride, out=own, n=own.n,
-            )  # fmt: skip
-            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=own, n=x.n)
-        if h.scales.embedding != 1.0:
-            b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=float(h.scales.embedding))
-        if self.embedding_scale:
-            weight, bias = self.embedding_scale
-            b.op(affine_rows, name="embed", count=n_tok, x=x, weight=weight, bias=bias, n=x.n)
-        if self.embedding_norm:
-            weight, bias = self.embedding_norm
-            b.op(
-                layer_norm, name="token_embd_norm", count=n_tok, x=x, weight=weight, bias=bias, out=x, n=x.n,
-                eps=float(h.eps),
-            )  # fmt: skip
+        self._add_embedding(b)
         residual: Rows | None = None
         for i, part in enumerate(self.parts):
             if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
                 trace.append(self._add_tap(b, residual))
                 residual = None
+            if isinstance(part.layer, OnStreams):
+                part.layer.write(b, x, memory)
+                continue
             if part.norm:
                 rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
             else:
@@ -175,6 +162,35 @@ class Network:
         )  # fmt: skip
         return residual
 
+    def _add_embedding(self, b: Builder) -> None:
+        """The first rows of the residual stream."""
+        h, n_tok = self.hparams, b.batch.n_tok
+        x = self.stream.columns(0, h.n_embd)
+        b.op(
+            elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
+            table=self.embedding.address, stride=self.embedding.stride, out=x, n=x.n,
+        )  # fmt: skip
+        if self.positions:
+            own, table = b.rows(x.n), self.positions
+            b.op(
+                elementwise.EMBED[table.kind], name="embed", count=n_tok, tokens=b.batch.rope_pos, table=table.address,
+                stride=table.stride, out=own, n=own.n,
+            )  # fmt: skip
+            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=own, n=x.n)
+        if h.scales.embedding != 1.0:
+            b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=float(h.scales.embedding))
+        if self.embedding_scale:
+            weight, bias = self.embedding_scale
+            b.op(affine_rows, name="embed", count=n_tok, x=x, weight=weight, bias=bias, n=x.n)
+        if self.embedding_norm:
+            weight, bias = self.embedding_norm
+            b.op(
+                layer_norm, name="token_embd_norm", count=n_tok, x=x, weight=weight, bias=bias, out=x, n=x.n,
+                eps=float(h.eps),
+            )  # fmt: skip
+        if self.streams:
+            self.streams.begin(b, self.stream)
+
     def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
         """Add the residual to the stream and keep a copy of it."""
         x = self.stream
@@ -191,10 +207,30 @@ class Network:
     def add_last_norm(self, b: Builder, residual: Rows | None) -> Rows:
         """The final norm of the output tokens."""
         h, norm = self.hparams, self.output_norm
+        if self.streams:
+            return self._add_collapse(b, self.streams)
+        assert norm is not None
         return b.norm(
             self.stream, norm.weight, h.eps, residual, scale=h.scales.residual, name="output_norm", bias=norm.bias,
             outputs=True,
         )  # fmt: skip
+
+    def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
+        """One row for all streams of an output token, normalized where the family has a final norm."""
+        wide, norm = b.rows(self.stream.n), self.output_norm
+        b.op(
+            elementwise.copy_rows, name="outputs", count=b.batch.n_out, index=b.batch.out_index, x=self.stream,
+            out=wide, n=wide.n,
+        )  # fmt: skip
+        x = streams.end(b, wide, Columns(b.batch.all_outputs, b.capacity), b.batch.n_out)
+        if norm is None:
+            return x
+        out = b.rows(x.n)
+        b.op(
+            elementwise.rms_norm, name="output_norm", count=b.batch.n_out, x=x, weight=norm.weight, out=out, n=x.n,
+            eps=float(self.hparams.eps),
+        )  # fmt: skip
+        return out
 
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Final norm and logits of the output tokens."""

@@ -8,9 +8,11 @@ from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
 from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
+from .kept_rows import KeptRows
 from .kimi_delta import KimiDelta
 from .latent_attention import LatentAttention
 from .lightning import LightningAttention
+from .listed_attention import ListedAttention, Lists
 from .mamba1 import Mamba1
 from .mamba2 import Mamba2
 from .mamba2_projected import ProjectedMamba2
@@ -23,6 +25,7 @@ from .rwkv import ChannelMix, Rwkv6, Rwkv7
 from .shared_keys import BorrowedKeys, NormedValues
 from .shared_transformer import SharedTransformer
 from .short_conv import ShortConv
+from .streams import OnStreams, Streams
 
 __all__ = [
     "AffineResidual",
@@ -37,16 +40,20 @@ __all__ = [
     "GatedDeltaNet",
     "GatedFeedForward",
     "KeptNorm",
+    "KeptRows",
     "KimiDelta",
     "LatentAttention",
     "Layer",
     "LightningAttention",
+    "ListedAttention",
+    "Lists",
     "Mamba1",
     "Mamba2",
     "MixtureOfExperts",
     "Mlstm",
     "NormedSum",
     "NormedValues",
+    "OnStreams",
     "PerLayerGate",
     "PerLayerInputs",
     "PostNorm",
@@ -58,5 +65,6 @@ __all__ = [
     "Rwkv7",
     "SharedTransformer",
     "ShortConv",
+    "Streams",
     "Sum",
 ]

@@ -9,10 +9,10 @@ from hybrid.quant.ggml.errors import FormatError
 
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
-from ..memory import AttentionSpec, HybridMemory, RecurrentSpec
+from ..memory import AttentionSpec, HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Builder, Rows
 
-MemorySpec = AttentionSpec | RecurrentSpec
+MemorySpec = AttentionSpec | RowsSpec | RecurrentSpec
 A_LOWEST = -1e30  # of a recurrence's A: times log2(e) and a step it must still be a number
 
 

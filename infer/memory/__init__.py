@@ -5,5 +5,15 @@ from .cache import PromptCache
 from .hybrid import HybridMemory, Move, plan_memory
 from .recurrent import RecurrentSpec
 from .rotation import Rotation
+from .rows import RowsSpec
 
-__all__ = ["AttentionSpec", "HybridMemory", "Move", "PromptCache", "RecurrentSpec", "Rotation", "plan_memory"]
+__all__ = [
+    "AttentionSpec",
+    "HybridMemory",
+    "Move",
+    "PromptCache",
+    "RecurrentSpec",
+    "Rotation",
+    "RowsSpec",
+    "plan_memory",
+]

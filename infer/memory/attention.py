@@ -10,6 +10,7 @@ from ..kernels.attention.kv import K_LANES, PAGE, KVType, padded_head, pages_of
 from .mapped import mapped_zeros
 from .pool import IndexPool
 from .rotation import Rotation, decoded, encoded
+from .rows import RowsSpec
 
 MOVED_AT_ONCE = 1024  # positions of a layer
 ArrayLayout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
@@ -44,7 +45,8 @@ class AttentionSpec:
 
 
 class AttentionMemory:
-    """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer; the bytes: kernels/attention/kv.py.
+    """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer; the bytes: kernels/attention/kv.py. Rows u8
+    [page][row][n_head][bytes of a row] per part of a layer: rows.py.
 
     A page holds PAGE tokens of all layers, in the order of the sequence: what is said of positions here counts tokens,
     whatever positions RoPE gave them. `table` says which pages a sequence has. A page with
@@ -52,13 +54,20 @@ class AttentionMemory:
     nothing until it is used. n_spare: pages beyond those that n_slots sequences of n_ctx can use.
     """
 
-    def __init__(self, specs: list[AttentionSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0) -> None:
+    def __init__(
+        self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int = 0
+    ) -> None:
         self.specs, self.n_ctx, self.kind = specs, n_ctx, kind
+        self.pairs = [s for s in specs if isinstance(s, AttentionSpec)]
+        self.row_specs = [s for s in specs if isinstance(s, RowsSpec)]
         self.table = mapped_zeros((n_slots, pages_of(n_ctx)), np.int64)
         self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
-        self.k = {s.layer: self._mapped(s, s.d_head) for s in specs}
-        self.v = {s.layer: self._mapped(s, s.d_value) for s in specs}
+        self.k = {s.layer: self._mapped(s, s.d_head) for s in self.pairs}
+        self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs}
+        self.rows = {
+            s.key: mapped_zeros((self.pool.size, *s.page_shape(kind)), np.uint8) for s in self.row_specs
+        }  # fmt: skip
 
     def _mapped(self, s: AttentionSpec, width: int) -> npt.NDArray[np.uint8]:
         shape = (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * self.kind.row_bytes(width))
@@ -112,7 +121,7 @@ class AttentionMemory:
 
     def remove(self, slot: int, start: int, end: int, n: int) -> None:
         """Forget positions start..end of n; what follows moves down, as it is. Nobody else may own the pages."""
-        for s in self.specs:
+        for s in self.pairs:
             for view in self._views(s).values():
                 # ascending, so that nothing is overwritten before it was read
                 for first in range(end, n, MOVED_AT_ONCE):
@@ -123,7 +132,7 @@ class AttentionMemory:
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
         """Move the keys from position `start` on by `deltas` positions. Nobody else may own the pages."""
         moved = np.flatnonzero(deltas)
-        for s in self.specs:
+        for s in self.pairs:
             if s.rotation is None:
                 continue
             views, name = self._views(s), f"blk.{s.layer}.k"
@@ -154,55 +163,70 @@ class AttentionMemory:
         return new
 
     def copy_page(self, source: int, target: int) -> None:
-        for s in self.specs:
-            self.k[s.layer][target] = self.k[s.layer][source]
-            self.v[s.layer][target] = self.v[s.layer][source]
+        for stored in (*self.k.values(), *self.v.values(), *self.rows.values()):
+            stored[target] = stored[source]
 
     # --- as arrays without padding ---
-    def layout(self, n: int) -> ArrayLayout:
-        """What `export` gives: keys [n, n_kv, d_head] and values [n, n_kv, d_value] as f32, f16 or i8, for q8_0 scales
-        f16 [n, n_kv, group] too."""
-        return {
-            name: (view.dtype, (n, *view.shape[3:]))
-            for s in self.specs
+    def layout(self, end: int, start: int = 0) -> ArrayLayout:
+        """What `export` gives of positions start..end: keys [n, n_kv, d_head] and values [n, n_kv, d_value] as f32, f16
+        or i8, for q8_0 scales f16 [n, n_kv, group] too; of rows [n, n_head, n values] those that are complete."""
+        layout = {
+            name: (view.dtype, (end - start, *view.shape[3:]))
+            for s in self.pairs
             for name, view in self._views(s).items()
         }  # fmt: skip
+        return layout | {
+            name: (view.dtype, (s.count(start, end), *view.shape[2:]))
+            for s in self.row_specs
+            for name, view in s.views(self.rows[s.key], self.kind).items()
+        }
 
-    def export(self, pages: list[int], n: int, start: int = 0) -> Iterator[tuple[str, np.ndarray]]:
-        """(name, array) of every layer's keys and values of positions start..n, as they are kept in `pages`.
+    def export(self, pages: list[int], end: int, start: int = 0) -> Iterator[tuple[str, np.ndarray]]:
+        """(name, array) of what every layer has of positions start..end, as it is kept in `pages`.
 
         `pages` begins with the one that holds `start`.
         """
         begin = start % PAGE
-        for s in self.specs:
+        for s in self.pairs:
             for name, view in self._views(s).items():
                 rows = view[pages]
-                yield name, rows.reshape(-1, *view.shape[3:])[begin : begin + n - start]
+                yield name, rows.reshape(-1, *view.shape[3:])[begin : begin + end - start]
+        for r in self.row_specs:
+            page, row = r.places(start, end)
+            for name, view in r.views(self.rows[r.key], self.kind).items():
+                yield name, view[np.asarray(pages, np.int64)[page], row]
 
-    def load(self, pages: list[int], n: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
-        """Inverse of `export`; dtypes and shapes have been checked. The rest of the pages stays as it is."""
+    def load(self, pages: list[int], end: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
+        """Inverse of `export`; dtypes and shapes have been checked. The rest of the pages stays as it is.
+
+        `arrays` may go beyond `end`.
+        """
         begin = start % PAGE
-        for s in self.specs:
+        for s in self.pairs:
             for name, view in self._views(s).items():
                 rows = view[pages].reshape(-1, *view.shape[3:])
-                rows[begin : begin + n - start] = arrays[name]
+                rows[begin : begin + end - start] = arrays[name][: end - start]
                 view[pages] = rows.reshape(len(pages), *view.shape[1:])
+        for r in self.row_specs:
+            page, row = r.places(start, end)
+            for name, view in r.views(self.rows[r.key], self.kind).items():
+                view[np.asarray(pages, np.int64)[page], row] = arrays[name][: len(row)]
 
     def fill(self, slot: int, n: int, rng: np.random.Generator) -> None:
         """Random keys and values for n positions, every 16 the same: for measuring, where values do not matter."""
         self.cut(slot, 0)
         self.extend(slot, 0, n)
         pages = self._pages[slot]
-        for s in self.specs if pages else ():
+        if not pages:
+            return
+        for s in self.pairs:
             for name, view in self._views(s).items():
-                some = rng.standard_normal(view.shape[2:])
-                if name.endswith(".scale"):
-                    some = np.abs(some) / 64
-                elif view.dtype == np.int8:
-                    some = np.clip(np.rint(some * 40), -127, 127)
-                view[pages[0]] = some.astype(view.dtype)
-            for array in (self.k[s.layer], self.v[s.layer]):
-                array[pages[1:]] = array[pages[0]]
+                view[pages[0]] = _random(rng, view.shape[2:], view.dtype, name)
+        for r in self.row_specs:
+            for name, view in r.views(self.rows[r.key], self.kind).items():
+                view[pages[0]] = _random(rng, view.shape[1:], view.dtype, name)
+        for stored in (*self.k.values(), *self.v.values(), *self.rows.values()):
+            stored[pages[1:]] = stored[pages[0]]
 
     def _views(self, s: AttentionSpec) -> dict[str, np.ndarray]:
         """Name -> [page, PAGE / 16, 16, n_kv, d_head or d_value] of keys and values, [..., group] of scales."""
@@ -221,3 +245,13 @@ class AttentionMemory:
         if kind.scale:
             views[name + "v.scale"] = v[..., v_size:].view(np.float16).transpose(0, 2, 3, 1, 4)
         return views
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
+    """Values as they are kept, or their scales."""
+    some = rng.standard_normal(shape)
+    if name.endswith(".scale"):
+        some = np.abs(some) / 64
+    elif dtype == np.int8:
+        some = np.clip(np.rint(some * 40), -127, 127)
+    return some.astype(dtype)

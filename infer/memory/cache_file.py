@@ -141,7 +141,7 @@ def _load_entry(
     if known < start or (known < len(ids) and not kv):
         return  # what it begins with was given up
     if known < len(ids):
-        layout = attention.layout(len(ids) - start)
+        layout = attention.layout(len(ids), start)
         arrays = {name: state.expect(f"cache.{i}.{name}", dtype, shape) for name, (dtype, shape) in layout.items()}
         # kept alive: making room for the new pages may give up the text they belong to
         before = [attention.pool.share(page) for page in cache.tree.pages(node, start)] if start else []

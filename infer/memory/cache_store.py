@@ -200,8 +200,7 @@ class CacheStore:
             for header in fetch.pieces:
                 arrays = self.files.read(header)
                 end = min(header.end, fetch.way.position)
-                part = {name: array[: end - header.start] for name, array in arrays.items()}
-                attention.load(pages[header.start // PAGE : pages_of(end)], end, part, header.start)
+                attention.load(pages[header.start // PAGE : pages_of(end)], end, dict(arrays), header.start)
             header = fetch.way.state
             if header is not None:
                 if TextDigest(self.folder.key, fetch.ids).at(len(fetch.ids)) != header.after:
@@ -218,10 +217,10 @@ class CacheStore:
         self.files.use([*(piece.name for piece in fetch.way.pieces), *([header.name] if header is not None else [])])
 
     def _layout(self, header: FileHeader) -> ArrayLayout:
-        return self._piece_layout(header.end - header.start) if header.kind == PIECE else self._states(header.logits)
+        return self._piece_layout(header.start, header.end) if header.kind == PIECE else self._states(header.logits)
 
-    def _piece_layout(self, n: int) -> ArrayLayout:
-        return self.cache.memory.attention.layout(n)
+    def _piece_layout(self, start: int, end: int) -> ArrayLayout:
+        return self.cache.memory.attention.layout(end, start)
 
     def _states(self, logits: bool) -> ArrayLayout:
         f32 = np.dtype(np.float32)
@@ -257,7 +256,7 @@ class CacheStore:
 
     def _size(self, cuts: list[int], logits: bool | None) -> int:
         """Of the files of a piece. logits: whether the states have some, None: there are no states."""
-        size = sum(file_size(b - a, layout_bytes(self._piece_layout(b - a))) for a, b in pairwise(cuts))
+        size = sum(file_size(b - a, layout_bytes(self._piece_layout(a, b))) for a, b in pairwise(cuts))
         if logits is not None and self.files.index.recurrent:
             size += file_size(0, layout_bytes(self._states(logits)))
         return size

@@ -103,6 +103,15 @@ class HybridMemory:
         return bool(self.recurrent.specs)
 
     @property
+    def immovable(self) -> str:
+        """Why tokens cannot lie at other positions than where they were computed; empty: they can."""
+        if self.learned_positions:
+            return "learned positions, which are in all that it keeps"
+        if self.attention.row_specs:
+            return "rows in memory that stand for groups of tokens, counted from the beginning of the text"
+        return ""
+
+    @property
     def bytes_state_per_seq(self) -> int:
         return self.recurrent.bytes_per_sequence
 
@@ -143,7 +152,7 @@ class HybridMemory:
 
     def _check_windows(self, seq: int) -> None:
         """Layers with a window count tokens, so there must be no gap between positions where there are such layers."""
-        if self.positions[seq].has_gaps and any(s.window for s in self.attention.specs):
+        if self.positions[seq].has_gaps and any(s.window for s in self.attention.pairs):
             raise UsageError(
                 f"sequence {seq} has gaps between its positions, and its model sees through a window of positions. "
                 "Close them first (seq_add)."

@@ -106,7 +106,7 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
         if saved_by != arch:
             raise StateError(f"{name} was saved by a '{saved_by[:40]}' model, this one is '{arch}'. Give that model.")
     arrays: Arrays = {}
-    positions = _read_kv(r, memory, arrays) if memory.attention.specs else None
+    positions = _read_kv(r, memory, arrays) if memory.attention.pairs else None
     if memory.recurrent.specs:
         last = _read_recurrent(r, memory, n_layer, magic == GGSN, arrays)
         if positions is None:
@@ -217,9 +217,9 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
     transposed = r.u32("order of values")
     if transposed > 1:
         raise r.wrong(f"the order of its values is {transposed}, expected 0 or 1")
-    r.expect(r.u32("number of attention layers"), len(memory.attention.specs), "the number of attention layers")
+    r.expect(r.u32("number of attention layers"), len(memory.attention.pairs), "the number of attention layers")
     for name in ("k", "v"):
-        for s in memory.attention.specs:
+        for s in memory.attention.pairs:
             what, width = f"blk.{s.layer}.{name}", s.n_kv * s.d_head
             kind_found = r.kind(what)
             if _KV_TYPES.get(kind_found) != kind:
@@ -282,7 +282,7 @@ def encode_session(
     yield struct.pack("<3I", magic, VERSIONS[magic], len(tokens)) + np.asarray(tokens, "<i4").tobytes()
     if whole:
         yield struct.pack("<I", len(of_arch)) + of_arch
-    if specs := memory.attention.specs:
+    if specs := memory.attention.pairs:
         kind = GGMLType[memory.attention.kind.name.upper()]
         yield struct.pack("<2I", 1, n)
         yield b"".join(struct.pack("<iIi", position, 1, 0) for position in positions)

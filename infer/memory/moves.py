@@ -108,6 +108,8 @@ def shift(memory: HybridMemory, seq: int, keep: int, n: int) -> int:
 
 def _remove(memory: HybridMemory, seq: int, first: int, end: int) -> None:
     """Take tokens first..end out of the attention layers, from before others: their positions are left empty."""
+    if memory.attention.row_specs:
+        _check_movable(memory, seq)
     past = int(memory.n_past[seq])
     places, computed = memory.positions[seq].of(0, past), min(first, memory.computed(seq))
     _open(memory, seq, first)
@@ -152,9 +154,8 @@ def _close(memory: HybridMemory, seq: int, places: Places, computed: int) -> Non
 
 
 def _check_movable(memory: HybridMemory, seq: int) -> None:
-    if memory.learned_positions:
+    if memory.immovable:
         raise UsageError(
-            f"sequence {seq} cannot be shifted: its model has learned positions, which are in all that it keeps. "
-            "Process the text again.",
+            f"sequence {seq} cannot be shifted: its model has {memory.immovable}. Process the text again.",
             remedy=Remedy.LARGER_CONTEXT,
         )

@@ -13,8 +13,9 @@ from hybrid.quant.ggml.machine_memory import MachineMemory
 from ..kernels.attention.kv import PAGE, KVType, pages_of
 from .attention import AttentionSpec
 from .recurrent import RecurrentSpec
+from .rows import RowsSpec
 
-Specs = list[AttentionSpec | RecurrentSpec]
+Specs = list[AttentionSpec | RowsSpec | RecurrentSpec]
 
 LEAST_CONTEXT = 4096
 """Tokens that a model is loaded for however little memory there is, if it was trained for so many: the first of them
@@ -29,8 +30,9 @@ _CACHE_SHARE = 4
 _MAPPED_SHARE = 2
 
 
-def split_specs(specs: Specs) -> tuple[list[AttentionSpec], list[RecurrentSpec]]:
-    return [s for s in specs if isinstance(s, AttentionSpec)], [s for s in specs if isinstance(s, RecurrentSpec)]
+def split_specs(specs: Specs) -> tuple[list[AttentionSpec | RowsSpec], list[RecurrentSpec]]:
+    """What is kept of every token, and of a sequence."""
+    return [s for s in specs if not isinstance(s, RecurrentSpec)], [s for s in specs if isinstance(s, RecurrentSpec)]
 
 
 def margin(available: int) -> int:
@@ -55,7 +57,8 @@ class SequenceNeeds:
     def of(cls, specs: Specs, kind: KVType) -> "SequenceNeeds":
         kv, states = split_specs(specs)
         # layers that turn alike share one table of cos and sin, f32
-        tables = {s.rotation.turns.tobytes(): len(s.rotation.turns) for s in kv if s.rotation is not None}
+        rotations = [s.rotation for s in kv if isinstance(s, AttentionSpec) and s.rotation is not None]
+        tables = {rotation.turns.tobytes(): len(rotation.turns) for rotation in rotations}
         per_token, state = sum(s.bytes_per_token(kind) for s in kv), sum(s.row_nbytes for s in states)
         return cls(per_token, state, TURN_BYTES * sum(tables.values()))
 

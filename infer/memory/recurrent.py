@@ -15,6 +15,8 @@ from ..kernels.recurrent.states import arrange_heads, restore_heads, state_shape
 from .mapped import mapped_zeros
 from .pool import IndexPool
 
+Key = int | tuple[int, str]  # a layer, or one of its parts
+
 
 @dataclass(frozen=True)
 class RecurrentSpec:
@@ -22,6 +24,7 @@ class RecurrentSpec:
     a scan, n_head x n_lane x depth (see kernels/recurrent/states.py). A layer without a scan has no heads.
 
     mixer: what the layer is, in words
+    part: of a layer that keeps several such things, which one
     """
 
     layer: int
@@ -31,6 +34,17 @@ class RecurrentSpec:
     n_lane: int = 0
     depth: int = 0
     mixer: str = "recurrent"
+    part: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Where a memory has it."""
+        return (self.layer, self.part) if self.part else self.layer
+
+    @property
+    def name(self) -> str:
+        """What the names of its arrays begin with."""
+        return f"blk.{self.layer}.{self.part}." if self.part else f"blk.{self.layer}."
 
     @property
     def nbytes(self) -> int:
@@ -45,9 +59,9 @@ class RecurrentSpec:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of what is exported: conv, oldest input first, and ssm without padding."""
-        shapes: dict[str, tuple[int, ...]] = {f"blk.{self.layer}.conv": (self.d_conv - 1, self.n_channel)}
+        shapes: dict[str, tuple[int, ...]] = {self.name + "conv": (self.d_conv - 1, self.n_channel)}
         if self.n_head:
-            shapes[f"blk.{self.layer}.ssm"] = (self.n_head * self.n_lane, self.depth)
+            shapes[self.name + "ssm"] = (self.n_head * self.n_lane, self.depth)
         return shapes
 
 
@@ -63,9 +77,11 @@ class RecurrentMemory:
         n = 2 * n_slots + n_spare if specs else 0
         self.pool = IndexPool(n, "rows of recurrent states")
         self.row = [-1] * n_slots  # of each sequence; -1: it has no row
-        self.conv = {s.layer: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs}
-        self.ssm = {
-            s.layer: mapped_zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
+        self.conv: dict[Key, np.ndarray] = {
+            s.key: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs
+        }
+        self.ssm: dict[Key, np.ndarray] = {
+            s.key: mapped_zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
             for s in specs
             if s.n_head
         }  # fmt: skip
@@ -104,9 +120,9 @@ class RecurrentMemory:
     def export(self, row: int) -> Iterator[tuple[str, np.ndarray]]:
         """(name, f32) as `shapes` has them."""
         for s in self.specs:
-            yield f"blk.{s.layer}.conv", self.conv[s.layer][row].copy()
+            yield s.name + "conv", self.conv[s.key][row].copy()
             if s.n_head:
-                yield f"blk.{s.layer}.ssm", restore_heads(self.ssm[s.layer][row], s.n_lane).reshape(-1, s.depth)
+                yield s.name + "ssm", restore_heads(self.ssm[s.key][row], s.n_lane).reshape(-1, s.depth)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: shape for s in self.specs for name, shape in s.shapes.items()}
@@ -114,7 +130,7 @@ class RecurrentMemory:
     def load(self, row: int, arrays: dict[str, np.ndarray]) -> None:
         """Inverse of `export`; shapes have been checked."""
         for s in self.specs:
-            self.conv[s.layer][row] = arrays[f"blk.{s.layer}.conv"]
+            self.conv[s.key][row] = arrays[s.name + "conv"]
             if s.n_head:
-                state = arrays[f"blk.{s.layer}.ssm"].reshape(s.n_head, s.n_lane, s.depth)
-                self.ssm[s.layer][row] = arrange_heads(state)
+                state = arrays[s.name + "ssm"].reshape(s.n_head, s.n_lane, s.depth)
+                self.ssm[s.key][row] = arrange_heads(state)

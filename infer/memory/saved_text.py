@@ -75,7 +75,8 @@ def _check_kv_type(state: StateFile, layout: ArrayLayout, kv_type: str) -> None:
     """Converting would give other tokens than going on without a stop, so a state of another type is refused."""
     names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
     for name, (dtype, _) in layout.items():
-        saved_as = names.get(str(state.dtype(name))) if name.endswith(".k") and name in state else None
+        is_values = not name.endswith((".scale", "conv", "ssm")) and name in state
+        saved_as = names.get(str(state.dtype(name))) if is_values else None
         # any other type is damage, which is found later
         if saved_as and state.dtype(name) != dtype:
             raise StateError(

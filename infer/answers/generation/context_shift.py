@@ -41,9 +41,9 @@ def kept_tokens(model: "Model", ids: Sequence[int], keep: int = DEFAULT_KEEP) ->
     """
     if keep < ALL:
         raise UsageError(f"keep = {keep}: it is a number of tokens, or {ALL} for the whole prompt.")
-    if model.memory.learned_positions:
+    if why := model.memory.immovable:
         raise UsageError(
-            f"{model.path.name} ({model.arch}) has learned positions, so its context cannot be shifted.",
+            f"{model.path.name} ({model.arch}) has {why}: its context cannot be shifted.",
             remedy=Remedy.WITHOUT_CONTEXT_SHIFT,
         )
     bos = bool(len(ids)) and ids[0] == model.tokenizer.bos

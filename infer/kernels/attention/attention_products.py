@@ -13,13 +13,13 @@ from .attention_tile import BLOCK, DIRECT, GROUPS, HEAD, MICRO, SLAB, Tile, at_m
 from .kv import F32_KV, GROUP, K_LANES, VECTOR, KVType, load16, rounded_up
 
 
-def _scale16(e: Emitter, scales: Value, offset: Value | int) -> Value:
+def scale16(e: Emitter, scales: Value, offset: Value | int) -> Value:
     """One f16 in 16 lanes of f32. Repeated before it is widened: a single one would wait for what its register held."""
     eight = e.half(e.splat(e.load(I16, scales, offset), 8))
     return e.cat(eight, eight)
 
 
-def _scale_place(e: Emitter, d: Value) -> Value:
+def scale_place(e: Emitter, d: Value) -> Value:
     """Bytes from a row's first scale to that of value d."""
     return e.b.shl(e.b.ashr(d, const(I64, 5)), const(I64, 1))
 
@@ -179,7 +179,7 @@ def _add(
             column, place = e.at(p, b.shl(j, const(I64, 2))), b.mul(j, step)
             loaded = [load16(e, kind, b.add(source, place), 16 * kind.item * i) for i in range(vectors)]
             if kind.scale:
-                times = [_scale16(e, b.add(scales, place), 2 * i) for i in range((vectors + 1) // 2)]
+                times = [scale16(e, b.add(scales, place), 2 * i) for i in range((vectors + 1) // 2)]
                 loaded = [b.fmul(x, times[i // 2]) for i, x in enumerate(loaded)]
             weights = [e.splat(e.load(F32, column, 4 * BLOCK * r), 16) for r in range(rows)]
             size = 16 * vectors * kind.item
@@ -257,7 +257,7 @@ def make_direct_values(kind: KVType) -> Any:
         def source(d: Value) -> tuple[Value, Value, Value, Value]:
             place = b.mul(d, const(I64, kind.item))
             soon = b.add(next_keys, b.mul(place, const(I64, BLOCK)))
-            return b.add(v, place), b.add(all_scales, _scale_place(e, d)), vrow, soon
+            return b.add(v, place), b.add(all_scales, scale_place(e, d)), vrow, soon
 
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
@@ -344,7 +344,7 @@ def make_unpack(kind: KVType) -> Any:
             def column(d: Value, _: list[Value]) -> None:
                 x = load16(e, kind, source, b.mul(d, const(I64, kind.item)))
                 if kind.scale:
-                    x = b.fmul(x, _scale16(e, scales, _scale_place(e, d)))
+                    x = b.fmul(x, scale16(e, scales, scale_place(e, d)))
                 e.store(x, target, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
 
             e.loop(v_pad, column, step=16)

@@ -59,6 +59,11 @@ def pages_of(n: int) -> int:
     return -(-n // PAGE)
 
 
+def rows_of_page(every: int) -> int:
+    """Rows of a page of which there is one for every `every` tokens: at token % PAGE // every for the last of them."""
+    return -(-PAGE // every)
+
+
 def padded_head(d_head: int) -> int:
     """Values in memory of a head of `d_head`: a multiple of 16."""
     return -(-d_head // 16) * 16
@@ -134,7 +139,7 @@ def _to_half(e: Emitter, x: Value) -> Value:
     return b.trunc(b.or_(half, sign), Vec(I16, x.type.count))
 
 
-def _encode_row(kind: KVType) -> Any:
+def make_encode_row(kind: KVType) -> Any:
     @emit("i64,i64,i64->void")
     def encode(e, source, target, d_pad):
         """f32 [d_pad] -> a row of V."""
@@ -203,7 +208,7 @@ def _spread(kind: KVType) -> Any:
     return spread
 
 
-encode_row, spread_row, ITEM, SCALE = _encode_row(F32_KV), _spread(F32_KV), F32_KV.item, F32_KV.scale
+encode_row, spread_row, ITEM, SCALE = make_encode_row(F32_KV), _spread(F32_KV), F32_KV.item, F32_KV.scale
 
 
 @kernel
@@ -245,7 +250,7 @@ KV_STORE: dict[str, Kernel] = {
     kind.name: variant(
         kv_store,
         f"kv_store_{kind.name}",
-        encode_row=_encode_row(kind),
+        encode_row=make_encode_row(kind),
         spread_row=_spread(kind),
         ITEM=kind.item,
         SCALE=kind.scale,

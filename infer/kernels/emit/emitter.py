@@ -280,6 +280,18 @@ def ldi(e, address):
     return e.load(I64, address)
 
 
+@emit("i64->i64")
+def ldi32(e, address):
+    """An i32, its sign kept."""
+    return e.b.sext(e.load(I32, address), I64)
+
+
+@emit("i64,i64->void")
+def sti32(e, address, value):
+    """An i32, of the low half."""
+    e.store(e.b.trunc(value, I32), address)
+
+
 @emit("i64,i64->void")
 def sti(e, address, value):
     e.store(value, address)

@@ -226,11 +226,14 @@ def scale_rows_by_position(
 
 
 @kernel
-def copy_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int):
-    """out = x."""
+def copy_rows(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int, index: Address = 0
+):  # fmt: skip
+    """out = x. index: i64 [count], rows of x to take: row i of out is row index[i]; 0: row i."""
     for t in range(tid, ldi(count), nth):
+        source = x + (ldi(index + 8 * t) if index else t) * ldx
         for k in range(n):
-            stf(out + t * ldout + 4 * k, ldf(x + t * ldx + 4 * k))
+            stf(out + t * ldout + 4 * k, ldf(source + 4 * k))
 
 
 @kernel
