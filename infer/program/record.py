@@ -6,7 +6,7 @@ that flow between ops; the recorder sees who uses what when, and buffers whose l
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,11 @@ class Op:
     flops: int = 0
     groups: Ref | None = None
     work: OpWork | None = None
+
+
+def _size(nbytes: int) -> int:
+    """Of a buffer that is to hold so many bytes."""
+    return round_up(max(nbytes, 1), ALIGN)
 
 
 def place_buffers(buffers: Sequence[Buffer]) -> int:
@@ -131,25 +136,24 @@ class Recorder:
         self.ops: list[Op] = []
         self.buffers: list[Buffer] = []
         self.scratch = Buffer(0)
-        self._of_context: list[Callable[[int], int]] = []  # sizes of buffers that depend on the context
+        self._of_context: dict[Buffer, Callable[[int], int]] = {}  # sizes of those that depend on the context
 
     def buffer(self, nbytes: int) -> Buffer:
         """Memory of the arena."""
-        buffer = Buffer(round_up(max(nbytes, 1), ALIGN))
+        buffer = Buffer(_size(nbytes))
         self.buffers.append(buffer)
         return buffer
 
     def buffer_for(self, n_ctx: int, nbytes: Callable[[int], int]) -> Buffer:
         """Memory of the arena for a context of n_ctx tokens, of which `nbytes` gives the size."""
-        self._of_context.append(nbytes)
-        return self.buffer(nbytes(n_ctx))
+        buffer = self.buffer(nbytes(n_ctx))
+        self._of_context[buffer] = nbytes
+        return buffer
 
     def nbytes(self, n_ctx: int) -> int:
-        """Bytes of the arena, at most, if the program were built for n_ctx tokens; it was built for fewer.
-
-        Of the buffers that depend on the context only one is in use at a time.
-        """
-        return place_buffers(self._all()) + max((nbytes(n_ctx) for nbytes in self._of_context), default=0)
+        """Bytes of the arena if the program were built for n_ctx tokens; it was built for fewer."""
+        sizes = {each: _size(nbytes(n_ctx)) for each, nbytes in self._of_context.items()}
+        return place_buffers([replace(each, nbytes=sizes.get(each, each.nbytes)) for each in self._all()])
 
     def _all(self) -> list[Buffer]:
         """All buffers, when every op is there."""
