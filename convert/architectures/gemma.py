@@ -124,8 +124,6 @@ class Gemma2(Decoder):
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
-        if not self._period:
-            yield "llama.cpp assumes another order of layers with a window: it has no key for this one"
         if not self._is_scaled_as_usual:
             yield f"llama.cpp assumes another query_pre_attn_scalar than {self.scalar:g}: it has no key for it"
 
