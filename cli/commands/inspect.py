@@ -1,13 +1,15 @@
 """`hybrid inspect`: what is in a GGUF file."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console
 from ..measuring import memory_view
@@ -16,6 +18,7 @@ from ..options.loading_options import DEFAULT_BUDGET, CheckpointBudget, Exact, K
 
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Estimate
+    from hybrid.infer.engine.layer_facts import LayerFacts
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import Inspection
     from hybrid.quant.ggml.reader import GGUFFile
@@ -53,7 +56,7 @@ def inspect(
 ) -> None:
     """Show what is in a GGUF file.
 
-    Metadata, the layer pattern (A attention, M state-space, E experts), tensor types, bits per weight, and the memory
+    Metadata, the layer pattern (A attention, M a recurrence, E experts), tensor types, bits per weight, and the memory
     that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read. With
     --memory or --fit: what running it takes instead, to the byte what the loader reckons with.
     """
@@ -70,7 +73,7 @@ def inspect(
     needs = _needs(path, loading, parallel) if memory else None
     fits = _fits(path, loading, free) if fit else None
     with open_gguf(path) as gguf:
-        facts = library(gguf, n_ctx)
+        facts, layers = library(gguf), _layers(gguf, n_ctx)
         if as_json:
             listing = [
                 {"name": t.name, "shape": t.shape, "type": t.type.name, "nbytes": t.nbytes, "offset": t.offset}
@@ -78,10 +81,12 @@ def inspect(
             ]
             more = {"memory": needs.plain()} if needs else {}
             more |= {"fit": fits.plain()} if fits else {}
-            console.out_json({**console.plain(facts), **more, "metadata": dict(gguf.metadata), "tensors": listing})
+            console.out_json(
+                {**console.plain(facts), **layers.plain(), **more, "metadata": dict(gguf.metadata), "tensors": listing}
+            )
             return
         if not (memory or fit):
-            show(facts, gguf)
+            show(facts, layers, gguf)
         if needs is not None:
             memory_view.show_memory(needs)
         if fits is not None:
@@ -94,6 +99,50 @@ def inspect(
                 for t in gguf.tensors.values()
             ]
             console.out("\n" + console.table(("tensor", "shape", "type", "size"), rows, "lllr"))
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What the layers are and keep of a sequence. n_ctx: for how many tokens; unknown: why there is no saying."""
+
+    layers: "Sequence[LayerFacts]"
+    n_ctx: int
+    keeps_tokens: bool
+    unknown: str = ""
+
+    @property
+    def pattern(self) -> tuple[str, ...]:
+        return tuple(layer.letters for layer in self.layers)
+
+    @property
+    def state(self) -> int:
+        return sum(layer.state_nbytes for layer in self.layers)
+
+    @property
+    def per_token(self) -> int:
+        return sum(layer.kv_nbytes_per_token for layer in self.layers) if self.keeps_tokens else 0
+
+    def plain(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "pattern": list(self.pattern),
+            "n_ctx": self.n_ctx,
+            "state_nbytes_per_seq": self.state,
+            "kv_nbytes_per_token": self.per_token,
+            "kv_nbytes_per_seq": self.per_token * self.n_ctx,
+        }
+
+
+def _layers(gguf: "GGUFFile", n_ctx: int) -> Layers:
+    from hybrid.infer.engine.layer_facts import layer_facts
+    from hybrid.quant import inspect as library
+
+    facts = library(gguf)
+    n_ctx = n_ctx or max(0, facts.n_ctx_train)
+    try:
+        return Layers(layer_facts(gguf), n_ctx, not facts.is_encoder)
+    except HybridError as error:
+        return Layers((), n_ctx, not facts.is_encoder, console.one_line(str(error)))
 
 
 def _needs(file: Path, loading: "LoadOptions", n_seq: int) -> memory_view.MemoryFacts:
@@ -119,7 +168,7 @@ def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":
     return Estimate(file, exact=loading.exact)
 
 
-def show(facts: "Inspection", gguf: "GGUFFile") -> None:
+def show(facts: "Inspection", layers: Layers, gguf: "GGUFFile") -> None:
     """Print what `inspect` found, for a person."""
     from hybrid.quant.ggml.types import FileType
 
@@ -128,27 +177,28 @@ def show(facts: "Inspection", gguf: "GGUFFile") -> None:
         name = f" ({facts.file_type})" if key == "general.file_type" and facts.file_type in FileType.__members__ else ""
         console.out(f"  {console.one_line(key)} = {shortened(gguf.metadata[key])}{name}")
 
-    _show_layers(facts)
+    _show_layers(layers)
     console.out()
     _show_types(facts)
-    _show_memory(facts)
+    _show_memory(facts, layers)
 
 
-def _show_layers(facts: "Inspection") -> None:
-    console.out("\n" + console.bold(f"{len(facts.pattern)} layers"))
-    for line in pattern_rows(facts.pattern):
+def _show_layers(layers: Layers) -> None:
+    if layers.unknown:
+        console.out("\n" + console.bold("layers"))
+        console.out(f"  not known: {layers.unknown}")
+        return
+    console.out("\n" + console.bold(f"{len(layers.pattern)} layers"))
+    for line in pattern_rows(layers.pattern):
         console.out(f"  {line}")
-    present = "".join(facts.pattern)
-    special = {"xlstm": "matrix memory (mLSTM)", "minimax-01": "lightning attention"}
-    matrix = special.get(facts.architecture, "state-space (Mamba)")
-    meanings = {
-        "A": "attention", "M": matrix, "R": "time mixing (RWKV)", "C": "short convolution",
-        "E": "experts",
-    }  # fmt: skip
+    meanings: dict[str, list[str]] = {}
+    for letter, mixer in (each for layer in layers.layers for each in layer.mixers):
+        if mixer not in meanings.setdefault(letter, []):
+            meanings[letter].append(mixer)
     legend = [
-        f"{letter} {meaning}: {sum(letter in p for p in facts.pattern)}"
-        for letter, meaning in meanings.items()
-        if letter in present
+        f"{letter} {' or '.join(meanings[letter])}: {sum(letter in p for p in layers.pattern)}"
+        for letter in "AMRCE"
+        if letter in meanings
     ]
     if legend:
         console.out("  " + ", ".join(legend))
@@ -166,15 +216,18 @@ def _show_types(facts: "Inspection") -> None:
     console.out(console.table(("type", "tensors", "weights", "size", "bits/weight"), rows, "lrrrr"))
 
 
-def _show_memory(facts: "Inspection") -> None:
+def _show_memory(facts: "Inspection", layers: Layers) -> None:
     console.out("\n" + console.bold("memory per sequence"))
     if facts.is_encoder:
         console.out("  none: an encoder reads texts as a whole and keeps nothing")
         return
-    console.out(f"  recurrent state   {console.size(facts.state_nbytes_per_seq)}, at any length")
+    if layers.unknown:
+        console.out("  not known, as the layers are not")
+        return
+    console.out(f"  recurrent state   {console.size(layers.state)}, at any length")
     console.out(
-        f"  keys and values   {console.size(facts.kv_nbytes_per_seq)} at {facts.n_ctx} tokens "
-        f"({facts.kv_nbytes_per_token} bytes per token)"
+        f"  keys and values   {console.size(layers.per_token * layers.n_ctx)} at {layers.n_ctx} tokens "
+        f"({layers.per_token} bytes per token)"
     )
 
 

@@ -27,14 +27,14 @@ from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
 
 def family_of(gguf: GGUFFile) -> Family:
     """The architecture of a file. UnsupportedError: it is none that generates."""
-    arch = gguf.get("general.architecture")
+    arch = str(gguf.get("general.architecture"))
     if arch in ENCODERS:
         raise UnsupportedError(
             f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text.",
             remedy=Remedy.EMBEDDINGS,
         )
     if arch not in FAMILIES:
-        near = ", ".join(difflib.get_close_matches(str(arch), FAMILIES, n=3))
+        near = ", ".join(difflib.get_close_matches(arch, FAMILIES, n=3))
         found = f"{gguf.path.name}: architecture {shown(repr(arch), 60)} is not supported"
         raise UnsupportedError(f"{found}{near and f'; near it are {near}'}. docs/models.md names those that are.")
     return FAMILIES[arch]

@@ -154,6 +154,7 @@ class Attention:
         self.d_value = self.d_value or self.d_head
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
         self.sink = 0  # address
+        self.key_scale: np.ndarray | None = None
 
     def load(self, w: Weights) -> None:
         if not self.n_kv or self.n_head % self.n_kv:
@@ -198,7 +199,7 @@ class Attention:
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         rotation = self.rope.rotation if self.rope else None
-        if rotation and self.norm_last:
+        if rotation and self.key_scale is not None:
             rotation = replace(rotation, scale=self.key_scale)
         return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value),)
 

@@ -64,7 +64,9 @@ class KimiDelta:
         return np.repeat(a, self.d_head) if self.lowest else decay_rates(a, self.d_head)
 
     def memory(self) -> tuple[RecurrentSpec]:
-        return (RecurrentSpec(self.layer, 3 * self.n_inner, self.d_conv, self.n_head, self.d_head, self.d_head),)
+        mixer = "gated delta rule by channels"
+        n, d = self.n_inner, self.d_head
+        return (RecurrentSpec(self.layer, 3 * n, self.d_conv, self.n_head, d, d, mixer=mixer),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch, n_inner = b.batch, self.n_inner

@@ -17,7 +17,6 @@ from test_batch_guessing import Free as FreeSteps
 from test_speculation import Free
 
 from hybrid.cli.chains import cache_paths
-from hybrid.quant import inspect
 from hybrid.quant.ggml.reader import GGUFFile
 
 PROMPT = "A file that comes from somewhere else should"
@@ -72,16 +71,15 @@ def test_convert_into_a_folder_that_is_not_there(cli: Cli, bundled: Path, tmp_pa
 def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:
     from hybrid.infer import Model
 
-    with GGUFFile.open(files["q8_0"]) as gguf:
-        facts = inspect(gguf)
-    assert facts.pattern == ("M", "ME", "A", "ME", "M", "ME", "A", "ME")
+    facts = json.loads(ok(cli("inspect", files["q8_0"], "--json")))
+    assert facts["pattern"] == ["M", "ME", "A", "ME", "M", "ME", "A", "ME"]
     with Model.load(files["q8_0"], n_ctx=64) as model:
-        assert model.memory.bytes_state_per_seq == facts.state_nbytes_per_seq
-        assert model.memory.bytes_kv_per_token == facts.kv_nbytes_per_token
-        assert model.n_params == facts.n_weights
+        assert model.memory.bytes_state_per_seq == facts["state_nbytes_per_seq"]
+        assert model.memory.bytes_kv_per_token == facts["kv_nbytes_per_token"]
+        assert model.n_params == facts["n_weights"]
     out = ok(cli("inspect", files["q8_0"]))
     assert "0  M  ME A  ME M  ME A  ME" in out
-    assert "A attention: 2, M state-space (Mamba): 6, E experts: 4" in out
+    assert "A attention: 2, M Mamba: 6, E experts: 4" in out
 
 
 # --- run -----------------------------------------------------------------------------------------

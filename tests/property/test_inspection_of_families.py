@@ -1,13 +1,15 @@
 """What `hybrid inspect` says of a file is what the model keeps when it is loaded."""
 
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 
 import pytest
 from test_conformance import MODELS
 
 from hybrid.infer import Model
-from hybrid.quant import inspect
+from hybrid.infer.engine.layer_facts import layer_facts
+from hybrid.infer.memory import AttentionSpec, RecurrentSpec, RowsSpec
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
@@ -17,15 +19,35 @@ from hybrid.quant.ggml.types import FileType
 def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> None:
     path = random_model(MODELS[family], FileType.F32)
     with GGUFFile.open(path) as gguf:
-        facts, n_layer = inspect(gguf), int(gguf.get(f"{gguf.get('general.architecture')}.block_count"))
-        n_shared = int(gguf.get(f"{gguf.get('general.architecture')}.attention.shared_kv_layers", 0))
-        borrowing = set(range(n_layer - n_shared, n_layer))  # from the memory of others
+        facts, arch = layer_facts(gguf), gguf.get("general.architecture")
+        n_shared = int(gguf.get(f"{arch}.attention.shared_kv_layers", 0))
+        n_heads = gguf.get(f"{arch}.attention.head_count_kv", 0)
     with Model.load(path, n_ctx=64) as model:
+        arrays = dict(model.memory.layout(64))
         specs = model.engine.network.specs
-        recurrent = sum(spec.nbytes for spec in specs if hasattr(spec, "nbytes"))
-        # in memory, heads of odd sizes are padded
-        tokens = sum(2 * spec.n_kv * (spec.d_head + spec.d_value) for spec in specs if hasattr(spec, "n_kv"))
-        attention = {spec.layer for spec in specs if hasattr(spec, "n_kv")}
-    assert facts.state_nbytes_per_seq == recurrent
-    assert facts.kv_nbytes_per_token == tokens
-    assert {i for i, letters in enumerate(facts.pattern) if "A" in letters} - borrowing == attention
+    n_states = sum(
+        4 * shape[0] * shape[1]
+        for spec in specs
+        if isinstance(spec, RecurrentSpec)
+        for shape in spec.shapes.values()
+    )  # fmt: skip
+    assert sum(layer.state_nbytes for layer in facts) == n_states
+    kept = [(spec, name) for spec in specs if not isinstance(spec, RecurrentSpec) for name in arrays if of(spec, name)]
+    assert len({name for _, name in kept}) == len([name for name in arrays if not name.endswith(("conv", "ssm"))])
+    per_token = sum(2 * arrays[name][1][-1] * arrays[name][1][-2] / every(spec) for spec, name in kept)
+    assert ceil(per_token) <= sum(layer.kv_nbytes_per_token for layer in facts) < per_token + len(facts)
+    attention = {spec.layer for spec, _ in kept}
+    borrowing = set(range(len(facts) - n_shared, len(facts)))  # from the memory of others
+    assert {i for i, layer in enumerate(facts) if "A" in layer.letters} - borrowing == attention
+    if hasattr(n_heads, "tolist"):  # of every layer: 0 where it is no attention
+        assert attention <= {i for i, n in enumerate(n_heads.tolist()) if n}
+
+
+def every(spec: AttentionSpec | RowsSpec) -> int:
+    return spec.every if isinstance(spec, RowsSpec) else 1
+
+
+def of(spec: AttentionSpec | RowsSpec, name: str) -> bool:
+    """Whether an array of the memory is what this asks for."""
+    mine = (spec.name,) if isinstance(spec, RowsSpec) else (f"blk.{spec.layer}.k", f"blk.{spec.layer}.v")
+    return name in mine

@@ -26,11 +26,29 @@ def test_what_it_prints(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(file), "--tensors"]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out, "a name in the file reached the terminal as an escape"
-    assert "0  M  AE -" in out
-    assert "A attention: 1, M state-space (Mamba): 1, E experts: 1" in out
+    assert "hybrid.gguf has no key jamba.embedding_length" in out, "there is no saying what its layers are"
     assert 'tokenizer.ggml.tokens = ["t0", "t1"' in out and "(11)" in out
     for name in TENSORS:
         assert name in out
+
+
+def test_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tiny_models.FAMILIES["jamba"]().write(tmp_path / "tiny.gguf")
+    assert run(["inspect", str(path), "-c", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "0  AE M" in out and "A attention: 1, M Mamba: 1, E experts: 1" in out
+    assert "at 100 tokens" in out
+
+
+def test_an_architecture_that_does_not_run_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_models.FAMILIES["llama"]()
+    model.key_values["general.architecture"] = (b.STR, b.string("lama"))
+    path = model.write(tmp_path / "tiny.gguf")
+    assert run(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "not known: tiny.gguf: architecture 'lama' is not supported; near it are " in out and "F32" in out
+    assert run(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pattern"] == []
 
 
 def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,6 +150,8 @@ def test_an_impossible_context(
     model.set(".context_length", *value)
     path = model.write(tmp_path / "m.gguf")
     assert run(["inspect", str(path)]) == 0
-    assert f"at {shown} tokens" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"llama.context_length = {shown}\n" in out
+    assert f"not known: m.gguf: llama.context_length = {shown}, expected" in out
     assert run(["inspect", str(path), "--memory"]) == 1
     assert f"llama.context_length = {shown}, expected an integer of at least 1" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""What the layers of a file are and what they keep of a text: from its metadata and the names of its tensors, without
+their values. It is what the layers themselves declare."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..architectures import ENCODERS
+from ..kernels.attention.kv import F16_KV
+from ..layers import Layer
+from ..loading.weights import Weights
+from ..memory import AttentionSpec, RecurrentSpec, RowsSpec
+from .network import family_of
+
+# What a recurrent layer is drawn as, where that is no M.
+_LETTERS = {"RWKV": "R", "short convolution": "C", "convolved attention": ""}
+_EXPERTS = re.compile(r"blk\.([0-9]{1,9})\.ffn_(?:gate_inp|[a-z_]+_exps)\b")
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """One layer. letters: A attention, M a recurrence, R time mixing of RWKV, C short convolution, E experts; `-`: none
+    of these. mixers: what they are, in words, by letter. Bytes of a sequence's states, f32, and of what is kept of
+    every token as f16, without padding."""
+
+    letters: str
+    mixers: tuple[tuple[str, str], ...]
+    state_nbytes: int
+    kv_nbytes_per_token: int
+
+
+def layer_facts(gguf: GGUFFile) -> list[LayerFacts]:
+    """Of every layer. UnsupportedError, FormatError: there is no saying, since the file is of no architecture that runs
+    here, or is damaged."""
+    experts = {int(match[1]) for name in gguf.tensors if (match := _EXPERTS.match(name))}
+    return [_facts(layers, i in experts) for i, layers in enumerate(_blocks(gguf))]
+
+
+def _blocks(gguf: GGUFFile) -> Iterator[list[Layer]]:
+    """The layers of each block, not loaded."""
+    weights, arch = Weights(gguf), str(gguf.get("general.architecture"))
+    if arch in ENCODERS:
+        encoder = ENCODERS[arch]
+        h = encoder.hparams.read(gguf, arch)
+        yield from ([layer for _, layer in encoder.block(h, i, weights, 1)] for i in range(h.n_layer))
+    else:
+        family = family_of(gguf)
+        h = family.hparams.read(gguf, family.name)
+        yield from ([layer for _, layer in family.block(h, i, weights)] for i in range(h.n_layer))
+
+
+def _facts(layers: list[Layer], experts: bool) -> LayerFacts:
+    specs = [spec for layer in layers for spec in layer.memory()]
+    states = [spec for spec in specs if isinstance(spec, RecurrentSpec)]
+    mixers = {"A": "attention"} if any(map(_attends, layers)) else {}
+    # a part of what a layer keeps is not what the layer is
+    mixers |= {_LETTERS.get(spec.mixer, "M"): spec.mixer for spec in states if not spec.part}
+    mixers |= {"E": "experts"} if experts else {}
+    mixers.pop("", None)
+    return LayerFacts(
+        letters="".join(mixers) or "-",
+        mixers=tuple(mixers.items()),
+        state_nbytes=sum(spec.nbytes for spec in states),
+        kv_nbytes_per_token=math.ceil(sum(_nbytes(spec) for spec in specs if not isinstance(spec, RecurrentSpec))),
+    )
+
+
+def _nbytes(spec: AttentionSpec | RowsSpec) -> float:
+    """Of a token."""
+    if isinstance(spec, RowsSpec):
+        return F16_KV.item * spec.n_head * spec.n / spec.every
+    return F16_KV.item * spec.n_kv * (spec.d_head + spec.d_value)
+
+
+def _attends(layer: object) -> bool:
+    """Whether it, or a layer in it, is attention."""
+    if hasattr(layer, "attend"):
+        return True
+    parts = [part for value in vars(layer).values() for part in (value if isinstance(value, list | tuple) else [value])]
+    return any(_attends(part) for part in parts if hasattr(part, "memory") or hasattr(part, "attend"))
