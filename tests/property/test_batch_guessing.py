@@ -114,7 +114,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(2)
     stem = tokens(40)
     with Model.load(path, n_ctx=96, n_ubatch=64, n_threads=2) as model:
-        shifts = not model.memory.learned_positions
+        shifts = not model.memory.immovable
         asked = [
             Asked(
                 i,

@@ -128,7 +128,7 @@ class FakeModel:
         self.stops: list[Any] = []  # one for every answer
         self.n_saved = 0
         self.path, self.arch = Path("fake.gguf"), "fake"
-        self.memory = SimpleNamespace(learned_positions=False, is_recurrent=False)
+        self.memory = SimpleNamespace(immovable="", is_recurrent=False)
         self.shifts: list[tuple[int, int]] = []
 
     def sequence(self) -> FakeSequence:

@@ -9,8 +9,9 @@ import tiny_models
 from tiny_models import D_HEAD, N_EMBD, N_FF, N_VOCAB, Tensor, Tiny
 
 from hybrid.infer import Model
-from hybrid.quant import inspect
+from hybrid.infer.engine.layer_facts import layer_facts
 from hybrid.quant.ggml.errors import FormatError
+from hybrid.quant.ggml.reader import GGUFFile
 
 IDS = np.random.default_rng(5).integers(3, N_VOCAB, 20).tolist()
 
@@ -74,10 +75,10 @@ def test_what_is_kept_of_a_token(file: Callable[..., Path]) -> None:
         specs = model.engine.memory.attention.specs
         kept = model.engine.memory.bytes_kv_per_token
     assert [(s.layer, s.n_kv, s.d_head, s.window) for s in specs] == [(0, 2, 8, 5), (1, 1, 12, 0)]
-    facts = inspect(path)
-    assert facts.pattern == ("AE", "A", "A")
-    assert facts.kv_nbytes_per_token == 2 * (2 * 2 * 8 + 2 * 12)
-    assert kept >= facts.kv_nbytes_per_token
+    with GGUFFile.open(path) as gguf:
+        facts = layer_facts(gguf)
+    assert [layer.letters for layer in facts] == ["AE", "A", "A"]
+    assert sum(layer.kv_nbytes_per_token for layer in facts) == 2 * (2 * 2 * 8 + 2 * 12) <= kept
 
 
 @pytest.mark.parametrize(
