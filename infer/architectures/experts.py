@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..layers import GatedFeedForward, Layer, MixtureOfExperts, Sum
+from ..layers import Clamp, GatedFeedForward, Layer, MixtureOfExperts, Sum
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 
@@ -25,15 +25,18 @@ class RoutedHparams(Hparams):
     n_expert_group_used: int = key("expert_group_used_count", 1)
 
 
-def routed(h: RoutedHparams, i: int, w: Weights, group_best: int = 2) -> Layer:
-    """The experts of layer i, beside the shared ones if there are any. group_best: see MixtureOfExperts."""
+def routed(
+    h: RoutedHparams, i: int, w: Weights, group_best: int = 2, clamp: Clamp | None = None,
+    clamp_shared: Clamp | None = None,
+) -> Layer:  # fmt: skip
+    """The experts of layer i, beside the shared ones if there are any. group_best, clamp: see MixtureOfExperts."""
     if h.gating not in (SOFTMAX, SIGMOID):
         raise w.wrong("expert_gating_func", h.gating, f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
     experts = MixtureOfExperts(
         i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=h.gating == SIGMOID,
         scale=h.weights_scale or 1.0, n_group=max(1, h.n_expert_group), n_group_used=h.n_expert_group_used,
-        group_best=group_best,
+        clamp=clamp, group_best=group_best,
     )  # fmt: skip
     if not h.n_shared:
         return experts
-    return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp"))
+    return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp", clamp=clamp_shared))

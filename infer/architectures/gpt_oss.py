@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, MixtureOfExperts
+from ..layers import Attention, Clamp, MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
@@ -40,5 +40,5 @@ class GptOss(Family):
         )  # fmt: skip
         yield "post_attention_norm.weight", MixtureOfExperts(
             i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True, biased=True,
-            clamp=(h.alpha, h.limit),
+            clamp=Clamp(h.limit, h.alpha, 1.0),
         )  # fmt: skip

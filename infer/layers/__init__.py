@@ -7,7 +7,7 @@ from .beside_experts import BesideExperts
 from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
-from .feed_forward import FeedForward, GatedFeedForward, MixtureOfExperts
+from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts
 from .kept_rows import KeptRows
 from .kimi_delta import KimiDelta
 from .latent_attention import LatentAttention
@@ -34,6 +34,7 @@ __all__ = [
     "BorrowedKeys",
     "CarriedRouterExperts",
     "ChannelMix",
+    "Clamp",
     "ConvolvedAttention",
     "EncoderAttention",
     "FeedForward",

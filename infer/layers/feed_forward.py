@@ -2,7 +2,7 @@
 experts."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
@@ -16,6 +16,26 @@ Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
 GATES = {"silu": elementwise.swiglu, "gelu": elementwise.geglu, "gelu_erf": elementwise.geglu_erf}
 
 
+class Clamp(NamedTuple):
+    """Of a gate that keeps its inputs within a limit: see `clamped_swiglu`."""
+
+    limit: float
+    alpha: float = 1.0
+    offset: float = 0.0
+
+
+def apply_gate(b: Builder, gate: Rows, up: Rows, count: int | Ref, activation: Activation, clamp: Clamp | None) -> Rows:
+    """What is between the products of a gated part, of `count` rows, in place of `gate`."""
+    if clamp is None:
+        b.op(GATES[activation], count=count, gate=gate, up=up, out=gate, n=gate.n)
+    else:
+        limit, alpha, offset = map(float, clamp)
+        b.op(
+            clamped_swiglu, count=count, gate=gate, up=up, out=gate, n=gate.n, alpha=alpha, limit=limit, offset=offset
+        )  # fmt: skip
+    return gate
+
+
 @dataclass
 class GatedFeedForward:
     """`suffix` of the tensors' names: '_shexp' for a shared expert.
@@ -25,6 +45,7 @@ class GatedFeedForward:
     fused: ffn_up holds the rows of the gate, then those of up.
     block: the layer whose weights it uses; -1: its own.
     rank: of what this layer adds to the shared projection in (fused only); 0: nothing.
+    clamp: limits of what the gate reads; None: there are none.
     """
 
     layer: int
@@ -36,6 +57,7 @@ class GatedFeedForward:
     fused: bool = False
     block: int = -1
     rank: int = 0
+    clamp: Clamp | None = None
 
     def load(self, w: Weights) -> None:
         p = f"blk.{self.block if self.block >= 0 else self.layer}."
@@ -62,7 +84,7 @@ class GatedFeedForward:
         if self.adapter:
             self.adapter.add(b, x, rows[-1])
         gate, up = (rows[0].columns(i * self.n_ff, self.n_ff) for i in range(2)) if self.fused else rows
-        b.op(GATES[self.activation], count=b.batch.n_tok, gate=gate, up=up, out=gate, n=gate.n)
+        apply_gate(b, gate, up, b.batch.n_tok, self.activation, self.clamp)
         out = add_bias(b, b.matmul(gate, self.w_down, "ffn_down" + self.suffix), self.bias["down"])
         if self.weighted:
             weight = b.matmul(x, self.w_weight, "ffn_router_shexp")
@@ -114,7 +136,7 @@ class MixtureOfExperts:
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
     factors      ffn_down_exps.scale multiplies the weight of each expert, last
     biased       the router and all matrices of experts have biases
-    clamp        alpha and limit of a gate that keeps its inputs within a limit (clamped_swiglu); None: SwiGLU
+    clamp        limits of what the gate reads; None: there are none
     """
 
     layer: int
@@ -134,7 +156,7 @@ class MixtureOfExperts:
     fused: bool = False
     factors: bool = False
     biased: bool = False
-    clamp: tuple[float, float] | None = None
+    clamp: Clamp | None = None
     group_best: int = 2
 
     def load(self, w: Weights) -> None:
@@ -231,7 +253,7 @@ class MixtureOfExperts:
             gate, up = (products["gate_up"].columns(i * self.n_ff, self.n_ff) for i in range(2))
         else:
             gate, up = products["gate"], products["up"]
-        return self._gate(b, gate, up, total)
+        return apply_gate(b, gate, up, total, self.activation, self.clamp)
 
     def _product(self, b: Builder, x: Rows, w: Weight, part: str, columns: Columns) -> Rows:
         """Of each expert and its columns, with its bias."""
@@ -242,12 +264,3 @@ class MixtureOfExperts:
                 stride=4 * y.n, n=y.n,
             )  # fmt: skip
         return y
-
-    def _gate(self, b: Builder, gate: Rows, up: Rows, total: Ref) -> Rows:
-        """In place of `gate`; total: rows."""
-        if self.clamp is None:
-            b.op(GATES[self.activation], count=total, gate=gate, up=up, out=gate, n=gate.n)
-        else:
-            alpha, limit = map(float, self.clamp)
-            b.op(clamped_swiglu, count=total, gate=gate, up=up, out=gate, n=gate.n, alpha=alpha, limit=limit)
-        return gate

@@ -1,4 +1,5 @@
-"""The gate of gpt-oss's experts (arXiv:2508.10925): SwiGLU with another slope, whose inputs are kept within a limit."""
+"""SwiGLU whose inputs are kept within a limit; in gpt-oss's experts (arXiv:2508.10925) with another slope, and on one
+more than the values that are gated."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Emitter, Value, Vec, const, emit, ldi
@@ -12,17 +13,17 @@ def _at_most(e: Emitter, x: Value, top: Value) -> Value:
     return e.b.select(e.b.fcmp_ordered(">", x, top), top, x)
 
 
-@emit("i64,i64,i64,i64,f32,f32->void")
-def _clamped_swiglu_row(e, gate, up, out, n, alpha, limit):
+@emit("i64,i64,i64,i64,f32,f32,f32->void")
+def _clamped_swiglu_row(e, gate, up, out, n, alpha, limit, offset):
     b = e.b
 
     def gated(ty, g, u):
         lanes = ty.count
-        slope, top, one = e.splat(alpha, lanes), e.splat(limit, lanes), const(ty, 1.0)
+        slope, top, more = (e.splat(x, lanes) for x in (alpha, limit, offset))
         low = b.fsub(const(ty, 0.0), top)
         g, u = _at_most(e, g, top), _at_most(e, u, top)
         u = b.select(b.fcmp_ordered("<", u, low), low, u)
-        return b.fmul(sigmoid(e, b.fmul(g, slope), g), b.fadd(u, one))
+        return b.fmul(sigmoid(e, b.fmul(g, slope), g), b.fadd(u, more))
 
     def whole(o):
         ty = Vec(F32, 16)
@@ -38,13 +39,14 @@ def _clamped_swiglu_row(e, gate, up, out, n, alpha, limit):
 @kernel
 def clamped_swiglu(
     a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int,
-    n: Int, alpha: Float, limit: Float,
+    n: Int, alpha: Float, limit: Float, offset: Float,
 ):  # fmt: skip
-    """out = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u = up within -limit .. limit; out may be either."""
+    """out = g sigmoid(alpha g) (u + offset), g = min(gate, limit), u = up within -limit .. limit; out may be either."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         t = i // per_row
         o = i % per_row * CHUNK
         _clamped_swiglu_row(
-            gate + t * ldgate + 4 * o, up + t * ldup + 4 * o, out + t * ldout + 4 * o, min(CHUNK, n - o), alpha, limit
-        )
+            gate + t * ldgate + 4 * o, up + t * ldup + 4 * o, out + t * ldout + 4 * o, min(CHUNK, n - o), alpha, limit,
+            offset,
+        )  # fmt: skip
