@@ -137,7 +137,7 @@ class Network:
                 trace.append(self._add_tap(b, residual))
                 residual = None
             if isinstance(part.layer, OnStreams):
-                part.layer.write(b, x, memory)
+                part.layer.build(b, x, memory)
                 continue
             if part.norm:
                 rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)

@@ -8,6 +8,7 @@ from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
 from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts
+from .hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams, MeanOfStreams
 from .kept_rows import KeptRows
 from .kimi_delta import KimiDelta
 from .latent_attention import LatentAttention
@@ -40,16 +41,20 @@ __all__ = [
     "FeedForward",
     "GatedDeltaNet",
     "GatedFeedForward",
+    "HyperConnected",
+    "HyperSizes",
     "KeptNorm",
     "KeptRows",
     "KimiDelta",
     "LatentAttention",
     "Layer",
+    "LearnedMixOfStreams",
     "LightningAttention",
     "ListedAttention",
     "Lists",
     "Mamba1",
     "Mamba2",
+    "MeanOfStreams",
     "MixtureOfExperts",
     "Mlstm",
     "NormedSum",

@@ -28,6 +28,7 @@ class OnStreams(ABC):
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         """As `Layer.build`; x is the stream itself, and nothing is left to be added to it."""
         self.write(b, x, memory)
+        b.products.forget(x)
         return x
 
 

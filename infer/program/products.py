@@ -96,6 +96,10 @@ class Products:
         return gemm.ROWS * min(fitting, sharing, 4)
 
     # --- columns ---
+    def forget(self, x: Rows) -> None:
+        """x, or a part of it, has other values from here on: nothing that was packed of it is used again."""
+        self._packed = {key: packed for key, packed in self._packed.items() if key[0].base != x.base}
+
     def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
         way, width = self.way(columns.few), self.width(columns.few)
         # rows that already are as the product wants them

@@ -4,7 +4,6 @@ by side. A sublayer reads one mix of them; what it returns goes to all, which me
     hyper_weights    the numbers of both mixes, from a product with the streams, Sinkhorn's iterations included
     mix_streams      the row that a sublayer reads
     write_streams    the streams behind a sublayer; a kernel for each number of streams
-    copy_to_streams  the streams in front of the first layer
 """
 
 from functools import cache
@@ -14,7 +13,6 @@ import numpy as np
 from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, Vec, const, emit, ldf, ldi, stf
 from ..emit.fields import Address, Float, Int
-from ..recurrent.states import copy_floats
 from .elementwise import CHUNK, over_values, sigmoid_at
 
 V16F = Vec(F32, 16)
@@ -203,11 +201,3 @@ def write_streams_of(
 def write_streams(n_stream: int) -> Kernel:
     """`write_streams_of` for so many streams, up to MOST_STREAMS."""
     return variant(write_streams_of, f"write_streams_{n_stream}", written_piece=_make_written(n_stream))
-
-
-@kernel
-def copy_to_streams(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, n_stream: Int):
-    """Every stream of x becomes the first: x f32 [tok][n_stream][n]."""
-    for t in range(tid, ldi(count), nth):
-        for i in range(1, n_stream):
-            copy_floats(x + t * ldx, x + t * ldx + 4 * i * n, n)

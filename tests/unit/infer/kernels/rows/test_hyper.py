@@ -8,7 +8,7 @@ from reference.hyper_connections import hyper_weights as expected_weights
 from reference.hyper_connections import mixed, unit_rms, written
 from reference.run_kernel import guarded, record, run, same_bits, worst
 
-from hybrid.infer.kernels.rows.hyper import copy_to_streams, hyper_weights, mix_streams, write_streams
+from hybrid.infer.kernels.rows.hyper import hyper_weights, mix_streams, write_streams
 
 SIZES = [(1, 7), (2, 16), (3, 33), (4, 1031), (5, 96), (8, 520)]  # streams, values
 N_TOK, EPS, FLOOR = 5, 3e-4, 1e-3
@@ -123,12 +123,3 @@ def test_write(n_stream: int, n: int, n_threads: int) -> None:
     assert (given.whole[:, n_stream * n :] == 7.25).all()
     error = np.abs(given.x - want.reshape(N_TOK, -1))
     assert (error <= (n_stream + 1) * HALF_ULP * sizes.reshape(N_TOK, -1)).all()
-
-
-@pytest.mark.parametrize(("n_stream", "n"), SIZES)
-def test_copy(n_stream: int, n: int) -> None:
-    given = drawn(n_stream, n)
-    first = given.x[:, :n].copy()
-    run(copy_to_streams, record(copy_to_streams, count=np.array([N_TOK]), x=given.x, n=n, n_stream=n_stream), 2)
-    assert (given.whole[:, n_stream * n :] == 7.25).all()
-    np.testing.assert_array_equal(given.x, np.tile(first, n_stream))
