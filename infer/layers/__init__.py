@@ -9,6 +9,7 @@ from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
 from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts
 from .hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams, MeanOfStreams
+from .indexed import Choice, lists_of
 from .kept_rows import KeptRows
 from .kimi_delta import KimiDelta
 from .latent_attention import LatentAttention
@@ -35,6 +36,7 @@ __all__ = [
     "BorrowedKeys",
     "CarriedRouterExperts",
     "ChannelMix",
+    "Choice",
     "Clamp",
     "ConvolvedAttention",
     "EncoderAttention",
@@ -73,4 +75,5 @@ __all__ = [
     "ShortConv",
     "Streams",
     "Sum",
+    "lists_of",
 ]
