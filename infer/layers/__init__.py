@@ -21,6 +21,7 @@ from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
 from .parallel import NormedSum
 from .per_layer_inputs import PerLayerGate, PerLayerInputs
+from .pooling import Pooling, starts_of_groups
 from .query_scale import QueryScale
 from .rg_lru import RgLru
 from .rwkv import ChannelMix, Rwkv6, Rwkv7
@@ -64,6 +65,7 @@ __all__ = [
     "OnStreams",
     "PerLayerGate",
     "PerLayerInputs",
+    "Pooling",
     "PostNorm",
     "ProjectedMamba2",
     "QueryScale",
@@ -76,4 +78,5 @@ __all__ = [
     "Streams",
     "Sum",
     "lists_of",
+    "starts_of_groups",
 ]

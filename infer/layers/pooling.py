@@ -1,0 +1,71 @@
+"""Entries that stand for groups of tokens, pooled from what a layer projects of each token."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.recurrent.pools import group_starts, pool_rows, pool_scratch_bytes, pool_slots
+from ..loading.weights import Weights
+from ..memory import HybridMemory, RecurrentSpec
+from ..program.builder import Builder, Ref, Rows
+
+
+def starts_of_groups(b: Builder, every: int) -> Ref:
+    """Where the group of each token of the batch begins, i64 [tok]: the position that RoPE gives its entry."""
+    name = f"group_starts.{every}"
+    if name not in b.named:
+        starts = b.named[name] = Rows(b.buffer(8 * b.capacity), 1, 8)
+        b.op(group_starts, ctl=b.batch.ctl, pos=b.batch.pos, out=starts.ref, every=every)
+    return b.named[name].ref
+
+
+@dataclass
+class Pooling:
+    """One entry of n channels for every `every` tokens, and what is kept for groups: kernels/recurrent/pools.py.
+
+    part         of the layer's states, whose this is
+    gated        a softmax over the tokens weighs them, channel by channel; otherwise an entry is their mean
+    overlapping  tokens have two halves of n channels, and an entry is of this group and of the one before
+    """
+
+    layer: int
+    part: str
+    n: int
+    every: int
+    gated: bool = True
+    overlapping: bool = False
+    mixer: str = "attention"
+
+    @property
+    def width(self) -> int:
+        """Values of a token, and of its gates."""
+        return 2 * self.n if self.overlapping else self.n
+
+    @property
+    def spec(self) -> RecurrentSpec:
+        """What the memory is to have."""
+        n_slot = pool_slots(self.every, overlapping=self.overlapping)
+        return RecurrentSpec(
+            self.layer, (1 + self.gated) * self.width, n_slot + 1, mixer=self.mixer, part=self.part
+        )  # fmt: skip
+
+    def load(self, w: Weights, ape: str = "") -> None:
+        """ape: the tensor [every, width] that is added to the gates, by a token's place in its group; "": none."""
+        self.ape = self.ape_stride = 0
+        if ape:
+            self.ape, self.ape_stride = w.keep(w.array(ape, self.every, self.width)), 4 * self.width
+        elif self.gated:
+            self.ape = w.keep(np.zeros(self.width, np.float32))
+
+    def entries(self, b: Builder, memory: HybridMemory, u: Rows, z: Rows | None = None) -> Rows:
+        """[n] for those tokens of the batch with which a group is complete, from values u and gates z [width] of all
+        tokens. What other tokens' rows hold is not defined."""
+        assert (z is not None) == self.gated
+        batch, out, states = b.batch, b.rows(self.n), memory.recurrent.conv[self.spec.key]
+        b.op(
+            pool_rows, ctl=batch.ctl, seg=batch.seg, pos=batch.pos, u=u, z=z, ape=self.ape, ldape=self.ape_stride,
+            state=states.ctypes.data, stride=states.strides[0], out=out, n=self.n, every=self.every,
+            overlapping=int(self.overlapping), scratch=Ref(b.scratch),
+            scratch_bytes=b.need_scratch(pool_scratch_bytes()),
+        )  # fmt: skip
+        return out
