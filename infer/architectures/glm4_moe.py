@@ -28,7 +28,7 @@ class Glm4Moe(Dots1):
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         if i >= h.n_layer - h.n_ahead:
-            w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.")))
+            w.ignore_block(i)
             return
         (norm, attention), feed_forward = super().block(h, i, w)
         normed = f"blk.{i}.attn_q_norm.weight" in w

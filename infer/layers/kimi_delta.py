@@ -26,6 +26,7 @@ class KimiDelta:
 
     lowest  logarithm of the lowest gate, negative: gates are exp(lowest * sigmoid(A * f)); 0: exp(A * softplus(f))
     low_rank  f and the gate come from products of two matrices, ssm_f_a and _b; otherwise from ssm_f_a alone
+    signed  the file has A with a sign, -exp(A_log), also where gates have a lowest
     """
 
     layer: int
@@ -36,6 +37,7 @@ class KimiDelta:
     eps: float
     lowest: float = 0.0
     low_rank: bool = True
+    signed: bool = False
 
     @property
     def n_inner(self) -> int:
@@ -60,8 +62,11 @@ class KimiDelta:
 
     def _rates(self, w: Weights, name: str) -> np.ndarray:
         """One for each gate, as `delta_prepare` has them."""
-        a = decay_logs(w, name, self.n_head, positive=self.lowest < 0)
-        return np.repeat(a, self.d_head) if self.lowest else decay_rates(a, self.d_head)
+        signed = self.signed or not self.lowest
+        a = decay_logs(w, name, self.n_head, positive=not signed)
+        if not self.lowest:
+            return decay_rates(a, self.d_head)
+        return np.repeat(-a if signed else a, self.d_head)
 
     def memory(self) -> tuple[RecurrentSpec]:
         mixer = "gated delta rule by channels"

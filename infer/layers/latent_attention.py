@@ -12,10 +12,11 @@ from ..kernels.attention.rope import rope as rope_op
 from ..kernels.rows import elementwise, heads
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
-from ..memory import AttentionSpec, HybridMemory
+from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
 from ..program.record import OpFields
 from .attention import Attention, Rope
+from .base import MemorySpec
 
 
 @dataclass
@@ -71,17 +72,31 @@ class LatentAttention:
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         self._weights = w
 
-    def memory(self) -> tuple[AttentionSpec, ...]:
+    def memory(self) -> tuple[MemorySpec, ...]:
         return self.latent.memory()
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        key = self._key(b, x, memory)
-        self.latent.store(b, key, key.columns(self.n_rot, self.rank), memory)
-        out = self.latent.attend(b, self._query(b, x, memory), memory)
+        self.store(b, self._key(b, x, memory), memory)
+        low = self._low(b, x)
+        out = self.attend(b, x, low, self._query(b, low, memory), memory)
         gate = b.matmul(x, self.w_gate, "attn_gate") if self.gated else None
         values = b.rows(self.n_head * self.d_value)
         self._by_heads(b, out, self.rank, self.w_vb, "attn_v_b", values, self.d_value, gate)
         return b.matmul(values, self.w_out, "attn_out")
+
+    def store(self, b: Builder, key: Rows, memory: HybridMemory) -> None:
+        """Keep [rotated | latent] of every token."""
+        self.latent.store(b, key, key.columns(self.n_rot, self.rank), memory)
+
+    def attend(self, b: Builder, x: Rows, low: Rows, query: Rows, memory: HybridMemory) -> Rows:
+        """What every head returns, in the latent space. x: the layer's input, low: what queries are made of."""
+        return self.latent.attend(b, query, memory)
+
+    def _low(self, b: Builder, x: Rows) -> Rows:
+        """What queries are made of: their latent vectors, or the input itself."""
+        if not self.q_rank:
+            return x
+        return b.norm(b.matmul(x, self.w_qa, "attn_q_a"), self.q_norm, self.eps, name="attn_q_norm")
 
     def _key(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         """[rotated | latent] of every token."""
@@ -95,11 +110,9 @@ class LatentAttention:
             self._turn(b, key, 1, self.n_rot + self.rank, memory)
         return key
 
-    def _query(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
+    def _query(self, b: Builder, low: Rows, memory: HybridMemory) -> Rows:
         """[rotated | brought into the latent space] of every token and head."""
-        if self.q_rank:
-            x = b.norm(b.matmul(x, self.w_qa, "attn_q_a"), self.q_norm, self.eps, name="attn_q_norm")
-        q, size = b.matmul(x, self.w_q, "attn_q"), self.n_rot + self.rank
+        q, size = b.matmul(low, self.w_q, "attn_q"), self.n_rot + self.rank
         query = b.rows(self.n_head * size)
         self._by_heads(b, q, self.width, self.w_kb, "attn_k_b", query.columns(self.n_rot, query.n - self.n_rot), size)
         if self.n_rot:

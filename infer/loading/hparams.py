@@ -21,8 +21,9 @@ def key(
     name: str, default: Any = _REQUIRED, *, per_layer: bool = False, pattern: bool = False, minimum: float = 0
 ) -> Any:
     """Field that is read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`; a scalar stands
-    for all layers when `per_layer`. A `pattern` is true or false for every layer, or a number n: true but for the last
-    of every n layers (0: for all).
+    for all layers when `per_layer`, of a field that is a tuple of int or of float. A `pattern` is true or false for
+    every layer, or a number n: true but for the last of every n layers (0: for all); it need not say anything of the
+    last layers where the field `n_ahead`, before it, says that so many guess tokens ahead.
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. What several keys or the tensors have to
     agree on is checked by the layers, which know what their kernels take.
@@ -82,9 +83,10 @@ class Hparams:
             default = field.metadata["default"]
             raw = gguf.get(name) if default is _REQUIRED else gguf.get(name, default)
             if field.metadata["pattern"]:
-                values[field.name] = _pattern(gguf, name, raw, values["n_layer"])
+                values[field.name] = _pattern(gguf, name, raw, values["n_layer"], values.get("n_ahead", 0))
             elif field.metadata["per_layer"]:
-                values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], field.metadata["minimum"])
+                each = float if "float" in str(field.type) else int
+                values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], each, field.metadata["minimum"])
             else:
                 kind = _KINDS[getattr(field.type, "__name__", str(field.type))]
                 values[field.name] = _scalar(gguf, name, raw, kind, field.metadata["minimum"])
@@ -110,23 +112,25 @@ def _scalar(gguf: GGUFFile, name: str, raw: Any, kind: type, minimum: float) -> 
     return kind(raw)
 
 
-def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, minimum: float) -> tuple[int, ...]:
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return (_scalar(gguf, name, raw, int, minimum),) * n_layer
-    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "iu":
-        raise wrong(gguf, name, raw, "an integer, or one for every layer")
+def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, kind: type, minimum: float) -> tuple[Any, ...]:
+    """kind: int or float."""
+    if isinstance(raw, int | kind) and not isinstance(raw, bool):
+        return (_scalar(gguf, name, raw, kind, minimum),) * n_layer
+    if not isinstance(raw, np.ndarray) or raw.dtype.kind not in ("iuf" if kind is float else "iu"):
+        raise wrong(gguf, name, raw, f"{'a number' if kind is float else 'an integer'}, or one for every layer")
     values = raw.tolist()
     if len(values) != n_layer:
         raise FormatError(f"{gguf.path.name}: {name} has {len(values)} values for {n_layer} layers.")
-    return tuple(_scalar(gguf, name, v, int, minimum) for v in values)
+    return tuple(_scalar(gguf, name, v, kind, minimum) for v in values)
 
 
-def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int) -> tuple[bool, ...]:
+def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) -> tuple[bool, ...]:
+    """n_ahead: the last of the layers, of which nothing need be said."""
     if isinstance(raw, int) and not isinstance(raw, bool):
         period = _scalar(gguf, name, raw, int, 0)
         return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
     if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
         raise wrong(gguf, name, raw, "a number of layers, or true or false for every layer")
-    if len(raw) != n_layer:
+    if len(raw) not in (n_layer, n_layer - n_ahead):
         raise FormatError(f"{gguf.path.name}: {name} has {len(raw)} values for {n_layer} layers.")
-    return tuple(raw.astype(bool).tolist())
+    return (*raw.astype(bool).tolist(), *[True] * (n_layer - len(raw)))

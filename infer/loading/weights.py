@@ -124,6 +124,10 @@ class Weights:
         """Tensors that the file may have and the model does not use."""
         self.used.update(names)
 
+    def ignore_block(self, i: int) -> None:
+        """Block i is not run, whatever it has."""
+        self.ignore(*(name for name in self.gguf.tensors if name.startswith(f"blk.{i}.")))
+
     def keep(self, values: np.ndarray) -> int:
         """Address of a contiguous copy on a 64-byte boundary that lives as long as this object."""
         copy = aligned_empty(values.nbytes).view(values.dtype).reshape(values.shape)
