@@ -46,6 +46,16 @@ _LEFT_ALONE = (
     "a.rvq.codebook",
     "mm.a.code_embd",
 )
+# Likewise, of files of these architectures.
+_LEFT_ALONE_OF = {
+    "glm5-next": (
+        "hc_", "indexer.attn_q_b", "indexer.attn_k", "indexer.proj", "indexer_compressor_", "ssm_f_a.weight",
+        "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight", "ssm_beta.weight", "attn_kv_a_mqa.weight",
+        "attn_k_b.weight", "attn_v_b.weight",
+    ),
+}  # fmt: skip
+# Where a recipe has fewer bits for these, they get Q8_0.
+_EIGHT_BITS_OF = {"glm5-next": ("attn_q_a", "attn_q_b")}
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
 _SSM = re.compile(r"\.ssm_(x|dt|f_b)\.weight$")
 _FIRST, _SECOND = ".ssm_f_a.weight", ".ssm_f_b.weight"
@@ -133,6 +143,7 @@ def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> Model:
         n_expert=of_layer_0("expert_count", 0),
         n_gqa=heads // shared if shared > 0 else 0,
         importance=importance,
+        arch=str(arch),
     )
 
 
@@ -151,7 +162,7 @@ def decide(
     """The type of every tensor, given in the order of the new file. UsageError when an option matches nothing."""
     options = options or Options()
     most = FILE_TYPE_WEIGHT[target]
-    matrices = {t.name: t for t in tensors.values() if is_weight_matrix(t.name, t.shape)}
+    matrices = {t.name: t for t in tensors.values() if is_weight_matrix(t.name, t.shape, model.arch)}
     if options.leave_output:
         matrices.pop(OUTPUT, None)
     decided = _chosen(matrices, options)
@@ -165,7 +176,9 @@ def decide(
         n_attn_v = sum(part_of(t.name) is Part.ATTN_V for t in tensors.values())
         # whether embedding and output are one tensor depends on the whole model
         shapes = rest | ({OUTPUT: tensors[OUTPUT].shape} if OUTPUT in tensors else {})
-        types = mixed_types(target, shapes, model, n_attn_v)
+        types = {
+            name: _with_bits(name, kind, model) for name, kind in mixed_types(target, shapes, model, n_attn_v).items()
+        }
     output = OUTPUT if OUTPUT in tensors else EMBEDDING
     for name, shape in rest.items():
         kind = fitting(types[name], shape[-1])
@@ -177,6 +190,12 @@ def decide(
             reason = Reason.OUTPUT if name == output else Reason.RECIPE
         decided[name] = Decision(kind, reason)
     return {t.name: decided.get(t.name, Decision(t.type, Reason.LEFT_ALONE)) for t in tensors.values()}
+
+
+def _with_bits(name: str, kind: GGMLType, model: Model) -> GGMLType:
+    """The type that a recipe has for a matrix, or one of more bits where the architecture is known to need them."""
+    needs = any(part in name for part in _EIGHT_BITS_OF.get(model.arch, ()))
+    return GGMLType.Q8_0 if needs and is_quantized(kind) else kind
 
 
 def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decision]:
@@ -225,10 +244,11 @@ def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:
     return t.type if is_quantized(t.type) else fitting(GGMLType[wanted.name], t.shape[-1])
 
 
-def is_weight_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of a GGUF file is one to quantize. `shape` in numpy order."""
+def is_weight_matrix(name: str, shape: tuple[int, ...], arch: str = "") -> bool:
+    """Whether a tensor of a GGUF file is one to quantize. `shape` in numpy order; arch: general.architecture."""
     # ggml does not count outer dimensions of size 1.
     n_dims = next((len(shape) - i for i, n in enumerate(shape) if n > 1), 1)
     if n_dims < 2 or not name.endswith("weight"):
         return False
-    return not any(part in name for part in _LEFT_ALONE) and not _TIME_MIX.search(name)
+    left_alone = (*_LEFT_ALONE, *_LEFT_ALONE_OF.get(arch, ()))
+    return not any(part in name for part in left_alone) and not _TIME_MIX.search(name)

@@ -11,6 +11,7 @@ import numpy as np
 from random_experts import EXPERT_CONFIGS
 from random_latent import LATENT
 from random_plain import PLAIN
+from random_pooled import POOLED
 from random_recurrent import RECURRENT_CONFIGS
 from random_ssm import SSM_CONFIGS
 from random_windows import STRETCHED, WINDOWS
@@ -349,7 +350,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     },
     **SSM_CONFIGS,
-    **WINDOWS, **STRETCHED, **PLAIN, **LATENT,
+    **WINDOWS, **STRETCHED, **PLAIN, **LATENT, **POOLED,
 }  # fmt: skip
 
 # Of models that only make embeddings. Theirs is another tokenizer, that of tests/data/tokenizers/wordpiece.
@@ -403,7 +404,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return noise / 2 - 2
     if (".time_maa_" in name and shape[:2] == (1, 1)) or ".attn.x_" in name or name.endswith("ffn.x_k"):
         return 0.5 + noise / 4
-    if name.endswith(("_states_scale", ".residual_scale")):
+    if name.endswith(("_states_scale", ".residual_scale", "hc_attn_scale", "hc_ffn_scale")):
         return 1 + noise / 8
     if name.endswith("balancing_biases"):  # the choice of no expert has -1, so that the others are as good
         return noise / 8 - 1

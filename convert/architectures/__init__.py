@@ -14,6 +14,7 @@ from .gemma import Gemma2, Gemma3
 from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
+from .glm5_next import Glm5Next
 from .gpt2 import Gpt2
 from .gpt_oss import GptOss
 from .gptneox import GptNeox
@@ -53,7 +54,8 @@ from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
     Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, DeepSeekV2, DeepSeekV3, Dots1, Ernie45, Ernie45Moe, Exaone4, Falcon,
-    FalconH1, Gemma2, Gemma3, Gemma4, Glm4, Glm4Moe, Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan,
+    FalconH1, Gemma2, Gemma3, Gemma4, Glm4, Glm4Moe,
+    Glm5Next, Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan,
     HunyuanMoe, Jamba, KimiLinear, Lfm2, Lfm2Moe, Lfm3, Llama, Mamba, Mamba2, MiniMax, Mistral, Mistral3, NemotronH,
     NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
     Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm,

@@ -74,9 +74,9 @@ class KimiLinear(Decoder):
             latent=Latent.read(config),
             attention=_attention(config, linear, n_layer),
             n_dense=read_dense(config, n_layer, 1),
-            d_conv=_of(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
-            n_kda=_of(config, "linear_num_heads", linear, "num_heads"),
-            d_kda=_of(config, "linear_head_dim", linear, "head_dim"),
+            d_conv=read_linear(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
+            n_kda=read_linear(config, "linear_num_heads", linear, "num_heads"),
+            d_kda=read_linear(config, "linear_head_dim", linear, "head_dim"),
             n_expert=n_expert,
             n_expert_used=n_used,
             groups=read_expert_groups(config, n_expert, n_used, "num_expert_group", "n_group"),
@@ -184,8 +184,9 @@ class KimiLinear(Decoder):
         yield from routed_experts(hf + "block_sparse_moe.", blk, *sizes, "gate.e_score_correction_bias", names)
 
 
-def _of(config: Config, key: str, linear: Config, published: str, minimum: int = 1) -> int:
-    """By the key of published configs, which is in a section, or transformers' own; where both are there they agree."""
+def read_linear(config: Config, key: str, linear: Config, published: str, minimum: int = 1) -> int:
+    """A size of layers with the delta rule, by the key of published configs, which is in a section, or transformers'
+    own; where both are there they agree."""
     if published not in linear:
         return config.integer(key, minimum=minimum)
     value = linear.integer(published, minimum=minimum)

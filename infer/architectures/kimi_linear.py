@@ -28,9 +28,9 @@ class KimiLinear(Family):
     name = "kimi-linear"
     hparams = KimiLinearHparams
 
-    def block(self, h: KimiLinearHparams, i: int, w: Weights) -> Iterator[Part]:
+    def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         yield "attn_norm.weight", self.attention(h, i, w) if h.n_head_kv[i] else self.delta(h, i, w)
-        yield "ffn_norm.weight", feed_forward(h, i, w)
+        yield "ffn_norm.weight", self.feed_forward(h, i, w)
 
     def delta(self, h: Any, i: int, w: Weights) -> Layer:
         """A layer with the delta rule."""
@@ -39,3 +39,7 @@ class KimiLinear(Family):
     def attention(self, h: Any, i: int, w: Weights) -> Layer:
         """A layer with latent attention."""
         return latent_attention(h, i, w)
+
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
+        """Of any layer."""
+        return feed_forward(h, i, w)

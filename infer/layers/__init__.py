@@ -21,6 +21,7 @@ from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
 from .parallel import NormedSum
 from .per_layer_inputs import PerLayerGate, PerLayerInputs
+from .pooled_latent import PooledLatentAttention, PoolIndex
 from .pooling import Pooling, starts_of_groups
 from .query_scale import QueryScale
 from .rg_lru import RgLru
@@ -65,6 +66,8 @@ __all__ = [
     "OnStreams",
     "PerLayerGate",
     "PerLayerInputs",
+    "PoolIndex",
+    "PooledLatentAttention",
     "Pooling",
     "PostNorm",
     "ProjectedMamba2",

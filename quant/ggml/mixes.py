@@ -55,6 +55,7 @@ class Model:
     n_expert: int = 0
     n_gqa: int = 0
     importance: bool = False
+    arch: str = ""
 
 
 @dataclass(frozen=True)

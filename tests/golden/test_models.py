@@ -52,7 +52,9 @@ def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Ca
     lookup = reference.layers["embed_lookup"].astype(np.float64) * EMBEDDING_SCALE.get(name, 1.0)
     scale = 1.0 if name in SCALED_BY_THE_LOOKUP else model.hparams.scales.embedding
     scaled = lookup.astype(np.float32) * np.float32(scale)
-    np.testing.assert_array_equal(embedded, shifted(scaled, converted(name)).reshape(embedded.shape))
+    scaled = shifted(scaled, converted(name)).reshape(len(embedded), -1)
+    n_stream = embedded.shape[1] // scaled.shape[1]  # of the residual, all of which begin alike
+    np.testing.assert_array_equal(embedded, np.tile(scaled, n_stream))
     for i, rows in enumerate(after):
         expected = reference.layers[f"layer_{i}_out"].reshape(rows.shape)
         error = np.abs(rows - expected).max() / np.abs(expected).max()
@@ -71,8 +73,9 @@ def shifted(rows: np.ndarray, path: Path) -> np.ndarray:
 # KL divergence from the reference, nats per token. Random weights lose far more than trained ones (0.0002 and 0.006 for
 # the 11 M Jamba): 0.02 and 0.9 for most of these, 0.11 and 1.6 for the widest.
 DISTANCE = {FileType.Q8_0: 0.15, FileType.Q4_K_M: 2.0}
-# A token gets another group of experts where two are nearly as good: 0.22; with feed-forward parts in F32 0.014.
-WIDER = {("kimi-linear", FileType.Q8_0): 0.3}
+# A token gets another group of experts where two are nearly as good: 0.22; with feed-forward parts in F32 0.014. Or
+# other pools of tokens: 0.15, of half of the tokens less than 0.015.
+WIDER = {("kimi-linear", FileType.Q8_0): 0.3, ("glm5-next", FileType.Q8_0): 0.3}
 
 
 @pytest.mark.slow

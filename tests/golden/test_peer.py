@@ -70,6 +70,7 @@ REFUSED = {
     "kimi-linear-normed",
     "gpt-oss-window",
     "deepseek-v2",
+    "glm5-next-streams",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }

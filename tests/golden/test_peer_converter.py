@@ -44,6 +44,7 @@ CHECKPOINTS = {
     "nemotron-h": "legacy", "nemotron-h-moe": "legacy", "qwen3_5": "", "smollm3": "",
     "kimi-linear": "legacy", "bailing-hybrid": "legacy",
     "gpt-oss": "legacy", "ministral3": "",
+    "glm5-next": "legacy",
 }  # fmt: skip
 # As published: what transformers knows by its own name reaches llama.cpp with transformers' keys.
 PUBLISHED = {"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}}

@@ -25,6 +25,7 @@ CHECKED = (
     "lfm3",
     "gemma4",
     "gpt-oss", "ministral3",
+    "glm5-next",
 )  # fmt: skip
 
 

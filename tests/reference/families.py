@@ -10,6 +10,7 @@ from reference.attention import attention, rope
 from reference.deepseek import deepseek
 from reference.experts import mixture, softmax
 from reference.gemma4 import gemma4
+from reference.glm5_next import glm5_next
 from reference.gpt_oss import gpt_oss
 from reference.kimi import kimi_linear, ling
 from reference.lfm3 import lfm3
@@ -438,6 +439,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "GPTNeoXForCausalLM": gptneox,
     "FalconForCausalLM": falcon,
     "GPT2LMHeadModel": Reference.gpt2,
+    "Glm5NextForConditionalGeneration": glm5_next,
     "GptOssForCausalLM": gpt_oss,
     "Gemma2ForCausalLM": Reference.gemma,
     "Gemma3ForCausalLM": Reference.gemma,

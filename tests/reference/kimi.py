@@ -45,8 +45,9 @@ def ling(model: Any, ids: list[int]) -> F64:
     return model.head(model.norm(x, "model.norm"), "model.word_embeddings.weight")
 
 
-def kda(model: Any, x: F64, p: str) -> F64:
-    """A layer with the delta rule, one gate for each channel of the keys."""
+def kda(model: Any, x: F64, p: str, lowest: float | None = None) -> F64:
+    """A layer with the delta rule, one gate for each channel of the keys. lowest: logarithm of the lowest gate; None:
+    Ling's where f comes from one matrix, otherwise none."""
     n = len(x)
     low_rank, out = p + "f_a_proj.weight" in model.t, "o_proj" if p + "o_proj.weight" in model.t else "dense"
     shape = (n, len(model.t[p + "b_proj.weight"]), len(model.t[p + "o_norm.weight"]))
@@ -61,7 +62,8 @@ def kda(model: Any, x: F64, p: str) -> F64:
         for part in "fg"
     )
     f, rate = (f + model.t[p + "dt_bias"]).reshape(shape), np.exp(model.t[p + "A_log"].reshape(-1, 1))
-    decay = np.exp(-rate * softplus(f) if low_rank else model.c.get("kda_lower_bound", -5.0) * sigmoid(rate * f))
+    lowest = model.c.get("kda_lower_bound", -5.0) if lowest is None and not low_rank else lowest
+    decay = np.exp(-rate * softplus(f) if lowest is None else lowest * sigmoid(rate * f))
     beta = sigmoid(model.linear(x, p + "b_proj"))
     y, _ = delta_rule(q, k, v, decay, beta, np.zeros((shape[1], shape[2], shape[2])))
     y = gated_norm(y, gate.reshape(shape), model.t[p + "o_norm.weight"], model.eps, norm_first=True, act="sigmoid")

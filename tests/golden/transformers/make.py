@@ -8,6 +8,7 @@ lets it be so.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ sys.path.append(str(HERE.parents[1]))
 from random_experts import EXPERT_CONFIGS  # noqa: E402
 from random_latent import LATENT  # noqa: E402
 from random_plain import PLAIN  # noqa: E402
+from random_pooled import POOLED  # noqa: E402
 from random_ssm import SSM_CONFIGS  # noqa: E402
 from random_windows import STRETCHED, WINDOWS  # noqa: E402
 
@@ -30,7 +32,7 @@ NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
-    "bailing-hybrid", *LATENT,
+    "bailing-hybrid", *LATENT, *POOLED,
     "gptneox", "gptneox-serial", "falcon", "falcon-normed",
 )  # fmt: skip
 MODEL_TYPES = {
@@ -50,10 +52,18 @@ MODEL_TYPES = {
     "BailingHybrid": "bailing_hybrid",
     "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3",
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
+    "Glm5Next": "glm5_next",
     "GptOss": "gpt_oss", "Ministral3": "ministral3",
 }  # fmt: skip
 # What MiniMax computes from its config when a checkpoint lacks it.
 CONSTANTS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")
+# The smallest tower of a class that has one: its weights are drawn, and read by nothing.
+TOWERS = {
+    "Glm5NextForConditionalGeneration": {
+        "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 28, "intermediate_size": 48, "out_hidden_size": 32,
+        "projection_intermediate_size": 48,
+    },
+}  # fmt: skip
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40
 
@@ -98,25 +108,42 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
     return named
 
 
+def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The config of a model that sees pictures, around that of its text's part."""
+    return {
+        "model_type": kind, "architectures": config["architectures"],
+        "tie_word_embeddings": config["tie_word_embeddings"],
+        "text_config": {**config, "model_type": f"{kind}_text"}, "vision_config": TOWERS[config["architectures"][0]],
+    }  # fmt: skip
+
+
 def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     import torch
     import transformers
     from safetensors.numpy import save_file
 
     with TemporaryDirectory() as folder:
-        kind = MODEL_TYPES[config["architectures"][0].removesuffix("ForCausalLM").removesuffix("LMHeadModel")]
-        defaults = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
-        Path(folder, "config.json").write_text(json.dumps({"model_type": kind, **defaults, **config}))
+        name = config["architectures"][0]
+        for suffix in ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"):
+            name = name.removesuffix(suffix)
+        kind, defaults = MODEL_TYPES[name], {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
         named = {name: np.ascontiguousarray(x) for name, x in checkpoint_names(in_order(tensors), config).items()}
+        full, of_class = {"model_type": kind, **defaults, **config}, transformers.AutoModelForCausalLM
+        if config["architectures"][0] in TOWERS:
+            full, of_class = with_tower(full, kind), transformers.AutoModelForImageTextToText
+            named = {re.sub(r"^model\.", "model.language_model.", name): x for name, x in named.items()}
+        Path(folder, "config.json").write_text(json.dumps(full))
         save_file(named, Path(folder, "model.safetensors"), metadata={"format": "pt"})
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        model, report = of_class.from_pretrained(
             folder,
             dtype=torch.float64,
             attn_implementation="eager",
             experts_implementation="eager",
             output_loading_info=True,
         )
-        report["missing_keys"] = {name for name in report["missing_keys"] if not name.endswith(CONSTANTS)}
+        report["missing_keys"] = {
+            name for name in report["missing_keys"] if not name.endswith(CONSTANTS) and ".visual." not in name
+        }
         unloaded = {key: names for key, names in report.items() if names}
         if unloaded:
             raise SystemExit(f"{config['architectures'][0]}: {unloaded}")

@@ -163,11 +163,31 @@ def test_options_that_fit_nothing() -> None:
     assert type_named(" q4_k", "--x") is Q4_K
 
 
+@pytest.mark.parametrize(
+    "name", ["hc_attn_fn", "indexer.proj", "indexer_compressor_gate", "attn_kv_a_mqa", "attn_k_b", "ssm_g_a"]
+)
+def test_what_an_architecture_leaves_alone(name: str) -> None:
+    """As llama-quantize does for GLM-5.3-Flash; of other architectures these are matrices like any."""
+    name = f"blk.0.{name}.weight"
+    tensors = model((64, 512), name, source=BF16)
+    assert decide(tensors, FileType.Q4_K_M, Model(4, arch="glm5-next"))[name] == Decision(BF16, Reason.LEFT_ALONE)
+    assert decide(tensors, FileType.Q4_K_M, Model(4, arch="kimi-linear"))[name].type is Q4_K
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_q_a.weight", "blk.0.attn_q_b.weight"])
+def test_what_an_architecture_has_eight_bits_for(name: str) -> None:
+    tensors, of = model((64, 512), name, "output.weight"), Model(4, arch="glm5-next")
+    assert decide(tensors, FileType.Q4_K_M, of)[name] == Decision(Q8_0, Reason.RECIPE)
+    assert decide(tensors, FileType.BF16, of)[name] == Decision(BF16, Reason.ASKED)
+    assert decide(tensors, FileType.Q4_K_M, of, Options(pure=True))[name].type is Q4_K
+    assert decide(tensors, FileType.Q4_K_M, Model(4))[name].type is Q4_K
+
+
 def test_model_of() -> None:
     """n_gqa is that of layer 0, like llama.cpp's: 0 where a hybrid begins with a layer without attention."""
     keys = {"general.architecture": "jamba", "jamba.block_count": 32, "jamba.attention.head_count": 32}
-    assert model_of(keys) == Model(32, n_gqa=1)
+    assert model_of(keys) == Model(32, n_gqa=1, arch="jamba")
     shared = {"jamba.attention.head_count_kv": np.array([0, 8], np.int32), "jamba.expert_count": 16}
-    assert model_of(keys | shared, importance=True) == Model(32, n_expert=16, n_gqa=0, importance=True)
+    assert model_of(keys | shared, importance=True) == Model(32, n_expert=16, n_gqa=0, importance=True, arch="jamba")
     assert model_of(keys | {"jamba.attention.head_count_kv": np.array([8, 0], np.int32)}).n_gqa == 4
-    assert model_of({"general.architecture": "mamba", "mamba.attention.head_count": 0}) == Model(0)
+    assert model_of({"general.architecture": "mamba", "mamba.attention.head_count": 0}) == Model(0, arch="mamba")

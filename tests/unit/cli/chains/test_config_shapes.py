@@ -19,7 +19,7 @@ from hybrid.quant.policy import SsmType, decide, model_of
 LOADED = (
     "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm3", "gemma4", "nemotron-h", "qwen3next", "qwen35", "zamba2",
     "olmo-hybrid", "xlstm", "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon",
-    "gpt-oss-rounded", "ministral3", "deepseek-v2",
+    "gpt-oss-rounded", "ministral3", "deepseek-v2", "glm5-next-plain",
 )  # fmt: skip
 
 
@@ -46,6 +46,8 @@ def small(name: str) -> ConfigShape:
         ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding
         ("minimax-text-01", 456.1), ("minimax-slice", 4.20), ("plamo-2-1b", 1.29),
         ("ling-3-tiny", 7.9), ("deepseek-v2-lite", 15.7),
+        ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
+        ("glm-5.3-slice", 3.245),
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:

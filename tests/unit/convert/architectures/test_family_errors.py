@@ -216,6 +216,29 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("deepseek-v3", {"rope_interleave": False}, U, "rope_interleave = false"),
         ("deepseek-v3", {"scoring_func": "softmax"}, U, "scoring_func = .softmax."),
         ("granitemoe", {"num_experts_per_tok": 6}, C, "num_experts_per_tok = 6.*1 to 5"),
+        ("glm5-next-plain", {"num_key_value_heads": 1}, C, "num_key_value_heads = 1.*expected 2"),
+        ("glm5-next-plain", {"qk_rope_head_dim": 8}, U, "qk_rope_head_dim = 8 is not supported, only 0 is"),
+        ("glm5-next-plain", {"q_lora_rank": None}, C, "has no q_lora_rank"),
+        ("glm5-next-plain", {"index_topk": 12}, C, "index_topk = 12.*a multiple of index_kpool = 5"),
+        ("glm5-next-plain", {"index_kpool_always_select_tail": False}, U, "index_kpool_always_select_tail = false"),
+        ("glm5-next-plain", {"layer_types": ["mamba"] * 4}, C, "layer_types = .*4 times linear_attention or indexed_"),
+        ("glm5-next-plain", {"indexer_types": ["full"] * 3}, C, "indexer_types = .*4 times full or shared"),
+        ("glm5-next-plain", {"indexer_types": [*["full"] * 3, "shared"]}, U, "layer 3 take what layer 2 chose"),
+        ("glm5-next-plain", {"index_topk_pattern": "FFFS"}, U, "index_topk_pattern makes layer 3 take"),
+        ("glm5-next-plain", {"index_topk_freq": 3}, U, "index_topk_freq makes layer 3 take"),
+        ("glm5-next-streams", {"indexer_types": ["full", "full", "full", "shared", "x"]}, C, "indexer_types = "),
+        ("glm5-next-plain", {"linear_lower_bound": 1.0}, C, "linear_lower_bound = 1.0.*from -80 to below 0"),
+        (
+            "glm5-next-plain",
+            {"linear_attn_config": {"gate_lower_bound": 0.5, "num_heads": 2}},
+            C,
+            "linear_attn_config: gate_lower_bound = 0.5.*from -80",
+        ),
+        ("glm5-next-plain", {"hc_mult": 0}, C, "hc_mult = 0"),
+        ("glm5-next-plain", {"swiglu_limit": 0.0}, C, "swiglu_limit = 0.0.*a positive number"),
+        ("glm5-next-plain", {"mhc": False}, U, "mhc = false"),
+        ("glm5-next-plain", {"scoring_func": "softmax"}, U, "scoring_func = .softmax."),
+        ("glm5-next-plain", {"attention_bias": True}, U, "attention_bias = true"),
     ],
 )
 def test_errors(name: str, change: dict[str, Any], kind: type[Exception], message: str) -> None:
@@ -275,12 +298,48 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("deepseek-v2-groups", {}, "chooses groups of experts by their two best"),
         ("deepseek-v3", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("kimi-linear", {"moe_renormalize": False}, "norm_topk_prob = true"),
+        ("glm5-next-plain", {"linear_num_heads": 4}, "as many heads as attention"),
+        ("glm5-next-plain", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+        ("glm5-next-plain", {"hc_mult": 3}, "a model has 4 residual streams"),
+        ("glm5-next-plain", {"index_kpool": 1}, "a pool has two tokens or more"),
     ],
 )
 def test_notes(name: str, change: dict[str, Any], note: str) -> None:
     assert note in " ".join(family(name, change).notes())
     if change:
         assert note not in " ".join(family(name, {}).notes())
+
+
+@pytest.mark.parametrize(
+    ("change", "lowest"),
+    [
+        ({}, None),
+        ({"linear_lower_bound": -2.5}, -2.5),
+        ({"linear_lower_bound": -2.5, "linear_attn_config": {"num_heads": 2}}, -2.5),
+        ({"linear_attn_config": {"num_heads": 2}}, -5.0),
+        ({"linear_attn_config": {"safe_gate": False}}, None),
+        ({"linear_attn_config": {"gate_lower_bound": -1.5, "safe_gate": False}}, -1.5),
+        ({"linear_lower_bound": -2.5, "linear_attn_config": {"gate_lower_bound": None}}, -5.0),
+    ],
+)
+def test_lowest_decay_of_glm(change: dict[str, Any], lowest: float | None) -> None:
+    """As transformers' config class has it."""
+    keys = dict(family("glm5-next-plain", change).keys(FileType.F16))
+    assert keys.get("kda.gate_lower_bound") == lowest
+
+
+def test_layers_of_glm() -> None:
+    """Every fourth has attention where a config does not say, and each chooses itself."""
+    keys = dict(family("glm5-next-plain", {"num_hidden_layers": 9}).keys(FileType.F16))
+    assert keys["attention.head_count_kv"] == [0, 0, 0, 1, 0, 0, 0, 1, 0]
+    assert keys["attention.indexer.types"] == [True] * 9
+
+
+def test_glm_without_layers_that_guess_ahead() -> None:
+    left_out = family("glm5-next-plain", {"num_nextn_predict_layers": 1}).left_out()
+    assert "model.language_model.layers.4.self_attn.q_proj.weight".startswith(left_out)
+    assert not "model.language_model.layers.3.self_attn.q_proj.weight".startswith(left_out)
+    assert "model.visual.merger.proj.weight".startswith(left_out)
 
 
 def test_kimi_as_llama_cpp_runs_it() -> None:

@@ -1,0 +1,288 @@
+"""GLM-5.3-Flash (text): Kimi's delta rule, latent attention over pools of tokens that an indexer chooses, experts, all
+on hyper-connections. Of Z.ai."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import NEGATIVE_EXP
+from .blocks import all_but_last, read_kinds, routed_experts, size_keys
+from .experts import SIGMOID, read_expert_groups
+from .family import Row, Shapes, row
+from .kimi_linear import KimiLinear, read_dense, read_linear
+from .latent import Latent, require_equal_heads
+from .unused_fields import MTP, PICTURES, mtp_layers, read_mtp
+
+KINDS = {
+    "linear_attention": "linear_attention", "indexed_attention": "indexed_attention",
+    "full_attention": "indexed_attention",
+}  # fmt: skip
+PERIOD = 4  # the last of so many layers has attention, where the config does not say
+FULL, SHARED = "full", "shared"
+INDEXER_EPS = 1e-6  # of the norm of index keys, whatever the config says of the others
+LLAMA_STREAMS = 4  # llama.cpp's number of streams
+USUAL_LOWEST, LOWEST = -5.0, -80.0  # logarithms of decays; of a state times exp(-80) nothing is left
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """What chooses tokens for attention: n_head heads of d_head values, n_chosen tokens in pools of n_pool. full: per
+    layer, whether it chooses itself or takes what the layer in front of it chose."""
+
+    n_head: int
+    d_head: int
+    n_chosen: int
+    n_pool: int
+    full: tuple[bool, ...]
+
+    @classmethod
+    def read(cls, config: Config, attention: tuple[bool, ...]) -> Self:
+        # without the tokens behind the last whole pool the first ones of a text would see nothing
+        config.expects("index_kpool_always_select_tail", True)
+        n_pool, n_chosen = config.integer("index_kpool", default=16), config.integer("index_topk", default=2048)
+        if n_chosen % n_pool:
+            raise config.wrong("index_topk", f"a multiple of index_kpool = {n_pool}")
+        return cls(
+            config.integer("index_n_heads", default=32), config.integer("index_head_dim", default=128), n_chosen,
+            n_pool, _read_full(config, attention),
+        )  # fmt: skip
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        yield "attention.indexer.head_count", self.n_head
+        yield "attention.indexer.key_length", self.d_head
+        yield "attention.indexer.top_k", self.n_chosen
+        yield "attention.indexer.kpool", self.n_pool
+        yield "attention.indexer.kpool_select_tail", True
+        yield "attention.indexer.types", list(self.full)
+
+    def rows(self, hf: str, blk: str, n: int, q_rank: int) -> Iterator[Row]:
+        """Of a layer that chooses."""
+        d, n_q = self.d_head, self.n_head * self.d_head
+        yield row(hf + "wq_b.weight", blk + "indexer.attn_q_b.weight", n_q, q_rank)
+        yield row(hf + "wk.weight", blk + "indexer.attn_k.weight", d, n)
+        yield row(hf + "k_norm.weight", blk + "indexer.k_norm.weight", d)
+        yield row(hf + "k_norm.bias", blk + "indexer.k_norm.bias", d)
+        yield row(hf + "weights_proj.weight", blk + "indexer.proj.weight", self.n_head, n)
+        yield row(hf + "index_kpool_compress_gate", blk + "indexer_compressor_gate.weight", d, n)
+        yield row(hf + "index_kpool_compress_ape", blk + "indexer_compressor_ape.weight", self.n_pool, d)
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """n streams; n_iter of Sinkhorn's iterations; what their sums are increased by."""
+
+    n: int
+    n_iter: int
+    floor: float
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        yield "hyper_connection.count", self.n
+        yield "hyper_connection.sinkhorn_iterations", self.n_iter
+        yield "hyper_connection.epsilon", self.floor
+
+    def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
+        """Of one layer."""
+        n = (2 + self.n) * self.n
+        for part in ("attn", "ffn"):
+            yield row(f"{hf}hc_{part}_fn", f"{blk}hc_{part}_fn.weight", n, self.n * n_embd)
+            yield row(f"{hf}hc_{part}_base", f"{blk}hc_{part}_base.weight", n)
+            yield row(f"{hf}hc_{part}_scale", f"{blk}hc_{part}_scale.weight", 3)
+
+
+@dataclass(frozen=True)
+class Glm5Next(KimiLinear):
+    """The text part of one model."""
+
+    arch = "glm5-next"
+    architectures: ClassVar[tuple[str, ...]] = ("Glm5NextForConditionalGeneration",)
+    pre = ("glm4",)
+    dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **MTP, **PICTURES,
+        **dict.fromkeys(
+            ("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"),
+            PICTURES["image_token_id"],
+        ),
+        **dict.fromkeys(("rope_theta", "rope_scaling", "rope_parameters"), "no layer has positions"),
+        "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
+    }  # fmt: skip
+    conditional: ClassVar[Mapping[str, str]] = {
+        "first_k_dense_replace": "only without mlp_layer_types",
+        "linear_lower_bound": "only without gate_lower_bound in linear_attn_config, as in transformers",
+        "linear_attn_config.safe_gate": "only where no gate_lower_bound is there",
+        **dict.fromkeys(
+            ("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"),
+            "only without indexer_types, as in transformers",
+        ),
+    }
+
+    lowest: float | None  # logarithm of the lowest decay
+    limit: float  # of what gates of feed-forward parts read
+    indexer: Indexer
+    hyper: Hyper
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text = config.section("text_config")
+        if "tie_word_embeddings" in text:  # transformers asks the outer config
+            config.expects("tie_word_embeddings", text.get("tie_word_embeddings"))
+        return cls.read_text(text.over(config) if text.data else config, shapes)
+
+    @classmethod
+    def read_text(cls, config: Config, shapes: Shapes) -> Self:
+        """`config`: with what the outer one has beside."""
+        for key, value in {
+            "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "moe_layer_freq": 1, "mhc": True,
+            "mla_use_nope": True, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "qk_rope_head_dim": 0,
+        }.items():  # fmt: skip
+            config.expects(key, value)
+        sizes = cls.sizes(config, shapes, eps=1e-5)
+        linear = config.section("linear_attn_config")
+        n_layer, n_head = sizes["n_layer"], config.integer("num_attention_heads")
+        require_equal_heads(config, n_head)
+        n_expert = config.integer("n_routed_experts", "num_local_experts", maximum=4096)
+        n_used = config.integer("num_experts_per_tok", maximum=n_expert)
+        config.integer("q_lora_rank")  # queries of the indexer are made of what it leads to
+        attention = _read_attention(config, n_layer)
+        return cls(
+            **sizes,
+            n_ff=config.integer("intermediate_size"),
+            n_head=n_head,
+            latent=Latent.read(config),
+            attention=attention,
+            n_dense=read_dense(config, n_layer, min(3, n_layer)),
+            d_conv=read_linear(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
+            n_kda=read_linear(config, "linear_num_heads", linear, "num_heads"),
+            d_kda=read_linear(config, "linear_head_dim", linear, "head_dim"),
+            n_expert=n_expert,
+            n_expert_used=n_used,
+            groups=read_expert_groups(config, n_expert, n_used),
+            n_ff_expert=config.integer("moe_intermediate_size"),
+            n_shared=config.integer("n_shared_experts", default=1),
+            weights_norm=config.boolean("norm_topk_prob", default=True),
+            weights_scale=config.number("routed_scaling_factor", default=2.5),
+            n_mtp=read_mtp(config),
+            lowest=_read_lowest(config, linear),
+            limit=config.number("swiglu_limit", default=10.0),
+            indexer=Indexer.read(config, attention),
+            hyper=Hyper(
+                config.integer("hc_mult", default=4, maximum=64),
+                config.integer("hc_sinkhorn_iters", default=20, maximum=1000),
+                config.number("hc_eps", default=1e-6),
+            ),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        n_head_kv = [int(there) for there in self.attention]
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield "expert_count", self.n_expert
+        yield "expert_used_count", self.n_expert_used
+        yield "expert_group_count", self.groups[0]
+        yield "expert_group_used_count", self.groups[1]
+        yield "expert_gating_func", SIGMOID
+        yield "general.file_type", int(file_type)
+        yield "vocab_size", self.n_vocab
+        yield "attention.layer_norm_epsilon", INDEXER_EPS
+        yield "ssm.conv_kernel", self.d_conv
+        yield "kda.head_dim", self.d_kda
+        if self.lowest is not None:
+            yield "kda.gate_lower_bound", self.lowest
+        yield from self.latent.keys()
+        yield "attention.value_length", self.latent.rank
+        yield from self.indexer.keys()
+        yield from self.hyper.keys()
+        yield "leading_dense_block_count", self.n_dense
+        yield "expert_feed_forward_length", self.n_ff_expert
+        yield "expert_shared_count", self.n_shared
+        yield "expert_weights_scale", self.weights_scale
+        yield "expert_weights_norm", self.weights_norm
+        yield "swiglu_clamp_exp", [self.limit] * self.n_layer
+        yield "swiglu_clamp_shexp", [self.limit] * self.n_layer
+        if self.n_kda != self.n_head:
+            yield "hybrid.kda.head_count", self.n_kda
+
+    def notes(self) -> Iterator[str]:
+        if self.n_kda != self.n_head:
+            yield "llama.cpp cannot load this file: there the delta rule has as many heads as attention"
+        if self.tied:
+            yield "llama.cpp cannot load this file: there the output matrix is one of its own"
+        if self.hyper.n != LLAMA_STREAMS:
+            yield f"llama.cpp cannot load this file: there a model has {LLAMA_STREAMS} residual streams"
+        if self.indexer.n_pool < 2:
+            yield "llama.cpp cannot load this file: there a pool has two tokens or more"
+
+    def left_out(self) -> tuple[str, ...]:
+        guessing = mtp_layers(self.n_layer, self.n_mtp)
+        return (*self.dropped, *guessing, *(name.replace("model.", "model.language_model.", 1) for name in guessing))
+
+    def canonical(self, name: str) -> str:
+        return name.replace("model.language_model.", "model.", 1)
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            yield from self.hyper.rows(hf, blk, self.n_embd)
+            if self.attention[i] and self.indexer.full[i]:
+                yield from self.indexer.rows(hf + "self_attn.indexer.", blk, self.n_embd, self.latent.q_rank)
+
+    def gates(self, hf: str, blk: str, n_inner: int) -> Iterator[Row]:
+        for part in super().gates(hf, blk, n_inner):
+            if part.target != blk + "ssm_a":
+                yield part
+        yield row(hf + "A_log", blk + "ssm_a", self.n_kda, transform=NEGATIVE_EXP)
+
+    def sparse(self, hf: str, blk: str) -> Iterator[Row]:
+        sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
+        yield from routed_experts(hf + "mlp.", blk, *sizes, "gate.e_score_correction_bias")
+
+
+def _read_attention(config: Config, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it has attention."""
+    if "layer_types" not in config:
+        return tuple(not linear for linear in all_but_last(PERIOD, n_layer))
+    kinds = read_kinds(config, KINDS, "layer_types", n_layer=n_layer)
+    return tuple(kind == "indexed_attention" for kind in kinds)
+
+
+def _read_full(config: Config, attention: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Per layer, whether it would choose itself; what a layer without attention has here counts for nothing."""
+    words, n = {FULL: FULL, SHARED: SHARED}, len(attention)
+    key = "indexer_types"
+    if key in config:
+        full = tuple(kind == FULL for kind in read_kinds(config, words, key, n_layer=n))
+    elif "index_topk_pattern" in config:
+        key = "index_topk_pattern"
+        full = tuple(kind == FULL for kind in read_kinds(config, words | {"F": FULL, "S": SHARED}, key, n_layer=n))
+    else:
+        key = "index_topk_freq"
+        step = config.integer(key, default=1, minimum=0)
+        first = config.integer("index_skip_topk_offset", default=2, minimum=0)
+        full = tuple(max(i - first + 1, 0) % max(step, 1) == 0 for i in range(n))
+    for i, chooses in enumerate(full):
+        if attention[i] and not chooses and not (i and attention[i - 1] and full[i - 1]):
+            raise UnsupportedError(
+                f"{config.where}: {key} makes layer {i} take what layer {i - 1} chose, which does not choose. Only a "
+                "layer right behind one that chooses is supported."
+            )
+    return full
+
+
+def _read_lowest(config: Config, linear: Config) -> float | None:
+    """The logarithm of the lowest decay; None: there is none. Published configs have it in a section."""
+    where, key = config, "linear_lower_bound"
+    lowest = where.number(key, default=USUAL_LOWEST if key not in where.data else None, positive=False)
+    if linear.data:
+        if "gate_lower_bound" in linear.data:
+            where, key = linear, "gate_lower_bound"
+            lowest = where.number(key, default=None, positive=False)
+        if lowest is None and linear.boolean("safe_gate", default=True):
+            lowest = USUAL_LOWEST
+    if lowest is not None and not LOWEST <= lowest < 0:
+        raise where.wrong(key, f"a number from {LOWEST:g} to below 0")
+    return lowest

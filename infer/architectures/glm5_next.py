@@ -1,0 +1,99 @@
+"""GLM-5.3-Flash (text): Kimi's delta rule, latent attention over pools of tokens that an indexer chooses, experts, all
+on hyper-connections. Of Z.ai."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..layers import Clamp, GatedFeedForward, HyperConnected, HyperSizes, KimiDelta, Layer, MeanOfStreams, PoolIndex
+from ..layers import PooledLatentAttention as Pooled
+from ..loading.hparams import key
+from ..loading.weights import Weights
+from .base import Part
+from .experts import routed
+from .kimi_linear import KimiLinear, KimiLinearHparams
+
+LOWEST = 80  # no state is left of what is multiplied by exp(-80)
+
+
+@dataclass(frozen=True)
+class Glm5NextHparams(KimiLinearHparams):
+    """full: per layer, whether it chooses tokens itself. lowest: logarithm of the lowest decay; 0: there is none.
+    n_ahead: the last of the layers guess tokens ahead, and are not run."""
+
+    n_ahead: int = key("nextn_predict_layers", 0)
+    lowest: float = key("kda.gate_lower_bound", 0.0, minimum=-LOWEST)
+    index_eps: float = key("attention.layer_norm_epsilon", 1e-6)
+    n_index_head: int = key("attention.indexer.head_count", minimum=1)
+    d_index: int = key("attention.indexer.key_length", minimum=1)
+    n_chosen: int = key("attention.indexer.top_k", minimum=1)
+    n_pool: int = key("attention.indexer.kpool", minimum=1)
+    with_tail: bool = key("attention.indexer.kpool_select_tail", True)
+    full: tuple[bool, ...] = key("attention.indexer.types", 0, pattern=True)
+    n_stream: int = key("hyper_connection.count")
+    n_iter: int = key("hyper_connection.sinkhorn_iterations")
+    floor: float = key("hyper_connection.epsilon")
+    limit: tuple[float, ...] = key("swiglu_clamp_exp", 0.0, per_layer=True)  # 0: none
+    limit_shared: tuple[float, ...] = key("swiglu_clamp_shexp", 0.0, per_layer=True)  # and of dense layers
+
+    @property
+    def hyper(self) -> HyperSizes:
+        """Sizes of the residual streams."""
+        return HyperSizes(self.n_embd, self.n_stream, self.n_iter, self.floor, self.eps)
+
+
+class Glm5Next(KimiLinear):
+    """GLM-5.3-Flash."""
+
+    name = "glm5-next"
+    hparams = Glm5NextHparams
+
+    def streams(self, h: Glm5NextHparams) -> MeanOfStreams:
+        return MeanOfStreams(h.hyper)
+
+    def block(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
+        if i >= h.n_layer - h.n_ahead:
+            w.ignore_block(i)
+            return
+        for norm, layer in super().block(h, i, w):
+            part = norm.removesuffix("_norm.weight")
+            yield "", HyperConnected(layer, f"blk.{i}.hc_{part}", f"blk.{i}.{norm}", h.hyper)
+
+    def delta(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
+        if h.lowest > 0:
+            raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number")
+        return KimiDelta(
+            i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, lowest=h.lowest, signed=True
+        )  # fmt: skip
+
+    def attention(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
+        for name, value, right in (
+            ("rope.dimension_count", h.n_rot, 0),
+            ("attention.indexer.kpool_select_tail", h.with_tail, True),
+        ):
+            if value != right:
+                raise w.wrong(name, value, str(right))
+        if not h.q_rank:
+            raise w.wrong("attention.q_lora_rank", h.q_rank, "1 or more: the indexer reads what queries are made of")
+        if h.n_chosen % h.n_pool:
+            raise w.wrong("attention.indexer.top_k", h.n_chosen, f"a multiple of kpool = {h.n_pool}")
+        index = PoolIndex(h.n_index_head, h.d_index, h.n_pool, h.n_chosen // h.n_pool, h.index_eps)
+        return Pooled(
+            i, h.n_embd, h.n_head, h.d_key, 0, h.d_value, h.rank, h.latent_eps or h.eps, q_rank=h.q_rank, index=index,
+            source=_source(h, i, w),
+        )  # fmt: skip
+
+    def feed_forward(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
+        clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
+        if i < h.n_dense:
+            return GatedFeedForward(i, h.n_embd, h.n_ff, clamp=shared)
+        return routed(h, i, w, clamp=clamp, clamp_shared=shared)
+
+
+def _source(h: Glm5NextHparams, i: int, w: Weights) -> int:
+    """The layer whose choice layer i takes; -1: it chooses itself."""
+    if h.full[i]:
+        return -1
+    before = [j for j in range(i) if h.n_head_kv[j] and h.full[j]]
+    if not before:
+        raise w.wrong("attention.indexer.types", list(h.full), f"a layer that chooses before layer {i}, which does not")
+    return before[-1]
