@@ -43,7 +43,7 @@ class PooledLatentAttention(LatentAttention):
         self.kept = KeptRows(self.layer, "latent", self.n_rot + self.rank, mixer="latent attention of chosen tokens")
         self.listed = ListedAttention(self.n_head, self.kept, self.kept, scale=1 / math.sqrt(self.width))
         self.keys = KeptRows(self.layer, "index", of.d_head, every=of.n_pool, mixer=self.kept.mixer)
-        self.pooling = Pooling(self.layer, "index.", of.d_head, of.n_pool, mixer=self.kept.mixer)
+        self.pooling = Pooling(self.layer, "index", of.d_head, of.n_pool, mixer=self.kept.mixer)
         self.choice = Choice(
             self.layer, of.n_pool, of.n_best, self.keys, of.n_head, scale=1 / math.sqrt(of.d_head * of.n_head)
         )  # fmt: skip
