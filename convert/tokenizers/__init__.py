@@ -10,6 +10,7 @@ from .plamo2 import FILE, read_plamo2
 from .rwkv import find_world, read_world
 from .sentencepiece import read_sentencepiece
 from .special import complete
+from .tiktoken import find_ranks, is_ranks, read_ranks
 from .tokenizer_json import read_tokenizer_json
 from .vocabulary import TokenType, Vocabulary
 from .wordpiece import read_vocab_txt
@@ -39,7 +40,7 @@ def read_vocabulary(
         vocabulary.pad(n_vocab)
         return vocabulary
     pieces = next((folder / name for name in ("tokenizer.model", "spiece.model") if (folder / name).is_file()), None)
-    if pieces:
+    if pieces and not is_ranks(pieces):
         vocabulary = read_sentencepiece(pieces)
     elif (folder / "tokenizer.json").is_file():
         vocabulary = read_tokenizer_json(folder / "tokenizer.json", n_vocab, preferred_pre)
@@ -47,13 +48,9 @@ def read_vocabulary(
         vocabulary = read_plamo2(folder / FILE)
     elif (folder / "vocab.txt").is_file():
         vocabulary = read_vocab_txt(folder / "vocab.txt")
+    elif ranks := find_ranks(folder):
+        vocabulary = read_ranks(ranks, n_vocab)
     else:
-        if (folder / "tiktoken.model").is_file():
-            raise TokenizerError(
-                f"{shown(folder.name or folder)}: tiktoken.model is a tokenizer whose splitting is code of the "
-                "repository, which is not run here. Expected tokenizer.json.",
-                remedy=Remedy.TOKENIZER,
-            )
         used = f" These models use {hint}." if hint else ""
         raise TokenizerError(
             f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used}",

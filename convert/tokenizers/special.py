@@ -29,7 +29,7 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
         id_of.setdefault(text, i)
     names = _special_texts(folder, config)
     ids = {kind: id_of[text] for kind, text in names.items() if text in id_of}
-    vocabulary.ids = {**vocabulary.ids, **stated_ids(model_config, n_vocab), **ids}
+    vocabulary.ids = {**vocabulary.ids, **stated_ids(model_config, n_vocab), **ids, **vocabulary.fixed}
     for kind in ("bos", "eos", "sep"):
         value = config.boolean(f"add_{kind}_token", default=None)
         if value is not None:

@@ -48,6 +48,7 @@ class Vocabulary:
     scores: list[float] | None = field(default=None, repr=False)
     merges: list[str] | None = field(default=None, repr=False)
     ids: dict[str, int] = field(default_factory=dict)  # bos, eos, unk, ... -> id
+    fixed: dict[str, int] = field(default_factory=dict)  # those of them that no other file changes
     flags: dict[str, bool] = field(default_factory=dict)  # add_bos_token, add_eos_token, add_sep_token
     more: list[KeyValue] = field(default_factory=list, repr=False)  # whatever else belongs to the model
     chat_templates: dict[str, str] = field(default_factory=dict, repr=False)  # "default" and others

@@ -42,3 +42,12 @@ def load() -> list[Rule]:
 def by_name(name: str) -> Rule | None:
     """The rule of a `tokenizer.ggml.pre`; None when the name is unknown."""
     return next((rule for rule in _rules() if name in rule.names), None)
+
+
+@cache
+def byte_letters() -> tuple[str, ...]:
+    """How byte-level vocabularies spell each byte (GPT-2): printable Latin-1 as itself, the other 68 bytes as U+0100
+    onwards."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))

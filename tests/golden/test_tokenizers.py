@@ -4,12 +4,16 @@
 tokenizer is built from GGUF metadata alone.
 """
 
+import base64
 import json
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import random_checkpoints
+from reference import tiktoken_ranks
 from reference.tokenizer_files import FakeGGUF, bpe, gemma_json, sentencepiece, wordpiece
 
 from hybrid.convert import convert
@@ -123,6 +127,35 @@ def test_what_the_converter_writes_for_other_families(name: str, shared_dir: Pat
         assert tok.encode(prompt["text"]) == prompt["ids"]
     assert template is not None
     compare_chats(golden, template, tok)
+
+
+@pytest.fixture(scope="module")
+def kimi(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """Converted from a file of tiktoken."""
+    folder = tmp_path_factory.mktemp("kimi")
+    shutil.copytree(data_dir / "tokenizers" / "kimi", folder, dirs_exist_ok=True)
+    config = random_checkpoints.CONFIGS["kimi-linear"] | {"vocab_size": 1700, "model_max_length": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    convert(folder, folder / "vocabulary.gguf", vocab_only=True)
+    with GGUFFile.open(folder / "vocabulary.gguf") as file:
+        return load_tokenizer(file)
+
+
+def test_ids_of_tiktoken(kimi: Tokenizer, data_dir: Path) -> None:
+    for item in json.loads((data_dir / "tokenizers" / "golden_kimi.json").read_text())["items"]:
+        assert kimi.encode(item["text"]) == item["ids"], repr(item["text"])
+        assert kimi.decode(item["ids"]) == item["text"]
+    assert kimi.encode("a<|im_end|>", parse_special=True)[-1] == 1402
+
+
+def test_ids_of_ranks(kimi: Tokenizer, data_dir: Path) -> None:
+    """The same by our own reference, on texts of letters that tell its classes apart."""
+    lines = (data_dir / "tokenizers" / "kimi" / "tiktoken.model").read_text().split("\n")[:-1]
+    ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, lines)}
+    rng, letters = random.Random(1), "aBéΔǅʰªाै月々日カ 한5²Ⅳ\u0301_'sSlL-\n\r\t \u3000"
+    for _ in range(300):
+        text = "".join(rng.choices(letters, k=rng.randrange(1, 30)))
+        assert kimi.encode(text) == tiktoken_ranks.encode(ranks, text, tiktoken_ranks.kimi()), repr(text)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SENTENCEPIECE if kind not in BUNDLED])

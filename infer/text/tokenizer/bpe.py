@@ -13,20 +13,13 @@ from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 from .base import Place, Tokenizer
 from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
-# llama.cpp splits these two by special code; the table's regular expressions only stand for it.
-_BY_CODE = frozenset({"kimi-k2", "afmoe"})
+# llama.cpp splits it by special code; the regular expressions of the table only stand for that.
+_BY_CODE = frozenset({"afmoe"})
 
 _NEWLINES = re.compile(r"(\n+)")
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's spelling of bytes: printable Latin-1 stands for itself, the other 68 bytes for U+0100 onwards."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = (byte for byte in range(256) if byte not in printable)
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(hidden)}
-
-
-_BYTE_OF = _byte_alphabet()
+_BYTE_OF = {letter: byte for byte, letter in enumerate(pretokenizers.byte_letters())}
 
 
 class BPETokenizer(Tokenizer):
