@@ -106,7 +106,7 @@ def paths(config: Config) -> Iterator[str]:
     def below(data: Mapping[str, object], prefix: str) -> Iterator[str]:
         for key, value in data.items():
             path = prefix + key
-            if isinstance(value, dict) and path in looked.sections and path not in _OTHERS:
+            if isinstance(value, dict) and path in looked.sections and _plain(path) not in _OTHERS:
                 yield from below(value, path + ".")
             elif value is not None and path not in looked.used and path not in looked.expected:
                 yield path

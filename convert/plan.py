@@ -13,6 +13,7 @@ from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, r
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
+from .checkpoint.product import product
 from .checkpoint.quantized import DequantizedTensor, dequantized, method
 from .config_fields import notes as field_notes
 from .config_fields import refuse_what_none_can
@@ -21,6 +22,7 @@ from .outtype import automatic, outtype, stated_type, weight_type
 from .planned import ConvertPlan, PlannedTensor
 from .pooling import read_pooling
 from .tokenizers import read_vocabulary
+from .tokenizers.special import stated_ids
 from .tokenizers.vocabulary import KeyValue
 
 # Buffers that old checkpoints hold and that are computed from the config.
@@ -106,6 +108,11 @@ def prepare(
             preferred_pre=family.pre, hint=family.tokenizer_hint, goes_on=family.generates and pooling is None,
         )  # fmt: skip
         notes += vocabulary.notes
+        if family.chat_template() and not vocabulary.chat_templates:
+            vocabulary.chat_templates["default"] = family.chat_template()
+            notes.append("the checkpoint has no chat template, code of it writes its prompts: llama.cpp's is taken")
+        if family.ends_by_config:
+            vocabulary.ids |= {kind: i for kind, i in stated_ids(config, family.n_vocab).items() if kind == "eos"}
     notes += field_notes(config, family)
     general, facts = general_keys(checkpoint, planned, metadata, model_name, notes)
     more = [] if pooling is None else [("pooling_type", pooling)]
@@ -273,6 +280,8 @@ def _check(row: Row, tensor: StoredTensor) -> None:
             f"{shown(tensor.name)} is of type {tensor.dtype}, which weights cannot be read from. "
             "Give a checkpoint in F32, F16 or BF16."
         )
+    if row.product and tensor.size == row.shape[-1]:
+        return  # a vector, or a matrix of one row
     if tensor.shape not in (row.expected, row.shape if len(row.sources) == 1 else row.expected):
         raise CheckpointError(
             f"{shown(tensor.name)} has shape {list(tensor.shape)}, expected {list(row.expected)} by the config."
@@ -301,11 +310,14 @@ def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
 
 
 def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJob:
+    names = tuple(tensor.name for tensor in tensors)
+    if row.product:
+        tensors = (product(*tensors),)
     kept = {tensor.block_type for tensor in tensors}
     tensor_type = kept.pop() if len(kept) == 1 else None
     tensor_type = tensor_type or weight_type(row.target, row.shape, kind)
     if math.prod(row.shape) == 0:
         raise UsageError(f"{row.target} would be empty.")
     nbytes = math.prod(row.shape[:-1]) * row_nbytes(tensor_type, row.shape[-1])
-    planned = PlannedTensor(row.target, row.shape, tensor_type, tuple(t.name for t in tensors), nbytes)
+    planned = PlannedTensor(row.target, row.shape, tensor_type, names, nbytes)
     return TensorJob(planned, row, tensors)

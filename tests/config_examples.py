@@ -89,6 +89,21 @@ MORE: dict[str, dict[str, Any]] = {
         "attn_layer_period": 3, "attn_layer_offset": 2, "mamba_d_state": 5, "mamba_d_conv": 3, "mamba_expand": 2,
         "mamba_dt_rank": 3,
     },
+    "kimi-k3-pictures": {
+        "architectures": ["KimiK3ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 3, "hidden_act": "situ",
+            "num_attention_heads": 3, "num_key_value_heads": 3, "kv_lora_rank": 9, "qk_nope_head_dim": 6,
+            "qk_rope_head_dim": 4, "v_head_dim": 5, "mla_use_nope": True, "num_experts": 4, "num_experts_per_token": 2,
+            "moe_intermediate_size": 10, "attn_res_block_size": 2, "max_position_embeddings": 64, "q_lora_rank": 7,
+            "routed_expert_hidden_size": 8, "rms_norm_eps": 1e-5, "latent_moe_use_norm": True,
+            "mla_use_output_gate": True,
+            "linear_attn_config": {
+                "full_attn_layers": [2], "kda_layers": [1, 3], "head_dim": 6, "num_heads": 3,
+                "short_conv_kernel_size": 3, "use_full_rank_gate": True, "gate_lower_bound": -5.0,
+            },
+        },
+    },
     "lfm2-published": {
         "architectures": ["Lfm2ForCausalLM"], "hidden_size": 24, "block_ff_dim": 30, "num_hidden_layers": 3,
         "full_attn_idxs": [1], "block_multiple_of": 4, **_ATTENTION, "conv_L_cache": 3, "norm_eps": 1e-5,

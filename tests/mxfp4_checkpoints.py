@@ -24,6 +24,31 @@ def pack(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def pack_rows(folder: Path) -> None:
+    """Packs the experts of Kimi K3 as compressed-tensors does, and puts the settings where its config has them."""
+    tensors, rng = load_file(folder / FILE), np.random.default_rng(3)
+    for name in [name for name in tensors if ".block_sparse_moe.experts." in name]:
+        n_row, n_in = tensors.pop(name).shape
+        tensors[name + "_packed"] = rng.integers(0, 256, (n_row, n_in // 2), np.uint8)
+        tensors[name + "_scale"] = rng.integers(121, 125, (n_row, n_in // 32), np.uint8)
+    save_file(tensors, folder / FILE, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
+    nested = {"architectures": config.pop("architectures"), "text_config": config}
+    (folder / "config.json").write_text(json.dumps(nested))
+
+
+def unpacked_rows(folder: Path) -> dict[str, np.ndarray]:
+    """Its tensors with what the rows stand for."""
+    tensors = load_file(folder / FILE)
+    for name in [name for name in tensors if name.endswith("_packed")]:
+        base = name.removesuffix("_packed")
+        scales = tensors.pop(base + "_scale")[None]
+        values = _meaning(tensors.pop(name).reshape(*scales.shape, 16), scales)
+        tensors[base] = np.ascontiguousarray(values[0].astype(np.float32))
+    return tensors
+
+
 def unpacked(folder: Path) -> dict[str, np.ndarray]:
     """Its tensors with what the blocks stand for, f32, one block after the other."""
     tensors = load_file(folder / FILE)

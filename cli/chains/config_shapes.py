@@ -123,6 +123,19 @@ def _glm5(n_layer: int, n_expert: int, n_dense: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+_KIMI_K3: dict[str, Any] = {
+    "architectures": ["KimiK3ForConditionalGeneration"], "hidden_size": 7168, "intermediate_size": 33792,
+    "num_hidden_layers": 93, "num_attention_heads": 96, "num_key_value_heads": 96, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "mla_use_nope": True,
+    "mla_use_output_gate": True, "linear_attn_config": {
+        "full_attn_layers": [*range(4, 93, 4), 93], "head_dim": 128, "num_heads": 96, "short_conv_kernel_size": 4,
+        "use_full_rank_gate": True, "gate_lower_bound": -5.0,
+    },
+    "num_experts": 896, "num_experts_per_token": 16, "num_shared_experts": 2, "moe_intermediate_size": 3072,
+    "routed_expert_hidden_size": 3584, "latent_moe_use_norm": True, "attn_res_block_size": 12, "hidden_act": "situ",
+    "activation_situ_beta": 4.0, "activation_situ_linear_beta": 25.0, "rms_norm_eps": 1e-5, "vocab_size": 163840,
+    "max_position_embeddings": 1048576,
+}  # fmt: skip
 _MINIMAX: dict[str, Any] = {
     "architectures": ["MiniMaxText01ForCausalLM"], "hidden_size": 6144, "intermediate_size": 9216,
     "num_hidden_layers": 80, "attn_type_list": [int(i % 8 == 7) for i in range(80)], "num_attention_heads": 64,
@@ -265,6 +278,12 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "kimi-linear-48b": _kimi(27, 256, [4, 8, 12, 16, 20, 24, 27]),
     # four of its layers, with 64 of 256 experts: 2.5 GB at Q8_0
     "kimi-linear-slice": _kimi(4, 64, [4]),
+    "kimi-k3": _KIMI_K3,
+    # two layers of 93, one of each kind, with 16 of 896 experts: 5 GB at Q8_0
+    "kimi-k3-slice": {
+        **_KIMI_K3, "num_hidden_layers": 2, "num_experts": 16,
+        "linear_attn_config": {**_KIMI_K3["linear_attn_config"], "full_attn_layers": [2]},
+    },
     "minimax-text-01": _MINIMAX,
     # two layers of 80, one of each kind, with 4 of 32 experts: 4.5 GB at Q8_0
     "minimax-slice": {**_MINIMAX, "num_hidden_layers": 2, "attn_type_list": [0, 1], "num_local_experts": 4},

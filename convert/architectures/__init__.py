@@ -22,6 +22,7 @@ from .granite import Granite
 from .granitehybrid import Bamba, GraniteHybrid, GraniteMoe
 from .hunyuan import Hunyuan, HunyuanMoe
 from .jamba import Jamba
+from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
 from .lfm3 import Lfm3
@@ -60,6 +61,7 @@ FAMILIES: tuple[type[Family], ...] = (
     NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
     Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
+    KimiK3,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -40,6 +40,7 @@ class Row:
     constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
     copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
+    product: bool = False  # of two sources, vectors that are multiplied value by value
 
     @property
     def expected(self) -> tuple[int, ...]:
@@ -69,6 +70,7 @@ class Family(ABC):
     understood: ClassVar[tuple[str, ...]] = ()  # fields that are refused in the configs of other families
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
+    ends_by_config: ClassVar[bool] = False  # EOS is what config.json says, not what the tokenizer's files do
     generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
     conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases: in which
@@ -89,6 +91,11 @@ class Family(ABC):
     @abstractmethod
     def rows(self) -> Iterator[Row]:
         """Every tensor of the file."""
+
+    @classmethod
+    def chat_template(cls) -> str:
+        """For checkpoints that have none, since code of theirs writes their prompts; empty: there is none."""
+        return ""
 
     def outer_rows(
         self, embedding: str, norm: str, transform: Transform | None = None, target: str = "output_norm.weight"

@@ -55,9 +55,17 @@ class KimiLinear(Decoder):
     weights_scale: float
     n_mtp: int  # layers behind the last one, that guess tokens ahead
 
+    activation: ClassVar[str] = "silu"
+    usual_scale: ClassVar[float] = 2.446
+
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", "silu")
+        return cls(**cls.read_fields(config, shapes))
+
+    @classmethod
+    def read_fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
+        """The fields of this class."""
+        config.expects("hidden_act", cls.activation)
         config.expects("attention_bias", False)
         config.expects("moe_layer_freq", 1)
         config.expects("moe_router_activation_func", "sigmoid")
@@ -67,25 +75,25 @@ class KimiLinear(Decoder):
         require_equal_heads(config, n_head)
         n_expert = config.integer("num_experts", "num_local_experts", maximum=4096)
         n_used = config.integer("num_experts_per_token", "num_experts_per_tok", maximum=n_expert)
-        return cls(
+        return {
             **sizes,
-            n_ff=config.integer("intermediate_size"),
-            n_head=n_head,
-            latent=Latent.read(config),
-            attention=_attention(config, linear, n_layer),
-            n_dense=read_dense(config, n_layer, 1),
-            d_conv=read_linear(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
-            n_kda=read_linear(config, "linear_num_heads", linear, "num_heads"),
-            d_kda=read_linear(config, "linear_head_dim", linear, "head_dim"),
-            n_expert=n_expert,
-            n_expert_used=n_used,
-            groups=read_expert_groups(config, n_expert, n_used, "num_expert_group", "n_group"),
-            n_ff_expert=config.integer("moe_intermediate_size"),
-            n_shared=config.integer("num_shared_experts", "n_shared_experts", default=1, minimum=0),
-            weights_norm=config.boolean("moe_renormalize", "norm_topk_prob", default=True),
-            weights_scale=config.number("routed_scaling_factor", default=2.446),
-            n_mtp=read_mtp(config),
-        )
+            "n_ff": config.integer("intermediate_size"),
+            "n_head": n_head,
+            "latent": Latent.read(config),
+            "attention": _attention(config, linear, n_layer),
+            "n_dense": read_dense(config, n_layer, 1),
+            "d_conv": read_linear(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
+            "n_kda": read_linear(config, "linear_num_heads", linear, "num_heads"),
+            "d_kda": read_linear(config, "linear_head_dim", linear, "head_dim"),
+            "n_expert": n_expert,
+            "n_expert_used": n_used,
+            "groups": read_expert_groups(config, n_expert, n_used, "num_expert_group", "n_group"),
+            "n_ff_expert": config.integer("moe_intermediate_size"),
+            "n_shared": config.integer("num_shared_experts", "n_shared_experts", default=1, minimum=0),
+            "weights_norm": config.boolean("moe_renormalize", "norm_topk_prob", default=True),
+            "weights_scale": config.number("routed_scaling_factor", default=cls.usual_scale),
+            "n_mtp": read_mtp(config),
+        }
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         n_head_kv = [int(there) for there in self.attention]

@@ -1,7 +1,11 @@
-"""Experts that gpt-oss publishes in MXFP4 (OCP Microscaling Formats 1.0): kept as blocks, since GGUF has the same.
+"""Experts that are published in MXFP4 (OCP Microscaling Formats 1.0): kept as blocks, since GGUF has the same.
 
-    NAME_blocks u8 [expert, row, block, 16]   byte k of a block holds weight 2 k (low 4 bits) and 2 k + 1 (high)
-    NAME_scales u8 [expert, row, block]       E8M0: the exponent of a power of two, plus 127
+    gpt-oss
+        NAME_blocks u8 [expert, row, block, 16]   byte k of a block holds weight 2 k (low 4 bits) and 2 k + 1 (high)
+        NAME_scales u8 [expert, row, block]       E8M0: the exponent of a power of two, plus 127
+    compressed-tensors, format mxfp4-pack-quantized (Kimi K3)
+        NAME_packed u8 [row, block * 16]          the same bytes, of one expert
+        NAME_scale u8 [row, block]                the same
 
 quant/ggml/formats/fp4.py has GGUF's order: exponent first, byte k holds weights k and k + 16. Only bits are moved.
 """
@@ -18,14 +22,17 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 from .tensor import Dtype, StoredTensor
 
 METHOD = "mxfp4"
+PACKED_FORMAT = "mxfp4-pack-quantized"
 BLOCKS, SCALES = "_blocks", "_scales"
+PACKED, SCALE = "_packed", "_scale"
 _BLOCK, _NBYTES = TRAITS[GGMLType.MXFP4].block, TRAITS[GGMLType.MXFP4].nbytes
 _LARGEST = 252  # of a scale's exponent, beyond which the largest weight of a block is none of f32
 
 
 @dataclass(frozen=True)
 class BlockTensor(StoredTensor):
-    """MXFP4 matrices [expert, row, column]; `file` and `offset` are those of the blocks, read as `dtype` F32."""
+    """MXFP4 matrices [expert, row, column] or one [row, column]; `file` and `offset` are those of the blocks, read as
+    `dtype` F32."""
 
     scales: StoredTensor | None = None
 
@@ -41,8 +48,8 @@ class BlockTensor(StoredTensor):
         raise UnsupportedError(f"{shown(self.name)} is MXFP4 and cannot be taken apart.")
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Matrices [start, stop) as GGUF has them, u8 [stop - start, bytes]. CheckpointError for scales that are NaN or
-        too large."""
+        """Of its first dimension [start, stop) as GGUF has them, u8 [stop - start, bytes]. CheckpointError for scales
+        that are NaN or too large."""
         return self._blocks(start, stop, self.size // self.shape[0]).reshape(stop - start, -1)
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -77,6 +84,30 @@ def with_blocks(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
         for name, tensor in tensors.items()
         if name not in used
     }
+
+
+def with_packed(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors, packed matrices and their scales as one under the name of the matrix."""
+    used = {name.removesuffix(PACKED) + SCALE for name in tensors if name.endswith(PACKED)}
+    return {
+        name.removesuffix(PACKED): _unpacked(tensors, name) if name.endswith(PACKED) else tensor
+        for name, tensor in tensors.items()
+        if name not in used
+    }
+
+
+def _unpacked(tensors: Mapping[str, StoredTensor], name: str) -> BlockTensor:
+    packed, other = tensors[name], name.removesuffix(PACKED) + SCALE
+    scales = tensors.get(other)
+    if scales is None:
+        raise CheckpointError(f"the checkpoint lacks {shown(other)}, the scales of {shown(name)}. Download it again.")
+    if packed.dtype != "U8" or len(packed.shape) != 2 or packed.shape[1] % (_BLOCK // 2):
+        raise CheckpointError(f"{shown(name)} is {_kind(packed)}, expected U8 [rows, blocks * {_BLOCK // 2}] in MXFP4.")
+    n_row, n_block = packed.shape[0], packed.shape[1] // (_BLOCK // 2)
+    if scales.dtype not in ("U8", "F8_E8M0") or scales.shape != (n_row, n_block):
+        raise CheckpointError(f"{shown(other)} is {_kind(scales)}, expected U8 {[n_row, n_block]}.")
+    base = name.removesuffix(PACKED)
+    return BlockTensor(base, Dtype.F32, (n_row, n_block * _BLOCK), packed.file, packed.offset, scales=scales)
 
 
 def _joined(tensors: Mapping[str, StoredTensor], name: str) -> BlockTensor:

@@ -54,9 +54,9 @@ class DequantizedTensor(StoredTensor):
 
 def method(config: Config) -> str:
     """What the checkpoint is quantized with; "" when it is not. UnsupportedError names a method without code."""
-    if config.get(*KEYS) is None:
+    section = _section(config)
+    if section is None:
         return ""
-    section = config.section(*KEYS)
     name = section.get("quant_method")
     if not isinstance(name, str):
         raise UnsupportedError(
@@ -69,15 +69,25 @@ def method(config: Config) -> str:
             f"{config.where}: the checkpoint is quantized already, by {shown(name)}, which is not read; {known} are. "
             "Give the one it was made from."
         )
-    return name
+    return mxfp4.METHOD if section.get("format") == mxfp4.PACKED_FORMAT else name
+
+
+def _section(config: Config) -> Config | None:
+    """What says how: in the config, or in its text's part; None where nothing does."""
+    parts = [config]
+    if isinstance(config.data.get("text_config"), dict):
+        parts.append(config.section("text_config"))
+    return next((part.section(*KEYS) for part in parts if part.get(*KEYS) is not None), None)
 
 
 def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
     """The tensors as if they had never been quantized: matrices under the names of their weights, in reading order.
     Those of MXFP4 stay what they are."""
+    section = _section(config)
+    assert section is not None, "not quantized"
     if method(config) == mxfp4.METHOD:
-        return mxfp4.with_blocks(tensors)
-    section = config.section(*KEYS)
+        packed = section.get("format") == mxfp4.PACKED_FORMAT
+        return mxfp4.with_packed(tensors) if packed else mxfp4.with_blocks(tensors)
     kept = _kept(tensors, config)
     restored: dict[str, StoredTensor] = {}
     used: set[str] = set()

@@ -61,9 +61,7 @@ class Glm5Next(KimiLinear):
     def delta(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:
             raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number")
-        return KimiDelta(
-            i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, lowest=h.lowest, signed=True
-        )  # fmt: skip
+        return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, lowest=h.lowest)
 
     def attention(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
         for name, value, right in (

@@ -28,12 +28,19 @@ def feed_forward(h: LatentHparams, i: int, w: Weights, group_best: int = 2) -> L
 
 
 def latent_attention(
-    h: LatentHparams, i: int, w: Weights, rope: Rope | None = None, *, gated: bool = False, scale: float = 0.0
+    h: LatentHparams,
+    i: int,
+    w: Weights,
+    rope: Rope | None = None,
+    *,
+    gated: bool = False,
+    scale: float = 0.0,
+    gated_values: bool = False,
 ) -> LatentAttention:
-    """Layer i; scale: of the scores, 0: as usual."""
+    """Layer i; scale: of the scores, 0: as usual; gated_values: see LatentAttention."""
     if not 0 <= h.n_rot < h.d_key:
         raise w.wrong("rope.dimension_count", h.n_rot, f"less than attention.key_length_mla = {h.d_key}")
     return LatentAttention(
         i, h.n_embd, h.n_head, h.d_key - h.n_rot, h.n_rot, h.d_value, h.rank, h.latent_eps or h.eps,
-        rope if h.n_rot else None, h.q_rank, gated, scale,
+        rope if h.n_rot else None, h.q_rank, gated, scale, gated_values,
     )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from .affine_residual import AffineResidual
 from .attention import Attention, EncoderAttention, Rope
+from .banked_residual import BankedResidual, BankedStreams, Banks
 from .base import KeptNorm, Layer, PostNorm, Sum
 from .beside_experts import BesideExperts
 from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
-from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts
+from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts, Situ
 from .hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams, MeanOfStreams
 from .indexed import Choice, lists_of
 from .kept_rows import KeptRows
@@ -34,6 +35,9 @@ from .streams import OnStreams, Streams
 __all__ = [
     "AffineResidual",
     "Attention",
+    "BankedResidual",
+    "BankedStreams",
+    "Banks",
     "BesideExperts",
     "BorrowedKeys",
     "CarriedRouterExperts",
@@ -78,6 +82,7 @@ __all__ = [
     "Rwkv7",
     "SharedTransformer",
     "ShortConv",
+    "Situ",
     "Streams",
     "Sum",
     "lists_of",

@@ -7,12 +7,21 @@ from typing import Literal, NamedTuple
 from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
 from ..kernels.rows.clamped_swiglu import clamped_swiglu
+from ..kernels.rows.situ import situ
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
 from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
 
-Activation = Literal["silu", "gelu", "gelu_erf"]  # gelu: by its tanh formula
+
+class Situ(NamedTuple):
+    """Of a gate whose factors are bent to stay within limits, see `situ`; linear_beta 0: only the first is."""
+
+    beta: float
+    linear_beta: float
+
+
+Activation = Literal["silu", "gelu", "gelu_erf"] | Situ  # gelu: by its tanh formula
 GATES = {"silu": elementwise.swiglu, "gelu": elementwise.geglu, "gelu_erf": elementwise.geglu_erf}
 
 
@@ -26,7 +35,10 @@ class Clamp(NamedTuple):
 
 def apply_gate(b: Builder, gate: Rows, up: Rows, count: int | Ref, activation: Activation, clamp: Clamp | None) -> Rows:
     """What is between the products of a gated part, of `count` rows, in place of `gate`."""
-    if clamp is None:
+    if isinstance(activation, Situ):
+        beta, linear_beta = map(float, activation)
+        b.op(situ, count=count, gate=gate, up=up, out=gate, n=gate.n, beta=beta, linear_beta=linear_beta)
+    elif clamp is None:
         b.op(GATES[activation], count=count, gate=gate, up=up, out=gate, n=gate.n)
     else:
         limit, alpha, offset = map(float, clamp)
@@ -131,6 +143,8 @@ class MixtureOfExperts:
     group_best   a group counts by the sum of its two best, or with 1 by its best alone
     n_latent     experts read and return rows of so many values, which ffn_latent_down makes of the token's and
                  ffn_latent_up turns back; 0: they read the token's
+    latent       what these two tensors, and a norm, have in their names for "latent"
+    latent_eps   of a norm of what the experts return, in front of ffn_latent_up; 0: there is none
     n_idle       scores beyond those of the experts: a token that chooses one of them adds nothing
     activation   of the gate
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
@@ -158,6 +172,8 @@ class MixtureOfExperts:
     biased: bool = False
     clamp: Clamp | None = None
     group_best: int = 2
+    latent: str = "latent"
+    latent_eps: float = 0.0
 
     def load(self, w: Weights) -> None:
         self._check(w)
@@ -169,8 +185,10 @@ class MixtureOfExperts:
         self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, n_in, self.n_ff)
         self.w_factors = w.vector(p + "ffn_down_exps.scale", self.n_expert) if self.factors else 0
         if self.n_latent:
-            into, back = p + "ffn_latent_down.weight", p + "ffn_latent_up.weight"
+            into, back = (f"{p}ffn_{self.latent}_{part}.weight" for part in ("down", "up"))
             self.w_into, self.w_back = w.matrix(into, n_in, self.n_embd), w.matrix(back, self.n_embd, n_in)
+            if self.latent_eps:
+                self.latent_norm = w.vector(f"{p}ffn_{self.latent}_norm.weight", n_in)
             self.latent_bias = optional_bias(w, into, n_in), optional_bias(w, back, self.n_embd)
         biased = {**sizes, "down": n_in} if self.biased else {}
         self.biases = {
@@ -231,7 +249,7 @@ class MixtureOfExperts:
             n_group_best=self.group_best,
         )  # fmt: skip
         if self.n_latent:
-            x = add_bias(b, b.matmul(x, self.w_into, "ffn_latent_down"), self.latent_bias[0])
+            x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent}_down"), self.latent_bias[0])
         gathered = Columns(groups, n_slots, source, few=few)
         hidden = self._hidden(b, x, gathered, total)
         down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, few=few))
@@ -240,7 +258,11 @@ class MixtureOfExperts:
             moe.moe_combine, count=b.batch.n_tok, y=down, slots=slots, weights=weights, n_used=self.n_used, out=out,
             n=out.n,
         )  # fmt: skip
-        return add_bias(b, b.matmul(out, self.w_back, "ffn_latent_up"), self.latent_bias[1]) if self.n_latent else out
+        if not self.n_latent:
+            return out
+        if self.latent_eps:
+            out = b.norm(out, self.latent_norm, self.latent_eps, name=f"ffn_{self.latent}_norm")
+        return add_bias(b, b.matmul(out, self.w_back, f"ffn_{self.latent}_up"), self.latent_bias[1])
 
     def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref) -> Rows:
         """The values between the two products of the experts, of `total` slots."""

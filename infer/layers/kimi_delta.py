@@ -13,7 +13,7 @@ from ..kernels.rows import elementwise
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
-from ..program.builder import Builder, Rows
+from ..program.builder import Builder, Rows, Weight
 from .base import decay_logs
 from .delta_net import L2_EPS
 
@@ -25,8 +25,9 @@ class KimiDelta:
     """n_head heads of d_head queries, keys and values.
 
     lowest  logarithm of the lowest gate, negative: gates are exp(lowest * sigmoid(A * f)); 0: exp(A * softplus(f))
-    low_rank  f and the gate come from products of two matrices, ssm_f_a and _b; otherwise from ssm_f_a alone
-    signed  the file has A with a sign, -exp(A_log), also where gates have a lowest
+    low_rank  f and the gate come from products of two matrices, ssm_f_a and _b; otherwise from ssm_f_a alone, and ssm_a
+              is stored without its sign
+    full_gate  the gate comes from ssm_g alone, whatever f comes from
     """
 
     layer: int
@@ -37,7 +38,7 @@ class KimiDelta:
     eps: float
     lowest: float = 0.0
     low_rank: bool = True
-    signed: bool = False
+    full_gate: bool = False
 
     @property
     def n_inner(self) -> int:
@@ -48,25 +49,26 @@ class KimiDelta:
         self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n_inner, n) for part in PARTS}
         taps = [w.squeezed(f"{p}ssm_conv1d_{part}.weight", n_inner, self.d_conv) for part in PARTS]
         self.taps = w.keep(np.ascontiguousarray(np.concatenate(taps).T))
-        ranks = (self.d_head, n_inner) if self.low_rank else (n_inner,)
-        self.w_f, self.w_g = (
-            [w.matrix(f"{p}ssm_{name}_{side}.weight", rows, n_in)
-             for side, rows, n_in in zip("ab", ranks, (n, self.d_head), strict=False)]
-            for name in "fg"
-        )  # fmt: skip
+        self.w_f = self._products(w, "ssm_f")
+        self.w_g = {"ssm_g": w.matrix(p + "ssm_g.weight", n_inner, n)} if self.full_gate else self._products(w, "ssm_g")
         self.w_beta = w.matrix(p + "ssm_beta.weight", self.n_head, n)
         self.dt_bias = w.vector(p + "ssm_dt.bias", n_inner)
         self.rate = w.keep(self._rates(w, p + "ssm_a"))
         self.norm = w.vector(p + "ssm_norm.weight", self.d_head)
         self.w_out = w.matrix(p + "attn_output.weight", n, n_inner)
 
+    def _products(self, w: Weights, name: str) -> dict[str, Weight]:
+        """The matrices that a row is multiplied by, one after the other, by the names of their products."""
+        sizes = [(self.d_head, self.n_embd), (self.n_inner, self.d_head)]
+        if not self.low_rank:
+            sizes = [(self.n_inner, self.n_embd)]
+        parts = {f"{name}_{side}": size for side, size in zip("ab", sizes, strict=False)}
+        return {part: w.matrix(f"blk.{self.layer}.{part}.weight", *size) for part, size in parts.items()}
+
     def _rates(self, w: Weights, name: str) -> np.ndarray:
         """One for each gate, as `delta_prepare` has them."""
-        signed = self.signed or not self.lowest
-        a = decay_logs(w, name, self.n_head, positive=not signed)
-        if not self.lowest:
-            return decay_rates(a, self.d_head)
-        return np.repeat(-a if signed else a, self.d_head)
+        a = decay_logs(w, name, self.n_head, positive=not self.low_rank)
+        return np.repeat(np.abs(a), self.d_head) if self.lowest else decay_rates(a, self.d_head)
 
     def memory(self) -> tuple[RecurrentSpec]:
         mixer = "gated delta rule by channels"
@@ -88,10 +90,10 @@ class KimiDelta:
         )  # fmt: skip
         q, k, v = (mixed.columns(i * n_inner, n_inner) for i in range(3))
         f, z = x, x
-        for i, w in enumerate(self.w_f):
-            f = b.matmul(f, w, f"ssm_f_{'ab'[i]}")
-        for i, w in enumerate(self.w_g):
-            z = b.matmul(z, w, f"ssm_g_{'ab'[i]}")
+        for name, w in self.w_f.items():
+            f = b.matmul(f, w, name)
+        for name, w in self.w_g.items():
+            z = b.matmul(z, w, name)
         beta = b.matmul(x, self.w_beta, "ssm_beta")
         b.op(
             delta_prepare, count=batch.n_tok, q=q, k=k, gate=f, beta=beta, gate_bias=self.dt_bias, rate=self.rate,

@@ -28,6 +28,7 @@ class LatentAttention:
     rope      of the n_rot values; None: they are used as they are
     q_rank    of latent vectors of queries; 0: queries come straight from the input
     gated     attn_gate makes a number per head of the input, by whose sigmoid what the head returns is multiplied
+    gated_values  of gated: one for each value that the head returns
     scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
 
     A key is kept as [rotated | latent], so that what turns comes first, as in other attention.
@@ -45,6 +46,7 @@ class LatentAttention:
     q_rank: int = 0
     gated: bool = False
     scale: float = 0.0
+    gated_values: bool = False
 
     def __post_init__(self) -> None:
         self.width = self.d_nope + self.n_rot  # of a head's query
@@ -68,7 +70,8 @@ class LatentAttention:
         self.w_kb = w.experts(p + "attn_k_b.weight", self.n_head, self.rank, self.d_nope)
         self.w_vb = w.experts(p + "attn_v_b.weight", self.n_head, self.d_value, self.rank)
         if self.gated:
-            self.w_gate = w.matrix(p + "attn_gate.weight", self.n_head, self.n_embd)
+            n_gate = self.n_head * self.d_value if self.gated_values else self.n_head
+            self.w_gate = w.matrix(p + "attn_gate.weight", n_gate, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         self._weights = w
 
@@ -81,7 +84,10 @@ class LatentAttention:
         out = self.attend(b, x, low, self._query(b, low, memory), memory)
         gate = b.matmul(x, self.w_gate, "attn_gate") if self.gated else None
         values = b.rows(self.n_head * self.d_value)
-        self._by_heads(b, out, self.rank, self.w_vb, "attn_v_b", values, self.d_value, gate)
+        of_heads = None if self.gated_values else gate
+        self._by_heads(b, out, self.rank, self.w_vb, "attn_v_b", values, self.d_value, of_heads)
+        if gate is not None and self.gated_values:
+            b.op(elementwise.gate_rows, name="attn_gated", count=b.batch.n_tok, x=values, gate=gate, n=values.n)
         return b.matmul(values, self.w_out, "attn_out")
 
     def store(self, b: Builder, key: Rows, memory: HybridMemory) -> None:

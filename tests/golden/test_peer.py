@@ -68,6 +68,7 @@ REFUSED = {
     "lfm3-biased",
     "gemma4-order",
     "kimi-linear-normed",
+    "kimi-k3-wide",
     "gpt-oss-window",
     "deepseek-v2",
     "glm5-next-streams",

@@ -103,6 +103,12 @@ RANDOM: dict[str, dict[str, Any]] = {
     "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"},
     "ministral3": {"model_type": "ministral3"},
     "deepseek-v2-groups": {"model_type": "deepseek_v2", "scoring_func": "softmax"},
+    "kimi-k3": {
+        "model_type": "kimi_k3",
+        "moe_renormalize": True,
+        "first_k_dense_replace": 1,
+        "moe_router_activation_func": "sigmoid",
+    },
     "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
 }
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
@@ -220,7 +226,7 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             mxfp4_checkpoints.pack(checkpoint)
         if name == "openelm":
             _join_halves(checkpoint / "model.safetensors")
-        if name.startswith("deepseek"):
+        if name.startswith(("deepseek", "kimi-k3")):
             _join_heads(checkpoint / "model.safetensors")
         yield f"random-{name}", checkpoint, "f16"
 

@@ -13,6 +13,7 @@ from reference.gemma4 import gemma4
 from reference.glm5_next import glm5_next
 from reference.gpt_oss import gpt_oss
 from reference.kimi import kimi_linear, ling
+from reference.kimi_k3 import kimi_k3
 from reference.lfm3 import lfm3
 from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.minimax import minimax
@@ -450,6 +451,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "RwkvHybridForCausalLM": lambda model, ids: arwkv7(model.c, model.t, ids),
     "DeepseekV2ForCausalLM": deepseek,
     "DeepseekV3ForCausalLM": deepseek,
+    "KimiK3ForConditionalGeneration": kimi_k3,
     "KimiLinearForCausalLM": kimi_linear,
     **dict.fromkeys(["MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"], minimax),
     "BailingHybridForCausalLM": ling,

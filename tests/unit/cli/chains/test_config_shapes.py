@@ -20,6 +20,7 @@ LOADED = (
     "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm3", "gemma4", "nemotron-h", "qwen3next", "qwen35", "zamba2",
     "olmo-hybrid", "xlstm", "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon",
     "gpt-oss-rounded", "ministral3", "deepseek-v2", "glm5-next-plain",
+    "kimi-k3",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def small(name: str) -> ConfigShape:
         ("qwen3.5-0.8b", 0.752),
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
+        ("kimi-k3", 2779.5), ("kimi-k3-slice", 4.464),  # stated as 2.8 T
         ("pythia-1.4b", 1.4148), ("falcon-7b", 6.92),
         ("gpt-oss-20b", 20.91), ("ministral-3-3b", 3.43),
         ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding

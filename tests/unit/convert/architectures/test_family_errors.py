@@ -18,6 +18,11 @@ def _lists(attention: list[int], **more: Any) -> dict[str, Any]:
     return {"layer_types": None, "linear_attn_config": {"full_attn_layers": attention, **more}}
 
 
+def _k3(**more: Any) -> dict[str, Any]:
+    """Of Kimi K3's delta rule."""
+    return {"linear_attn_config": {**CONFIGS["kimi-k3"]["linear_attn_config"], "kda_layers": None, **more}}
+
+
 def family(name: str, change: dict[str, Any]) -> Any:
     return random_checkpoints.family_for({"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name], **change})
 
@@ -188,6 +193,15 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("kimi-linear", {"moe_layer_freq": 2}, U, "moe_layer_freq = 2"),
         ("kimi-linear", {"moe_router_activation_func": "softmax"}, U, "moe_router_activation_func = .softmax."),
         ("kimi-linear", {"attention_bias": True}, U, "attention_bias = true"),
+        ("kimi-k3", {"hidden_act": "silu"}, U, 'hidden_act = "silu" is not supported, only "situ" is'),
+        ("kimi-k3", {"mla_use_nope": False}, U, "mla_use_nope = false is not supported, only true is"),
+        ("kimi-k3", {"mla_use_nope": None}, C, "mla_use_nope = null .*expected true, as use_full_rank_gate"),
+        ("kimi-k3", {"attn_res_block_size": None}, C, "has no attn_res_block_size"),
+        ("kimi-k3", {"attn_res_block_size": 0}, C, "attn_res_block_size = 0.*from 1"),
+        ("kimi-k3", {"activation_situ_beta": 0}, C, "activation_situ_beta = 0.*a positive number"),
+        ("kimi-k3", _k3(use_full_rank_gate=False), U, "use_full_rank_gate = false is not supported"),
+        ("kimi-k3", _k3(gate_lower_bound=1.0), C, "gate_lower_bound = 1.0.*a negative number"),
+        ("kimi-k3", _k3(full_attn_layers=[6]), C, "full_attn_layers = .6.*numbers of layers from 1 to 5"),
         ("bailing-hybrid", {"num_key_value_heads": 1}, C, "num_key_value_heads = 1.*expected 5"),
         ("bailing-hybrid", {"kda_safe_gate": False}, U, "kda_safe_gate = false"),
         ("bailing-hybrid", {"kda_lower_bound": 1.0}, C, "kda_lower_bound = 1.*a negative number"),
@@ -292,6 +306,9 @@ def test_errors(name: str, change: dict[str, Any], kind: type[Exception], messag
         ("kimi-linear", {}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("kimi-linear", {"q_lora_rank": 20}, "queries come straight from a layer's input"),
         ("kimi-linear", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
+        ("kimi-k3", _k3(num_heads=4), "as many heads as attention"),
+        ("kimi-k3", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
+        ("kimi-k3", {"tie_word_embeddings": True}, "the output matrix is one of its own"),
         ("bailing-hybrid", {"linear_num_heads": 4}, "as many heads as attention"),
         ("bailing-hybrid", {"rms_norm_eps": 1e-5}, "normalizes latent vectors with an epsilon of 1e-05"),
         ("deepseek-v2-groups", {"q_lora_rank": None}, "with 3 layers queries have latent vectors there"),

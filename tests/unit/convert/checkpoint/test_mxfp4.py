@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import random_checkpoints
-from mxfp4_checkpoints import FILE, pack, unpacked
+from mxfp4_checkpoints import FILE, pack, pack_rows, unpacked, unpacked_rows
 from random_checkpoints import CONFIGS
 from safetensors.numpy import load_file, save_file
 
@@ -120,3 +120,54 @@ def test_scales_that_are_no_numbers(
     with pytest.raises(CheckpointError, match=r"layers\.0\.mlp\.experts\.down_proj_scales holds scales that are NaN"):
         convert(published[0], tmp_path / "m.gguf", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     assert not (tmp_path / "m.gguf").exists()
+
+
+# --- rows as compressed-tensors packs them (Kimi K3) ---
+
+
+@pytest.fixture
+def packed_rows(tmp_path: Path) -> tuple[Path, Path]:
+    """A random model as it is published, its config in the text's part, and the same with values."""
+    folders = tmp_path / "packed", tmp_path / "plain"
+    for folder in folders:
+        random_checkpoints.write(CONFIGS["kimi-k3"], folder)
+    pack_rows(folders[0])
+    save_file(unpacked_rows(folders[0]), folders[1] / FILE)
+    return folders
+
+
+def test_packed_rows_stay_blocks(packed_rows: tuple[Path, Path], tmp_path: Path, data_dir: Path) -> None:
+    tokenizer = data_dir / "checkpoints" / "mamba-bf16"
+    report = convert(packed_rows[0], tmp_path / "ours.gguf", outtype="bf16", tokenizer=tokenizer)
+    assert "144 tensors of experts are mxfp4, and stay so whatever the type of the file" in report.notes
+    assert report.file_type is FileType.MXFP4_MOE
+    assert not [note for note in report.notes if "unknown" in note]
+    convert(packed_rows[1], tmp_path / "plain.gguf", outtype="f32", tokenizer=tokenizer)
+    verify(packed_rows[0], tmp_path / "ours.gguf")
+    with GGUFFile.open(tmp_path / "ours.gguf") as ours, GGUFFile.open(tmp_path / "plain.gguf") as plain:
+        for part in ("gate", "up", "down"):
+            name = f"blk.2.ffn_{part}_exps.weight"
+            assert (ours.info(name).type, ours.info(name).shape) == (GGMLType.MXFP4, plain.info(name).shape)
+            np.testing.assert_array_equal(ours.f32(name), plain.f32(name))
+
+
+@pytest.mark.parametrize(
+    ("end", "values", "says"),
+    [
+        ("w1.weight_scale", None, r"lacks .*w1\.weight_scale, the scales of .*w1\.weight_packed"),
+        ("w1.weight_packed", np.zeros((64, 17), np.uint8), r"w1\.weight_packed is U8 \[64, 17\], expected U8 \[rows"),
+        ("w1.weight_scale", np.zeros((64, 2), np.uint8), r"w1\.weight_scale is U8 \[64, 2\], expected U8 \[64, 1\]"),
+        ("w1.weight_packed", np.zeros((63, 16), np.uint8), r"w1\.weight_scale is U8 \[64, 1\], expected U8 \[63, 1\]"),
+    ],
+)  # fmt: skip
+def test_packed_rows_that_do_not_fit(
+    packed_rows: tuple[Path, Path], end: str, values: np.ndarray | None, says: str
+) -> None:
+    kept = load_file(packed_rows[0] / FILE)
+    name = f"model.layers.2.block_sparse_moe.experts.3.{end}"
+    kept.pop(name)
+    if values is not None:
+        kept[name] = values
+    save_file(kept, packed_rows[0] / FILE)
+    with pytest.raises(HybridError, match=says):
+        plan(packed_rows[0])

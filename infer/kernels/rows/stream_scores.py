@@ -1,0 +1,69 @@
+"""Attention over residual streams: how much of each of several rows of a token goes into their mix."""
+
+import numpy as np
+
+from ..build.jit import device, kernel
+from ..emit.emitter import F32, I64, Vec, const, emit, ldf, ldi, stf
+from ..emit.fields import Address, Float, Int
+
+V16F = Vec(F32, 16)
+ZERO = np.float32(0.0)
+
+
+@emit("i64,i64,i64,f32->f32")
+def _score(e, x, query, n, eps):
+    """sum(x query) / sqrt(mean(x^2) + eps): both sums in 16 lanes, halved at the end."""
+    b = e.b
+    full, end = b.shl(b.and_(n, const(I64, -16)), const(I64, 2)), b.shl(n, const(I64, 2))
+
+    def both(ty):
+        def one(o, sums):
+            v = e.load(ty, x, o)
+            return [e.fma(v, v, sums[0]), e.fma(v, e.load(ty, query, o), sums[1])]
+
+        return one
+
+    lanes = e.loop(full, both(V16F), [const(V16F, 0.0)] * 2, step=64)
+    squares, product = e.loop(end, both(F32), [e.halving_sum(v) for v in lanes], start=full, step=4)
+    return b.fdiv(product, e.intr("sqrt", b.fadd(b.fdiv(squares, b.sitofp(n, F32)), eps)))
+
+
+@emit("f32->f32")
+def _exp(e, x):
+    """exp(x) for x <= 0."""
+    return e.lane(e.exp_nonpositive(e.splat(x, 4)), 0)
+
+
+@device
+def _softmax(row, n):
+    """In place of n scores; sums in ascending order."""
+    top = ldf(row)
+    for j in range(1, n):
+        top = max(top, ldf(row + 4 * j))
+    total = ZERO
+    for j in range(n):
+        share = _exp(ldf(row + 4 * j) - top)
+        total += share
+        stf(row + 4 * j, share)
+    for j in range(n):
+        stf(row + 4 * j, ldf(row + 4 * j) / total)
+
+
+@kernel
+def stream_scores(
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, query: Address, out: Address, ldout: Int, n: Int,
+    n_stream: Int, eps: Float,
+):  # fmt: skip
+    """out = softmax over streams of query . norm(x), norm(v) = v / sqrt(mean(v^2) + eps): the weights of `mix_streams`.
+
+    x      f32 [tok][n_stream][n]
+    query  f32 [n]
+    out    f32 [tok][n_stream]
+
+    Reference: tests/reference/kimi.py.
+    """
+    for t in range(tid, ldi(count), nth):
+        row = out + t * ldout
+        for s in range(n_stream):
+            stf(row + 4 * s, _score(x + t * ldx + 4 * s * n, query, n, eps))
+        _softmax(row, n_stream)
