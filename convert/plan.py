@@ -108,9 +108,11 @@ def prepare(
             preferred_pre=family.pre, hint=family.tokenizer_hint, goes_on=family.generates and pooling is None,
         )  # fmt: skip
         notes += vocabulary.notes
-        if family.chat_template() and not vocabulary.chat_templates:
-            vocabulary.chat_templates["default"] = family.chat_template()
-            notes.append("the checkpoint has no chat template, code of it writes its prompts: llama.cpp's is taken")
+        if family.prompts_by_code and not vocabulary.chat_templates:
+            notes.append(
+                "the file has no chat template: code of the repository writes prompts, which is not run. A file "
+                "chat_template.jinja in the folder would be taken"
+            )
         if family.ends_by_config:
             vocabulary.ids |= {kind: i for kind, i in stated_ids(config, family.n_vocab).items() if kind == "eos"}
     notes += field_notes(config, family)

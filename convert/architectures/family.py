@@ -71,6 +71,7 @@ class Family(ABC):
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
     ends_by_config: ClassVar[bool] = False  # EOS is what config.json says, not what the tokenizer's files do
+    prompts_by_code: ClassVar[bool] = False  # of the repository, which ships no chat template
     generates: ClassVar[bool] = True  # False: an encoder, of which only embeddings are wanted
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
     conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases: in which
@@ -91,11 +92,6 @@ class Family(ABC):
     @abstractmethod
     def rows(self) -> Iterator[Row]:
         """Every tensor of the file."""
-
-    @classmethod
-    def chat_template(cls) -> str:
-        """For checkpoints that have none, since code of theirs writes their prompts; empty: there is none."""
-        return ""
 
     def outer_rows(
         self, embedding: str, norm: str, transform: Transform | None = None, target: str = "output_norm.weight"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
@@ -27,6 +26,7 @@ class KimiK3(KimiLinear):
     arch = "kimi-k3"
     architectures: ClassVar[tuple[str, ...]] = ("KimiK3ForConditionalGeneration",)
     dropped: ClassVar[tuple[str, ...]] = ("vision_tower.", "mm_projector.")
+    prompts_by_code: ClassVar[bool] = True
     ends_by_config: ClassVar[bool] = True  # its tokenizer calls the end of a document EOS, not that of a turn
     without_effect: ClassVar[Mapping[str, str]] = {
         **KimiLinear.without_effect, **PICTURES,
@@ -107,10 +107,6 @@ class KimiK3(KimiLinear):
             yield "hybrid.attention.latent_norm_rms_epsilon", LATENT_EPS
         if self.n_kda != self.n_head:
             yield "hybrid.kda.head_count", self.n_kda
-
-    @classmethod
-    def chat_template(cls) -> str:
-        return Path(__file__).with_suffix(".jinja").read_text(encoding="utf-8")
 
     def notes(self) -> Iterator[str]:
         yield from self.shared_notes()

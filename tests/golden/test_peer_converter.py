@@ -140,6 +140,7 @@ REASONS = [
     ("minimax", r"hybrid\.lightning\.norm_rms_epsilon", 0, "no key of llama.cpp's: there the epsilon of the others"),
     ("minimax", r"minimax-01\.attention\.recurrent_layers", 0, "read but not written there: right for every 8th alone"),
     ("minimax", r"tokenizer\.chat_template", 0, "there always that of MiniMax-M1"),
+    ("kimi-k3", r"tokenizer\.chat_template", 0, "there a template of llama.cpp's own: the repository has code instead"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
