@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from random_experts import EXPERT_CONFIGS
 from random_latent import LATENT
+from random_phi4flash import PHI4_FLASH_CONFIGS
 from random_plain import PLAIN
 from random_pooled import POOLED
 from random_recurrent import RECURRENT_CONFIGS
@@ -53,7 +54,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 160, "routed_scaling_factor": 2.5,
     },
     **EXPERT_CONFIGS,
-    **RECURRENT_CONFIGS,
+    **RECURRENT_CONFIGS, **PHI4_FLASH_CONFIGS,
     "lfm2": {
         "architectures": ["Lfm2ForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 4,
         "block_multiple_of": 32, "layer_types": ["conv", "full_attention", "conv", "conv"], "num_attention_heads": 3,

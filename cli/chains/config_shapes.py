@@ -287,6 +287,11 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "minimax-text-01": _MINIMAX,
     # two layers of 80, one of each kind, with 4 of 32 experts: 4.5 GB at Q8_0
     "minimax-slice": {**_MINIMAX, "num_hidden_layers": 2, "attn_type_list": [0, 1], "num_local_experts": 4},
+    "phi-4-mini-flash": {
+        "architectures": ["Phi4FlashForCausalLM"], "hidden_size": 2560, "intermediate_size": 10240,
+        "num_hidden_layers": 32, "num_attention_heads": 40, "num_key_value_heads": 20, "sliding_window": 512,
+        "vocab_size": 200064, "max_position_embeddings": 262144,
+    },
     "plamo-2-1b": {
         "architectures": ["Plamo2ForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 1, "mamba_num_heads": 32,

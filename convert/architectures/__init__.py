@@ -36,6 +36,7 @@ from .olmo import Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
+from .phi4flash import Phi4Flash
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen2moe import Qwen2Moe
@@ -62,6 +63,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm,
     StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
     KimiK3,
+    Phi4Flash,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -36,6 +36,7 @@ from .olmo import Olmo2, Olmoe
 from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
+from .phi4flash import Phi4Flash
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen2moe import Qwen2Moe
@@ -62,6 +63,7 @@ _ALL: tuple[Family, ...] = (
     Plamo2(), Qwen2(), Qwen2Moe(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
     Rwkv6Qwen2(), Rwkv7(), SeedOss(), SmolLM3(), StableLm(), StarCoder2(), Xlstm(), Zamba(), Zamba2(), Zaya(),
     KimiK3(),
+    Phi4Flash(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

@@ -74,10 +74,10 @@ class Mamba1Hparams(Hparams):
     d_state: int = key("ssm.state_size", minimum=1)
     dt_rank: int = key("ssm.time_step_rank", minimum=1)
 
-    def mamba1(self, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0) -> Mamba1:
+    def mamba1(self, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0, leaves: str = "") -> Mamba1:
         """`eps`: of the norms on dt, B and C; 0: that of the others."""
         sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.dt_rank)
-        return Mamba1(i, *sizes, eps or self.eps, norms, n_head)
+        return Mamba1(i, *sizes, eps or self.eps, norms, n_head, leaves)
 
 
 @dataclass(frozen=True)

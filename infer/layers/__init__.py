@@ -8,7 +8,9 @@ from .beside_experts import BesideExperts
 from .carried_router import CarriedRouterExperts
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
+from .differential_attention import BorrowedDifferential, DifferentialAttention
 from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts, Situ
+from .gated_memory import GatedMemoryUnit
 from .hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams, MeanOfStreams
 from .indexed import Choice, lists_of
 from .kept_rows import KeptRows
@@ -39,16 +41,19 @@ __all__ = [
     "BankedStreams",
     "Banks",
     "BesideExperts",
+    "BorrowedDifferential",
     "BorrowedKeys",
     "CarriedRouterExperts",
     "ChannelMix",
     "Choice",
     "Clamp",
     "ConvolvedAttention",
+    "DifferentialAttention",
     "EncoderAttention",
     "FeedForward",
     "GatedDeltaNet",
     "GatedFeedForward",
+    "GatedMemoryUnit",
     "HyperConnected",
     "HyperSizes",
     "KeptNorm",

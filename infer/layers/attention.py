@@ -169,7 +169,7 @@ class Attention:
         self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
         if self.head_gate:
             self.w_gate = w.matrix(p + "attn_gate.weight", self.n_head, self.n_in)
-        self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
+        self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.returned())
         biased = {**self.sizes, "output": self.n_embd}
         self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
         if self.norm_eps:
@@ -196,6 +196,10 @@ class Attention:
         """The rows of each projection of the input."""
         n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
         return {"q": (2 if self.gated else 1) * n_q, "k": n_k, "v": n_v}
+
+    def returned(self) -> int:
+        """Values of a row that the heads return."""
+        return self.n_head * self.d_value
 
     def memory(self) -> tuple[AttentionSpec, ...]:
         rotation = self.rope.rotation if self.rope else None

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..kernels.build.jit import Kernel
 from ..kernels.recurrent.conv import conv1d_silu
-from ..kernels.recurrent.mamba1 import mamba1_scan, scan_decay
+from ..kernels.recurrent.mamba1 import mamba1_scan, mamba1_scan_ungated, scan_decay
 from ..kernels.recurrent.states import pad_channels
 from ..kernels.rows import elementwise
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows, Weight
+from ..program.record import OpFields
 from .base import add_bias, decay_logs, optional_bias
 
 
@@ -21,6 +23,7 @@ class Mamba1:
 
     n_head: as many scans side by side, each over its share of the channels with its own dt, B and C; ssm_x and
     ssm_dt are stacks then. 0: one scan. Projections in and out have biases where the file does.
+    leaves: the name under which later layers find what the scan returns, before the gate; empty: none do.
     """
 
     layer: int
@@ -32,6 +35,7 @@ class Mamba1:
     eps: float
     norms: str = ""
     n_head: int = 0
+    leaves: str = ""
 
     def load(self, w: Weights) -> None:
         if self.d_inner % max(1, self.n_head):
@@ -87,6 +91,9 @@ class Mamba1:
         for h in range(len(self.w_x)):
             x, z, out = (rows.columns(h * width, width) for rows in (mixed, gate, y))
             self._scan(b, h, x, z, out, memory)
+        if self.leaves:
+            b.named[self.leaves], y = y, b.rows(self.d_inner)
+            b.op(elementwise.swiglu, count=batch.n_tok, gate=gate, up=b.named[self.leaves], out=y, n=y.n)
         return add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)
 
     def _scan(self, b: Builder, h: int, x: Rows, gate: Rows, y: Rows, memory: HybridMemory) -> None:
@@ -99,9 +106,11 @@ class Mamba1:
         if self.norms:
             dt, B, C = (self._norm(b, part, weight) for part, weight in zip((dt, B, C), self.norm_weights, strict=True))
         step = b.matmul(dt, self.w_dt[h], "ssm_dt")
+        scan: Kernel = mamba1_scan_ungated if self.leaves else mamba1_scan
+        gated: OpFields = {} if self.leaves else {"z": gate}
         b.op(
-            mamba1_scan, nbytes=2 * state[0, 0].nbytes, ctl=batch.ctl, seg=batch.seg, x=x, dt=step,
-            dt_bias=self.dt_bias[h], decay=self.decay[h], skip=self.skip[h], b=B, c=C, z=gate,
+            scan, nbytes=2 * state[0, 0].nbytes, ctl=batch.ctl, seg=batch.seg, x=x, dt=step,
+            dt_bias=self.dt_bias[h], decay=self.decay[h], skip=self.skip[h], b=B, c=C, **gated,
             state=state.ctypes.data + h * state.strides[1], stride=state.strides[0], y=y, n_channel=x.n,
             d_state=self.d_state,
         )  # fmt: skip

@@ -66,6 +66,8 @@ REFUSED = {
     "lfm2moe-scaled",
     "lfm3",
     "lfm3-biased",
+    "phi4flash",
+    "phi4flash-biased",
     "gemma4-order",
     "kimi-linear-normed",
     "kimi-k3-wide",

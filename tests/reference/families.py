@@ -19,6 +19,7 @@ from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.minimax import minimax
 from reference.nemotron_h import nemotron_h
 from reference.olmo_hybrid import olmo_hybrid
+from reference.phi4flash import phi4flash
 from reference.plain import SWITCHES, plain
 from reference.plamo2 import plamo2
 from reference.recurrent import (
@@ -456,6 +457,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     **dict.fromkeys(["MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"], minimax),
     "BailingHybridForCausalLM": ling,
     "OlmoHybridForCausalLM": olmo_hybrid,
+    "Phi4FlashForCausalLM": phi4flash,
     "Plamo2ForCausalLM": plamo2,
     "xLSTMForCausalLM": xlstm,
     "ZambaForCausalLM": zamba,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..build.jit import kernel
+from ..build.jit import kernel, variant
 from ..emit.elementary import LOG2E
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Fields, Int
@@ -21,12 +21,14 @@ def scan_decay(a: npt.ArrayLike) -> F32Array:
 
 
 class _Channels:
-    """`width` channels from c of a group, for tokens from row u: what both forms of the scan read and write."""
+    """`width` channels from c of a group, for tokens from row u: what both forms of the scan read and write.
+    gated: by z, which is none of the fields otherwise."""
 
-    def __init__(self, e: Emitter, a: Value, u: Value, c: Value, width: int) -> None:
-        b, f, ty = e.b, Fields(e, a, mamba1_scan), Vec(F32, width)
+    def __init__(self, e: Emitter, a: Value, u: Value, c: Value, width: int, gated: bool) -> None:
+        b, f, ty = e.b, Fields(e, a, mamba1_scan if gated else mamba1_scan_ungated), Vec(F32, width)
         zero, column = const(I64, 0), b.shl(c, const(I64, 2))
-        self.x, self.dt, self.z, self.y = (f.rows(name, u, c) for name in ("x", "dt", "z", "y"))
+        self.x, self.dt, self.y = (f.rows(name, u, c) for name in ("x", "dt", "y"))
+        self.z = f.rows("z", u, c) if gated else None
         self.B, self.C = f.rows("b", u, zero), f.rows("c", u, zero)
         self.bias, self.skip = e.load(ty, f.dt_bias, column), e.load(ty, f.skip, column)
         self.d_state = f.d_state
@@ -43,15 +45,15 @@ class _Channels:
 
     def finish(self, t: Value, even: Value, odd: Value) -> None:
         e, ty = self._e, self._ty
-        gate = e.sigmoid_times(self.z.load(ty, t))
-        self.y.store(e.b.fmul(e.b.fadd(even, odd), gate), t)
+        total = e.b.fadd(even, odd)
+        self.y.store(e.b.fmul(total, e.sigmoid_times(self.z.load(ty, t))) if self.z else total, t)
 
 
-def _scan(width: int) -> Callable[..., Any]:
+def _scan(width: int, gated: bool) -> Callable[..., Any]:
     """m tokens of `width` channels of a group, token by token; the state stays in memory (L1)."""
 
     def scan(e: Emitter, a: Value, u: Value, c: Value, state: Value, m: Value) -> None:
-        b, ty, ch = e.b, Vec(F32, width), _Channels(e, a, u, c, width)
+        b, ty, ch = e.b, Vec(F32, width), _Channels(e, a, u, c, width, gated)
         even = b.and_(ch.d_state, const(I64, -2))
 
         def token(t: Value, _: list[Value]) -> None:
@@ -79,7 +81,7 @@ def _scan(width: int) -> Callable[..., Any]:
     return scan
 
 
-def _scan_tile(width: int) -> Callable[..., Any]:
+def _scan_tile(width: int, gated: bool) -> Callable[..., Any]:
     """The same for up to TILE tokens, the same bits: state by state, with time as the inner loop.
 
     The exponentials of a state are a loop of their own, two tokens side by side: they take three quarters of the
@@ -87,7 +89,7 @@ def _scan_tile(width: int) -> Callable[..., Any]:
     """
 
     def scan_tile(e: Emitter, a: Value, u: Value, c: Value, state: Value, m: Value) -> None:
-        b, ty, ch = e.b, Vec(F32, width), _Channels(e, a, u, c, width)
+        b, ty, ch = e.b, Vec(F32, width), _Channels(e, a, u, c, width, gated)
         size = 4 * width
         deltas, inputs, decays = (e.stack(ty, TILE) for _ in range(3))
         sums = e.stack(ty, 2 * TILE)  # even, odd states
@@ -140,8 +142,13 @@ def _scan_tile(width: int) -> Callable[..., Any]:
     return scan_tile
 
 
-_SCAN = "i64,i64,i64,i64,i64->void"
-scan_tile, scan_wide, scan_one = emit(_SCAN)(_scan_tile(GROUP)), emit(_SCAN)(_scan(GROUP)), emit(_SCAN)(_scan(1))
+def _pieces(gated: bool) -> tuple[Any, Any, Any]:
+    """For tiles of whole groups, for single tokens of whole groups, and of single channels."""
+    scan = emit("i64,i64,i64,i64,i64->void")
+    return scan(_scan_tile(GROUP, gated)), scan(_scan(GROUP, gated)), scan(_scan(1, gated))
+
+
+scan_tile, scan_wide, scan_one = _pieces(True)
 
 
 @kernel
@@ -192,3 +199,10 @@ def mamba1_scan(
                     scan_tile(a, u, i, at, m)
             for i in range(c1 // GROUP * GROUP, c1):
                 scan_one(a, u, i, row + 4 * (i // GROUP * GROUP * d_state + i % GROUP), m)
+
+
+_TILE, _WIDE, _ONE = _pieces(False)
+# the same without z: y = D * x + sum_n C[n] * h[n]
+mamba1_scan_ungated = variant(
+    mamba1_scan, "mamba1_scan_ungated", without=("z", "ldz"), scan_tile=_TILE, scan_wide=_WIDE, scan_one=_ONE
+)

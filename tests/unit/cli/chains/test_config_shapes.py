@@ -21,6 +21,7 @@ LOADED = (
     "olmo-hybrid", "xlstm", "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon",
     "gpt-oss-rounded", "ministral3", "deepseek-v2", "glm5-next-plain",
     "kimi-k3",
+    "phi4flash",
 )  # fmt: skip
 
 
@@ -47,6 +48,7 @@ def small(name: str) -> ConfigShape:
         ("gpt-oss-20b", 20.91), ("ministral-3-3b", 3.43),
         ("zaya1-8b", 8.3 + 0.537),  # stated without the embedding
         ("minimax-text-01", 456.1), ("minimax-slice", 4.20), ("plamo-2-1b", 1.29),
+        ("phi-4-mini-flash", 3.85),
         ("ling-3-tiny", 7.9), ("deepseek-v2-lite", 15.7),
         ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
         ("glm-5.3-slice", 3.245),

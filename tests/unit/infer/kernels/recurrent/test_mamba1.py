@@ -78,3 +78,29 @@ def test_extremes() -> None:
     y = scan.step(inputs, (4, 0, True))
     assert np.isnan(y[2:, 3]).all()
     assert np.isfinite(y[:, :3]).all() and np.isfinite(y[:, 4:]).all()
+
+
+class Ungated(Scan):
+    """What the scan makes before a gate, by the kernel that has none."""
+
+    def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
+        batch = Batch(inputs, rows, self.A.shape[0])
+        x, dt, bm, cm, _ = batch.inputs
+        fields = record(
+            mamba1.mamba1_scan_ungated, ctl=batch.ctl, seg=batch.seg, x=x, dt=dt, dt_bias=self.dt_bias,
+            decay=mamba1.scan_decay(self.A), skip=recurrent.pad_channels(self.D), b=bm, c=cm, state=self.state,
+            stride=self.state.strides[0], y=batch.whole, n_channel=self.A.shape[0], d_state=self.A.shape[1],
+        )  # fmt: skip
+        run(mamba1.mamba1_scan_ungated, fields, n_threads)
+        return batch.result()
+
+    def twin(self, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+        open_gate = 1e3  # whose silu it is
+        y, state = super().twin([*inputs[:4], np.full_like(inputs[4], open_gate)])
+        return y / open_gate, state
+
+
+@pytest.mark.parametrize(("channels", "d_state"), [(3, 7), (53, 16)])
+def test_without_a_gate(channels: int, d_state: int) -> None:
+    check_float64(Ungated(channels, d_state), f"ungated mamba1 {channels} x {d_state}", y=6e-6, state=2e-6)
+    check_splits_and_threads(lambda: Ungated(channels, d_state))
