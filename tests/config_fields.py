@@ -69,6 +69,7 @@ _KIMI_K3: dict[str, Any] = {
             "short_conv_kernel_size": 4, "use_full_rank_gate": True, "gate_lower_bound": -5.0,
         },
     },
+}  # fmt: skip
 _PHI4_FLASH: dict[str, Any] = {
     "vocab_size": 200064, "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 32,
     "num_attention_heads": 40, "num_key_value_heads": 20, "hidden_act": "silu", "max_position_embeddings": 262144,
@@ -76,7 +77,8 @@ _PHI4_FLASH: dict[str, Any] = {
     "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_dt_rank": "auto", "mamba_conv_bias": True,
     "mamba_proj_bias": False, "mlp_bias": False, "lm_head_bias": False, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
     "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True, "tie_word_embeddings": True,
-    "bos_token_id": 199999, "eos_token_id": 199999, "pad_token_id": 199999}  # fmt: skip
+    "bos_token_id": 199999, "eos_token_id": 199999, "pad_token_id": 199999,
+}  # fmt: skip
 # Of published configs, with typical values.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "KimiK3ForConditionalGeneration": _KIMI_K3,

@@ -113,6 +113,16 @@ STRETCHED: dict[str, dict[str, Any]] = {
                          "beta_slow": 2.5, "truncate": False, "attention_factor": 1.3},
         "tie_word_embeddings": True,
     },
+    "gptneox-yarn": {
+        "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "rotary_pct": 0.75, "rotary_emb_base": 300, "hidden_act": "gelu_fast",
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
+    },
+    "falcon-yarn": {
+        "architectures": ["FalconForCausalLM"], "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "attention_factor": 1.3,
+                            "original_max_position_embeddings": 128},
+    },
     "llama-yarn": {
         "architectures": ["LlamaForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 500.0,

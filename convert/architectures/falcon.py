@@ -10,9 +10,10 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import rows_in_order
-from .blocks import Heads, read_rope, refuse_scaling
+from .blocks import Heads, read_rope
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .rope import RopeScaling, read_stretching
 from .ungated import GELUS, gelu_keys, gelu_notes, norm_rows
 
 
@@ -35,6 +36,7 @@ class Falcon(Decoder):
     heads: Heads
     two_norms: bool
     rope_theta: float
+    scaling: RopeScaling
     gelu: str
 
     @classmethod
@@ -50,7 +52,6 @@ class Falcon(Decoder):
         new = config.boolean("new_decoder_architecture", default=False)
         n_norm = config.integer("num_ln_in_parallel_attn", default=2, maximum=2) if new else 1
         rope, theta = read_rope(config)
-        refuse_scaling(rope)
         heads = _heads(config, sizes["n_embd"], new)
         return cls(
             **sizes,
@@ -58,6 +59,7 @@ class Falcon(Decoder):
             heads=heads,
             two_norms=n_norm == 2,
             rope_theta=theta,
+            scaling=read_stretching(config, rope, theta, heads.d_head, sizes["n_ctx"]),
             gelu=config.string("activation", default="gelu"),
         )
 
@@ -70,11 +72,13 @@ class Falcon(Decoder):
         yield "attention.head_count", self.heads.n_head
         yield "attention.head_count_kv", self.heads.n_kv
         yield "rope.freq_base", self.rope_theta
+        yield from self.scaling.keys
         yield "attention.layer_norm_epsilon", self.eps
         yield "general.file_type", int(file_type)
         yield from gelu_keys(self.gelu)
 
     def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
         yield from gelu_notes(self.gelu)
 
     def rows(self) -> Iterator[Row]:

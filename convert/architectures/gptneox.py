@@ -10,9 +10,9 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import rows_in_order
-from .blocks import refuse_scaling
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .rope import RopeScaling, read_stretching
 from .ungated import GELUS, gelu_keys, gelu_notes, norm_rows
 
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
@@ -39,6 +39,7 @@ class GptNeox(Decoder):
     n_head: int
     n_rot: int
     rope_theta: float
+    scaling: RopeScaling
     parallel: bool
     bias: bool  # of attention
     gelu: str
@@ -52,18 +53,19 @@ class GptNeox(Decoder):
             raise config.wrong("num_attention_heads", f"a divisor of the hidden size {n_embd}")
         config.expects("head_dim", n_embd // n_head)
         rope = config.section("rope_parameters", "rope_scaling")
-        refuse_scaling(rope)
         part = rope.number("partial_rotary_factor", default=config.number("rotary_pct", default=0.25))
         n_rot = int(n_embd // n_head * part)
         if n_rot % 2 or not 0 < n_rot <= n_embd // n_head:
             key = "rotary_pct" if "rotary_pct" in config else "num_attention_heads"
             raise config.wrong(key, f"a positive even number of values to turn in heads; it gives {n_rot}")
+        theta = rope.number("rope_theta", default=config.number("rotary_emb_base", default=10000.0))
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
             n_head=n_head,
             n_rot=n_rot,
-            rope_theta=rope.number("rope_theta", default=config.number("rotary_emb_base", default=10000.0)),
+            rope_theta=theta,
+            scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             parallel=config.boolean("use_parallel_residual", default=True),
             bias=config.boolean("attention_bias", default=True),
             gelu=config.string("hidden_act", default="gelu"),
@@ -76,6 +78,7 @@ class GptNeox(Decoder):
         yield "feed_forward_length", self.n_ff
         yield "rope.dimension_count", self.n_rot
         yield "rope.freq_base", self.rope_theta
+        yield from self.scaling.keys
         yield "attention.head_count", self.n_head
         yield "use_parallel_residual", self.parallel
         yield "attention.layer_norm_epsilon", self.eps
@@ -83,6 +86,7 @@ class GptNeox(Decoder):
         yield from gelu_keys(self.gelu)
 
     def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
         yield from gelu_notes(self.gelu)
         if self.tied:
             yield "llama.cpp cannot load this file: there the output of this architecture is a matrix of its own"

@@ -97,6 +97,8 @@ RANDOM: dict[str, dict[str, Any]] = {
     # without a model_type, by which transformers would rename rotary_pct, which its converter asks for
     "gptneox": {},
     "gptneox-serial": {"rotary_pct": 0.25, "layer_norm_eps": 1e-5},
+    "gptneox-yarn": {"layer_norm_eps": 1e-5},
+    "falcon-yarn": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
     "falcon": {"model_type": "falcon", "num_kv_heads": 1, "max_position_embeddings": 2048},
     "falcon-normed": {"model_type": "falcon", "max_position_embeddings": 2048, "ffn_hidden_size": 384},
     "gpt-oss-rounded": {"model_type": "gpt_oss"},
@@ -141,6 +143,7 @@ REASONS = [
     ("minimax", r"minimax-01\.attention\.recurrent_layers", 0, "read but not written there: right for every 8th alone"),
     ("minimax", r"tokenizer\.chat_template", 0, "there always that of MiniMax-M1"),
     ("kimi-k3", r"tokenizer\.chat_template", 0, "there a template of llama.cpp's own: the repository has code instead"),
+    ("(gptneox|falcon)-yarn", r"\w+\.rope\.scaling\.\w+", 0, "there left out; its programs obey them"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from reference.attention import attention, rope
 from reference.recurrent import F64
+from reference.rope_scaling import scaling
 from reference.zamba import gelu_erf
 
 
@@ -21,7 +22,7 @@ def gptneox(model: Any, ids: list[int]) -> F64:
         p = f"gpt_neox.layers.{i}."
         qkv = model.linear(model.layer_norm(x, p + "input_layernorm"), p + "attention.query_key_value")
         q, k, v = qkv.reshape(len(x), -1, 3, d).swapaxes(0, 2).swapaxes(1, 2)
-        y = model.linear(_attend(q, k, v, n_rot, theta), p + "attention.dense")
+        y = model.linear(_attend(c, q, k, v, n_rot, theta), p + "attention.dense")
         if not c.get("use_parallel_residual", True):
             x, y = x + y, np.zeros_like(y)
         h = model.linear(model.layer_norm(x, p + "post_attention_layernorm"), p + "mlp.dense_h_to_4h")
@@ -40,13 +41,14 @@ def falcon(model: Any, ids: list[int]) -> F64:
         for_attention, h = (model.layer_norm(x, p + name) for name in norms)
         qkv = model.linear(for_attention, p + "self_attention.query_key_value").reshape(len(x), n_kv, -1, d)
         q, k, v = qkv[:, :, :-2].reshape(len(x), -1, d), qkv[:, :, -2], qkv[:, :, -1]
-        y = model.linear(_attend(q, k, v, d, model.theta), p + "self_attention.dense")
+        y = model.linear(_attend(c, q, k, v, d, model.theta), p + "self_attention.dense")
         h = gelu(c.get("activation", "gelu"), model.linear(h, p + "mlp.dense_h_to_4h"))
         x = x + y + model.linear(h, p + "mlp.dense_4h_to_h")
     return model.head(model.layer_norm(x, "transformer.ln_f"), "transformer.word_embeddings.weight")
 
 
-def _attend(q: F64, k: F64, v: F64, n_rot: int, theta: float) -> F64:
+def _attend(c: dict[str, Any], q: F64, k: F64, v: F64, n_rot: int, theta: float) -> F64:
     pos = np.arange(len(q))
-    q, k = (rope(part, pos, n_rot, theta, neox=True) for part in (q, k))
+    factors, magnitude = scaling(c, n_rot, theta, len(q))
+    q, k = (rope(part, pos, n_rot, theta, 1.0, factors, True, magnitude) for part in (q, k))
     return attention(q, k, v, pos, q.shape[-1] ** -0.5).reshape(len(q), -1)
