@@ -72,7 +72,7 @@ def _nbytes(spec: AttentionSpec | RowsSpec) -> float:
     """Of a token."""
     if isinstance(spec, RowsSpec):
         return F16_KV.item * spec.n_head * spec.n / spec.every
-    return F16_KV.item * spec.n_kv * (spec.d_head + spec.d_value)
+    return F16_KV.item * spec.n_kv * (spec.d_head + (0 if spec.latent else spec.d_value))
 
 
 def _attends(layer: object) -> bool:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..kernels.attention.attention import (
     ATTENTION,
+    LATENT_ATTENTION,
     attention_merge,
     attention_scratch_bytes,
     chunk_record_bytes,
@@ -93,7 +94,8 @@ class RopeTable:
 
 @dataclass(frozen=True)
 class Pages:
-    """Addresses of a layer's keys and values, and of the table of pages: see kernels/attention/kv.py."""
+    """Addresses of a layer's keys and values (0: they are parts of keys), and of the table of pages: see
+    kernels/attention/kv.py."""
 
     k: int | Ref
     v: int | Ref
@@ -123,6 +125,7 @@ class Attention:
     rank      of what this layer adds to the shared projections of queries, keys and values; 0: nothing
     query_scale  queries, after RoPE, are multiplied by, by position; None: nothing
     sinks     a head has a logit of its own in the softmax, attn_sinks, which takes weight and has no value
+    latent    values are the last d_value values of the keys, and are not kept beside them
     """
 
     layer: int
@@ -148,6 +151,7 @@ class Attention:
     norm_last: bool = False
     query_scale: QueryScale | None = None
     sinks: bool = False
+    latent: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -205,7 +209,7 @@ class Attention:
         rotation = self.rope.rotation if self.rope else None
         if rotation and self.key_scale is not None:
             rotation = replace(rotation, scale=self.key_scale)
-        return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value),)
+        return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value, self.latent),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
@@ -283,10 +287,9 @@ class Attention:
     def pages(self, memory: HybridMemory) -> "Pages":
         """Where the keys and values of this layer lie."""
         attention = memory.attention
-        keys, values, table = attention.k[self.layer], attention.v[self.layer], attention.table
-        return Pages(
-            keys.ctypes.data, values.ctypes.data, table.ctypes.data, table.strides[0], attention.kind,
-        )  # fmt: skip
+        keys, table = attention.k[self.layer], attention.table
+        values = 0 if self.latent else attention.v[self.layer].ctypes.data
+        return Pages(keys.ctypes.data, values, table.ctypes.data, table.strides[0], attention.kind)
 
     def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
@@ -295,7 +298,7 @@ class Attention:
             seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
             positions += min(past + n, (self.window or past + n) + n - 1)
             n_scores += sum(seen)
-        row = kind.row_bytes(self.d_head) + kind.row_bytes(self.d_value)
+        row = kind.row_bytes(self.d_head) + (0 if self.latent else kind.row_bytes(self.d_value))
         return positions * self.n_kv * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
@@ -315,8 +318,9 @@ class Attention:
             "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
             "records": Ref(shared), "n_records": n_records, "sinks": self.sink,
         }  # fmt: skip
+        kernels = LATENT_ATTENTION if self.latent else ATTENTION
         b.op(
-            ATTENTION[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,
+            kernels[at.kind.name], name="attention", work=lambda segments: self.work(at.kind, segments), **both,
             slot=batch.slot, q=q, keys=at.k, values=at.v, table=at.table, table_stride=at.table_stride,
             d_head=self.d_head, scale=float(self.scale),
             cap=float(self.soft_cap),

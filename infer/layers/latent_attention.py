@@ -31,7 +31,7 @@ class LatentAttention:
     gated_values  of gated: one for each value that the head returns
     scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
 
-    A key is kept as [rotated | latent], so that what turns comes first, as in other attention.
+    A key is kept as [rotated | latent], so that what turns comes first, as in other attention. Nothing else is kept.
     """
 
     layer: int
@@ -52,7 +52,7 @@ class LatentAttention:
         self.width = self.d_nope + self.n_rot  # of a head's query
         self.latent = Attention(
             self.layer, self.n_embd, self.n_head, 1, self.n_rot + self.rank, self.rope, d_value=self.rank,
-            scale=self.scale or 1 / math.sqrt(self.width),
+            scale=self.scale or 1 / math.sqrt(self.width), latent=True,
         )  # fmt: skip
 
     def load(self, w: Weights) -> None:
@@ -92,7 +92,7 @@ class LatentAttention:
 
     def store(self, b: Builder, key: Rows, memory: HybridMemory) -> None:
         """Keep [rotated | latent] of every token."""
-        self.latent.store(b, key, key.columns(self.n_rot, self.rank), memory)
+        self.latent.store(b, key, key, memory)
 
     def attend(self, b: Builder, x: Rows, low: Rows, query: Rows, memory: HybridMemory) -> Rows:
         """What every head returns, in the latent space. x: the layer's input, low: what queries are made of."""

@@ -23,6 +23,7 @@ class AttentionSpec:
     d_value   at most d_head; 0: d_head
     rotation of the keys, None: they do not depend on their position
     window    a token sees the last so many; 0: all
+    latent    values are the last d_value values of the keys, and are not kept beside them
     """
 
     layer: int
@@ -31,6 +32,7 @@ class AttentionSpec:
     rotation: Rotation | None = None
     window: int = 0
     d_value: int = 0
+    latent: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "d_value", self.d_value or self.d_head)
@@ -41,12 +43,12 @@ class AttentionSpec:
         return f"attention, window of {self.window}" if self.window else "attention"
 
     def bytes_per_token(self, kind: KVType) -> int:
-        return self.n_kv * (kind.row_bytes(self.d_head) + kind.row_bytes(self.d_value))
+        return self.n_kv * (kind.row_bytes(self.d_head) + (0 if self.latent else kind.row_bytes(self.d_value)))
 
 
 class AttentionMemory:
     """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer; the bytes: kernels/attention/kv.py. Rows u8
-    [page][row][n_head][bytes of a row] per part of a layer: rows.py.
+    [page][row][n_head][bytes of a row] per part of a layer: rows.py. There is no V where values are parts of keys.
 
     A page holds PAGE tokens of all layers, in the order of the sequence: what is said of positions here counts tokens,
     whatever positions RoPE gave them. `table` says which pages a sequence has. A page with
@@ -64,7 +66,7 @@ class AttentionMemory:
         self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
         self.k = {s.layer: self._mapped(s, s.d_head) for s in self.pairs}
-        self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs}
+        self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs if not s.latent}
         self.rows = {
             s.key: mapped_zeros((self.pool.size, *s.page_shape(kind)), np.uint8) for s in self.row_specs
         }  # fmt: skip
@@ -168,8 +170,9 @@ class AttentionMemory:
 
     # --- as arrays without padding ---
     def layout(self, end: int, start: int = 0) -> ArrayLayout:
-        """What `export` gives of positions start..end: keys [n, n_kv, d_head] and values [n, n_kv, d_value] as f32, f16
-        or i8, for q8_0 scales f16 [n, n_kv, group] too; of rows [n, n_head, n values] those that are complete."""
+        """What `export` gives of positions start..end: keys [n, n_kv, d_head] and, unless they are parts of
+        keys, values [n, n_kv, d_value] as f32, f16 or i8, for q8_0 scales f16 [n, n_kv, group] too; of rows [n, n_head,
+        n values] those that are complete."""
         layout = {
             name: (view.dtype, (end - start, *view.shape[3:]))
             for s in self.pairs
@@ -230,17 +233,19 @@ class AttentionMemory:
 
     def _views(self, s: AttentionSpec) -> dict[str, np.ndarray]:
         """Name -> [page, PAGE / 16, 16, n_kv, d_head or d_value] of keys and values, [..., group] of scales."""
-        kind, d_pad, v_pad = self.kind, padded_head(s.d_head), padded_head(s.d_value)
+        kind, d_pad = self.kind, padded_head(s.d_head)
         dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kind.name]
-        k, v = self.k[s.layer], self.v[s.layer]
-        v = v.reshape(*v.shape[:3], K_LANES, -1)
-        size, v_size = kind.item * d_pad, kind.item * v_pad
+        k, size = self.k[s.layer], kind.item * d_pad
         name = f"blk.{s.layer}."
         keys = k[..., : K_LANES * size].view(dtype).reshape(*k.shape[:3], d_pad, K_LANES)[:, :, :, : s.d_head]
         views = {name + "k": keys.transpose(0, 2, 4, 1, 3)}
         if kind.scale:
             scales = k[..., K_LANES * size :].view(np.float16).reshape(*k.shape[:3], -1, K_LANES)
             views[name + "k.scale"] = scales.transpose(0, 2, 4, 1, 3)
+        if s.latent:
+            return views
+        v, v_size = self.v[s.layer], kind.item * padded_head(s.d_value)
+        v = v.reshape(*v.shape[:3], K_LANES, -1)
         views[name + "v"] = v[..., :v_size].view(dtype)[..., : s.d_value].transpose(0, 2, 3, 1, 4)
         if kind.scale:
             views[name + "v.scale"] = v[..., v_size:].view(np.float16).transpose(0, 2, 3, 1, 4)

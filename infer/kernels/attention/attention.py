@@ -20,6 +20,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.elementary import LOG2E
 from ..emit.emitter import atomic_add, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
+from .attention_latent import make_unpack_keys
 from .attention_products import (
     make_direct_scores,
     make_direct_values,
@@ -95,6 +96,7 @@ def start_with_sink(total, sinks, head):
     stf(total + 4, _ONE)
 
 
+IN_REGISTERS = DIRECT  # rows up to which keys and values are converted as they are read
 direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
 ITEM, SCALE = F32_KV.item, F32_KV.scale
 
@@ -114,7 +116,8 @@ def attention(
         arXiv:2508.10925)
 
     q                    f32 [tok][head][d_head] after rope
-    keys, values         the caches, with the batch's own keys and values in them
+    keys, values         the caches, with the batch's own keys and values in them; of LATENT_ATTENTION keys alone, whose
+                         last d_value values are the values
     table, table_stride  i64 [sequence][page]; bytes from row to row
     out                  f32 [tok][head][d_value]; may be q where d_value = d_head, the width of queries and keys; never
                          more than that
@@ -197,7 +200,7 @@ def attention(
                     page, place = ldi(pages + b0 // PAGE * 8), b0 % PAGE
                     kb, vb = k + (page * n_kv * PAGE + place) * row, v + (page * n_kv * PAGE + place) * vrow
                     seen = min(final - b0, BLOCK - 1)
-                    if n_row <= DIRECT:
+                    if n_row <= IN_REGISTERS:
                         direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
                         soften(mine, n_row, d_head, b0, window, limit)
                         direct_values(mine, n_row, kb, vb, row, vrow, d_head, d_value, b0, window)
@@ -255,6 +258,19 @@ ATTENTION: dict[str, Kernel] = {
         direct_scores=make_direct_scores(kind),
         direct_values=make_direct_values(kind),
         unpack=make_unpack(kind),
+        ITEM=kind.item,
+        SCALE=kind.scale,
+    )
+    for kind in KV_TYPES.values()
+}
+
+# values that are parts of keys are transposed, however few rows there are: of latent attention all heads are in a tile
+LATENT_ATTENTION: dict[str, Kernel] = {
+    kind.name: variant(
+        attention,
+        f"latent_attention_{kind.name}",
+        IN_REGISTERS=0,
+        unpack=make_unpack_keys(kind),
         ITEM=kind.item,
         SCALE=kind.scale,
     )

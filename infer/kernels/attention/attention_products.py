@@ -306,36 +306,37 @@ def unpacked_values(e, tile, n_row, micro, d_head, d_value, b0, window):
 
 
 # --- unpacking --------------------------------------------------------------------------------------------------------
+def unpack_keys(at: Tile, kind: KVType, source: Value, g: Value) -> None:
+    """Group g of 16 positions, whose keys are at `source`, as f32."""
+    e, b = at.e, at.e.b
+    width, target = K_LANES * kind.item, at.keys_of(g)
+
+    def span(scale: Value | None) -> Callable[[Value, list[Value]], None]:
+        def dim(d: Value, _: list[Value]) -> None:
+            x = load16(e, kind, source, b.mul(d, const(I64, width)))
+            e.store(x if scale is None else b.fmul(x, scale), target, b.shl(d, const(I64, 6)))
+
+        return dim
+
+    if not kind.scale:
+        e.loop(at.d_head, span(None))
+        return
+    scales = b.add(source, b.mul(at.d_pad, const(I64, width)))
+
+    def group(first: Value, _: list[Value]) -> None:
+        stop = e.intr("smin", at.d_head, b.add(first, const(I64, GROUP)))
+        e.loop(stop, span(e.half(e.load(Vec(I16, K_LANES), scales, first))), start=first)
+
+    e.loop(at.d_head, group, step=GROUP)
+
+
 def make_unpack(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64", apart=True)
     def unpack(e, tile, k, v, row, vrow, d_head, d_value, seen):
         """Positions 0 .. seen of a block as f32, keys (unless they are f32) and values; returns where the keys are."""
         b = e.b
         at = Tile(e, tile, d_head)
-        size = b.shl(row, const(I64, 4))
-        width, v_pad = K_LANES * kind.item, rounded_up(e, d_value)
-
-        def keys(g: Value, _: list[Value]) -> None:
-            source = b.add(k, b.mul(g, size))
-            target = b.add(at.keys, b.mul(g, b.shl(at.d_pad, const(I64, 6))))
-
-            def span(scale: Value | None) -> Callable[[Value, list[Value]], None]:
-                def dim(d: Value, _: list[Value]) -> None:
-                    x = load16(e, kind, source, b.mul(d, const(I64, width)))
-                    e.store(x if scale is None else b.fmul(x, scale), target, b.shl(d, const(I64, 6)))
-
-                return dim
-
-            if not kind.scale:
-                e.loop(d_head, span(None))
-                return
-            scales = b.add(source, b.mul(at.d_pad, const(I64, width)))
-
-            def group(first: Value, _: list[Value]) -> None:
-                stop = e.intr("smin", d_head, b.add(first, const(I64, GROUP)))
-                e.loop(stop, span(e.half(e.load(Vec(I16, K_LANES), scales, first))), start=first)
-
-            e.loop(d_head, group, step=GROUP)
+        size, v_pad = b.shl(row, const(I64, 4)), rounded_up(e, d_value)
 
         def values(j: Value, _: list[Value]) -> None:
             source, target = b.add(v, b.mul(j, vrow)), b.add(at.values, b.shl(j, const(I64, 6)))
@@ -350,7 +351,8 @@ def make_unpack(kind: KVType) -> Any:
             e.loop(v_pad, column, step=16)
 
         if kind is not F32_KV:
-            e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), keys)
+            groups = b.add(b.ashr(seen, const(I64, 4)), const(I64, 1))
+            e.loop(groups, lambda g, _: unpack_keys(at, kind, b.add(k, b.mul(g, size)), g))
         e.loop(b.add(seen, const(I64, 1)), values)
         # keys in f32 are as they should be; blocks lie behind one another
         return at.keys if kind is not F32_KV else k

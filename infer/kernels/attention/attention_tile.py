@@ -62,6 +62,10 @@ class Tile:
         self.keys = b.add(self.total, b.mul(rows, self.record))
         self.values = b.add(self.keys, b.mul(self.d_pad, const(I64, BLOCK * 4)))
 
+    def keys_of(self, g: Value) -> Value:
+        """The unpacked keys of group g of 16 positions."""
+        return self.e.b.add(self.keys, self.e.b.mul(g, self.e.b.shl(self.d_pad, const(I64, 6))))
+
     def row(self, part: int, r: Value, size: int) -> Value:
         return self.e.b.add(self.base, self.e.b.add(self.e.b.mul(r, const(I64, size)), const(I64, part)))
 

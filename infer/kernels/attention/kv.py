@@ -8,8 +8,8 @@
     V     [page][head_kv][PAGE] rows:                         values [v_pad], then scales f16 [group]
 
 Sequences with a common beginning share its pages. K has positions in the lanes, so that a score needs no sum over
-lanes. d_pad is d_head, the width of a head's keys, rounded up to 16, v_pad likewise d_value; they are the same but for
-latent attention. The types:
+lanes. d_pad is d_head, the width of a head's keys, rounded up to 16, v_pad likewise d_value. With latent attention the
+last d_value values of a key are its values: there is no V. The types:
 
     f32   as computed
     f16   rounded to nearest even. Finite values beyond 65504 become +-65504: an infinity would make every later token
@@ -221,7 +221,7 @@ def kv_store(
 
     ctl, pos, slot       batch control
     k, v                 f32 [tok][head_kv][d_head] and [d_value], which is not more; keys after rope
-    keys, values         the caches, on 16-byte boundaries
+    keys, values         the caches, on 16-byte boundaries; values 0: only keys are written, v is not read
     table, table_stride  i64 [sequence][page]; bytes from row to row
     scratch              scratch_bytes for each thread: see `store_scratch_bytes`
 
@@ -242,8 +242,9 @@ def kv_store(
         encode_row(padded, encoded, d_pad)
         block = keys + ((page * n_kv + h) * PAGE + p // 16 * 16) * row
         spread_row(encoded, block + p % 16 * ITEM, d_pad, d_head)
-        pad_row(v + t * ldv + h * d_value * 4, padded, d_value)
-        encode_row(padded, values + ((page * n_kv + h) * PAGE + p) * vrow, v_pad)
+        if values:
+            pad_row(v + t * ldv + h * d_value * 4, padded, d_value)
+            encode_row(padded, values + ((page * n_kv + h) * PAGE + p) * vrow, v_pad)
 
 
 KV_STORE: dict[str, Kernel] = {

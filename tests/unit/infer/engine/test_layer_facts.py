@@ -17,14 +17,14 @@ def facts_of(model: tiny_models.Tiny, folder: Path) -> list[LayerFacts]:
 
 
 def test_latent_attention_and_the_delta_rule(tmp_path: Path) -> None:
-    """Keys of 12 latent values and 4 more, of which the first are the value, too; states of 7 x 7 for each of 4 heads
+    """Keys of 12 latent values, which are the value, too, and 4 more; states of 7 x 7 for each of 4 heads
     behind three convolutions of 3 taps."""
     delta, latent = facts_of(tiny_models.kimi(), tmp_path)
     assert (delta.letters, latent.letters) == ("M", "AE")
     assert delta.mixers == (("M", "gated delta rule by channels"),)
     assert latent.mixers == (("A", "attention"), ("E", "experts"))
     assert delta.kv_nbytes_per_token == latent.state_nbytes == 0
-    assert latent.kv_nbytes_per_token == 2 * (16 + 12)
+    assert latent.kv_nbytes_per_token == 2 * 16
     assert delta.state_nbytes == 4 * (4 * 7 * 7 + 3 * 2 * 4 * 7)
 
 

@@ -22,17 +22,17 @@ class Layer:
 
     def __init__(
         self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0,
-        d_value: int = 0, sinks: np.ndarray | None = None,
+        d_value: int = 0, sinks: np.ndarray | None = None, latent: bool = False,
     ) -> None:  # fmt: skip
-        self.sinks = sinks
+        self.sinks, self.latent = sinks, latent
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
         self.memory = AttentionMemory(
-            [AttentionSpec(0, n_kv, d_head, d_value=d_value)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind]
+            [AttentionSpec(0, n_kv, d_head, d_value=d_value, latent=latent)], N_SLOT, self.n_ctx, kv.KV_TYPES[kind]
         )
-        self.k, self.v = self.memory.k[0], self.memory.v[0]
-        for cache, width in ((self.k, d_head), (self.v, self.d_value)):
+        self.k, self.v = self.memory.k[0], np.zeros(0, np.uint8) if latent else self.memory.v[0]
+        for cache, width in ((self.k, d_head), (self.v, self.d_value))[: 2 - latent]:
             row = n_kv * kv.KV_TYPES[kind].row_bytes(width)
             assert cache.nbytes == N_SLOT * kv.pages_of(n_ctx) * kv.PAGE * row
         self.k[...], self.v[...] = 255, 255  # NaN in f32 and f16
@@ -45,7 +45,7 @@ class Layer:
         rng = np.random.default_rng(seed)
         q = rng.standard_normal((n, self.n_head, self.d_head), np.float32) * 3
         k, v = (rng.standard_normal((n, self.n_kv, width), np.float32) for width in (self.d_head, self.d_value))
-        return [q, k, v]
+        return [q, k, k[..., -self.d_value :] if self.latent else v]
 
     def store(self, k: np.ndarray, v: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1) -> None:
         """rows: (n tokens, slot, first position) of each sequence."""
@@ -59,9 +59,9 @@ class Layer:
         scratch, size, guard = self._scratch(kv.store_scratch_bytes(self.d_head), n_threads)
         kernel = kv.KV_STORE[self.kind]
         fields = record(
-            kernel, ctl=ctl, pos=pos, slot=slot, k=inputs[0], v=inputs[1], keys=self.k, values=self.v, table=self.table,
-            table_stride=self.table.strides[0], n_kv=self.n_kv, d_head=self.d_head, d_value=self.d_value,
-            scratch=scratch, scratch_bytes=size,
+            kernel, ctl=ctl, pos=pos, slot=slot, k=inputs[0], v=inputs[1], keys=self.k,
+            values=0 if self.latent else self.v, table=self.table, table_stride=self.table.strides[0], n_kv=self.n_kv,
+            d_head=self.d_head, d_value=self.d_value, scratch=scratch, scratch_bytes=size,
         )  # fmt: skip
         run(kernel, fields, n_threads)
         assert (guard == 3.5).all(), "wrote beyond the scratch"
@@ -78,15 +78,15 @@ class Layer:
         room = kernels.chunk_records(*sizes) if share else 0
         records = np.full(room * kernels.chunk_record_bytes(self.d_value) // 4 + 64, np.nan, np.float32)
         records[-64:] = 3.5
-        kernel = kernels.ATTENTION[self.kind]
+        kernel = (kernels.LATENT_ATTENTION if self.latent else kernels.ATTENTION)[self.kind]
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
             "sinks": self.sinks,
         }  # fmt: skip
         fields = record(
-            kernel, **both, slot=slot, q=asked, keys=self.k, values=self.v, table=self.table,
-            table_stride=self.table.strides[0], scale=np.float32(self.scale), d_head=self.d_head,
+            kernel, **both, slot=slot, q=asked, keys=self.k, values=0 if self.latent else self.v,
+            table=self.table, table_stride=self.table.strides[0], scale=np.float32(self.scale), d_head=self.d_head,
             cap=np.float32(self.cap),
         )  # fmt: skip
         run(kernel, fields, n_threads)
@@ -105,7 +105,7 @@ class Layer:
         """Keys and values as f32 [n, n_kv, d_head and d_value]."""
         arrays = dict(self.memory.export(self.table[slot, : kv.pages_of(n)].tolist(), n))
         keys_and_values = []
-        for name, width in (("blk.0.k", self.d_head), ("blk.0.v", self.d_value)):
+        for name, width in (("blk.0.k", self.d_head), ("blk.0.v", self.d_value))[: 2 - self.latent]:
             x = arrays[name].astype(np.float32)
             if name + ".scale" in arrays:
                 x *= np.repeat(arrays[name + ".scale"].astype(np.float32), 32, -1)[..., :width]
@@ -158,6 +158,30 @@ def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, d_value:
     assert error < 8e-6 * max(1, d_head / 256)  # a score is one chain of d_head sums
     others = layer.table[[0, 2]].ravel()
     assert (layer.v[others] == 255).all() and (layer.k[others] == 255).all(), "touched another slot"
+
+
+LATENT = [(16, 576, 512), (3, 16, 12), (40, 45, 33), (1, 72, 64), (5, 48, 16), (7, 32, 32), (2, 2, 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n_head", "d_head", "d_value"), LATENT)
+def test_values_that_are_parts_of_keys(n_head: int, d_head: int, d_value: int, kind: str) -> None:
+    """The bits of values that are kept beside the keys, if they have the same scales there; and nothing but keys."""
+    latent = Layer(n_head, 1, d_head, 1200, kind=kind, d_value=d_value, latent=True)
+    q, k, v = inputs = latent.inputs(700)
+    parts = [(0, 61), (61, 62), (62, 600), (600, 601), (601, 604), (604, 700)]
+    got = np.concatenate(
+        [latent.step([a[s:e] for a in inputs], (e - s, 1, s), n_threads=1 + 2 * (e - s < 5)) for s, e in parts]
+    )
+    k = twin.kept(k, kind)
+    assert same_bits(latent.held(1, 700)[0], k), "stored otherwise"
+    assert list(latent.memory.layout(1)) == ["blk.0.k", "blk.0.k.scale"][: 1 + (kind == "q8_0")]
+    some = [0, 1, 60, 61, 300, 511, 512, 600, 603, 699]
+    want = twin.attention(q[some], k, k[..., d_head - d_value :], np.array(some), latent.scale)
+    assert worst(got[some], want) < 8e-6 * max(1, d_head / 256)
+    if kind != "q8_0" or (d_head - d_value) % kv.GROUP == 0:
+        beside = Layer(n_head, 1, d_head, 1200, kind=kind, d_value=d_value)
+        assert same_bits(got, beside.step([q, inputs[1], v], (700, 1, 0)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
