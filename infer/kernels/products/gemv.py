@@ -59,8 +59,11 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
                 isum = rows.isums(g, x, first)
                 return [*chains[n:], *rows.add(g, isum, rows.bias, x, first, chains[:n])]
 
+            def rest(row: Value, x: Value, begin: Value, chains: list[Value]) -> list[Value]:
+                return rows.rest(row, x, begin, chains, b.sub(b.sub(r1, r), const(I64, 1)))
+
             if sixteens is not None:
-                total = sixteens.row(p, x, turns, eight)
+                total = sixteens.row(p, x, turns, eight, rest)
             else:
                 chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n))
                 total = rows.finish(p, x, turns, chains[:n], chains[n:])

@@ -3,12 +3,16 @@
 Shared by gemv.py (one column) and gemv_columns.py (several); the order of accumulation is said in gemv.py.
 """
 
+from collections.abc import Callable
+
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
 from ..weights import Groups, IntBlock, eight_groups, one_block
 
 V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
 PREFETCH = 4096  # bytes ahead
+
+Rest = Callable[[Value, Value, Value, list[Value]], list[Value]]
 
 
 class GroupProducts:
@@ -137,14 +141,34 @@ class RowProducts:
             self.e.prefetch(self.e.at(q, self.ahead), line, self.e.isa.near)
         return eight_groups(self.e, self.block, q)
 
-    def isums(self, g: Groups, x: Value, first: Value) -> Value:
-        """<8 x i32>: the integer sums of eight groups, beginning with group `first` of the column; biases included."""
-        e, xq = self.e, self.e.at(x, self.e.b.shl(first, const(I64, 5)))
-        partials = [self.products.partial(c, e.load(V32I8, xq, 32 * k), g.subs, k) for k, c in enumerate(g.codes)]
+    def isums(self, g: Groups, x: Value, first: Value, last: Value | None = None) -> Value:
+        """<8 x i32>: the integer sums of eight groups, beginning with group `first` of the column; biases included.
+
+        last: the last of the eight that the column has, for which it stands in place of those after it.
+        """
+        e = self.e
+        places = self._places(8, last, 5)
+        xq = e.at(x, e.b.shl(first, const(I64, 5)))
+        partials = [
+            self.products.partial(c, e.load(V32I8, xq, place), g.subs, k)
+            for k, (c, place) in enumerate(zip(g.codes, places, strict=True))
+        ]
         return self.products.sums(partials, g.subs)
 
-    def add(self, g: Groups, isum: Value, bias: int, x: Value, first: Value, chains: list[Value]) -> list[Value]:
-        """Eight groups added to their chains. `bias`: what the codes in the integer sums have too much."""
+    def _places(self, n: int, last: Value | None, shift: int) -> list[Value | int]:
+        """Bytes from the first of n parts of 2^shift bytes to each, of those after `last` to that."""
+        if last is None:
+            return [k << shift for k in range(n)]
+        e = self.e
+        return [e.b.shl(e.intr("smin", const(I64, k), last), const(I64, shift)) for k in range(n)]
+
+    def add(
+        self, g: Groups, isum: Value, bias: int, x: Value, first: Value, chains: list[Value], left: Value | None = None
+    ) -> list[Value]:
+        """Eight groups added to their chains. `bias`: what the codes in the integer sums have too much.
+
+        left: how many of the groups there are; what is read in place of others adds +0. None: all.
+        """
         e, b = self.e, self.e.b
         x_d, x_sum = self.scales_and_sums(x)
         o = b.shl(first, const(I64, 2))
@@ -153,11 +177,37 @@ class RowProducts:
             taken = pair_sums(e, x_sums, const(V16I16, 1) if g.subs is None else g.subs)
             isum = b.sub(isum, b.mul(taken, const(V8I, bias)))
         dx = e.load(V8F, x_d, o)
+
+        def there(v: Value) -> Value:
+            if left is None:
+                return v
+            lanes = b.icmp_signed("<", const(V8I, list(range(8))), e.splat(b.trunc(left, I32), 8))
+            return b.select(lanes, v, const(v.type, 0))
+
         chains = list(chains)
-        chains[0] = e.fma(e.to_f32(isum), b.fmul(g.scale, dx), chains[0])
+        chains[0] = e.fma(there(e.to_f32(isum)), there(b.fmul(g.scale, dx)), chains[0])
         for m, part in zip(g.mins, _sums_of(e, x_sums, self.block.n_min), strict=True):
-            chains[1] = e.fma(b.fneg(m), b.fmul(e.to_f32(part), dx), chains[1])
+            chains[1] = e.fma(there(b.fneg(m)), there(b.fmul(e.to_f32(part), dx)), chains[1])
         return chains
+
+    def rest(self, row: Value, x: Value, begin: Value, chains: list[Value], following: Value) -> list[Value]:
+        """`add_rest`, eight groups at once where they can be read: `following` is how many rows follow this one.
+
+        A column's bytes are a multiple of 64 (program/products.py), which the sums of 1 or 3 groups do not leave room
+        for to be read as those of eight. With registers of 256 bits this takes longer than one group after the other.
+        """
+        e, b = self.e, self.e.b
+        left = b.sub(self.n_groups, begin)
+        readable = b.icmp_signed(">=", b.add(left, b.mul(following, self.n_groups)), const(I64, 8))
+        at_once = b.and_(b.lshr(const(I64, 0b11110100), left), b.zext(readable, I64))
+
+        def eight(_i: Value, chains: list[Value]) -> list[Value]:
+            g = self.unpack(row, begin)
+            isum = self.isums(g, x, begin, b.sub(left, const(I64, 1)))
+            return self.add(g, isum, self.bias, x, begin, chains, left)
+
+        chains = e.loop(at_once, eight, chains)
+        return e.loop(b.xor(at_once, const(I64, 1)), lambda _i, c: self.add_rest(row, x, begin, c), chains)
 
     def add_rest(self, row: Value, x: Value, begin: Value, chains: list[Value]) -> list[Value]:
         """The row's last groups, less than eight, from `begin`; lanes without a group add +0."""

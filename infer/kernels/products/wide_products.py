@@ -11,7 +11,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
 from ..weights import INT_BLOCKS, PAIRS, Groups, bias_of, numbers_of_pairs, sixteen_groups
-from .row_products import PREFETCH, RowProducts
+from .row_products import PREFETCH, Rest, RowProducts
 
 V8I, V16I, V32I16, V64I8 = Vec(I32, 8), Vec(I32, 16), Vec(I16, 32), Vec(I8, 64)
 V16F = Vec(F32, 16)
@@ -40,9 +40,11 @@ class WideProducts(RowProducts):
         g = numbers_of_pairs(e, self.block, p, super().unpack(row, first))
         return Groups(PAIRS[self.kind](e, p), g.scale, g.mins, g.subs)
 
-    def row(self, row: Value, x: Value, turns: Value, eight: Callable[[Value, list[Value]], list[Value]]) -> Value:
+    def row(
+        self, row: Value, x: Value, turns: Value, eight: Callable[[Value, list[Value]], list[Value]], rest: Rest
+    ) -> Value:
         """A row's product of `turns` times eight groups and less than eight. `eight` adds the groups of a turn to the
-        first half of its chains, <8 x f32>, and gives the second half first."""
+        first half of its chains, <8 x f32>, and gives the second half first; `rest` adds what is left."""
         e, b, n = self.e, self.e.b, self.n_chains
         n_sixteens, odd = b.lshr(turns, const(I64, 1)), b.and_(turns, const(I64, 1))
         chains = e.loop(
@@ -53,11 +55,11 @@ class WideProducts(RowProducts):
             new = eight(b.shl(n_sixteens, const(I64, 1)), [e.part(v, k, 8) for k in (0, 8) for v in chains])
             return [e.cat(new[n + k], new[k]) for k in range(n)]
 
-        def rest(_i: Value, chains: list[Value]) -> list[Value]:
+        def last_groups(_i: Value, chains: list[Value]) -> list[Value]:
             low, high = ([e.part(v, k, 8) for v in chains] for k in (0, 8))
             is_high = b.trunc(odd, I1)
             following = [b.select(is_high, c, a) for a, c in zip(low, high, strict=True)]
-            new = self.add_rest(row, x, b.shl(turns, const(I64, 3)), following)
+            new = rest(row, x, b.shl(turns, const(I64, 3)), following)
             return [
                 e.cat(b.select(is_high, a, v), b.select(is_high, v, c)) for a, c, v in zip(low, high, new, strict=True)
             ]
@@ -65,7 +67,7 @@ class WideProducts(RowProducts):
         chains = e.loop(odd, last, chains)
         if self.block.weights < 256:
             left = b.icmp_signed(">", self.n_groups, b.shl(turns, const(I64, 3)))
-            chains = e.loop(b.zext(left, I64), rest, chains)
+            chains = e.loop(b.zext(left, I64), last_groups, chains)
         return e.chain_total_lanes(chains[0] if n == 1 else b.fadd(chains[0], chains[1]))
 
     def _sixteen(self, row: Value, x: Value, first: Value, chains: list[Value]) -> list[Value]:
@@ -129,11 +131,14 @@ class WideProducts(RowProducts):
         products = b.mul(b.sext(a, Vec(I32, 32)), b.sext(c, Vec(I32, 32)))
         return b.add(*(e.shuffle(products, list(range(h, 32, 2))) for h in (0, 1)))
 
-    def isums(self, g: Groups, x: Value, first: Value) -> Value:
-        """<8 x i32>: the integer sums of eight groups, beginning with group `first` of the column; biases included."""
+    def isums(self, g: Groups, x: Value, first: Value, last: Value | None = None) -> Value:
         e, b = self.e, self.e.b
         xq = e.at(x, b.shl(first, const(I64, 5)))
-        dots = [self.dot(codes, e.load(V64I8, xq, 64 * k), const(V16I, 0)) for k, codes in enumerate(g.codes)]
+        places = self._places(4, last and b.lshr(last, const(I64, 1)), 6)
+        dots = [
+            self.dot(codes, e.load(V64I8, xq, place), const(V16I, 0))
+            for codes, place in zip(g.codes, places, strict=True)
+        ]
         once = [self._first_merge(dots[k], dots[k + 1]) for k in (0, 2)]
         # quad h: of every register the sum over half h % 2 of its group h // 2
         halves = self._second_merge(*once)

@@ -1,5 +1,8 @@
 """Products against float64, and bit for bit against one another: few columns and many, any thread count, any target."""
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
 from reference.run_kernel import record, run
@@ -237,3 +240,20 @@ def test_a_broken_activation_is_seen_in_integer_products() -> None:
         for y in (product.few(True), product.several(True), product.many(True, WIDE)):
             assert np.isfinite(y[0]).all()
             assert not np.isfinite(y[1]).any()
+
+
+@pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q5_0, GGMLType.Q4_1, GGMLType.IQ4_NL])
+def test_last_groups_of_rows(kind: GGMLType) -> None:
+    """Every number of them, of the last rows too: the bits of prompts, and nothing behind the weights is read."""
+    size = mmap.PAGESIZE
+    for n_groups in (*range(1, 8), 13, 18, 44):
+        product = Product(kind, 9, 32 * n_groups, 2)
+        pages = mmap.mmap(-1, (product.raw.nbytes // size + 2) * size)
+        memory = np.frombuffer(pages, np.uint8)
+        n, end = product.raw.nbytes, len(memory) - size
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data + end), ctypes.c_size_t(size), 0) == 0
+        many = product.many(True, NARROW)
+        memory[end - n : end] = product.raw.ravel()
+        product.raw = memory[end - n : end].reshape(product.raw.shape)
+        assert (bits(product.few(True)) == bits(many)).all(), n_groups
