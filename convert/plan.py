@@ -210,14 +210,17 @@ def _choose(
         for name in names:
             unused.pop(name, None)
         unread += [tensor.name for name in row.unread if (tensor := unused.pop(name, None))]
+        for name in row.settled:
+            unused.pop(name, None)
         for copy in filter(None, [unused.pop(name, None) for name in row.copies]):
             _check_copy(copy, sources[0])
         if row.tied_to and _is_left_out(sources[0], stored.get(row.tied_to), family.tied, notes):
             continue
         there = tuple(tensor for tensor in sources if tensor is not None)
         missing += [name for name, tensor in zip(names, sources, strict=True) if tensor is None]
-        for tensor in there:
-            _check(row, tensor)
+        for i, tensor in enumerate(sources):
+            if tensor is not None:
+                _check(tensor, row.expected_of(i), row)
         chosen.append((row, there))
     if missing:
         raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
@@ -276,7 +279,7 @@ def _differently_named(unused: Mapping[str, StoredTensor]) -> str:
     return f"It has {_some([tensor.name for tensor in unused.values()])} without a place instead."
 
 
-def _check(row: Row, tensor: StoredTensor) -> None:
+def _check(tensor: StoredTensor, expected: tuple[int, ...], row: Row) -> None:
     if not isinstance(tensor.dtype, Dtype):
         raise UnsupportedError(
             f"{shown(tensor.name)} is of type {tensor.dtype}, which weights cannot be read from. "
@@ -284,9 +287,9 @@ def _check(row: Row, tensor: StoredTensor) -> None:
         )
     if row.product and tensor.size == row.shape[-1]:
         return  # a vector, or a matrix of one row
-    if tensor.shape not in (row.expected, row.shape if len(row.sources) == 1 else row.expected):
+    if tensor.shape not in (expected, row.shape if len(row.sources) == 1 else expected):
         raise CheckpointError(
-            f"{shown(tensor.name)} has shape {list(tensor.shape)}, expected {list(row.expected)} by the config."
+            f"{shown(tensor.name)} has shape {list(tensor.shape)}, expected {list(expected)} by the config."
         )
 
 

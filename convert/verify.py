@@ -96,6 +96,8 @@ def verify(
 
 def _equal(value: Any, expected: Any) -> bool:
     """Whether a file's value, which may be anything, is of the expected one's kind and equal; floats as f32."""
+    if isinstance(expected, np.ndarray):  # of one type, which a list does not say
+        return isinstance(value, np.ndarray) and value.dtype == expected.dtype and np.array_equal(value, expected)
     if isinstance(expected, list | tuple):
         same = isinstance(value, list | np.ndarray) and len(value) == len(expected)
         return same and all(map(_equal, value, expected))
@@ -162,9 +164,8 @@ def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
 
 
 def _nbytes(part: SourceSlice) -> int:
-    # of the tensor that it is a slice of: what is made of a row may have fewer values than the row
-    whole = part.job.planned.nbytes // len(part.job.stored)
-    return (part.stop - part.start) * whole // part.tensor.shape[0]
+    # by its share of all rows: what is made of a row may have fewer values than the row
+    return (part.stop - part.start) * part.job.planned.nbytes // sum(tensor.shape[0] for tensor in part.job.stored)
 
 
 def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:

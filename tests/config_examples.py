@@ -153,6 +153,18 @@ MORE: dict[str, dict[str, Any]] = {
             "max_position_embeddings": 64,
         },
     },
+    "qwen4exp-pictures": {
+        "architectures": ["Qwen4ExpForConditionalGeneration"], "vision_config": {"depth": 7}, "image_token_id": 31,
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 4, **_ATTENTION, **_DELTA,
+            "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
+            "shared_expert_intermediate_size": 14, "max_position_embeddings": 64, "hc_count": 2, "hc_lowrank": 5,
+            "indexer_n_heads": 3, "indexer_kv_heads": 1, "indexer_head_dim": 10, "indexer_budget": 12,
+            "indexer_compress_ratio": 4, "ple_layer_ids": [2], "ple_conv_kernel_size": 2, "heads_per_ngram": 3,
+            "ngram_vocab_size_base": 11, "make_ngram_vocab_size_divisible_by": 7, "split_ngram_parts": 2,
+            "eos_token_id": 3, "rope_parameters": {"partial_rotary_factor": 0.5},
+        },
+    },
     "rwkv7-ratio": {
         "architectures": ["RWKV7ForCausalLM"], "hidden_size": 24, "hidden_ratio": 1.5, "num_hidden_layers": 2,
         "head_dim": 12, "decay_low_rank_dim": 3, "a_low_rank_dim": 5, "v_low_rank_dim": 7, "gate_low_rank_dim": 9,

@@ -386,8 +386,8 @@ def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
     family = family_for(config)
     for row in family.rows():
         without = family.tied and (row.tied_to or row.otherwise)
-        for name in () if without else row.sources:
-            by_name.setdefault(name, _values(name, row.expected, rng))
+        for i, name in enumerate(() if without else row.sources):
+            by_name.setdefault(name, _values(name, row.expected_of(i), rng))
     return by_name
 
 

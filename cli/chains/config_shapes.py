@@ -275,6 +275,16 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "vocab_size": 151936, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": False,
     },
+    # four layers of 48, with 64 of 512 experts and a thousandth of the table of n-grams; how many index heads there are
+    # is in no source that we have
+    "qwen3.8-flash-next-slice": {
+        "architectures": ["Qwen4ExpForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 4,
+        "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256, "num_experts": 64,
+        "indexer_n_heads": 16, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048,
+        "indexer_compress_ratio": 4, "output_gate_type": "sigmoid", "ple_layer_ids": [2],
+        "ngram_vocab_size_base": 20000, "eos_token_id": 248046, "vocab_size": 248320,
+        "max_position_embeddings": 262144, "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.25},
+    },
     "kimi-linear-48b": _kimi(27, 256, [4, 8, 12, 16, 20, 24, 27]),
     # four of its layers, with 64 of 256 experts: 2.5 GB at Q8_0
     "kimi-linear-slice": _kimi(4, 64, [4]),

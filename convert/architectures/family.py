@@ -41,6 +41,8 @@ class Row:
     copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
     product: bool = False  # of two sources, vectors that are multiplied value by value
+    settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read
+    lengths: tuple[int, ...] = ()  # rows of each source, where these follow one another along the first dimension
 
     @property
     def expected(self) -> tuple[int, ...]:
@@ -48,6 +50,10 @@ class Row:
         if self.source_shape is not None:
             return self.source_shape
         return self.shape[1:] if self.group else self.shape
+
+    def expected_of(self, i: int) -> tuple[int, ...]:
+        """The shape that source i must have."""
+        return (self.lengths[i], *self.shape[1:]) if self.lengths else self.expected
 
 
 def row(source: str, target: str, *shape: int, **more: Any) -> Row:

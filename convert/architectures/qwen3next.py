@@ -81,7 +81,7 @@ class Qwen3Next(Decoder):
             n_rot=n_rot,
             rope_theta=theta,
             scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
-            attention=_attention(config, n_layer),
+            attention=read_attention_layers(config, n_layer),
             moe=read_moe_layers(config, n_layer, n_expert),
             n_expert=n_expert,
             n_expert_used=config.integer("num_experts_per_tok", maximum=n_expert) if n_expert else 0,
@@ -238,9 +238,12 @@ def _expert(name: str, e: int, part: str) -> str:
     return f"{name.rpartition('.')[0]}.{e}.{part}_proj.weight"
 
 
-def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it has attention; older configs say how often."""
+def read_attention_layers(
+    config: Config, n_layer: int, kinds: Mapping[str, str] = KINDS
+) -> tuple[bool, ...]:  # fmt: skip
+    """Per layer, whether it has attention, by what `kinds` makes of its name; older configs say how often."""
     if "layer_types" in config:
-        return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
+        found = read_kinds(config, {**kinds}, "layer_types", n_layer=n_layer)
+        return tuple(kind == "full_attention" for kind in found)
     interval = config.integer("full_attention_interval", default=4)
     return tuple((i + 1) % interval == 0 for i in range(n_layer))

@@ -41,6 +41,7 @@ from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen2moe import Qwen2Moe
 from .qwen3next import Qwen3Next
+from .qwen4exp import Qwen4Exp
 from .qwen35 import Qwen35, Qwen35Moe
 from .recurrentgemma import RecurrentGemma
 from .rwkv import Rwkv6, Rwkv7
@@ -64,6 +65,7 @@ _ALL: tuple[Family, ...] = (
     Rwkv6Qwen2(), Rwkv7(), SeedOss(), SmolLM3(), StableLm(), StarCoder2(), Xlstm(), Zamba(), Zamba2(), Zaya(),
     KimiK3(),
     Phi4Flash(),
+    Qwen4Exp(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

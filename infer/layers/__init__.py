@@ -11,8 +11,10 @@ from .delta_net import GatedDeltaNet
 from .differential_attention import BorrowedDifferential, DifferentialAttention
 from .feed_forward import Clamp, FeedForward, GatedFeedForward, MixtureOfExperts, Situ
 from .gated_memory import GatedMemoryUnit
+from .gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
 from .hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams, MeanOfStreams
 from .indexed import Choice, lists_of
+from .indexed_attention import IndexedAttention
 from .kept_rows import KeptRows
 from .kimi_delta import KimiDelta
 from .latent_attention import LatentAttention
@@ -22,6 +24,7 @@ from .mamba1 import Mamba1
 from .mamba2 import Mamba2
 from .mamba2_projected import ProjectedMamba2
 from .mlstm import Mlstm
+from .ngram_inputs import NgramInputs, Ngrams
 from .parallel import NormedSum
 from .per_layer_inputs import PerLayerGate, PerLayerInputs
 from .pooled_latent import PooledLatentAttention, PoolIndex
@@ -54,8 +57,12 @@ __all__ = [
     "GatedDeltaNet",
     "GatedFeedForward",
     "GatedMemoryUnit",
+    "GatedMixOfStreams",
+    "GatedResidual",
+    "GatedSizes",
     "HyperConnected",
     "HyperSizes",
+    "IndexedAttention",
     "KeptNorm",
     "KeptRows",
     "KimiDelta",
@@ -70,6 +77,8 @@ __all__ = [
     "MeanOfStreams",
     "MixtureOfExperts",
     "Mlstm",
+    "NgramInputs",
+    "Ngrams",
     "NormedSum",
     "NormedValues",
     "OnStreams",

@@ -24,6 +24,7 @@ class GatedDeltaNet:
 
     grouped: n_head / n_k_head heads in a row share a head of keys; otherwise head h has the keys of head h % n_k_head.
     beta_scale: of the sigmoid of beta, how much of what a key recalls is replaced (arXiv:2411.12537 for 2).
+    sigmoid_gate: what it returns is gated by a sigmoid; otherwise by SiLU.
 
     A tensor ssm_ba holds beta and alpha by groups of heads that share keys, or ssm_beta and ssm_alpha are apart.
     """
@@ -38,6 +39,7 @@ class GatedDeltaNet:
     eps: float
     grouped: bool
     beta_scale: float = 1.0
+    sigmoid_gate: bool = False
 
     @property
     def n_key(self) -> int:
@@ -107,7 +109,7 @@ class GatedDeltaNet:
         )  # fmt: skip
         b.op(
             gated_norm, name="ssm_norm", count=batch.n_tok, y=y, z=z, weight=self.norm, stride=0, out=y, n_group=n_head,
-            n=self.d_v, eps=float(self.eps), norm_first=1,
+            n=self.d_v, eps=float(self.eps), norm_first=1, by_sigmoid=int(self.sigmoid_gate),
         )  # fmt: skip
         return b.matmul(y, self.w_out, "ssm_out")
 

@@ -45,9 +45,13 @@ CHECKPOINTS = {
     "kimi-linear": "legacy", "bailing-hybrid": "legacy",
     "gpt-oss": "legacy", "ministral3": "",
     "glm5-next": "legacy",
+    "qwen4-exp": "legacy",
 }  # fmt: skip
 # As published: what transformers knows by its own name reaches llama.cpp with transformers' keys.
-PUBLISHED = {"bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"}}
+PUBLISHED = {
+    "bailing-hybrid": {"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_moe_v3"},
+    "qwen4-exp": {"model_type": "qwen4_exp_published"},
+}
 # What its converter does not know as transformers' defaults.
 GEMMA4 = {
     "vocab_size": 2000, "model_type": "gemma4_text",
@@ -175,6 +179,12 @@ REASONS = [
     ),
     ("kimi-linear", r"kimi-linear\.rope\.freq_base", 0, "no layer turns"),
     ("kimi-linear", r"kimi-linear\.expert_weights_norm", 0, "there taken for granted"),
+    (
+        "qwen4-exp",
+        r"qwen4exp\.full_attention_interval",
+        0,
+        "there 4 where the config does not say, whatever layers are",
+    ),
     ("nemotron-h$", r"general\.architecture|nemotron_h(_moe)?\..*", 0, "there transformers' defaults add experts"),
 ]
 

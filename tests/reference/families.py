@@ -22,6 +22,7 @@ from reference.olmo_hybrid import olmo_hybrid
 from reference.phi4flash import phi4flash
 from reference.plain import SWITCHES, plain
 from reference.plamo2 import plamo2
+from reference.qwen4_exp import qwen4_exp
 from reference.recurrent import (
     conv1d,
     conv1d_gated,
@@ -176,7 +177,7 @@ class Reference:
                 x = x + self.gated(h, m, "w1", "w3", "w2")
         return self.head(self.norm(x, "model.embedding_norm"), "model.embed_tokens.weight")
 
-    def delta_net(self, h: F64, p: str) -> F64:
+    def delta_net(self, h: F64, p: str, act: str = "silu") -> F64:
         c, n_tok = self.c, len(h)
         n_k, n_v, d_k, d_v = (c[f"linear_{name}"] for name in NAMES)
         share = n_v // n_k
@@ -197,7 +198,7 @@ class Reference:
         gate = np.exp(-np.exp(self.t[p + "A_log"]) * steps)[:, :, None]
         v, state = v.reshape(n_tok, n_v, d_v), np.zeros((n_v, d_k, d_v))
         y, _ = delta_rule(q * d_k**-0.5, k, v, gate, sigmoid(b.reshape(n_tok, n_v)), state)
-        y = gated_norm(y, z.reshape(n_tok, n_v, d_v), self.t[p + "norm.weight"], self.eps, norm_first=True)
+        y = gated_norm(y, z.reshape(n_tok, n_v, d_v), self.t[p + "norm.weight"], self.eps, norm_first=True, act=act)
         return self.linear(y.reshape(n_tok, -1), p + "out_proj")
 
     def qwen3_next(self, ids: list[int]) -> F64:
@@ -417,6 +418,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Lfm2MoeForCausalLM": Reference.lfm2,
     "Lfm3ForCausalLM": lfm3,
     "Gemma4ForCausalLM": gemma4,
+    "Qwen4ExpForCausalLM": qwen4_exp,
     **dict.fromkeys(
         [
             "LlamaForCausalLM",

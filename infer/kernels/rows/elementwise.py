@@ -63,11 +63,14 @@ def embed_piece(source, out, n):  # replaced in every variant
 
 @kernel
 def embed(
-    a, tid, nth, *, count: Address, tokens: Address, table: Address, stride: Int, out: Address, ldout: Int, n: Int
+    a, tid, nth, *, count: Address, tokens: Address, table: Address, stride: Int, out: Address, ldout: Int, n: Int,
+    n_part: Int = 1,
 ):  # fmt: skip
-    """out[t] = row tokens[t] of the table, decoded. tokens i64 [count]; the table's rows are `stride` bytes apart."""
-    for t in range(tid, ldi(count), nth):
-        embed_piece(table + ldi(tokens + 8 * t) * stride, out + t * ldout, n)
+    """out[t] = rows tokens[t] of the table, decoded, side by side. tokens i64 [count][n_part]; the table's rows are
+    `stride` bytes apart."""
+    for i in range(tid, ldi(count) * n_part, nth):
+        t, part = i // n_part, i % n_part
+        embed_piece(table + ldi(tokens + 8 * i) * stride, out + t * ldout + 4 * part * n, n)
 
 
 EMBED: dict[GGMLType, Kernel] = {

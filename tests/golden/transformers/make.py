@@ -34,6 +34,7 @@ NAMES = (
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
     "bailing-hybrid", *LATENT, *POOLED,
     "gptneox", "gptneox-serial", "falcon", "falcon-normed",
+    "qwen4exp", "qwen4exp-plain",
 )  # fmt: skip
 MODEL_TYPES = {
     "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
@@ -54,9 +55,13 @@ MODEL_TYPES = {
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
     "Glm5Next": "glm5_next",
     "GptOss": "gpt_oss", "Ministral3": "ministral3",
+    "Qwen4Exp": "qwen4_exp_text",
 }  # fmt: skip
-# What MiniMax computes from its config when a checkpoint lacks it.
-CONSTANTS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")
+# What MiniMax and Qwen3.8-Flash-Next compute from their configs when a checkpoint lacks it.
+CONSTANTS = (
+    ".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay", ".layer_multipliers", ".ngram_heads_vocab_sizes",
+    ".ngram_heads_offsets",
+)  # fmt: skip
 # The smallest tower of a class that has one: its weights are drawn, and read by nothing.
 TOWERS = {
     "Glm5NextForConditionalGeneration": {

@@ -22,6 +22,7 @@ LOADED = (
     "gpt-oss-rounded", "ministral3", "deepseek-v2", "glm5-next-plain",
     "kimi-k3",
     "phi4flash",
+    "qwen4exp",
 )  # fmt: skip
 
 

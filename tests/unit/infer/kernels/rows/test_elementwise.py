@@ -193,3 +193,13 @@ def test_embedding_decodes_rows(kind: GGMLType) -> None:
     fields = of_rows(elementwise.EMBED[kind], 4, tokens=tokens, table=raw, stride=raw.strides[0], out=out, n=n)
     run(elementwise.EMBED[kind], fields, 2)
     np.testing.assert_array_equal(out, formats.decode(kind, raw)[tokens])
+
+
+def test_several_rows_of_a_table_side_by_side() -> None:
+    n, n_part = 19, 3
+    table = np.random.default_rng(1).standard_normal((9, n)).astype(np.float32)
+    tokens = np.array([[8, 0, 3], [3, 1, 1]], np.int64)
+    out, kernel = rows((2, n_part * n), 2), elementwise.EMBED[GGMLType.F32]
+    more = {"table": table, "stride": table.strides[0], "out": out, "n": n, "n_part": n_part}
+    run(kernel, of_rows(kernel, 2, tokens=tokens, **more), 3)
+    np.testing.assert_array_equal(out, table[tokens].reshape(2, -1))

@@ -1,0 +1,195 @@
+"""Embeddings of n-grams that layers add: how tokens are hashed to rows of a table, and the tensors. Of Qwen."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+
+from ..checkpoint import Config, StoredTensor
+from ..transforms import PLUS_ONE
+from .family import Row, Shapes, row
+
+GAMMA, MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # splitmix64
+MODULE = 10007  # between the seeds of layers
+TABLE = "ple_embedding.ngram_embedding."
+BUFFERS = {"factors": "layer_multipliers", "sizes": "ngram_heads_vocab_sizes", "offsets": "ngram_heads_offsets"}
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """Of n-grams of 2 .. n_gram tokens n_each rows of the table each, d_row values in a row.
+
+    factors         of the tokens of an n-gram, the last one first
+    sizes, offsets  of the parts of the table, one for each row of a token
+    lengths         rows of the pieces in which the checkpoint has the table; empty: it is whole
+    image           the token that stands for pictures; None: there is none
+    """
+
+    layer: int
+    n_gram: int
+    n_each: int
+    taps: int
+    end: int
+    d_row: int
+    n_row: int
+    factors: tuple[int, ...]
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    image: int | None
+    ends: int  # llama.cpp's choice of the token that ends a text
+
+    @property
+    def d_embd(self) -> int:
+        """Values of all rows of a token."""
+        return (self.n_gram - 1) * self.n_each * self.d_row
+
+    def keys(self) -> Iterator[tuple[str, Any]]:
+        yield "ple.layers", [self.layer]
+        yield "ple.ngram_size", self.n_gram
+        yield "ple.heads_per_ngram", self.n_each
+        yield "ple.conv_kernel", self.taps
+        yield "ple.eos_token_id", self.end
+        if self.image is not None:
+            yield "ple.image_token_id", self.image
+        yield "embedding_length_per_layer_input", self.d_row
+        yield "ple.layer_multipliers", np.array(self.factors, np.uint64)
+        yield "ple.head_offsets", np.array(self.offsets, np.uint64)
+        yield "ple.head_vocab_sizes", np.array(self.sizes, np.uint64)
+
+    def notes(self, n_embd: int) -> Iterator[str]:
+        if self.d_embd != n_embd:
+            yield "llama.cpp cannot load this file: there n-gram embeddings are as wide as the model, here they are not"
+        if self.n_gram > 8 or len(self.sizes) > 64:
+            yield "llama.cpp cannot load this file: there n-grams have at most 8 tokens and 64 rows of the table"
+        if self.ends != self.end:
+            yield (
+                "llama.cpp's converter takes the last of several eos_token_id as the end of n-grams; transformers the "
+                "first, as here"
+            )
+
+    def rows(self, hf: str, blk: str, n: int, n_stream: int) -> Iterator[Row]:
+        width, taps = n_stream * n, self.taps
+        names = [f"{hf}{TABLE}shard_{i}.weight" for i in range(len(self.lengths))] or [f"{hf}{TABLE}weight"]
+        yield Row(
+            "per_layer_token_embd.weight", (self.n_row, self.d_row), tuple(names), lengths=self.lengths,
+            settled=tuple(f"{hf}ple_embedding.{name}" for name in BUFFERS.values()),
+        )  # fmt: skip
+        yield row(hf + "key_proj.weight", blk + "key.weight", width, self.d_embd)
+        yield row(hf + "value_proj.weight", blk + "value.weight", n, self.d_embd)
+        for part in ("key", "query", "conv"):
+            yield row(f"{hf}norm_{part}.weight", f"{blk}norm_{part}.weight", width, transform=PLUS_ONE)
+        yield row(hf + "conv1d.weight", blk + "conv1d.weight", width, taps, source_shape=(width, 1, taps))
+
+    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
+        """With the numbers that the checkpoint has, which count before those that follow from the config."""
+        found: dict[str, Any] = {}
+        for field, name in BUFFERS.items():
+            tensor = stored.get(f"model.layers.{self.layer}.ple.ple_embedding.{name}")
+            if tensor is not None:
+                found[field] = _integers(tensor, len(getattr(self, field)))
+        settled = replace(self, **found)
+        for size, offset in zip(settled.sizes, settled.offsets, strict=True):
+            if not (size > 0 and 0 <= offset <= self.n_row - size):
+                raise CheckpointError(
+                    f"the checkpoint hashes n-grams to {size} rows from {offset} on, expected a part of the "
+                    f"{self.n_row} rows that its table has by the config."
+                )
+        return settled
+
+
+def _integers(tensor: StoredTensor, n: int) -> tuple[int, ...]:
+    if tensor.dtype != "I64" or tensor.shape != (n,):
+        raise CheckpointError(
+            f"{shown(tensor.name)} is {tensor.dtype} of shape {list(tensor.shape)}, expected {n} numbers of type I64."
+        )
+    values = tensor.raw(np.dtype("<i8"), 0, n).tolist()
+    if min(values) < 0:
+        raise CheckpointError(f"{shown(tensor.name)} has the number {min(values)}, expected none below 0.")
+    return tuple(values)
+
+
+def read_ngrams(
+    config: Config, shapes: Shapes, n_vocab: int, n_embd: int, attention: tuple[bool, ...]
+) -> Ngrams | None:  # fmt: skip
+    """None where no layer has them. attention: per layer, whether it has attention, beside which there are none."""
+    layers = config.get("ple_layer_ids") or []
+    if not isinstance(layers, list) or not all(type(i) is int and 1 <= i <= len(attention) for i in layers):
+        raise config.wrong("ple_layer_ids", f"numbers of layers from 1 to {len(attention)}")
+    if not layers:
+        return None
+    if len({*layers}) > 1:
+        raise UnsupportedError(
+            f"{config.where}: ple_layer_ids = {shown(str(layers), 60)} is not supported, only one layer with n-gram "
+            "embeddings is: a file has one table and one set of factors."
+        )
+    layer = layers[0] - 1
+    if attention[layer]:
+        raise config.wrong("ple_layer_ids", "a layer of linear attention")
+    n_gram = config.integer("ngram_size", default=3, minimum=2, maximum=64)
+    n_each = config.integer("heads_per_ngram", default=8, maximum=1 << 10)
+    n_head = (n_gram - 1) * n_each
+    d_embd = config.integer("ple_embed_dim", default=n_embd)
+    if d_embd % n_head:
+        raise config.wrong("ple_embed_dim", f"a multiple of the {n_head} rows of a token")
+    sizes = _primes(config.integer("ngram_vocab_size_base", default=20_000_000, maximum=1 << 30), n_head)
+    unit = config.integer("make_ngram_vocab_size_divisible_by", default=128, maximum=1 << 24)
+    n_row = -(-sum(sizes) // unit) * unit
+    ends = config.get("eos_token_id")
+    ends = ends if isinstance(ends, list) and ends else [ends]
+    if not all(type(end) is int and 0 <= end < 1 << 31 for end in ends):
+        raise config.wrong("eos_token_id", "a token, which ends n-grams, or several")
+    image = config.get("image_token_id")
+    return Ngrams(
+        layer, n_gram, n_each, config.integer("ple_conv_kernel_size", default=4, maximum=1024), ends[0],
+        d_embd // n_head, n_row, _factors(config, n_vocab, n_gram), sizes,
+        tuple(sum(sizes[:i]) for i in range(n_head)), _lengths(config, shapes, layer, n_row),
+        None if image is None else config.integer("image_token_id", minimum=0), ends[-1],
+    )  # fmt: skip
+
+
+def _factors(config: Config, n_vocab: int, n_gram: int) -> tuple[int, ...]:
+    """Odd numbers that 63 bits hold when a token multiplies them."""
+    half = max(1, ((1 << 63) - 1) // config.integer("vocab_size", default=n_vocab) // 2)
+    seed = config.integer("seed", default=1234, minimum=0)
+    return tuple(2 * (_splitmix64(seed + GAMMA * (i + 1)) % half) + 1 for i in range(n_gram))
+
+
+def _splitmix64(value: int) -> int:
+    z = (value + GAMMA) & MASK
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
+    return z ^ z >> 31
+
+
+def _primes(least: int, n: int) -> tuple[int, ...]:
+    """The first n primes from `least` on."""
+    found: list[int] = []
+    number = max(2, least)
+    while len(found) < n:
+        if all(number % i for i in range(2, math.isqrt(number) + 1)):
+            found.append(number)
+        number += 1
+    return tuple(found)
+
+
+def _lengths(config: Config, shapes: Shapes, layer: int, n_row: int) -> tuple[int, ...]:
+    """Rows of the pieces of the table."""
+    p, n = f"model.layers.{layer}.ple.{TABLE}", config.integer("split_ngram_parts", default=512, maximum=1 << 16)
+    for prefix in (p, p.replace("model.", "model.language_model.", 1)):
+        if prefix + "weight" in shapes:
+            return ()
+        found = [shapes[name] for i in range(n) if (name := f"{prefix}shard_{i}.weight") in shapes]
+        if found:
+            if len(found) != n or sum(shape[0] for shape in found) != n_row:
+                raise CheckpointError(
+                    f"the checkpoint has {len(found)} pieces of its table of n-grams with "
+                    f"{sum(shape[0] for shape in found)} rows, expected {n} with {n_row} by the config."
+                )
+            return tuple(shape[0] for shape in found)
+    size = -(-n_row // n)
+    return tuple(min(size, n_row - first) for first in range(0, n_row, size))
