@@ -54,8 +54,6 @@ _LEFT_ALONE_OF = {
         "attn_k_b.weight", "attn_v_b.weight",
     ),
 }  # fmt: skip
-# Where a recipe has fewer bits for these, they get Q8_0.
-_EIGHT_BITS_OF = {"glm5-next": ("attn_q_a", "attn_q_b")}
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
 _SSM = re.compile(r"\.ssm_(x|dt|f_b)\.weight$")
 _FIRST, _SECOND = ".ssm_f_a.weight", ".ssm_f_b.weight"
@@ -176,9 +174,7 @@ def decide(
         n_attn_v = sum(part_of(t.name) is Part.ATTN_V for t in tensors.values())
         # whether embedding and output are one tensor depends on the whole model
         shapes = rest | ({OUTPUT: tensors[OUTPUT].shape} if OUTPUT in tensors else {})
-        types = {
-            name: _with_bits(name, kind, model) for name, kind in mixed_types(target, shapes, model, n_attn_v).items()
-        }
+        types = mixed_types(target, shapes, model, n_attn_v)
     output = OUTPUT if OUTPUT in tensors else EMBEDDING
     for name, shape in rest.items():
         kind = fitting(types[name], shape[-1])
@@ -190,12 +186,6 @@ def decide(
             reason = Reason.OUTPUT if name == output else Reason.RECIPE
         decided[name] = Decision(kind, reason)
     return {t.name: decided.get(t.name, Decision(t.type, Reason.LEFT_ALONE)) for t in tensors.values()}
-
-
-def _with_bits(name: str, kind: GGMLType, model: Model) -> GGMLType:
-    """The type that a recipe has for a matrix, or one of more bits where the architecture is known to need them."""
-    needs = any(part in name for part in _EIGHT_BITS_OF.get(model.arch, ()))
-    return GGMLType.Q8_0 if needs and is_quantized(kind) else kind
 
 
 def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decision]:

@@ -12,10 +12,11 @@ from typing import Any
 
 from hybrid.convert.architectures import ARCHITECTURES, Family
 from hybrid.convert.checkpoint import Config
+from hybrid.convert.outtype import weight_type
 from hybrid.convert.transforms import POSITIVE_EXP
 from hybrid.infer.bench.random_weights import Fill
 from hybrid.infer.bench.shapes import SHAPES, AnyShape, ShapeTensor, find_shape
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.policy import is_weight_matrix
 
 # What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
@@ -67,7 +68,8 @@ class ConfigShape:
         for row in self.family.rows():
             if not (self.family.tied and (row.tied_to or row.otherwise)):
                 positive = row.transform is POSITIVE_EXP
-                yield ShapeTensor(row.target, row.shape, Fill.HEAD_RATE if positive else _fill(row.target, row.shape))
+                fill = Fill.HEAD_RATE if positive else _fill(row.target, row.shape, self.arch)
+                yield ShapeTensor(row.target, row.shape, fill)
 
     def metadata(self) -> Iterator[tuple[str, Any]]:
         for key, value in self.family.keys(FileType.F32):
@@ -75,12 +77,14 @@ class ConfigShape:
                 yield key, value
 
 
-def _fill(name: str, shape: tuple[int, ...]) -> Fill:
+def _fill(name: str, shape: tuple[int, ...], arch: str) -> Fill:
     special = next((fill for pattern, fill in _FILLS if re.search(pattern, name)), None)
     if special is not None:
         return special
-    if is_weight_matrix(name, shape):
+    if is_weight_matrix(name, shape, arch):
         return Fill.WEIGHT
+    if is_weight_matrix(name, shape) and weight_type(name, shape, FileType.F16) is GGMLType.F16:
+        return Fill.HALF
     return Fill.ROUTER if len(shape) > 1 and shape[-2] > 1 else Fill.SHARE
 
 

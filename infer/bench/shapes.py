@@ -308,7 +308,7 @@ def tensor_types(shape: AnyShape, target: FileType | GGMLType, ssm_f32: bool) ->
     tensors = list(shape.tensors())
     matrices = {t.name: t.shape for t in tensors if t.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT)}
     if isinstance(target, FileType) and target in MIXES:
-        kinds = mixed_types(target, matrices, Model(shape.n_layer, shape.n_expert))
+        kinds = mixed_types(target, matrices, Model(shape.n_layer, shape.n_expert, arch=shape.arch))
     else:
         kinds = dict.fromkeys(matrices, target if isinstance(target, GGMLType) else FILE_TYPE_WEIGHT[target])
 

@@ -18,6 +18,7 @@ from .types import TRAITS, FileType, GGMLType
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 OUTPUT, EMBEDDING = "output.weight", "token_embd.weight"
+_EIGHT_BITS_OF = {"glm5-next": ("attn_q_a", "attn_q_b")}  # matrices of architectures that have Q8_0 in every recipe
 _EMBEDDINGS = (EMBEDDING, "per_layer_token_embd.weight")
 
 
@@ -237,10 +238,12 @@ def mixed_types(
     output = OUTPUT if OUTPUT in shapes else EMBEDDING
     seen: Counter[Part] = Counter()
     types: dict[str, GGMLType] = {}
-    of_eight = model.n_expert == 8
+    of_eight, exact = model.n_expert == 8, _EIGHT_BITS_OF.get(model.arch, ())
     for name, part in parts.items():
         kind: GGMLType | None = None
-        if name == output:
+        if any(word in name for word in exact):
+            kind = GGMLType.Q8_0
+        elif name == output:
             kind = _output_type(file_type, recipe, shapes[name][-1])
         elif file_type is FileType.MXFP4_MOE:
             kind = GGMLType.MXFP4 if len(shapes[name]) > 2 and shapes[name][0] > 1 else GGMLType.Q8_0

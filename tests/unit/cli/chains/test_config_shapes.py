@@ -86,6 +86,18 @@ def test_a_file_loads(name: str, tmp_path: Path) -> None:
         assert logits.std() > 1e-3
 
 
+@pytest.mark.parametrize("target", [FileType.Q8_0, FileType.Q4_K_M])
+def test_types_of_an_architecture_with_rules_of_its_own(target: FileType, tmp_path: Path) -> None:
+    """As `hybrid quantize` has them."""
+    shape = small("glm5-next-plain")
+    types = {t.name: kind for t, kind in tensor_types(shape, target, ssm_f32=True)}
+    with GGUFFile.open(write_shape(shape, tmp_path / "model.gguf", FileType.F16)) as gguf:
+        decided = decide(gguf.tensors, target, model_of(gguf.metadata))
+    assert types == {name: d.type for name, d in decided.items()}
+    assert types["blk.3.hc_attn_fn.weight"] is GGMLType.F32
+    assert types["blk.3.attn_kv_a_mqa.weight"] is GGMLType.F16
+
+
 @pytest.mark.parametrize("name", ["rwkv6", "rwkv7", "falcon-h1", "kimi-linear"])
 @pytest.mark.parametrize("target", [FileType.Q8_0, FileType.Q4_K_M])
 def test_types_are_those_of_quantize(name: str, target: FileType, tmp_path: Path) -> None:
