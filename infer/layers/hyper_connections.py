@@ -12,6 +12,8 @@ from ..program.builder import Builder, Columns, Ref, Rows
 from .base import Layer, MemorySpec
 from .streams import OnStreams, Streams
 
+MOST_ITERATIONS = 1000  # they converge within some tens
+
 
 @dataclass(frozen=True)
 class HyperSizes:
@@ -33,8 +35,8 @@ class HyperSizes:
         """FormatError: not computed with."""
         if not 1 <= self.n_stream <= MOST_STREAMS:
             raise w.wrong("hyper_connection.count", self.n_stream, f"1 to {MOST_STREAMS}")
-        if self.n_iter < 1:
-            raise w.wrong("hyper_connection.sinkhorn_iterations", self.n_iter, "1 or more")
+        if not 1 <= self.n_iter <= MOST_ITERATIONS:
+            raise w.wrong("hyper_connection.sinkhorn_iterations", self.n_iter, f"1 to {MOST_ITERATIONS}")
 
 
 class _Mix:

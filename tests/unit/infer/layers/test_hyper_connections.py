@@ -107,7 +107,8 @@ def test_program(n_tok: int, n_stream: int, end: Any) -> None:
     [
         (0, 4, "hyper_connection.count = 0, expected 1 to 8"),
         (9, 4, "hyper_connection.count = 9, expected 1 to 8"),
-        (4, 0, "hyper_connection.sinkhorn_iterations = 0, expected 1 or more"),
+        (4, 0, "hyper_connection.sinkhorn_iterations = 0, expected 1 to 1000"),
+        (4, 2**31 - 1, "hyper_connection.sinkhorn_iterations = 2147483647, expected 1 to 1000"),
     ],
 )
 def test_refused(n_stream: int, n_iter: int, message: str) -> None:
