@@ -113,6 +113,27 @@ STRETCHED: dict[str, dict[str, Any]] = {
                          "beta_slow": 2.5, "truncate": False, "attention_factor": 1.3},
         "tie_word_embeddings": True,
     },
+    "lfm3-yarn": {
+        "architectures": ["Lfm3ForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "full_attention", "conv"], "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 24, "sliding_window": 11, "conv_L_cache": 4, "norm_eps": 1e-5,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "beta_fast": 9.0,
+                               "original_max_position_embeddings": 128},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+        },
+    },
+    "zaya-yarn": {
+        "architectures": ["ZayaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 24, "moe_intermediate_size": 32, "num_experts": 3,
+        "router_hidden_size": 16, "sliding_window": 11, "rms_norm_eps": 1e-5,
+        "layer_types": ["hybrid_sliding", "hybrid", "hybrid"],
+        "rope_parameters": {
+            "hybrid": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "partial_rotary_factor": 0.5,
+                       "original_max_position_embeddings": 128},
+            "hybrid_sliding": {"rope_type": "default", "rope_theta": 1e3, "partial_rotary_factor": 1.0},
+        },
+    },
     "gptneox-yarn": {
         "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 3, "rotary_pct": 0.75, "rotary_emb_base": 300, "hidden_act": "gelu_fast",

@@ -17,7 +17,7 @@ from hybrid.quant.ggml.errors import UnsupportedError, shown
 from ..checkpoint import Config
 from .blocks import refuse_scaling
 from .family import Row
-from .rope import read_kind
+from .rope import NOT_SCALED, RopeScaling, read_kind, read_stretching
 
 FREQS = "rope_freqs.weight"
 NOT_TURNED = 1e30
@@ -29,18 +29,21 @@ class LayerRopes:
     """theta        base of layers that see all tokens
     theta_local  of layers with a window
     factors      f32 [d_head / 2] that the frequencies of the former are divided by; None: they are as they are
+    scaling      how the former are stretched beside
     """
 
     theta: float
     theta_local: float
     factors: np.ndarray | None
+    scaling: RopeScaling = NOT_SCALED
 
     @classmethod
     def read(
-        cls, both: Config, d_head: int, usual: float, *, theta: float = FULL_BASE, part: float = 1.0
+        cls, both: Config, d_head: int, usual: float, *, theta: float = FULL_BASE, part: float = 1.0, stretched: int = 0
     ) -> "LayerRopes":  # fmt: skip
         """`both`: an object for each kind of layer; empty: those that see all tokens turn the share `usual` of their
-        pairs. `d_head` is theirs. theta and part: where the objects do not say. UnsupportedError names a kind of RoPE
+        pairs. `d_head` is theirs. theta and part: where the objects do not say. stretched: the context of a family
+        whose readers stretch these layers alone (linear, YaRN); 0: of another. UnsupportedError names a kind of RoPE
         without code."""
         if not both.data:
             return cls(FULL_BASE, LOCAL_BASE, proportional(d_head, usual))
@@ -49,7 +52,12 @@ class LayerRopes:
                 raise both.wrong(kind, "the settings of RoPE of these layers")
         full, local = both.section("full_attention"), both.section("sliding_attention")
         refuse_scaling(local)
-        kind = read_kind(full)
+        kind, base = read_kind(full), full.number("rope_theta", default=theta)
+        if stretched and kind != "proportional":
+            if kind != "default" and full.number("partial_rotary_factor", default=part) != 1:
+                raise full.wrong("partial_rotary_factor", f"1, with rope_type = {kind}")
+            scaling = read_stretching(full, full, base, d_head, stretched)
+            return cls(base, local.number("rope_theta", default=theta), None, scaling)
         if kind not in ("default", "proportional"):
             named = shown(repr(kind), 60)
             raise UnsupportedError(
@@ -57,11 +65,12 @@ class LayerRopes:
                 "are."
             )
         factors = _read_factors(full, d_head, part) if kind == "proportional" else None
-        return cls(full.number("rope_theta", default=theta), local.number("rope_theta", default=theta), factors)
+        return cls(base, local.number("rope_theta", default=theta), factors)
 
     def keys(self) -> Iterator[tuple[str, Any]]:
         yield "rope.freq_base", self.theta
         yield "rope.freq_base_swa", self.theta_local
+        yield from self.scaling.keys
 
     def rows(self) -> Iterator[Row]:
         """The tensor, computed from the config."""

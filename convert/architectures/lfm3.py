@@ -61,7 +61,7 @@ class Lfm3(Decoder):
             heads=heads,
             kinds=tuple(kinds),
             window=window,
-            ropes=cls.read_ropes(config, heads.d_head),
+            ropes=cls.read_ropes(config, heads.d_head, sizes["n_ctx"]),
             d_conv=config.integer("conv_L_cache", default=7, minimum=2),
             conv_bias=config.boolean("conv_bias", default=False),
             attention_bias=config.boolean("attention_bias", default=False),
@@ -81,12 +81,12 @@ class Lfm3(Decoder):
         return heads
 
     @classmethod
-    def read_ropes(cls, config: Config, d_head: int) -> LayerRopes:
+    def read_ropes(cls, config: Config, d_head: int, n_ctx: int) -> LayerRopes:
         """As transformers does, from the older key if there is one; what stands outside is for both kinds of layers."""
         theta = config.number("rope_theta", default=FULL_BASE)
         part = config.number("partial_rotary_factor", default=1.0)
         both = config.section("rope_scaling", "rope_parameters")
-        return LayerRopes.read(both, d_head, 0.5, theta=theta, part=part)
+        return LayerRopes.read(both, d_head, 0.5, theta=theta, part=part, stretched=n_ctx)
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         attends = self.heads.per_layer([kind != "conv" for kind in self.kinds])

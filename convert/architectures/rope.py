@@ -34,6 +34,9 @@ class RopeScaling:
             yield Row(name, values.shape, (), constant=values)
 
 
+NOT_SCALED = RopeScaling()
+
+
 @dataclass(frozen=True)
 class Rotation:
     """What a scaling depends on beside its own settings: n_rot values of a head turn, with base `theta`; the model
@@ -72,7 +75,7 @@ def read_scaling(
         return RopeScaling(tensors=(("rope_freqs.weight", _llama3_factors(rope, r)),))
     if kind == "yarn":
         return _yarn(rope, r, reads_yarn)
-    return _longrope(rope, r) if kind == "longrope" else RopeScaling()
+    return _longrope(rope, r) if kind == "longrope" else NOT_SCALED
 
 
 def read_stretching(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:

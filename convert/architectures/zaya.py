@@ -16,6 +16,7 @@ from ..transforms import Transform, transposed
 from .blocks import Heads, read_kinds, refuse_scaling, size_keys
 from .decoder import Decoder
 from .family import Part, Row, Shapes, experts, row
+from .rope import NOT_SCALED, RopeScaling, read_stretching
 from .windows import read_window
 
 KINDS = {"hybrid": "hybrid", "hybrid_sliding": "hybrid_sliding"}
@@ -38,10 +39,11 @@ def _with_skip_bias(n: int) -> Transform:
 
 @dataclass(frozen=True)
 class Turned:
-    """RoPE of one kind of layer: its base, and how many values of a head turn."""
+    """RoPE of one kind of layer: its base, how many values of a head turn, and how it is stretched."""
 
     theta: float
     n_rot: int
+    scaling: RopeScaling = NOT_SCALED
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Zaya(Decoder):
         if any(local) and not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of hybrid_sliding")
         turned, turned_local = (
-            _turned(config, heads, kind, there)
+            _turned(config, heads, kind, there, sizes["n_ctx"])
             for kind, there in (("hybrid", not all(local)), ("hybrid_sliding", any(local)))
         )
         return cls(
@@ -114,6 +116,7 @@ class Zaya(Decoder):
         yield "attention.conv_kernel", self.taps[1]
         yield "rope.dimension_count", self.turned.n_rot
         yield "rope.freq_base", self.turned.theta
+        yield from self.turned.scaling.keys
         if self.window:
             yield "attention.sliding_window", self.window
             yield "attention.sliding_window_pattern", list(self.local)
@@ -212,8 +215,9 @@ def _local(config: Config, n_layer: int) -> tuple[bool, ...]:
     return tuple(kind == "hybrid_sliding" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
 
 
-def _turned(config: Config, heads: Heads, kind: str, counts: bool) -> Turned:
-    """RoPE of layers of this kind. `counts`: whether there is such a layer; of others transformers asks nothing."""
+def _turned(config: Config, heads: Heads, kind: str, counts: bool, n_ctx: int) -> Turned:
+    """RoPE of layers of this kind. `counts`: whether there is such a layer; of others transformers asks nothing. Those
+    with a window are not stretched."""
     stated = config.get("rope_parameters", "rope_scaling") is not None
     ropes = config.section("rope_parameters", "rope_scaling")
     rope, theta, part = ropes.section(kind), USUAL_BASES[kind], USUAL_PART
@@ -221,6 +225,7 @@ def _turned(config: Config, heads: Heads, kind: str, counts: bool) -> Turned:
         theta = rope.number("rope_theta")
     if stated:
         part = rope.number("partial_rotary_factor", default=1.0)
+    if stated and kind != "hybrid":
         refuse_scaling(rope)
     n_rot = int(heads.d_head * part)
     if counts and (n_rot % 2 or not 0 < n_rot <= heads.d_head):
@@ -228,4 +233,6 @@ def _turned(config: Config, heads: Heads, kind: str, counts: bool) -> Turned:
             config.named("rope_parameters", "rope_scaling") if stated else "head_dim",
             f"a positive even number of values to turn in heads of {heads.d_head}; {kind} has {n_rot}",
         )
+    if kind == "hybrid" and counts:
+        return Turned(theta, n_rot, read_stretching(rope, rope, theta, n_rot, n_ctx))
     return Turned(theta, n_rot)

@@ -11,10 +11,11 @@ from ..layers import AffineResidual, CarriedRouterExperts, ConvolvedAttention, R
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
+from .rope import RopeHparams
 
 
 @dataclass(frozen=True)
-class ZayaHparams(AttentionHparams):
+class ZayaHparams(RopeHparams, AttentionHparams):
     """`local` layers see `window` tokens, and have rotary positions of their own."""
 
     n_ff: int = key("feed_forward_length", minimum=1)  # of an expert
@@ -40,8 +41,9 @@ class Zaya(Family):
 
     def block(self, h: ZayaHparams, i: int, w: Weights) -> Iterator[Part]:
         local, p = h.window > 0 and h.local[i], f"blk.{i}."
-        turned = (h.n_rot_local, h.freq_base_local) if local else (0, 0.0)
-        rope = Rope(turned[0] or h.n_rot, turned[1] or h.freq_base, NEOX)
+        rope = h.rope(w, h.n_rot, NEOX)
+        if local:
+            rope = Rope(h.n_rot_local or h.n_rot, h.freq_base_local or h.freq_base, NEOX)
         attention = ConvolvedAttention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, window=h.window if local else 0,
             taps=(h.taps_channel, h.taps_head),

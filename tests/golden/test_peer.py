@@ -55,6 +55,8 @@ REFUSED = {
     "zamba2-plain",
     "zaya",
     "zaya-window",
+    "zaya-yarn",
+    "lfm3-yarn",
     "mamba-bias",
     "jamba-bias",
     "falcon-h1-gate",

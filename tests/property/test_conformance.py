@@ -58,7 +58,8 @@ VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwe
             "gptneox-serial", "falcon-normed", "zaya-window",
             "gpt-oss-window", "ministral3-window",
             "glm5-next-plain",
-            "gptneox-yarn", "falcon-yarn", "qwen4exp-plain"}  # fmt: skip
+            "gptneox-yarn", "falcon-yarn", "qwen4exp-plain",
+            "lfm3-yarn", "zaya-yarn"}  # fmt: skip
 # one for each kind of layer, window and memory: what an engine does with texts knows no settings of layers
 LAYERED = [name for name in RANDOM if name in {family for family, _ in QUICK} | {"gpt2", "gemma3", "mistral-window"}]
 FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERED)]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from reference.attention import attention, rope
 from reference.recurrent import F64, conv1d_gated, sigmoid
+from reference.rope_scaling import scaling
 
 NOT_TURNED = np.inf  # what the frequency of a pair is divided by
 
@@ -21,7 +22,10 @@ def layer_rope(model: Any, x: F64, kind: str, part: float) -> F64:
     d, factors = x.shape[2], None
     if settings.get("rope_type") == "proportional":
         factors = proportional(d, settings.get("partial_rotary_factor", 1.0), settings.get("factor", 1.0))
-    return rope(x, np.arange(len(x)), d, settings["rope_theta"], factors=factors, neox=True)
+    magnitude = 1.0
+    if settings.get("rope_type") in ("linear", "yarn"):
+        factors, magnitude = scaling({"rope_parameters": settings}, d, settings["rope_theta"], len(x))
+    return rope(x, np.arange(len(x)), d, settings["rope_theta"], 1.0, factors, True, magnitude)
 
 
 def lfm3(model: Any, ids: list[int]) -> F64:

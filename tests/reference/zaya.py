@@ -7,6 +7,7 @@ from reference.attention import attention, rope
 from reference.convolved_attention import convolved, delayed, means, unit_length
 from reference.experts import softmax
 from reference.recurrent import F64, silu
+from reference.rope_scaling import scaling
 from reference.zamba import gelu_erf
 
 USUAL = {"hybrid": {"rope_theta": 5e6, "partial_rotary_factor": 0.5},
@@ -50,7 +51,10 @@ def _attention(model: Any, x: F64, i: int) -> F64:
     v = delayed(current, before, t.get(f"{qkv}v_proj_delayed.bias", 0.0)).reshape(len(x), -1, d)
     turned = (c.get("rope_parameters") or USUAL)[kind]
     n_rot = int(d * turned.get("partial_rotary_factor", 1.0))
-    queries, keys = (rope(part, pos, n_rot, turned["rope_theta"], neox=True) for part in (queries, keys))
+    factors, magnitude = scaling({"rope_parameters": turned}, n_rot, turned["rope_theta"], len(pos))
+    queries, keys = (
+        rope(part, pos, n_rot, turned["rope_theta"], 1.0, factors, True, magnitude) for part in (queries, keys)
+    )
     window = c["sliding_window"] if kind == "hybrid_sliding" else 0
     y = attention(queries, keys, v, pos, d**-0.5, window).reshape(len(x), -1)
     return model.linear(y, p + "o_proj")

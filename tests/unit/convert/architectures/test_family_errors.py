@@ -90,9 +90,21 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("lfm3", {"rope_parameters": {"rope_theta": 1e4}}, C, "full_attention.*the settings of RoPE of these layers"),
         (
             "lfm3-biased",
-            {"rope_parameters": {"full_attention": {"rope_type": "yarn"}, "sliding_attention": {}}},
+            {"rope_parameters": {"full_attention": {"rope_type": "llama3"}, "sliding_attention": {}}},
             U,
-            "rope_type = 'yarn' of full_attention is not supported, only default and proportional are",
+            "rope_type = 'llama3' is not supported, only default, linear and yarn are",
+        ),
+        ("lfm3", {"rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_type": "yarn"}}}, U, "yarn"),
+        (
+            "lfm3",
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+                    "sliding_attention": {},
+                }
+            },
+            C,
+            "partial_rotary_factor = 0.5.*1, with rope_type = linear",
         ),
         (
             "lfm3-biased",
@@ -169,7 +181,18 @@ def family(name: str, change: dict[str, Any]) -> Any:
         ("zaya", {"rope_parameters": {}}, C, "has no rope_theta"),
         (
             "zaya",
-            {"rope_parameters": {"hybrid": {"rope_theta": 9.0, "rope_type": "linear", "factor": 2.0}}},
+            {"rope_parameters": {"hybrid": {"rope_theta": 9.0, "rope_type": "dynamic", "factor": 2.0}}},
+            U,
+            "rope_type = 'dynamic' is not supported, only default, linear and yarn are",
+        ),
+        (
+            "zaya-window",
+            {
+                "rope_parameters": {
+                    "hybrid": {"rope_theta": 9.0},
+                    "hybrid_sliding": {"rope_theta": 9.0, "rope_type": "linear", "factor": 2.0},
+                }
+            },
             U,
             'rope_type = "linear" is not supported, only "default" is',
         ),
