@@ -222,6 +222,7 @@ def _choose(
             if tensor is not None:
                 _check(tensor, row.expected_of(i), row)
         chosen.append((row, there))
+    missing += [name for name in family.in_keys() if unused.pop(name, None) is None]
     if missing:
         raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
     if any(isinstance(tensor, DequantizedTensor) for tensor in stored.values()):

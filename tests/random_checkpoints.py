@@ -388,6 +388,7 @@ def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
         without = family.tied and (row.tied_to or row.otherwise)
         for i, name in enumerate(() if without else row.sources):
             by_name.setdefault(name, _values(name, row.expected_of(i), rng))
+    by_name |= {name: _values(name, shape, rng) for name, shape in family.in_keys().items()}
     return by_name
 
 
@@ -409,6 +410,8 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return 1 + noise / 8
     if name.endswith("balancing_biases"):  # the choice of no expert has -1, so that the others are as good
         return noise / 8 - 1
+    if name.endswith(("act_fn.beta", "act_fn.eps")):
+        return np.asarray(0.5 + noise / 8 if name.endswith("beta") else -np.abs(noise) / 4)
     last = name.rpartition(".")[0].rpartition(".")[2]
     if "norm" in name or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight")) or name.endswith(".D"):
         return 1 + noise / 8

@@ -6,6 +6,7 @@ from typing import Any
 REPEATED = (
     "olmo3-order", "qwen2moe-window", "seed-oss-biased", "exaone4-window", "ernie4_5-biased", "ernie4_5-moe-order",
     "cohere2-order", "dots1-groups", "glm4-moe-plain", "hunyuan-moe-alpha",
+    "apertus-biased",
 )  # fmt: skip
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -95,6 +96,20 @@ PLAIN: dict[str, dict[str, Any]] = {
         "architectures": ["StableLmForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 3, "num_key_value_heads": 1, "layer_norm_eps": 1e-5, "use_qkv_bias": True,
         "tie_word_embeddings": False,
+    },
+    "apertus": {
+        "architectures": ["ApertusForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 2e-5, "hidden_act": "xielu",
+        "rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 5e4, "factor": 4.0, "original_max_position_embeddings": 64,
+            "low_freq_factor": 1.0, "high_freq_factor": 3.0,
+        },
+        "tie_word_embeddings": False,
+    },
+    "apertus-biased": {
+        "architectures": ["ApertusForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5,
+        "attention_bias": True, "tie_word_embeddings": True,
     },
     "dots1": {
         "architectures": ["Dots1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,

@@ -182,6 +182,10 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 64, "num_attention_heads": 80, "num_key_value_heads": 8, "vocab_size": 155136,
         "rope_theta": 1e7,
     },
+    "apertus-8b": {
+        "architectures": ["ApertusForCausalLM"], "hidden_size": 4096, "intermediate_size": 21504,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072,
+    },
     "exaone-4-1.2b": {
         "architectures": ["Exaone4ForCausalLM"], "hidden_size": 2048, "intermediate_size": 4096,
         "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 102400,

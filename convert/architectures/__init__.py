@@ -1,5 +1,6 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
+from .apertus import Apertus
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, Roberta
 from .cohere2 import Cohere2
@@ -66,6 +67,7 @@ FAMILIES: tuple[type[Family], ...] = (
     KimiK3,
     Phi4Flash,
     Qwen4Exp,
+    Apertus,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -111,6 +111,10 @@ class Family(ABC):
         """Beginnings of names of tensors that the file of this model does without."""
         return self.dropped
 
+    def in_keys(self) -> Mapping[str, tuple[int, ...]]:
+        """Tensors, by the names that `rows` uses, whose values `settled` takes into the keys: their shapes."""
+        return {}
+
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
         """The family for these tensors (by the names that `rows` uses), where more than their shapes decides."""
         return self

@@ -1,5 +1,6 @@
 """The families that the core can run, by the name of their architecture in GGUF."""
 
+from .apertus import Apertus
 from .bailingmoe3 import BailingMoe3
 from .base import EncoderFamily, Family
 from .bert import Bert
@@ -66,6 +67,7 @@ _ALL: tuple[Family, ...] = (
     KimiK3(),
     Phi4Flash(),
     Qwen4Exp(),
+    Apertus(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

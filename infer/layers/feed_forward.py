@@ -1,7 +1,7 @@
 """Feed-forward parts: gated (SwiGLU, arXiv:2002.05202) or with a squared ReLU (arXiv:2109.08668), and mixtures of such
 experts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ..kernels.build.jit import Kernel
@@ -11,6 +11,7 @@ from ..kernels.rows.situ import situ
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
+from ..program.record import OpFields
 from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
 
 
@@ -109,6 +110,7 @@ class FeedForward:
     """Without a gate: down(act(up(x))), with biases where the file has them. `suffix` as above.
 
     act: an op in place on rows (count, x, n)
+    constants: more fields of it
     """
 
     layer: int
@@ -116,6 +118,7 @@ class FeedForward:
     n_ff: int
     suffix: str = ""
     act: Kernel = elementwise.relu_squared
+    constants: OpFields = field(default_factory=dict)
 
     def load(self, w: Weights) -> None:
         up, down = (f"blk.{self.layer}.ffn_{part}{self.suffix}.weight" for part in ("up", "down"))
@@ -127,7 +130,7 @@ class FeedForward:
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         up = add_bias(b, b.matmul(x, self.w_up, "ffn_up" + self.suffix), self.bias[0])
-        b.op(self.act, count=b.batch.n_tok, x=up, n=up.n)
+        b.op(self.act, count=b.batch.n_tok, x=up, n=up.n, **self.constants)
         return add_bias(b, b.matmul(up, self.w_down, "ffn_down" + self.suffix), self.bias[1])
 
 

@@ -21,8 +21,8 @@ SIZES: dict[ValueType, int] = {kind: struct.calcsize("<" + code) for kind, code 
 
 
 def full_key(arch: str, name: str) -> str:
-    """A key with the architecture in front, unless it is one of every architecture."""
-    return name if name.startswith(("general.", "tokenizer.", "hybrid.")) else f"{arch}.{name}"
+    """A key with the architecture in front, unless it is one of every architecture, or llama.cpp has none there."""
+    return name if name.startswith(("general.", "tokenizer.", "hybrid.", "xielu.")) else f"{arch}.{name}"
 
 
 @dataclass(frozen=True)

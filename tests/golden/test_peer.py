@@ -70,6 +70,7 @@ REFUSED = {
     "lfm3-biased",
     "phi4flash",
     "phi4flash-biased",
+    "apertus-biased",
     "gemma4-order",
     "kimi-linear-normed",
     "kimi-k3-wide",

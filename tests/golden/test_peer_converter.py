@@ -87,6 +87,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "qwen2moe": {"model_type": "qwen2_moe"},
     "glm4": {"model_type": "glm4"},
     "seed-oss": {"model_type": "seed_oss"},
+    "apertus": {"model_type": "apertus"},
     "exaone4": {"model_type": "exaone4"},
     "exaone4-window": {"model_type": "exaone4"},
     "ernie4_5": {"model_type": "ernie4_5"},

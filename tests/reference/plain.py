@@ -1,8 +1,8 @@
 """Plain transformers in float64: one model, and what each family changes of it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from reference.attention import attention, rope
@@ -26,6 +26,7 @@ class Switches:
     head, part, theta, logit_scale  a head's values (0: width / heads), the share of them that turns, RoPE's base, what
                     logits are times: where the config does not say
     shared          what the checkpoint calls the shared expert
+    absent          fields of configs that lack them
     """
 
     before: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
@@ -40,8 +41,13 @@ class Switches:
     theta: float = 1e4
     shared: str = "shared_experts"
     logit_scale: float = 1.0
+    absent: Mapping[str, Any] = field(default_factory=dict)
 
 
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+}  # fmt: skip
 POST = ("post_attention_layernorm", "post_feedforward_layernorm")
 SWITCHES = {
     "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5),
@@ -55,6 +61,11 @@ SWITCHES = {
     ),
     "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
     "StableLmForCausalLM": Switches(part=0.25),
+    "ApertusForCausalLM": Switches(
+        ("attention_layernorm", "feedforward_layernorm"),
+        normed="heads",
+        absent={"rope_parameters": LLAMA3},
+    ),
     "Dots1ForCausalLM": Switches(normed="heads"),
     "Glm4MoeForCausalLM": Switches(normed="heads", part=0.5),
     "Ernie4_5ForCausalLM": Switches(neox=False, theta=5e5),
@@ -64,7 +75,8 @@ SWITCHES = {
 
 def plain(r: "Reference", ids: list[int]) -> F64:
     """f64 [tok, vocabulary]"""
-    c, s = r.c, SWITCHES[r.c["architectures"][0]]
+    s = SWITCHES[r.c["architectures"][0]]
+    c = r.c = {**s.absent, **r.c}
     r.eps = c.get("rms_norm_eps") or c["layer_norm_eps"]
     x = r.t["model.embed_tokens.weight"][ids]
     parts = (_attend, _feed_forward)
@@ -138,6 +150,10 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
 
 def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     c, m = r.c, p + "mlp."
+    if m + "act_fn.beta" in r.t:
+        alphas = (np.logaddexp(0, r.t[f"{m}act_fn.alpha_{sign}"]) for sign in "pn")
+        positive, negative, beta, eps = *alphas, r.t[m + "act_fn.beta"], r.t[m + "act_fn.eps"]
+        return r.linear(xielu(r.linear(h, m + "up_proj"), positive, beta + negative, beta, eps), m + "down_proj")
     if m + "gate_up_proj.weight" in r.t:
         gate, up = np.split(r.linear(h, m + "gate_up_proj"), 2, axis=1)
         return r.linear(silu(gate) * up, m + "down_proj")
@@ -162,3 +178,8 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     shared = r.gated(h, f"{m}{s.shared}.")
     weight = m + "shared_expert_gate"
     return y + (sigmoid(r.linear(h, weight)) * shared if weight + ".weight" in r.t else shared)
+
+
+def xielu(x: F64, positive: Any, negative: Any, linear: Any, least: Any) -> F64:
+    """arXiv:2411.13010, with the sums of its factors that the formula has."""
+    return np.where(x > 0, positive * x * x, (np.expm1(np.minimum(x, least)) - x) * negative) + linear * x

@@ -23,6 +23,11 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
         return np.asarray(np.float32(chosen), np.float64), rope.get("attention_factor") or usual
     if kind == "yarn":
         return _yarn(rope, n_pairs, theta, original)
+    if kind == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = original * theta ** -(np.arange(n_pairs) / n_pairs) / (2 * np.pi)  # in the original context
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+        return 1 / (kept + (1 - kept) / rope["factor"]), 1.0
     assert kind == "default", kind
     return np.ones(n_pairs), 1.0
 

@@ -40,7 +40,7 @@ MODEL_TYPES = {
     "Olmo3": "olmo3", "Qwen2Moe": "qwen2_moe", "Glm4": "glm4", "SeedOss": "seed_oss", "Exaone4": "exaone4",
     "Ernie4_5": "ernie4_5", "Ernie4_5_Moe": "ernie4_5_moe", "Cohere2": "cohere2", "StableLm": "stablelm",
     "Dots1": "dots1", "Glm4Moe": "glm4_moe", "HunYuanDenseV1": "hunyuan_v1_dense",
-    "HunYuanMoEV1": "hunyuan_v1_moe",
+    "HunYuanMoEV1": "hunyuan_v1_moe", "Apertus": "apertus",
     "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",
@@ -132,7 +132,7 @@ def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int
         for suffix in ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"):
             name = name.removesuffix(suffix)
         kind, defaults = MODEL_TYPES[name], {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
-        named = {name: np.ascontiguousarray(x) for name, x in checkpoint_names(in_order(tensors), config).items()}
+        named = {name: np.asarray(x, order="C") for name, x in checkpoint_names(in_order(tensors), config).items()}
         full, of_class = {"model_type": kind, **defaults, **config}, transformers.AutoModelForCausalLM
         if config["architectures"][0] in TOWERS:
             full, of_class = with_tower(full, kind), transformers.AutoModelForImageTextToText

@@ -1,0 +1,46 @@
+"""Apertus: Llama with norms on heads of queries and keys and xIELU instead of a gate. arXiv:2509.14233"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..kernels.attention.rope import NEOX
+from ..kernels.rows.xielu import xielu
+from ..layers import FeedForward, Layer
+from ..loading.hparams import key
+from ..loading.weights import Weights
+from .llama import Llama, LlamaHparams
+
+LOWEST = -1e30  # of numbers that may be negative
+
+
+@dataclass(frozen=True)
+class ApertusHparams(LlamaHparams):
+    """Of xIELU, per layer: alphas are stored before their softplus."""
+
+    alpha_n: tuple[float, ...] = key("xielu.alpha_n", per_layer=True, minimum=LOWEST)
+    alpha_p: tuple[float, ...] = key("xielu.alpha_p", per_layer=True, minimum=LOWEST)
+    beta: tuple[float, ...] = key("xielu.beta", per_layer=True, minimum=LOWEST)
+    least: tuple[float, ...] = key("xielu.eps", per_layer=True, minimum=LOWEST)
+
+
+class Apertus(Llama):
+    """Apertus."""
+
+    name = "apertus"
+    hparams = ApertusHparams
+    style = NEOX
+    normed = "heads"
+
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
+        if h.least[i] > 0:
+            raise w.wrong("xielu.eps", h.least[i], "no positive number")
+        negative = h.beta[i] + _softplus(h.alpha_n[i])
+        constants = {
+            "positive": _softplus(h.alpha_p[i]), "negative": negative, "linear": h.beta[i], "least": h.least[i],
+        }  # fmt: skip
+        return FeedForward(i, h.n_embd, h.n_ff, act=xielu, constants=constants)
+
+
+def _softplus(x: float) -> float:
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
