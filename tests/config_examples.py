@@ -196,7 +196,7 @@ ALIKE = {
     "Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM",
     "RobertaForMaskedLM": "XLMRobertaModel", "RobertaModel": "XLMRobertaModel",
     "XLMRobertaForMaskedLM": "XLMRobertaModel", "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
-    "StableLMEpochForCausalLM": "StableLmForCausalLM",
+    "StableLMEpochForCausalLM": "StableLmForCausalLM", "PhimoeForCausalLM": "PhiMoEForCausalLM",
 }  # fmt: skip
 
 

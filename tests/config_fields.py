@@ -22,6 +22,7 @@ SAME = {
     "LFM2ForCausalLM": "Lfm2ForCausalLM", "LLaMAForCausalLM": "LlamaForCausalLM",
     "MambaLMHeadModel": "MambaForCausalLM", "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
     "StableLMEpochForCausalLM": "StableLmForCausalLM",
+    "PhiMoEForCausalLM": "PhimoeForCausalLM",
     "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
 }  # fmt: skip
 

@@ -186,6 +186,11 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["ApertusForCausalLM"], "hidden_size": 4096, "intermediate_size": 21504,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072,
     },
+    "phi-3.5-moe": {
+        "architectures": ["PhiMoEForCausalLM"], "hidden_size": 4096, "intermediate_size": 6400,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32064,
+        "attention_bias": True, "lm_head_bias": True, "num_local_experts": 16, "rope_theta": 1e4,
+    },
     "exaone-4-1.2b": {
         "architectures": ["Exaone4ForCausalLM"], "hidden_size": 2048, "intermediate_size": 4096,
         "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 102400,

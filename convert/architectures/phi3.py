@@ -17,8 +17,8 @@ class Phi3(Llama):
     """One model. With two sets of frequencies (LongRoPE) the context of a run decides which one counts."""
 
     arch = "phi3"
-    architectures = ("Phi3ForCausalLM",)
-    pre = ("gpt-4o",)
+    architectures: ClassVar[tuple[str, ...]] = ("Phi3ForCausalLM",)
+    pre: ClassVar[tuple[str, ...]] = ("gpt-4o",)
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "original_max_position_embeddings": "where rope_type is longrope",
     }  # fmt: skip

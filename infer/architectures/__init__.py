@@ -38,6 +38,7 @@ from .olmo_hybrid import OlmoHybrid
 from .openelm import OpenElm
 from .phi3 import Phi3
 from .phi4flash import Phi4Flash
+from .phimoe import PhiMoe
 from .plamo2 import Plamo2
 from .qwen2 import Qwen2, Qwen3, Qwen3Moe
 from .qwen2moe import Qwen2Moe
@@ -68,6 +69,7 @@ _ALL: tuple[Family, ...] = (
     Phi4Flash(),
     Qwen4Exp(),
     Apertus(),
+    PhiMoe(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

@@ -153,6 +153,8 @@ class MixtureOfExperts:
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
     factors      ffn_down_exps.scale multiplies the weight of each expert, last
     biased       the router and all matrices of experts have biases
+    jitter       not negative: experts are chosen one after the other, each weighted among those whose scores are near
+                 its own (moe_route)
     clamp        limits of what the gate reads; None: there are none
     """
 
@@ -177,6 +179,7 @@ class MixtureOfExperts:
     group_best: int = 2
     latent: str = "latent"
     latent_eps: float = 0.0
+    jitter: float = -1.0
 
     def load(self, w: Weights) -> None:
         self._check(w)
@@ -249,7 +252,7 @@ class MixtureOfExperts:
             renormalize=self.renormalize, by_sigmoid=self.sigmoid, bias=self.bias, scale=float(self.scale),
             n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
             factors=self.w_factors,
-            n_group_best=self.group_best,
+            n_group_best=self.group_best, jitter=float(self.jitter),
         )  # fmt: skip
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent}_down"), self.latent_bias[0])

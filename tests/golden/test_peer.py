@@ -71,6 +71,7 @@ REFUSED = {
     "phi4flash",
     "phi4flash-biased",
     "apertus-biased",
+    "phimoe-window",
     "gemma4-order",
     "kimi-linear-normed",
     "kimi-k3-wide",
@@ -83,11 +84,11 @@ REFUSED = {
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }
 # Which it runs otherwise: without a window, with other bounds of YaRN, with RoPE on other layers, with the epsilon of
-# heads of 64 values (RWKV), with one factor of all residuals (MiniMax).
+# heads of 64 values (RWKV), with one factor of all residuals (MiniMax), with RMS norms and another router (Phi-MoE).
 DIFFERENT = {
     "mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window",
     "deepseek-v2-groups", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7", "minimax-scaled",
-    "minimax-window", "plamo2", "gpt-oss", "ministral3-window",
+    "minimax-window", "phimoe", "plamo2", "gpt-oss", "ministral3-window",
 }  # fmt: skip
 # How far apart perplexities may be, where not 0.1 %: with scores as large as those of Gemma 4, which are not scaled,
 # a GELU from ggml's table of f16 values is amplified.

@@ -88,6 +88,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "glm4": {"model_type": "glm4"},
     "seed-oss": {"model_type": "seed_oss"},
     "apertus": {"model_type": "apertus"},
+    "phimoe": {"model_type": "phimoe", "vocab_size": 2000},
     "exaone4": {"model_type": "exaone4"},
     "exaone4-window": {"model_type": "exaone4"},
     "ernie4_5": {"model_type": "ernie4_5"},
@@ -149,6 +150,11 @@ REASONS = [
     ("minimax", r"tokenizer\.chat_template", 0, "there always that of MiniMax-M1"),
     ("kimi-k3", r"tokenizer\.chat_template", 0, "there a template of llama.cpp's own: the repository has code instead"),
     ("(gptneox|falcon)-yarn", r"\w+\.rope\.scaling\.\w+", 0, "there left out; its programs obey them"),
+    ("phimoe", r"phimoe\.rope\.scaling\.attn_factor", 0, "there LongRoPE's own, whatever short_mscale says"),
+    ("phimoe", r"phimoe\.rope\.scaling\.type", 0, "left out there; the tensors of factors say it"),
+    ("phimoe", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
+    ("phimoe", r"tokenizer\.ggml\.(bos|eos)_token_id", 0, "of tokenizer.model; there of settings that are not here"),
+    ("phimoe", r"hybrid\.expert_router_jitter", 0, "no key of llama.cpp's: there is no sparse mixer"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
@@ -235,6 +241,10 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             shutil.copyfile(file, checkpoint / file.name)
         if name.startswith("gemma4"):
             _write_gemma_tokenizer(checkpoint, shared / "gemma4")
+        if name == "phimoe":  # for which it reads tokenizer.model alone
+            for file in checkpoint.glob("*token*"):
+                file.unlink()
+            shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
         if name.startswith("plamo2"):
             plamo2_vocabulary.write(checkpoint)
         if name.endswith("-mxfp4"):

@@ -36,3 +36,15 @@ def mixture(
         total = scores[t, best].sum() if norm else 1.0
         rows.append(sum(scores[t, e] / total * expert(x[t : t + 1], e)[0] for e in best))
     return np.stack(rows)
+
+
+def sparse_mixer(logits: F64, n_used: int, jitter: float) -> dict[int, float]:
+    """Experts of one token with their weights, as arXiv:2409.12136 has them when nothing is trained."""
+    weights: dict[int, float] = {}
+    left = logits.copy()
+    for _ in range(n_used):
+        best, top = int(left.argmax()), left.max()
+        near = (top - logits) / np.maximum(np.abs(logits), top) <= 2 * jitter
+        weights[best] = 1 / np.exp(left - top)[near].sum()
+        left[best] = -np.inf
+    return weights

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from reference.attention import attention, rope
-from reference.experts import mixture, softmax
+from reference.experts import mixture, softmax, sparse_mixer
 from reference.recurrent import F64, sigmoid, silu
 from reference.rope_scaling import scaling
 
@@ -61,6 +61,7 @@ SWITCHES = {
     ),
     "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
     "StableLmForCausalLM": Switches(part=0.25),
+    "PhiMoEForCausalLM": Switches(theta=1e6),
     "ApertusForCausalLM": Switches(
         ("attention_layernorm", "feedforward_layernorm"),
         normed="heads",
@@ -89,12 +90,13 @@ def plain(r: "Reference", ids: list[int]) -> F64:
         for n, part in enumerate(parts):
             y = part(r, s, _norm(r, x, p + s.before[n]) if s.before else x, p, i)
             x = x + (_norm(r, y, p + s.behind[n]) if s.behind[n] else y)
-    return r.head(_norm(r, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
+    y = r.head(_norm(r, x, "model.norm"), "model.embed_tokens.weight") * c.get("logit_scale", s.logit_scale)
+    return y + r.t.get("lm_head.bias", 0.0)
 
 
 def _norm(r: "Reference", x: F64, name: str) -> F64:
-    """Layer norm where the config has an epsilon for it."""
-    if "layer_norm_eps" not in r.c:
+    """Layer norm where the config has an epsilon for it, or the norm a bias."""
+    if "layer_norm_eps" not in r.c and name + ".bias" not in r.t:
         return r.norm(x, name)
     away = x - x.mean(-1, keepdims=True)
     y = away / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps) * r.t[name + ".weight"]
@@ -123,6 +125,8 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
 def _window(c: dict, s: Switches, i: int) -> int:
     """Tokens that a token of layer i sees; 0: all."""
     size = c.get("sliding_window") or 0
+    if c["architectures"] == ["PhiMoEForCausalLM"]:
+        return size
     if "layer_types" in c:
         return size if c["layer_types"][i] == "sliding_attention" else 0
     if "use_sliding_window" in c:
@@ -150,6 +154,8 @@ def _turn(r: "Reference", s: Switches, d: int, local: bool, n_tok: int) -> Calla
 
 def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     c, m = r.c, p + "mlp."
+    if p + "block_sparse_moe.gate.weight" in r.t:
+        return _mix(r, h, p + "block_sparse_moe.")
     if m + "act_fn.beta" in r.t:
         alphas = (np.logaddexp(0, r.t[f"{m}act_fn.alpha_{sign}"]) for sign in "pn")
         positive, negative, beta, eps = *alphas, r.t[m + "act_fn.beta"], r.t[m + "act_fn.eps"]
@@ -183,3 +189,17 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
 def xielu(x: F64, positive: Any, negative: Any, linear: Any, least: Any) -> F64:
     """arXiv:2411.13010, with the sums of its factors that the formula has."""
     return np.where(x > 0, positive * x * x, (np.expm1(np.minimum(x, least)) - x) * negative) + linear * x
+
+
+def _mix(r: "Reference", h: F64, m: str) -> F64:
+    """Phi-MoE."""
+    logits, rows = r.linear(h, m + "gate"), []
+    for one, scores in zip(h, logits, strict=True):
+        mixed = sparse_mixer(scores, 2, r.c.get("router_jitter_noise", 0.01))
+        gates = ((f"{m}experts.{e}.w", weight) for e, weight in mixed.items())
+        rows.append(
+            sum(
+                weight * r.linear(silu(r.linear(one, w + "1")) * r.linear(one, w + "3"), w + "2") for w, weight in gates
+            )
+        )
+    return np.stack(rows)

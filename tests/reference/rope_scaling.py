@@ -20,7 +20,9 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
         ratio = config["max_position_embeddings"] / original
         usual = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
         chosen = rope["long_factor"] if n_tok > original else rope["short_factor"]
-        return np.asarray(np.float32(chosen), np.float64), rope.get("attention_factor") or usual
+        return np.asarray(np.float32(chosen), np.float64), rope.get("short_mscale") or rope.get(
+            "attention_factor"
+        ) or usual
     if kind == "yarn":
         return _yarn(rope, n_pairs, theta, original)
     if kind == "llama3":

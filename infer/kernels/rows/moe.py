@@ -48,13 +48,39 @@ def _keep_groups(score, total, size, n_group, n_used, n_best):
                 stf(score + 4 * x, LOWEST)
 
 
+@device
+def _mix_sparsely(row, p, n_expert, n_used, jitter, chosen):
+    """The best n_used experts, one after the other (ties: the lower index), written to `chosen`. p of each becomes its
+    softmax among those not chosen before it whose logits are near its own: less than 2 jitter below it, relative to
+    the larger of it and their size. arXiv:2409.12136"""
+    near = np.float32(2) * jitter
+    for j in range(n_used):
+        best = -1
+        for x in range(n_expert):
+            taken = False
+            for i in range(j):
+                taken = taken or ldi(chosen + 8 * i) == x
+            if not taken and (best < 0 or ldf(row + 4 * x) > ldf(row + 4 * best)):
+                best = x
+        top, total = ldf(row + 4 * best), ZERO
+        for x in range(n_expert):
+            taken = False
+            for i in range(j):
+                taken = taken or ldi(chosen + 8 * i) == x
+            v = ldf(row + 4 * x)
+            if not taken and not (top - v > near * max(abs(v), top)):
+                total += _exp(v - top)
+        sti(chosen + 8 * j, best)
+        stf(p + 4 * best, ONE / total)
+
+
 @kernel
 def moe_route(
     a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_expert: Int, n_used: Int, width: Int,
     groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
     counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
     n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0, factors: Address = 0,
-    n_group_best: Int = 2,
+    n_group_best: Int = 2, jitter: Float = -1.0,
 ):  # fmt: skip
     """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
     their slots. The weights are without the bias. One thread.
@@ -77,6 +103,7 @@ def moe_route(
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
     n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
     n_group_best    2, or 1: groups count by their best expert (arXiv:2405.04434)
+    jitter          not negative: a sparse mixer, see `_mix_sparsely`, with the softmax
     """
     if tid != 0:
         return
@@ -107,7 +134,10 @@ def moe_route(
         if n_group > n_group_used:
             _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used, n_group_best)
         chosen = slots + 8 * t * n_used
-        for j in range(n_used):
+        if jitter >= ZERO:
+            _mix_sparsely(row, p, n_expert, n_used, jitter, chosen)
+            total = ONE + (total - total)
+        for j in range(n_used if jitter < ZERO else 0):
             best = -1
             for x in range(n_expert):
                 taken = False

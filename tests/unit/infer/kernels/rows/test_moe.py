@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference.experts import choose
+from reference.experts import choose, sparse_mixer
 from reference.run_kernel import record, run
 
 from hybrid.infer.kernels.rows import moe
@@ -14,7 +14,7 @@ def route(
     logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
     bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
     factors: np.ndarray | None = None,
-    n_group_best: int = 2,
+    n_group_best: int = 2, jitter: float = -1.0,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
@@ -31,7 +31,7 @@ def route(
         groups=routing["groups"], rows=routing["source"], n_slots=routing["total"], slots=routing["slots"],
         weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
         renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
-        n_group_used=n_group_used, n_idle=n_idle, factors=factors, n_group_best=n_group_best,
+        n_group_used=n_group_used, n_idle=n_idle, factors=factors, n_group_best=n_group_best, jitter=jitter,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return routing
@@ -229,3 +229,23 @@ def test_combine() -> None:
     run(moe.moe_combine, fields, 3)
     expected = (routing["weights"][:, :, None].astype(np.float64) * y[routing["slots"]]).sum(1)
     np.testing.assert_allclose(out, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(("n_expert", "n_used"), [(1, 1), (5, 2), (16, 2), (7, 3)])
+@pytest.mark.parametrize("jitter", [0.0, 0.01, 0.3, 3.0])
+def test_route_by_a_sparse_mixer(n_expert: int, n_used: int, jitter: float) -> None:
+    logits = np.random.default_rng(n_expert).standard_normal((N_TOK, n_expert)).astype(np.float32) - 0.5
+    routing = route(logits, n_used, 8, jitter=jitter)
+    numbers = chosen(routing)
+    for t in range(N_TOK):
+        expected = sparse_mixer(logits[t].astype(np.float64), n_used, jitter)
+        assert numbers[t] == sorted(expected)
+        np.testing.assert_allclose(routing["weights"][t], [expected[e] for e in numbers[t]], rtol=2e-6)
+
+
+def test_a_sparse_mixer_of_a_token_that_is_no_number() -> None:
+    logits = np.random.default_rng(3).standard_normal((3, 5)).astype(np.float32)
+    logits[1, 2] = np.nan
+    weights = route(logits, 2, 8, jitter=0.01)["weights"]
+    assert np.isnan(weights[1]).any()
+    assert not np.isnan(weights[[0, 2]]).any()
