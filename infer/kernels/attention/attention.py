@@ -32,6 +32,7 @@ from .attention_tile import (
     BLOCK,
     DIRECT,
     HEAD,
+    LANES,
     MICRO,
     TILE_ROWS,
     begin_chunk,
@@ -270,6 +271,7 @@ LATENT_ATTENTION: dict[str, Kernel] = {
         attention,
         f"latent_attention_{kind.name}",
         IN_REGISTERS=0,
+        WIDE_HEAD=1 << 20 if LANES == 16 else WIDE_HEAD,  # whole tiles: processors with AVX-512 have the cache for them
         unpack=make_unpack_keys(kind),
         ITEM=kind.item,
         SCALE=kind.scale,
