@@ -49,14 +49,15 @@ def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
 
 def attention(
     q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0, soft_cap: float = 0.0,
-    sinks: F64 | None = None,
+    sinks: F64 | None = None, aligned: bool = False,
 ) -> F64:  # fmt: skip
     """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v].
-    sinks: [head], logits that take weight and have no value."""
+    sinks: [head], logits that take weight and have no value. aligned: windows begin at multiples of their size."""
     out = np.empty((*q.shape[:2], v.shape[2]))
     group = q.shape[1] // k.shape[1]
     place = np.arange(len(k))
-    seen = (place <= pos[:, None]) & (place > pos[:, None] - (window or len(k)))
+    start = pos // window * window if aligned else pos - (window or len(k)) + 1
+    seen = (place <= pos[:, None]) & (place >= start[:, None])
     for h in range(q.shape[1]):
         keys, values = k[:, h // group].astype(np.float64), v[:, h // group].astype(np.float64)
         scores = q[:, h].astype(np.float64) @ keys.T * scale

@@ -91,6 +91,12 @@ def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth):
 
 
 @device
+def first_seen(p, window, aligned):
+    """The first position that a query at p sees."""
+    return p // window * window if aligned else max(0, p - window + 1)
+
+
+@device
 def start_with_sink(total, sinks, head):
     """A record with nothing but a head's sink: a weight of 1 under its logit, and no value."""
     stf(total, ldf(sinks + 4 * head) * _LOG2E)
@@ -107,7 +113,7 @@ def attention(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,
-    records: Address, n_records: Int, sinks: Address = 0,
+    records: Address, n_records: Int, sinks: Address = 0, aligned: Int = 0,
 ):  # fmt: skip
     """Causal attention with grouped heads: query head h uses KV head h // (n_head / n_kv). One kernel per cache type.
 
@@ -124,6 +130,8 @@ def attention(
                          more than that
     scratch              scratch_bytes for each thread: see `attention_scratch_bytes`
     window               0: none; otherwise a query sees the last `window` positions, itself included
+    aligned              windows begin at multiples of their size: a query at p sees the positions from
+                         p // window * window on (chunked attention, Llama 4)
     cap                  0: none
     sinks                f32 [head], logits; 0: none
     records              n_records of them, see `chunk_records`; what is left there is for `attention_merge`
@@ -140,6 +148,7 @@ def attention(
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
         window = 1 << 40
+    reach = window
     group = n_head // n_kv
     # a tile has all heads of a KV head and several tokens; with fewer tiles than threads the heads are shared out
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
@@ -169,9 +178,12 @@ def attention(
         while t < end:
             s = ldi(slot + 8 * t)
             u = t + 1
-            while u < end and ldi(slot + 8 * u) == s:
+            start = first_seen(ldi(pos + 8 * t), window, aligned)
+            while u < end and ldi(slot + 8 * u) == s and (aligned == 0 or ldi(pos + 8 * u) < start + window):
                 u += 1
-            start, final = max(0, ldi(pos + 8 * t) - window + 1), ldi(pos + 8 * (u - 1))
+            final = ldi(pos + 8 * (u - 1))
+            if aligned:  # these tokens see from the same position on
+                reach = ~start
             c0, c1 = start // CHUNK, final // CHUNK + 1
             if n_chunk > 0:
                 c0 += chunk
@@ -203,17 +215,17 @@ def attention(
                     seen = min(final - b0, BLOCK - 1)
                     if n_row <= IN_REGISTERS:
                         direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
-                        soften(mine, n_row, d_head, b0, window, limit)
-                        direct_values(mine, n_row, kb, vb, row, vrow, d_head, d_value, b0, window)
+                        soften(mine, n_row, d_head, b0, reach, limit)
+                        direct_values(mine, n_row, kb, vb, row, vrow, d_head, d_value, b0, reach)
                     else:
                         unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
-                        soften(mine, n_row, d_head, b0, window, limit)
-                        unpacked_values(mine, n_row, micro, d_head, d_value, b0, window)
+                        soften(mine, n_row, d_head, b0, reach, limit)
+                        unpacked_values(mine, n_row, micro, d_head, d_value, b0, reach)
                 for r in range(n_row):
                     w = t + r // heads
                     p = ldi(pos + 8 * w)
-                    if p >= c * CHUNK and p - window + 1 < (c + 1) * CHUNK:
+                    if p >= c * CHUNK and first_seen(p, window, aligned) < (c + 1) * CHUNK:
                         record = end_chunk(mine, r, d_head)
                         if n_chunk > 0:
                             index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
@@ -231,6 +243,7 @@ def attention(
 def attention_merge(
     a, tid, nth, *, ctl: Address, pos: Address, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_value: Int,
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
+    aligned: Int = 0,
 ):  # fmt: skip
     """Merges the chunks of `attention` when they were shared out; otherwise does nothing. Fields as there."""
     n_tok = ldi(ctl)
@@ -247,7 +260,7 @@ def attention_merge(
             clear_record(total, d_value)
             if sinks:
                 start_with_sink(total, sinks, j - t * n_head)
-            for c in range(max(0, p - window + 1) // CHUNK, p // CHUNK + 1):
+            for c in range(first_seen(p, window, aligned) // CHUNK, p // CHUNK + 1):
                 merge_record(total, records + (j * n_chunk + c % n_chunk) * size, d_value)
             leave_row(total, out + t * ldout + (j - t * n_head) * d_value * 4, d_value)
 

@@ -83,9 +83,11 @@ class Tile:
         return self.e.b.sub(self.e.load(I64, self.row(_WHERE, r, 8)), b0)
 
     def first(self, r: Value, b0: Value, window: Value) -> Value:
-        """First position that row r sees, from b0."""
-        b = self.e.b
-        return self.e.intr("smax", const(I64, 0), b.add(b.sub(self.last(r, b0), window), const(I64, 1)))
+        """First position that row r sees, from b0. A negative `window` is ~ the first position of all rows."""
+        b, zero = self.e.b, const(I64, 0)
+        near = b.add(b.sub(self.last(r, b0), window), const(I64, 1))
+        fixed = b.sub(b.xor(window, const(I64, -1)), b0)
+        return self.e.intr("smax", zero, b.select(b.icmp_signed("<", window, zero), fixed, near))
 
 
 def at_most(e: Emitter, value: Value, most: Value) -> Value:

@@ -23,8 +23,9 @@ class Layer:
     def __init__(
         self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0,
         d_value: int = 0, sinks: np.ndarray | None = None, latent: bool = False,
+        aligned: bool = False,
     ) -> None:  # fmt: skip
-        self.sinks, self.latent = sinks, latent
+        self.sinks, self.latent, self.aligned = sinks, latent, aligned
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
         self.scale = d_head**-0.5
@@ -82,7 +83,7 @@ class Layer:
         both = {
             "ctl": ctl, "pos": pos, "out": whole, "n_head": self.n_head, "n_kv": self.n_kv, "d_value": self.d_value,
             "scratch": scratch, "scratch_bytes": size, "window": self.window, "records": records, "n_records": room,
-            "sinks": self.sinks,
+            "sinks": self.sinks, "aligned": int(self.aligned),
         }  # fmt: skip
         fields = record(
             kernel, **both, slot=slot, q=asked, keys=self.k, values=0 if self.latent else self.v,
@@ -235,6 +236,39 @@ def test_window_over_chunks(window: int) -> None:
         for n_threads in (1, 2, 5):
             assert same_bits(layer.attend(q[t : t + 1], (1, 1, t), n_threads=n_threads), y[t : t + 1]), (t, n_threads)
     assert same_bits(layer.attend(q[1020:1027], (7, 1, 1020), n_threads=8), y[1020:1027])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [7, 64, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 100))])
+def test_windows_that_begin_at_multiples_of_their_size(window: int, kind: str) -> None:
+    layer = Layer(6, 2, 21, 211, window, kind=kind, aligned=True)
+    inputs = layer.inputs(163)
+    y = np.concatenate([layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 70), (70, 163))])
+    q, k, v = inputs
+    seen = twin.kept(k, kind), twin.kept(v, kind), np.arange(163), layer.scale, window
+    error = worst(y, twin.attention(q, *seen, aligned=True))
+    print(f"aligned window {window} {kind}: error {error:.1e}")
+    assert error < 3e-6
+    assert window == 1 or worst(y, twin.attention(q, *seen)) > 0.1, "these are the windows that move with the token"
+    single = Layer(6, 2, 21, 211, window, kind=kind, aligned=True)
+    one = [single.step([a[t : t + 1] for a in inputs], (1, 0, t), n_threads=1 + t % 3) for t in range(163)]
+    assert same_bits(np.concatenate(one), y)
+
+
+@pytest.mark.parametrize("window", [40, 512, 700])
+def test_aligned_windows_over_chunks(window: int) -> None:
+    n = 1450
+    layer = Layer(4, 1, 16, n, window, aligned=True)
+    q, k, v = layer.inputs(n)
+    layer.store(k, v, (n, 1, 0))
+    y = layer.attend(q, (n, 1, 0))
+    some = [0, 511, 512, 540, 699, 700, 1023, 1024, 1063, 1064, 1399, 1400, 1449]
+    assert worst(y[some], twin.attention(q[some], k, v, np.array(some), layer.scale, window, aligned=True)) < 3e-6
+    for t in some:
+        for n_threads in (1, 2, 5):
+            assert same_bits(layer.attend(q[t : t + 1], (1, 1, t), n_threads=n_threads), y[t : t + 1]), (t, n_threads)
+    for first in (1020, 1397):
+        assert same_bits(layer.attend(q[first : first + 7], (7, 1, first), n_threads=8), y[first : first + 7])
 
 
 def sinks(n_head: int) -> np.ndarray:
