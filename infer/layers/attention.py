@@ -110,11 +110,13 @@ class Attention:
 
     scale     of the scores; 0: 1 / sqrt(d_head)
     window    a token sees the last so many, itself included; 0: all
+    aligned   windows begin at multiples of their size (chunked attention): token p sees from p // window * window on
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
     norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: no such norm
     norm_all  that norm is one of all heads together
     norm_each every head has weights of its own for it
     norm_last it comes behind RoPE, with the same weights for every head
+    norm_plain  it has no weights
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
@@ -152,6 +154,8 @@ class Attention:
     query_scale: QueryScale | None = None
     sinks: bool = False
     latent: bool = False
+    aligned: bool = False
+    norm_plain: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -182,7 +186,7 @@ class Attention:
             self.norms = {
                 part: self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items() if part in sizes
             }
-        if self.norm_last:
+        if self.norm_last and not self.norm_plain:
             self.key_scale = w.array(f"{p}attn_k_norm.weight", self.d_head).astype(np.float64)
         if self.sinks:
             self.sink = w.vector(p + "attn_sinks.weight", self.n_head)
@@ -194,6 +198,8 @@ class Attention:
 
     def _norm(self, w: Weights, name: str, n: int) -> int:
         """The address of the weights of n heads, which are one vector or one of each head."""
+        if self.norm_plain:
+            return w.keep(np.ones(n * self.d_head, np.float32))
         return w.keep(w.squeezed(name, n, self.d_head)) if self.norm_each else w.vector(name, n * self.d_head)
 
     def projections(self) -> dict[str, int]:
@@ -209,7 +215,8 @@ class Attention:
         rotation = self.rope.rotation if self.rope else None
         if rotation and self.key_scale is not None:
             rotation = replace(rotation, scale=self.key_scale)
-        return (AttentionSpec(self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value, self.latent),)
+        sizes = (self.layer, self.n_kv, self.d_head, rotation, self.window, self.d_value, self.latent, self.aligned)
+        return (AttentionSpec(*sizes),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         batch = b.batch
@@ -295,8 +302,12 @@ class Attention:
         """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
         positions = n_scores = 0
         for past, n in segments:
-            seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
-            positions += min(past + n, (self.window or past + n) + n - 1)
+            if self.aligned:
+                seen = [p % self.window + 1 for p in range(past, past + n)]
+                positions += past % self.window + n
+            else:
+                seen = [min(p, self.window or p) for p in range(past + 1, past + n + 1)]
+                positions += min(past + n, (self.window or past + n) + n - 1)
             n_scores += sum(seen)
         row = kind.row_bytes(self.d_head) + (0 if self.latent else kind.row_bytes(self.d_value))
         return positions * self.n_kv * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
@@ -316,7 +327,7 @@ class Attention:
         both: OpFields = {
             "ctl": batch.ctl, "pos": batch.last, "out": out, "n_head": self.n_head, "n_kv": self.n_kv,
             "d_value": self.d_value, "scratch": Ref(b.scratch), "scratch_bytes": per_thread, "window": self.window,
-            "records": Ref(shared), "n_records": n_records, "sinks": self.sink,
+            "records": Ref(shared), "n_records": n_records, "sinks": self.sink, "aligned": int(self.aligned),
         }  # fmt: skip
         kernels = LATENT_ATTENTION if self.latent else ATTENTION
         b.op(

@@ -140,6 +140,7 @@ class MixtureOfExperts:
 
     sigmoid      a score is the sigmoid of a router's output, and what is best is decided by it plus exp_probs_b;
                  otherwise scores are the softmax, plus exp_probs_b where the file has it
+    by_logits    with sigmoid: what is best is decided by the router's output itself, which has no exp_probs_b
     renormalize  weights sum up to 1 before they are multiplied by `scale`
     gated        whether experts have gates (SwiGLU), or a squared ReLU
     n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
@@ -156,6 +157,7 @@ class MixtureOfExperts:
     jitter       not negative: experts are chosen one after the other, each weighted among those whose scores are near
                  its own (moe_route)
     clamp        limits of what the gate reads; None: there are none
+    weighs_input a weight multiplies what its expert reads, not what it returns
     """
 
     layer: int
@@ -180,6 +182,8 @@ class MixtureOfExperts:
     latent: str = "latent"
     latent_eps: float = 0.0
     jitter: float = -1.0
+    weighs_input: bool = False
+    by_logits: bool = False
 
     def load(self, w: Weights) -> None:
         self._check(w)
@@ -207,7 +211,8 @@ class MixtureOfExperts:
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         self.router_bias = w.vector(p + "ffn_gate_inp.bias", self.n_expert) if self.biased else 0
         bias = p + "exp_probs_b.bias"
-        self.bias = w.keep(w.squeezed(bias, self.n_expert)) if self.sigmoid or bias in w else 0
+        biased = not self.by_logits and (self.sigmoid or bias in w)
+        self.bias = w.keep(w.squeezed(bias, self.n_expert)) if biased else 0
 
     def _check(self, w: Weights) -> None:
         """That there are as many experts to choose from as are used, and two or more in a group, as its score needs."""
@@ -249,7 +254,8 @@ class MixtureOfExperts:
             moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=n_score, n_used=self.n_used, width=width,
             groups=groups, rows=source, n_slots=total, slots=slots, weights=weights,
             scores=Ref(b.buffer(12 * n_score)), counts=Ref(b.buffer(16 * n_score)),
-            renormalize=self.renormalize, by_sigmoid=self.sigmoid, bias=self.bias, scale=float(self.scale),
+            renormalize=self.renormalize, by_sigmoid=self.sigmoid + self.by_logits, bias=self.bias,
+            scale=float(self.scale),
             n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
             factors=self.w_factors,
             n_group_best=self.group_best, jitter=float(self.jitter),
@@ -257,7 +263,7 @@ class MixtureOfExperts:
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent}_down"), self.latent_bias[0])
         gathered = Columns(groups, n_slots, source, few=few)
-        hidden = self._hidden(b, x, gathered, total)
+        hidden = self._hidden(b, x, gathered, total, (slots, weights))
         down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, few=few))
         out = b.rows(self.n_latent or self.n_embd)
         b.op(
@@ -270,8 +276,9 @@ class MixtureOfExperts:
             out = b.norm(out, self.latent_norm, self.latent_eps, name=f"ffn_{self.latent}_norm")
         return add_bias(b, b.matmul(out, self.w_back, f"ffn_{self.latent}_up"), self.latent_bias[1])
 
-    def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref) -> Rows:
-        """The values between the two products of the experts, of `total` slots."""
+    def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref, routed: tuple[Ref, Ref]) -> Rows:
+        """The values between the two products of the experts, of `total` slots; routed: which slots are each token's,
+        and their weights."""
         products = {part: self._product(b, x, w, part, gathered) for part, w in reversed(self.w_in.items())}
         if not self.gated:
             up = products["up"]
@@ -281,6 +288,11 @@ class MixtureOfExperts:
             gate, up = (products["gate_up"].columns(i * self.n_ff, self.n_ff) for i in range(2))
         else:
             gate, up = products["gate"], products["up"]
+        if self.weighs_input:
+            b.op(
+                moe.weigh_slots, count=b.batch.n_tok, gate=gate, up=up, slots=routed[0], weights=routed[1],
+                n_used=self.n_used, n=gate.n,
+            )  # fmt: skip
         return apply_gate(b, gate, up, total, self.activation, self.clamp)
 
     def _product(self, b: Builder, x: Rows, w: Weight, part: str, columns: Columns) -> Rows:

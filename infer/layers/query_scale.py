@@ -13,14 +13,15 @@ from ..program.builder import Builder, Rows
 
 @dataclass(frozen=True)
 class QueryScale:
-    """A query at position p is times 1 + beta * log(1 + floor(p / period))."""
+    """A query at position p is times 1 + beta * log(1 + floor((p + offset) / period))."""
 
     beta: float
     period: int
+    offset: int = 0
 
     def of(self, first: int, end: int) -> np.ndarray:
         """The factors of positions first .. end - 1, f32."""
-        steps = np.arange(first, end) // self.period
+        steps = np.arange(first + self.offset, end + self.offset) // self.period
         return (1 + self.beta * np.log1p(steps)).astype(np.float32)
 
     def apply(self, b: Builder, q: Rows, w: Weights, n_ctx: int) -> None:

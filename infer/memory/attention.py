@@ -24,6 +24,7 @@ class AttentionSpec:
     rotation of the keys, None: they do not depend on their position
     window    a token sees the last so many; 0: all
     latent    values are the last d_value values of the keys, and are not kept beside them
+    aligned   windows begin at multiples of their size
     """
 
     layer: int
@@ -33,6 +34,7 @@ class AttentionSpec:
     window: int = 0
     d_value: int = 0
     latent: bool = False
+    aligned: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "d_value", self.d_value or self.d_head)
@@ -40,7 +42,8 @@ class AttentionSpec:
     @property
     def mixer(self) -> str:
         """What the layer is, in words."""
-        return f"attention, window of {self.window}" if self.window else "attention"
+        kind = "chunks" if self.aligned else "window"
+        return f"attention, {kind} of {self.window}" if self.window else "attention"
 
     def bytes_per_token(self, kind: KVType) -> int:
         return self.n_kv * (kind.row_bytes(self.d_head) + (0 if self.latent else kind.row_bytes(self.d_value)))

@@ -10,6 +10,7 @@ from ..build.jit import device, kernel
 from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, stf, sti
 from ..emit.fields import Address, Counter, Float, Int
 from ..recurrent.states import zero_fill
+from .elementwise import scale_row
 
 V16F = Vec(F32, 16)
 ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
@@ -97,7 +98,7 @@ def moe_route(
     slots, weights  written: i64 and f32 [tok][n_used], in order of expert index
     scores, counts  scratch, f32 [3 * n_expert] and i64 [2 * n_expert]
     renormalize     weights sum up to 1, before they are multiplied by `scale`
-    by_sigmoid      instead of the softmax
+    by_sigmoid      instead of the softmax; 2: what is best is decided by the logits, before it
     bias            f32 [n_expert]; 0: none
     factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
@@ -127,6 +128,8 @@ def moe_route(
                 v = _exp(ldf(row + 4 * x) - top)
                 total += v
             stf(p + 4 * x, v)
+            if by_sigmoid == 2:
+                v = ldf(row + 4 * x)
             stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
         if bias and not by_sigmoid:  # it is added to what is divided by the sum
             for x in range(n_expert):
@@ -188,6 +191,23 @@ def moe_route(
             sti(starts + 8 * x, slot + 1)
             sti(place, slot)
             sti(rows + 8 * slot, t)
+
+
+@kernel
+def weigh_slots(
+    a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, slots: Address,
+    weights: Address, n_used: Int, n: Int,
+):  # fmt: skip
+    """Weights of what experts read, not of what they return (Llama 4): the products of each token's slots, gate and up
+    f32 [slot][n], are times the slot's weight, which becomes 1 for `moe_combine`. Fields as `moe_route` left them."""
+    for t in range(tid, ldi(count), nth):
+        for j in range(n_used):
+            i = t * n_used + j
+            slot, weight = ldi(slots + 8 * i), ldf(weights + 4 * i)
+            if slot >= 0:
+                scale_row(gate + slot * ldgate, n, weight)
+                scale_row(up + slot * ldup, n, weight)
+                stf(weights + 4 * i, ONE)
 
 
 @emit("i64,i64,f32,i64,i64->void")

@@ -11,7 +11,7 @@ N_TOK, N_EMBD = 23, 19
 
 
 def route(
-    logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: bool = False,
+    logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: int = False,
     bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
     factors: np.ndarray | None = None,
     n_group_best: int = 2, jitter: float = -1.0,
@@ -249,3 +249,34 @@ def test_a_sparse_mixer_of_a_token_that_is_no_number() -> None:
     weights = route(logits, 2, 8, jitter=0.01)["weights"]
     assert np.isnan(weights[1]).any()
     assert not np.isnan(weights[[0, 2]]).any()
+
+
+def test_choice_by_logits_that_the_sigmoid_cannot_tell_apart() -> None:
+    """Llama 4: the best of 18 and 20 is 20, whose sigmoids in f32 are both 1."""
+    logits = np.array([[-3.0, 18.0, 20.0, 19.0], [0.5, -1.0, 0.25, -2.0]], np.float32)
+    assert chosen(route(logits, 1, 1, sigmoid=1, bias=np.zeros(4, np.float32))) == [[1], [0]]
+    routing = route(logits, 2, 1, sigmoid=2)
+    assert chosen(routing) == [[2, 3], [0, 2]]
+    assert np.abs(routing["weights"] - 1 / (1 + np.exp([[-20.0, -19.0], [-0.5, -0.25]]))).max() < 2e-7
+
+
+def test_weights_of_what_experts_read() -> None:
+    """Products of slots are times the weights of their tokens, once; slots of -1 and gaps stay."""
+    rng = np.random.default_rng(5)
+    n_tok, n_used, n, n_slots = 7, 3, 21, 40
+    slots = rng.permutation(n_slots)[: n_tok * n_used].reshape(n_tok, n_used).astype(np.int64)
+    slots[2, 1] = slots[5] = -1
+    weights = rng.uniform(0.1, 0.9, (n_tok, n_used)).astype(np.float32)
+    gate, up = (rng.standard_normal((n_slots, n), np.float32) for _ in range(2))
+    want = [gate.copy(), up.copy()]
+    for slot, weight in zip(slots.ravel(), weights.ravel(), strict=True):
+        for rows in want if slot >= 0 else ():
+            rows[slot] *= weight
+    left = np.where(slots >= 0, np.float32(1), weights)
+    fields = record(
+        moe.weigh_slots, count=np.array([n_tok]), gate=gate, up=up, slots=slots, weights=weights, n_used=n_used, n=n
+    )
+    run(moe.weigh_slots, fields, 3)
+    assert (gate == want[0]).all()
+    assert (up == want[1]).all()
+    assert (weights == left).all()
