@@ -82,6 +82,16 @@ def every_other_row(rows: int, first: int) -> Transform:
     )  # fmt: skip
 
 
+def columns_from(n: int, columns: int, first: int, count: int) -> Transform:
+    """Of matrices of n x columns, each in a row of the tensor, `count` columns from `first` on, as rows."""
+
+    def apply(x: np.ndarray, _: int) -> np.ndarray:
+        chosen = x.reshape(len(x), n, columns)[:, :, first : first + count]
+        return np.ascontiguousarray(chosen.swapaxes(1, 2)).reshape(len(x), -1)
+
+    return Transform("selection", apply, arithmetic=False)
+
+
 def every_other_column(n: int, columns: int, first: int) -> Transform:
     """Of matrices of n x columns, each in a row of the tensor, columns first, first + 2 and so on, as rows."""
 

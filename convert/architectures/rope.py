@@ -89,12 +89,13 @@ def _llama3_factors(rope: Config, r: Rotation) -> np.ndarray:
     factor = rope.number("factor", default=8.0)
     low = rope.number("low_freq_factor", default=1.0)
     high = rope.number("high_freq_factor", default=4.0)
-    if high <= low:
+    if high < low:
         raise CheckpointError(
-            f"{rope.where}: high_freq_factor = {high:g}, expected more than low_freq_factor = {low:g}."
+            f"{rope.where}: high_freq_factor = {high:g}, expected no less than low_freq_factor = {low:g}."
         )
-    wavelength = 2 * math.pi * r.theta ** (np.arange(0, r.n_rot, 2) / r.n_rot)
-    smooth = np.clip((r.original / wavelength - low) / (high - low), 0, 1)
+    turns = r.original / (2 * math.pi * r.theta ** (np.arange(0, r.n_rot, 2) / r.n_rot))
+    # equal, as in Llama 4: nothing is between short and long
+    smooth = np.clip((turns - low) / (high - low), 0, 1) if high > low else (turns >= low).astype(np.float64)
     return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
 

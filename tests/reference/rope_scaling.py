@@ -14,6 +14,8 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
     kind = rope.get("rope_type") or rope.get("type") or "default"
     n_pairs = n_rot // 2
     original = config.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    if kind == "llama3":
+        return _llama3(rope, n_pairs, theta, original), 1.0
     if kind == "linear":
         return np.full(n_pairs, float(rope["factor"])), 1.0
     if kind == "longrope":
@@ -32,6 +34,21 @@ def scaling(config: dict[str, Any], n_rot: int, theta: float, n_tok: int) -> tup
         return 1 / (kept + (1 - kept) / rope["factor"]), 1.0
     assert kind == "default", kind
     return np.ones(n_pairs), 1.0
+
+
+def _llama3(rope: dict[str, Any], n_pairs: int, theta: float, original: int) -> NDArray[np.float64]:
+    """Pairs that turn less than low_freq_factor times in the original context turn `factor` times slower, those that
+    turn more than high_freq_factor times as before, others between."""
+    factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
+    factors = np.ones(n_pairs)
+    for i in range(n_pairs):
+        turns = original * theta ** (-i / n_pairs) / (2 * math.pi)
+        if turns < low:
+            factors[i] = factor
+        elif turns < high:
+            share = (turns - low) / (high - low)
+            factors[i] = 1 / ((1 - share) / factor + share)
+    return factors
 
 
 def _yarn(rope: dict[str, Any], n_pairs: int, theta: float, original: int) -> tuple[NDArray[np.float64], float]:
