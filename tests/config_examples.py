@@ -117,6 +117,14 @@ MORE: dict[str, dict[str, Any]] = {
         "architectures": ["Mamba2ForCausalLM"], "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2,
         "expand": 2, "conv_kernel": 3, "num_heads": 4, "head_dim": 6, "n_groups": 2, "tie_word_embeddings": False,
     },
+    "llama4-pictures": {
+        "architectures": ["Llama4ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
+        "text_config": {
+            "vocab_size": 40, "hidden_size": 18, "intermediate_size": 10, "intermediate_size_mlp": 20,
+            "num_hidden_layers": 5, **_ATTENTION, "head_dim": 8, "num_local_experts": 3, "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 7, "floor_scale": 9, "max_position_embeddings": 64, "rope_theta": 5e5,
+        },
+    },
     "mistral3-pictures": {
         "architectures": ["Mistral3ForConditionalGeneration"], "vision_config": {"hidden_size": 7},
         "tie_word_embeddings": False,

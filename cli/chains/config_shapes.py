@@ -239,6 +239,25 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": 151552, "n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1,
         "attention_bias": True, "rope_theta": 1e6,
     },
+    "llama-4-scout": {  # the text's part
+        "architectures": ["Llama4ForCausalLM"], "hidden_size": 5120, "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8,
+        "head_dim": 128, "vocab_size": 202048, "num_local_experts": 16, "rope_theta": 5e5,
+        "max_position_embeddings": 131072,
+    },
+    "llama-4-maverick": {
+        "architectures": ["Llama4ForCausalLM"], "hidden_size": 5120, "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8,
+        "head_dim": 128, "vocab_size": 202048, "num_local_experts": 128, "interleave_moe_layer_step": 2,
+        "use_qk_norm": False, "rope_theta": 5e5, "max_position_embeddings": 131072,
+    },
+    # four of Scout's layers, with 4 of 16 experts: 4.6 GB at Q8_0
+    "llama-4-slice": {
+        "architectures": ["Llama4ForCausalLM"], "hidden_size": 5120, "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384, "num_hidden_layers": 4, "num_attention_heads": 40, "num_key_value_heads": 8,
+        "head_dim": 128, "vocab_size": 202048, "num_local_experts": 4, "rope_theta": 5e5,
+        "max_position_embeddings": 131072,
+    },
     "lfm2-1.2b": {
         "architectures": ["Lfm2ForCausalLM"], "hidden_size": 2048, "block_ff_dim": 12288, "block_multiple_of": 256,
         "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0, "num_hidden_layers": 16,

@@ -28,6 +28,7 @@ from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
 from .lfm3 import Lfm3
 from .llama import Llama, Mistral
+from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
@@ -70,6 +71,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Qwen4Exp,
     Apertus,
     PhiMoe,
+    Llama4,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

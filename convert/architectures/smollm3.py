@@ -35,12 +35,12 @@ class SmolLM3(Llama):
         window = read_window(config) if config.boolean("use_sliding_window", default=False) else 0
         local = read_layer_types(config, n_layer)
         if local is None:
-            local = [window > 0 and not is_turned for is_turned in _read_turned(config, n_layer)]
+            local = [window > 0 and not is_turned for is_turned in read_turned(config, n_layer)]
         return windows_of(config, window, local)
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        return {"turned": _read_turned(config, read_layers(config))}
+        return {"turned": read_turned(config, read_layers(config))}
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield from super().more_keys()
@@ -62,7 +62,7 @@ class SmolLM3(Llama):
             )
 
 
-def _read_turned(config: Config, n_layer: int) -> tuple[bool, ...]:
+def read_turned(config: Config, n_layer: int) -> tuple[bool, ...]:
     """Per layer, whether it has RoPE: no_rope_layers says 1 where it has, and may go on behind the last layer."""
     turned = config.get("no_rope_layers")
     if turned is None:

@@ -28,6 +28,7 @@ from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
 from .lfm3 import Lfm3
 from .llama import Llama
+from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
@@ -70,6 +71,7 @@ _ALL: tuple[Family, ...] = (
     Qwen4Exp(),
     Apertus(),
     PhiMoe(),
+    Llama4(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

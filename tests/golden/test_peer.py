@@ -80,6 +80,7 @@ REFUSED = {
     "glm5-next-streams",
     "qwen4exp",
     "qwen4exp-plain",
+    "llama4-order",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }
@@ -89,6 +90,7 @@ DIFFERENT = {
     "mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window",
     "deepseek-v2-groups", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7", "minimax-scaled",
     "minimax-window", "phimoe", "plamo2", "gpt-oss", "ministral3-window",
+    "llama4-window",
 }  # fmt: skip
 # How far apart perplexities may be, where not 0.1 %: with scores as large as those of Gemma 4, which are not scaled,
 # a GELU from ggml's table of f16 values is amplified.

@@ -110,6 +110,7 @@ RANDOM: dict[str, dict[str, Any]] = {
     "gpt-oss-rounded": {"model_type": "gpt_oss"},
     "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"},
     "ministral3": {"model_type": "ministral3"},
+    "llama4": {"model_type": "llama4_text"},
     "deepseek-v2-groups": {"model_type": "deepseek_v2", "scoring_func": "softmax"},
     "kimi-k3": {
         "model_type": "kimi_k3",

@@ -24,8 +24,8 @@ from hybrid.quant.ggml.types import FileType
 
 LEARNED = {"gpt2"}
 # Norms behind RoPE weigh the values of a pair apart: scores depend on where a text stands. Keys move all the same,
-# as tests/unit/infer/memory/test_moves.py shows. Queries of Ministral 3 grow with their position.
-ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window"}
+# as tests/unit/infer/memory/test_moves.py shows. Queries of Ministral 3 and Llama 4 grow with their position.
+ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4-window", "llama4-order"}
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from reference.gpt_oss import gpt_oss
 from reference.kimi import kimi_linear, ling
 from reference.kimi_k3 import kimi_k3
 from reference.lfm3 import lfm3
+from reference.llama4 import llama4
 from reference.mamba import bamba, jamba, mamba, mamba2
 from reference.minimax import minimax
 from reference.nemotron_h import nemotron_h
@@ -419,6 +420,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Lfm3ForCausalLM": lfm3,
     "Gemma4ForCausalLM": gemma4,
     "Qwen4ExpForCausalLM": qwen4_exp,
+    "Llama4ForCausalLM": llama4,
     **dict.fromkeys(
         [
             "LlamaForCausalLM",

@@ -54,6 +54,7 @@ MODEL_TYPES = {
     "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3",
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
     "Glm5Next": "glm5_next",
+    "Llama4": "llama4_text",
     "GptOss": "gpt_oss", "Ministral3": "ministral3",
     "Qwen4Exp": "qwen4_exp_text",
 }  # fmt: skip
@@ -98,7 +99,7 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
         pieces.setdefault(whole if last.isdecimal() else name, []).append(values)
     for name, parts in pieces.items():
         joined = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        if name.endswith(".experts.gate_up_proj"):  # two parts for every expert
+        if name.endswith(".experts.gate_up_proj") and len(parts) > 1:  # two parts for every expert
             joined = joined.reshape(len(parts) // 2, -1, joined.shape[1])
         if name.endswith("linear_attn.qkv.weight"):
             prefix, n_value = (

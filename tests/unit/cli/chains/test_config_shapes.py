@@ -23,6 +23,7 @@ LOADED = (
     "kimi-k3",
     "phi4flash",
     "qwen4exp",
+    "llama4-window",
 )  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def small(name: str) -> ConfigShape:
         ("ling-3-tiny", 7.9), ("deepseek-v2-lite", 15.7),
         ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
         ("glm-5.3-slice", 3.245),
+        ("llama-4-scout", 107.8), ("llama-4-maverick", 400.7), ("llama-4-slice", 4.85),
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:
