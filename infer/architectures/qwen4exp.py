@@ -92,12 +92,12 @@ def _delta_net(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
 
 
 def _ngram_inputs(h: Qwen4ExpHparams, i: int, w: Weights) -> NgramInputs:
-    for name, value, least in (
-        ("ple.ngram_size", h.ple_gram, 2), ("ple.heads_per_ngram", h.ple_each, 1), ("ple.conv_kernel", h.ple_taps, 1),
-        ("embedding_length_per_layer_input", h.d_row, 1),
+    for name, value, least, most in (
+        ("ple.ngram_size", h.ple_gram, 2, 64), ("ple.heads_per_ngram", h.ple_each, 1, 1024),
+        ("ple.conv_kernel", h.ple_taps, 1, 1024), ("embedding_length_per_layer_input", h.d_row, 1, 1 << 16),
     ):  # fmt: skip
-        if not least <= value <= 1 << 16:
-            raise w.wrong(name, value, f"{least} or more, where layers have n-gram embeddings")
+        if not least <= value <= most:
+            raise w.wrong(name, value, f"{least} to {most}, where a layer has n-gram embeddings")
     constants = (_numbers(w, name) for name in ("layer_multipliers", "head_vocab_sizes", "head_offsets"))
     ngrams = Ngrams(h.ple_gram, h.ple_each, h.ple_end, *constants)
     return NgramInputs(i, h.n_embd, h.n_stream, h.d_row, h.ple_taps, h.eps, ngrams)

@@ -44,6 +44,7 @@ def small(name: str) -> ConfigShape:
         ("lfm2-1.2b", 1.170), ("lfm3-1.7b", 1.729),
         ("gemma4-e2b", 4.63), ("granite-h-micro", 3.19), ("nemotron-h-4b", 4.49),
         ("qwen3.5-0.8b", 0.752),
+        ("qwen3.8-flash-next-slice", 2.091),
         ("qwen3-next-slice", 1.57), ("zamba2-1.2b", 1.205), ("xlstm-7b", 6.865), ("olmo-hybrid-7b", 7.43),
         ("kimi-linear-48b", 49.1), ("kimi-linear-slice", 2.347),
         ("kimi-k3", 2779.5), ("kimi-k3-slice", 4.464),  # stated as 2.8 T

@@ -1,5 +1,6 @@
 """Qwen3.8-Flash-Next: the table of n-grams and how tokens are hashed, configs of several kinds."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,23 @@ def test_a_table_as_transformers_holds_it(written: Callable[..., Path]) -> None:
     pieces = {f"{P}ngram_embedding.shard_{i}.weight": None for i in range(4)}
     with converted(written(None, **pieces, **{P + "ngram_embedding.weight": table})) as file:
         np.testing.assert_array_equal(file.f32("per_layer_token_embd.weight"), table)
+
+
+def test_names_of_a_model_that_sees_pictures(written: Callable[..., Path]) -> None:
+    """As published: the text's part behind another name, its config inside another, layers that are left out."""
+    with converted(folder := written(None, **{P + name: np.array(x, np.int64) for name, x in BUFFERS.items()})) as file:
+        plain = {name: file.raw(name).tobytes() for name in file.tensors}
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {name.replace("model.", "model.language_model.", 1): x for name, x in tensors.items()}
+    more = {"mtp.fc.weight": np.ones((3, 3), np.float32), "model.visual.proj.weight": np.ones((3, 3), np.float32)}
+    save_file({**renamed, **more}, folder / "model.safetensors")
+    text = {**json.loads((folder / "config.json").read_text()), "architectures": None}
+    outer = {"architectures": ["Qwen4ExpForConditionalGeneration"], "text_config": text, "image_token_id": 77}
+    (folder / "config.json").write_text(json.dumps(outer))
+    with converted(folder) as file:
+        assert {name: file.raw(name).tobytes() for name in file.tensors} == plain
+        assert hashes(file) == list(BUFFERS.values())
+        assert file.get("qwen4exp.ple.image_token_id") == 77
 
 
 def test_numbers_of_the_checkpoint_count(written: Callable[..., Path]) -> None:
