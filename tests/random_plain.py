@@ -6,7 +6,7 @@ from typing import Any
 REPEATED = (
     "olmo3-order", "qwen2moe-window", "seed-oss-biased", "exaone4-window", "ernie4_5-biased", "ernie4_5-moe-order",
     "cohere2-order", "dots1-groups", "glm4-moe-plain", "hunyuan-moe-alpha",
-    "apertus-biased", "phimoe-window",
+    "apertus-biased", "phimoe-window", "arcee-biased", "nemotron-biased",
 )  # fmt: skip
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -127,6 +127,32 @@ PLAIN: dict[str, dict[str, Any]] = {
         "architectures": ["PhiMoEForCausalLM"], "hidden_size": 96, "intermediate_size": 32, "num_hidden_layers": 2,
         "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "sliding_window": 9,
         "num_local_experts": 5, "num_experts_per_tok": 2, "tie_word_embeddings": True,
+    },
+    "arcee": {
+        "architectures": ["ArceeForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 2e-5, "rope_theta": 3e4,
+        "tie_word_embeddings": False,
+    },
+    "arcee-biased": {
+        "architectures": ["ArceeForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "mlp_bias": True,
+        "attention_bias": True, "tie_word_embeddings": True,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    },
+    "command-r": {
+        "architectures": ["CohereForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "layer_norm_eps": 2e-5, "rope_theta": 4e4,
+        "logit_scale": 0.25,
+    },
+    "nemotron": {
+        "architectures": ["NemotronForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "norm_eps": 2e-5, "rope_theta": 3e4,
+        "tie_word_embeddings": False,
+    },
+    "nemotron-biased": {
+        "architectures": ["NemotronForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
+        "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "norm_eps": 1e-5, "mlp_bias": True,
+        "attention_bias": True, "partial_rotary_factor": 0.75, "tie_word_embeddings": True,
     },
     "dots1": {
         "architectures": ["Dots1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,

@@ -186,6 +186,20 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["ApertusForCausalLM"], "hidden_size": 4096, "intermediate_size": 21504,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072,
     },
+    "afm-4.5b": {
+        "architectures": ["ArceeForCausalLM"], "hidden_size": 2560, "intermediate_size": 18432,
+        "num_hidden_layers": 36, "num_attention_heads": 20, "num_key_value_heads": 4, "vocab_size": 128004,
+        "rope_theta": 1e4,
+    },
+    "command-r-35b": {
+        "architectures": ["CohereForCausalLM"], "hidden_size": 8192, "intermediate_size": 22528,
+        "num_hidden_layers": 40, "num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 256000,
+        "rope_theta": 8e6, "model_max_length": 131072,
+    },
+    "minitron-4b": {
+        "architectures": ["NemotronForCausalLM"], "hidden_size": 3072, "intermediate_size": 9216,
+        "num_hidden_layers": 32, "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 256000,
+    },
     "phi-3.5-moe": {
         "architectures": ["PhiMoEForCausalLM"], "hidden_size": 4096, "intermediate_size": 6400,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32064,

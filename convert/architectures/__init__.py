@@ -1,9 +1,11 @@
 """The model families that can be converted: one file each, and this table by the name in config.json."""
 
 from .apertus import Apertus
+from .arcee import Arcee
 from .bailingmoe3 import BailingMoe3
 from .bert import Bert, Roberta
 from .cohere2 import Cohere2
+from .command_r import CommandR
 from .deepseek2 import DeepSeekV2, DeepSeekV3
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
@@ -33,6 +35,7 @@ from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
 from .mistral3 import Mistral3
+from .nemotron import Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe
 from .olmo import Olmo2, Olmo3, Olmoe
 from .olmo_hybrid import OlmoHybrid
@@ -72,6 +75,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Apertus,
     PhiMoe,
     Llama4,
+    Arcee, CommandR, Nemotron,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

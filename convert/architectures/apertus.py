@@ -8,8 +8,9 @@ from hybrid.quant.ggml.errors import CheckpointError, shown
 
 from ..checkpoint import Config, StoredTensor
 from .blocks import read_layers
-from .family import Row, row
+from .family import Row
 from .llama import Llama
+from .ungated import up_and_down
 
 # In the order of llama.cpp's keys. The numbers are those of a new model in transformers, for a vocabulary alone:
 # alphas stand before their softplus, which makes 0.3 and 0.8 of these.
@@ -83,8 +84,7 @@ class Apertus(Llama):
         yield from self.heads.norm_rows(hf, blk)
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
-        yield row(hf + "up_proj.weight", blk + "ffn_up.weight", self.n_ff, self.n_embd)
-        yield row(hf + "down_proj.weight", blk + "ffn_down.weight", self.n_embd, self.n_ff)
+        yield from up_and_down(hf, blk, self.n_embd, self.n_ff)
 
 
 def _tensor(i: int, name: str) -> str:

@@ -1,4 +1,5 @@
-"""What GPT-NeoX and Falcon have in common: layer norms with biases, and GELU without a gate, of either formula."""
+"""What GPT-NeoX and Falcon have in common: layer norms with biases, and GELU without a gate, of either formula; and the
+two matrices of feed-forward parts without a gate."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,3 +28,11 @@ def norm_rows(hf: str, blk: str, n: int, norms: Mapping[str, str]) -> Iterator[R
     for source, target in norms.items():
         for part in ("weight", "bias"):
             yield row(f"{hf}{source}.{part}", f"{blk}{target}.{part}", n)
+
+
+def up_and_down(hf: str, blk: str, n: int, n_ff: int, *, bias: bool = False) -> Iterator[Row]:
+    """A feed-forward part without a gate."""
+    for part, shape in (("up", (n_ff, n)), ("down", (n, n_ff))):
+        yield row(f"{hf}{part}_proj.weight", f"{blk}ffn_{part}.weight", *shape)
+        if bias:
+            yield row(f"{hf}{part}_proj.bias", f"{blk}ffn_{part}.bias", shape[0])

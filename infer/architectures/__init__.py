@@ -1,10 +1,12 @@
 """The families that the core can run, by the name of their architecture in GGUF."""
 
 from .apertus import Apertus
+from .arcee import Arcee
 from .bailingmoe3 import BailingMoe3
 from .base import EncoderFamily, Family
 from .bert import Bert
 from .cohere2 import Cohere2
+from .command_r import CommandR
 from .deepseek2 import DeepSeek2
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
@@ -33,6 +35,7 @@ from .mamba import Mamba
 from .mamba2 import Mamba2
 from .minimax import MiniMax
 from .mistral3 import Mistral3
+from .nemotron import Nemotron
 from .nemotron_h import NemotronH, NemotronHMoe
 from .olmo import Olmo2, Olmoe
 from .olmo_hybrid import OlmoHybrid
@@ -72,6 +75,7 @@ _ALL: tuple[Family, ...] = (
     Apertus(),
     PhiMoe(),
     Llama4(),
+    Arcee(), CommandR(), Nemotron(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

@@ -72,6 +72,8 @@ REFUSED = {
     "phi4flash-biased",
     "apertus-biased",
     "phimoe-window",
+    "arcee-biased",
+    "nemotron-biased",
     "gemma4-order",
     "kimi-linear-normed",
     "kimi-k3-wide",

@@ -88,6 +88,9 @@ RANDOM: dict[str, dict[str, Any]] = {
     "glm4": {"model_type": "glm4"},
     "seed-oss": {"model_type": "seed_oss"},
     "apertus": {"model_type": "apertus"},
+    "arcee": {"model_type": "arcee"},
+    "command-r": {"model_type": "cohere"},
+    "nemotron": {"model_type": "nemotron", "vocab_size": 2000},
     "phimoe": {"model_type": "phimoe", "vocab_size": 2000},
     "exaone4": {"model_type": "exaone4"},
     "exaone4-window": {"model_type": "exaone4"},
@@ -154,6 +157,8 @@ REASONS = [
     ("phimoe", r"phimoe\.rope\.scaling\.attn_factor", 0, "there LongRoPE's own, whatever short_mscale says"),
     ("phimoe", r"phimoe\.rope\.scaling\.type", 0, "left out there; the tensors of factors say it"),
     ("phimoe", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
+    ("arcee|nemotron$", r"\w+\.attention\.(key|value)_length", 0, "there always; readers take the quotient anyway"),
+    ("-nemotron$", r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id", 0, "there fixed, or of absent settings"),
     ("phimoe", r"tokenizer\.ggml\.(bos|eos)_token_id", 0, "of tokenizer.model; there of settings that are not here"),
     ("phimoe", r"hybrid\.expert_router_jitter", 0, "no key of llama.cpp's: there is no sparse mixer"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
@@ -242,7 +247,7 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             shutil.copyfile(file, checkpoint / file.name)
         if name.startswith("gemma4"):
             _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-        if name == "phimoe":  # for which it reads tokenizer.model alone
+        if name in ("phimoe", "nemotron"):  # for which it reads tokenizer.model alone
             for file in checkpoint.glob("*token*"):
                 file.unlink()
             shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")

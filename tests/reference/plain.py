@@ -26,6 +26,7 @@ class Switches:
     head, part, theta, logit_scale  a head's values (0: width / heads), the share of them that turns, RoPE's base, what
                     logits are times: where the config does not say
     shared          what the checkpoint calls the shared expert
+    plus            what norms add to their weights
     absent          fields of configs that lack them
     """
 
@@ -41,6 +42,7 @@ class Switches:
     theta: float = 1e4
     shared: str = "shared_experts"
     logit_scale: float = 1.0
+    plus: float = 0.0
     absent: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -62,6 +64,9 @@ SWITCHES = {
     "Cohere2ForCausalLM": Switches(("input_layernorm",), neox=False, period=4, nope=True, logit_scale=0.0625),
     "StableLmForCausalLM": Switches(part=0.25),
     "PhiMoEForCausalLM": Switches(theta=1e6),
+    "ArceeForCausalLM": Switches(),
+    "CohereForCausalLM": Switches(("input_layernorm",), neox=False, theta=5e5, logit_scale=0.0625),
+    "NemotronForCausalLM": Switches(part=0.5, plus=1.0),
     "ApertusForCausalLM": Switches(
         ("attention_layernorm", "feedforward_layernorm"),
         normed="heads",
@@ -78,7 +83,7 @@ def plain(r: "Reference", ids: list[int]) -> F64:
     """f64 [tok, vocabulary]"""
     s = SWITCHES[r.c["architectures"][0]]
     c = r.c = {**s.absent, **r.c}
-    r.eps = c.get("rms_norm_eps") or c["layer_norm_eps"]
+    r.eps = next(c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps") if key in c)
     x = r.t["model.embed_tokens.weight"][ids]
     parts = (_attend, _feed_forward)
     for i in range(c["num_hidden_layers"]):
@@ -99,7 +104,11 @@ def _norm(r: "Reference", x: F64, name: str) -> F64:
     if "layer_norm_eps" not in r.c and name + ".bias" not in r.t:
         return r.norm(x, name)
     away = x - x.mean(-1, keepdims=True)
-    y = away / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps) * r.t[name + ".weight"]
+    y = (
+        away
+        / np.sqrt((away * away).mean(-1, keepdims=True) + r.eps)
+        * (r.t[name + ".weight"] + SWITCHES[r.c["architectures"][0]].plus)
+    )
     return y + r.t.get(name + ".bias", 0.0)
 
 
@@ -163,6 +172,8 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     if m + "gate_up_proj.weight" in r.t:
         gate, up = np.split(r.linear(h, m + "gate_up_proj"), 2, axis=1)
         return r.linear(silu(gate) * up, m + "down_proj")
+    if m + "gate_proj.weight" not in r.t and m + "up_proj.weight" in r.t:
+        return r.linear(np.maximum(r.linear(h, m + "up_proj"), 0) ** 2, m + "down_proj")
     router = m + ("gate.wg" if m + "gate.wg.weight" in r.t else "gate")
     if router + ".weight" not in r.t:
         return r.gated(h, m)

@@ -1,0 +1,49 @@
+"""Nemotron: layer norms, RoPE on half of every head, a squared ReLU without a gate. arXiv:2402.16819"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..checkpoint import Config
+from ..transforms import PLUS_ONE
+from .blocks import Heads, read_turned
+from .family import Row
+from .llama import Llama
+from .ungated import up_and_down
+
+
+@dataclass(frozen=True)
+class Nemotron(Llama):
+    """One model of Nemotron 3 or 4, or Minitron. Weights of norms are stored minus 1."""
+
+    arch = "nemotron"
+    architectures = ("NemotronForCausalLM",)
+    activations = ("relu2",)
+    eps_keys = ("norm_eps", "attention.layer_norm_epsilon")
+    norm_bias = True
+    usual_ctx, usual_eps = 4096, 1e-5
+
+    @classmethod
+    def read_turned(cls, config: Config, heads: Heads) -> int:
+        return read_turned(config, heads.d_head, 0.5, "partial_rotary_factor")
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "vocab_size", self.n_vocab
+        yield "rope.dimension_count", self.n_rot
+        if not self.scaling.keys:
+            yield "rope.scaling.type", "none"
+
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        if self.tied:
+            yield "llama.cpp cannot load this file: it wants an output matrix apart from the embedding"
+
+    def rows(self) -> Iterator[Row]:
+        for one in super().rows():
+            yield replace(one, transform=PLUS_ONE) if one.target.endswith("_norm.weight") else one
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias)
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        yield from up_and_down(hf, blk, self.n_embd, self.n_ff, bias=self.mlp_bias)
