@@ -404,7 +404,11 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         return noise / 8
     if name.endswith("time_decay"):
         return noise / 2 - 2
-    if (".time_maa_" in name and shape[:2] == (1, 1)) or ".attn.x_" in name or name.endswith("ffn.x_k"):
+    if (
+        (".time_maa_" in name and shape[:2] == (1, 1))
+        or (".attn.x_" in name and "x_proj" not in name)
+        or name.endswith("ffn.x_k")
+    ):
         return 0.5 + noise / 4
     if name.endswith(("_states_scale", ".residual_scale", "hc_attn_scale", "hc_ffn_scale")):
         return 1 + noise / 8
@@ -413,7 +417,12 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     if name.endswith(("act_fn.beta", "act_fn.eps")):
         return np.asarray(0.5 + noise / 8 if name.endswith("beta") else -np.abs(noise) / 4)
     last = name.rpartition(".")[0].rpartition(".")[2]
-    if "norm" in name or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight")) or name.endswith(".D"):
+    if (
+        "norm" in name
+        or "subln" in name
+        or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight"))
+        or name.endswith(".D")
+    ):
         return 1 + noise / 8
     if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
         return 1 + noise / 8

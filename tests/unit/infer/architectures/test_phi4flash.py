@@ -1,5 +1,6 @@
 """Phi-4-mini-flash: what is kept of a text, and damaged files."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 from random_checkpoints import CONFIGS
+from reference.families import Reference
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
@@ -49,6 +51,20 @@ def test_keys_and_values_are_kept_once(tmp_path: Path, data_dir: Path, monkeypat
     attention = [(s.layer, s.n_kv, s.d_head, s.d_value, s.window) for s in specs if isinstance(s, AttentionSpec)]
     assert attention == [(1, 1, 48, 48, 11), (3, 1, 48, 48, 11), (5, 1, 48, 48, 0)]
     assert [s.layer for s in specs if not isinstance(s, AttentionSpec)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["1.attn.Wqkv.v.weight", "5.attn.Wqkv.k.weight", "6.attn.in_proj.weight", "7.attn.Wqkv.weight", "7.mlp.fc2.weight"],
+)
+def test_every_part_counts(part: str, tmp_path: Path) -> None:
+    """In the random model that the twin is compared on: scans there could drown what else is added up."""
+    source = random_checkpoints.write(CONFIGS["phi4flash"], tmp_path / "model")
+    tensors = load_file(source / "model.safetensors")
+    config = json.loads((source / "config.json").read_text())
+    expected = Reference(config, tensors).logits(IDS)
+    tensors[f"model.layers.{part}"][:] = 0.0
+    assert np.abs(Reference(config, tensors).logits(IDS) - expected).max() > 0.05
 
 
 def test_a_model_without_layers_that_share(tmp_path: Path, data_dir: Path) -> None:
