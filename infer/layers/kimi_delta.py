@@ -9,7 +9,6 @@ import numpy as np
 from ..kernels.emit.elementary import LOG2E
 from ..kernels.recurrent.conv import conv1d_silu
 from ..kernels.recurrent.delta import decay_rates, delta_prepare, delta_scan
-from ..kernels.rows import elementwise
 from ..kernels.rows.gated_norm import gated_norm
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
@@ -80,10 +79,7 @@ class KimiDelta:
         conv, state = memory.recurrent.conv[self.layer], memory.recurrent.ssm[self.layer]
         inputs, mixed = b.rows(3 * n_inner), b.rows(3 * n_inner)
         for i, (part, w) in enumerate(self.w_in.items()):
-            b.op(
-                elementwise.take_parts, name="attn_qkv", count=batch.n_tok, x=b.matmul(x, w, f"attn_{part}"),
-                out=inputs.columns(i * n_inner, n_inner), n_group=1, n=n_inner, stride=0,
-            )  # fmt: skip
+            b.matmul(x, w, f"attn_{part}", out=inputs.columns(i * n_inner, n_inner))
         b.op(
             conv1d_silu, ctl=batch.ctl, seg=batch.seg, x=inputs, w=self.taps, state=conv.ctypes.data,
             stride=conv.strides[0], y=mixed, n_channel=mixed.n, d_conv=self.d_conv,

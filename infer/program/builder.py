@@ -59,8 +59,11 @@ class Builder(Recorder):
         )  # fmt: skip
         return out
 
-    def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None) -> Rows:
-        """y = W x for every column, and B (A x) of every adapter added to it, one after the other."""
+    def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None, *, out: Rows | None = None) -> Rows:
+        """y = W x for every column, and B (A x) of every adapter added to it, one after the other.
+
+        out: a place for y, part of wider rows, say.
+        """
         columns = columns or self.tokens
         if self.inputs is not None:
             sums, counts = self.inputs.addresses(w.name, w.n_expert, x.n)
@@ -68,7 +71,7 @@ class Builder(Recorder):
                 square_sums, name="inputs", groups=columns.groups, x=x, index=columns.index, n=x.n, sums=sums,
                 counts=counts,
             )  # fmt: skip
-        y = self.products.product(x, w, name, columns)
+        y = self.products.product(x, w, name, columns, out)
         for a, b in w.lora:
             thin = self.products.product(x, a, "lora_a", columns)
             added = self.products.product(thin, b, "lora_b", replace(columns, index=0))

@@ -59,8 +59,8 @@ class Products:
         """Groups of columns begin at multiples of this."""
         return self.tile.cols if self.way(few) is Way.MANY else 1
 
-    def product(self, x: Rows, w: Weight, name: str, columns: Columns) -> Rows:
-        """y = W x for every column."""
+    def product(self, x: Rows, w: Weight, name: str, columns: Columns, out: Rows | None = None) -> Rows:
+        """y = W x for every column; out: a place for y, part of wider rows, say."""
         recorder, way = self.recorder, self.way(columns.few)
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
         integer = not self.exact and w.kind in INT_BLOCKS
@@ -71,7 +71,8 @@ class Products:
             packed, stride = self._pack_pairs(x, w, columns)
         else:
             packed, stride = self._pack(x, w, integer, columns)
-        y = recorder.rows(w.rows, columns.capacity)
+        y = recorder.rows(w.rows, columns.capacity) if out is None else out
+        assert y.n == w.rows, (name, y.n, w.rows)
         more: OpFields = {}
         if way is Way.MANY:
             rows = self._chunk_rows(w, gemm.scheme(w.kind, self.isa).code_bytes if integer else 2 if bf16_pairs else 4)
