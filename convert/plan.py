@@ -12,7 +12,8 @@ from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
-from .checkpoint import Checkpoint, Config, Dtype, StoredTensor
+from .checkpoint import Checkpoint, Config, Dtype, StoredTensor, mxfp4
+from .checkpoint.integers import as_integers
 from .checkpoint.product import product
 from .checkpoint.quantized import DequantizedTensor, dequantized, method
 from .config_fields import notes as field_notes
@@ -158,7 +159,7 @@ def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: st
         yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
     n_blocks = sum(tensor.block_type is not None for tensor in tensors.values())
     if n_blocks:
-        yield f"{n_blocks} tensors of experts are {quantized}, and stay so whatever the type of the file"
+        yield f"{n_blocks} tensors of experts are {mxfp4.METHOD}, and stay so whatever the type of the file"
     dropped = [name for name in tensors if name.startswith(family.left_out())]
     if dropped:
         yield f"{_some(dropped)} left out: no part of the language model itself"
@@ -281,7 +282,9 @@ def _differently_named(unused: Mapping[str, StoredTensor]) -> str:
 
 
 def _check(tensor: StoredTensor, expected: tuple[int, ...], row: Row) -> None:
-    if not isinstance(tensor.dtype, Dtype):
+    if row.integers:
+        as_integers(tensor)
+    elif not isinstance(tensor.dtype, Dtype):
         raise UnsupportedError(
             f"{shown(tensor.name)} is of type {tensor.dtype}, which weights cannot be read from. "
             "Give a checkpoint in F32, F16 or BF16."
@@ -319,6 +322,7 @@ def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJ
     names = tuple(tensor.name for tensor in tensors)
     if row.product:
         tensors = (product(*tensors),)
+    tensors = tuple(map(as_integers, tensors)) if row.integers else tensors
     kept = {tensor.block_type for tensor in tensors}
     tensor_type = kept.pop() if len(kept) == 1 else None
     tensor_type = tensor_type or weight_type(row.target, row.shape, kind)

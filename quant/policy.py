@@ -53,6 +53,7 @@ _LEFT_ALONE_OF = {
         "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight", "ssm_beta.weight", "attn_kv_a_mqa.weight",
         "attn_k_b.weight", "attn_v_b.weight",
     ),
+    "deepseek4": ("hc_", "_compressor_ape"),  # which llama-quantize does not leave alone
 }  # fmt: skip
 _TIME_MIX = re.compile(r"time_mix_(first|w0|w1|w2|v0|v1|v2|a0|a1|a2|g1|g2|decay_w1|decay_w2|lerp_fused)\.weight")
 _SSM = re.compile(r"\.ssm_(x|dt|f_b)\.weight$")

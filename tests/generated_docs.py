@@ -96,16 +96,17 @@ def family_names() -> str:
 
 def formats() -> str:
     """Weight types by size, and which of them are only read."""
-    from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS
+    from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, NOT_WEIGHTS, TRAITS
     from hybrid.quant.policy import TARGETS
 
     lines = ["| type | bits per weight | weights in a block | bytes of a block |", "|---|---|---|---|"]
-    for kind in sorted(TRAITS, key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name)):
+    weights = TRAITS.keys() - NOT_WEIGHTS
+    for kind in sorted(weights, key=lambda kind: (-TRAITS[kind].nbytes / TRAITS[kind].block, kind.name)):
         t = TRAITS[kind]
         bits = f"{8 * t.nbytes / t.block:.4f}".rstrip("0").rstrip(".")
         lines.append(f"| {kind.name} | {bits} | {t.block} | {t.nbytes} |")
     written = {FILE_TYPE_WEIGHT[target] for target in TARGETS}
-    only_read = ", ".join(kind.name for kind in TRAITS if kind not in written)
+    only_read = ", ".join(kind.name for kind in TRAITS if kind in weights - written)
     return "\n".join(lines) + f"\n\n`hybrid quantize` writes all of them except {only_read}, which is only read.\n"
 
 

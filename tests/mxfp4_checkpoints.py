@@ -1,14 +1,18 @@
-"""gpt-oss as it is published: random experts in MXFP4 (OCP Microscaling Formats 1.0, arXiv:2310.10537)."""
+"""gpt-oss and DeepSeek-V4 as they are published: random experts in MXFP4 (OCP Microscaling Formats 1.0,
+arXiv:2310.10537), and of the latter matrices in FP8."""
 
 import json
 from pathlib import Path
 
 import numpy as np
+from reference.quantized_checkpoints import e4m3
 from safetensors.numpy import load_file, save_file
+from typed_safetensors import save
 
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 MATRICES = ("gate_up_proj", "down_proj")
 FILE = "model.safetensors"
+_E4M3 = np.array([e4m3(code) for code in range(256)])
 
 
 def pack(folder: Path) -> None:
@@ -67,3 +71,34 @@ def _meaning(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
             for half in range(2):
                 values[(*at, 2 * k + half)] = E2M1[byte >> 4 * half & 15] * 2.0 ** (int(scales[at]) - 127)
     return values.reshape(*scales.shape[:2], -1)
+
+
+def publish_deepseek4(folder: Path, block: int = 0) -> dict[str, np.ndarray]:
+    """Experts in MXFP4 and, with a `block`, the matrices of attention and shared experts in FP8, of which so many rows
+    and columns share a power of two. Returns what the tensors stand for."""
+    meant, rng = load_file(folder / FILE), np.random.default_rng(3)
+    for x in meant.values():
+        if x.dtype == np.float32:
+            x.view(np.uint32)[...] &= 0xFFFF0000  # what BF16 holds
+    stored = {name: ("I64" if x.dtype == np.int64 else "F32", x) for name, x in meant.items()}
+    for name, x in list(meant.items()):
+        scale = name.removesuffix("weight") + "scale"
+        if ".ffn.experts." in name:
+            codes = rng.integers(0, 256, (x.shape[0], x.shape[1] // 2), np.uint8)
+            powers = rng.integers(121, 125, (x.shape[0], x.shape[1] // 32), np.uint8)
+            stored[name], stored[scale] = ("I8", codes), ("F8_E8M0", powers)
+            meant[name] = _meaning(codes.reshape(1, *powers.shape, 16), powers[None])[0].astype(np.float32)
+        elif block and (".attn.w" in name or ".shared_experts." in name or ".indexer.wq_b" in name):
+            codes = rng.integers(0, 0x60, x.shape, np.uint8) | rng.integers(0, 2, x.shape, np.uint8) << 7
+            powers = rng.integers(114, 117, [-(-n // block) for n in x.shape], np.uint8)
+            stored[name], stored[scale] = ("F8_E4M3", codes), ("F8_E8M0", powers)
+            spread = np.repeat(np.repeat(powers, block, 0), block, 1)[: x.shape[0], : x.shape[1]]
+            meant[name] = (_E4M3[codes] * 2.0 ** (spread.astype(np.float64) - 127)).astype(np.float32)
+    save(folder / FILE, stored)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {
+        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "scale_fmt": "ue8m0",
+        "weight_block_size": [block or 128] * 2,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps({**config, "expert_dtype": "fp4", "torch_dtype": "bfloat16"}))
+    return meant

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from random_compressed import COMPRESSED
 from random_experts import EXPERT_CONFIGS
 from random_latent import LATENT
 from random_phi4flash import PHI4_FLASH_CONFIGS
@@ -54,6 +55,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 160, "routed_scaling_factor": 2.5,
     },
     **EXPERT_CONFIGS,
+    **COMPRESSED,
     **RECURRENT_CONFIGS, **PHI4_FLASH_CONFIGS,
     "lfm2": {
         "architectures": ["Lfm2ForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 4,
@@ -387,9 +389,15 @@ def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
     for row in family.rows():
         without = family.tied and (row.tied_to or row.otherwise)
         for i, name in enumerate(() if without else row.sources):
-            by_name.setdefault(name, _values(name, row.expected_of(i), rng))
+            shape = row.expected_of(i)
+            by_name.setdefault(name, _choices(shape, family, rng) if row.integers else _values(name, shape, rng))
     by_name |= {name: _values(name, shape, rng) for name, shape in family.in_keys().items()}
     return by_name
+
+
+def _choices(shape: tuple[int, ...], family: Any, rng: np.random.Generator) -> np.ndarray:
+    """i64: experts of every token of the vocabulary, none of them twice."""
+    return np.argsort(rng.random((shape[0], family.n_expert)), axis=1)[:, : shape[1]].astype(np.int64)
 
 
 def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

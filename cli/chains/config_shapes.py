@@ -19,9 +19,10 @@ from hybrid.infer.bench.shapes import SHAPES, AnyShape, ShapeTensor, find_shape
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.policy import is_weight_matrix
 
-# What is not a matrix, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
+# What is no matrix of weights, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
 _FILLS = (
     (r"norm(_2)?\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
+    (r"tid2eid\.weight$", Fill.TABLE),
     (r"rope_freqs\.weight$|\.scale$", Fill.ONE),
     (r"ssm_dt\.bias$", Fill.DT_BIAS),
     (r"\.bias$", Fill.ZERO),
@@ -124,6 +125,17 @@ def _glm5(n_layer: int, n_expert: int, n_dense: int) -> dict[str, Any]:
         "linear_head_dim": 128, "linear_conv_kernel_dim": 4, "n_routed_experts": n_expert, "num_experts_per_tok": 8,
         "moe_intermediate_size": 2048, "mlp_layer_types": [*["dense"] * n_dense, *["sparse"] * (n_layer - n_dense)],
         "vocab_size": 154880, "max_position_embeddings": 1048576,
+    }  # fmt: skip
+
+
+def _deepseek4(n_layer: int, n_expert: int) -> dict[str, Any]:
+    """DeepSeek-V4-Flash: two layers with a window alone, then of each kind of entries in turn."""
+    return {
+        "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096, "num_hidden_layers": n_layer,
+        "num_attention_heads": 64, "head_dim": 512, "qk_rope_head_dim": 64, "n_routed_experts": n_expert,
+        "compress_ratios": [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, n_layer))], "num_hash_layers": 3,
+        "rope_scaling": {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536},
+        "vocab_size": 129280, "max_position_embeddings": 1048576,
     }  # fmt: skip
 
 
@@ -363,6 +375,9 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "glm-5.3-flash": _glm5(45, 288, 3),
     # four of its layers, with 16 of 288 experts: 3.4 GB at Q8_0
     "glm-5.3-slice": _glm5(4, 16, 1),
+    "deepseek-v4-flash": _deepseek4(43, 256),
+    # four of its layers, with 16 of 256 experts: 3.5 GB at Q8_0
+    "deepseek-v4-slice": _deepseek4(4, 16),
     "gpt-oss-20b": {
         "architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "intermediate_size": 2880,
         "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,

@@ -7,6 +7,7 @@ from .bert import Bert, Roberta
 from .cohere2 import Cohere2
 from .command_r import CommandR
 from .deepseek2 import DeepSeekV2, DeepSeekV3
+from .deepseek4 import DeepSeekV4
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
@@ -62,8 +63,8 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, DeepSeekV2, DeepSeekV3, Dots1, Ernie45, Ernie45Moe, Exaone4, Falcon,
-    FalconH1, Gemma2, Gemma3, Gemma4, Glm4, Glm4Moe,
+    Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, Ernie45, Ernie45Moe, Exaone4,
+    Falcon, FalconH1, Gemma2, Gemma3, Gemma4, Glm4, Glm4Moe,
     Glm5Next, Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan,
     HunyuanMoe, Jamba, KimiLinear, Lfm2, Lfm2Moe, Lfm3, Llama, Mamba, Mamba2, MiniMax, Mistral, Mistral3, NemotronH,
     NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,

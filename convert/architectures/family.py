@@ -39,6 +39,7 @@ class Row:
     group: str | None = None  # rows of one group are written together, where the last of their sources is read
     constant: np.ndarray | None = None  # f32 values computed from the config; such a row has no sources
     copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
+    integers: bool = False  # a table, of any integers in the checkpoint and of I32 in the file
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
     product: bool = False  # of two sources, vectors that are multiplied value by value
     settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read

@@ -6,6 +6,9 @@
     compressed-tensors, format mxfp4-pack-quantized (Kimi K3)
         NAME_packed u8 [row, block * 16]          the same bytes, of one expert
         NAME_scale u8 [row, block]                the same
+    DeepSeek-V4, beside matrices in FP8
+        BASE.weight i8 [row, block * 16]          the same
+        BASE.scale E8M0 [row, block]              the same
 
 quant/ggml/formats/fp4.py has GGUF's order: exponent first, byte k holds weights k and k + 16. Only bits are moved.
 """
@@ -25,6 +28,7 @@ METHOD = "mxfp4"
 PACKED_FORMAT = "mxfp4-pack-quantized"
 BLOCKS, SCALES = "_blocks", "_scales"
 PACKED, SCALE = "_packed", "_scale"
+_WEIGHT, _BESIDE = ".weight", ".scale"
 _BLOCK, _NBYTES = TRAITS[GGMLType.MXFP4].block, TRAITS[GGMLType.MXFP4].nbytes
 _LARGEST = 252  # of a scale's exponent, beyond which the largest weight of a block is none of f32
 
@@ -97,17 +101,39 @@ def with_packed(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
 
 
 def _unpacked(tensors: Mapping[str, StoredTensor], name: str) -> BlockTensor:
-    packed, other = tensors[name], name.removesuffix(PACKED) + SCALE
-    scales = tensors.get(other)
-    if scales is None:
-        raise CheckpointError(f"the checkpoint lacks {shown(other)}, the scales of {shown(name)}. Download it again.")
-    if packed.dtype != "U8" or len(packed.shape) != 2 or packed.shape[1] % (_BLOCK // 2):
-        raise CheckpointError(f"{shown(name)} is {_kind(packed)}, expected U8 [rows, blocks * {_BLOCK // 2}] in MXFP4.")
+    base = name.removesuffix(PACKED)
+    if base + SCALE not in tensors:
+        raise CheckpointError(
+            f"the checkpoint lacks {shown(base + SCALE)}, the scales of {shown(name)}. Download it again."
+        )
+    return _matrix(base, tensors[name], tensors[base + SCALE])
+
+
+def _matrix(name: str, packed: StoredTensor, scales: StoredTensor) -> BlockTensor:
+    """Of one expert."""
+    if packed.dtype not in ("U8", "I8") or len(packed.shape) != 2 or packed.shape[1] % (_BLOCK // 2):
+        raise CheckpointError(
+            f"{shown(packed.name)} is {_kind(packed)}, expected U8 [rows, blocks * {_BLOCK // 2}] in MXFP4."
+        )
     n_row, n_block = packed.shape[0], packed.shape[1] // (_BLOCK // 2)
     if scales.dtype not in ("U8", "F8_E8M0") or scales.shape != (n_row, n_block):
-        raise CheckpointError(f"{shown(other)} is {_kind(scales)}, expected U8 {[n_row, n_block]}.")
-    base = name.removesuffix(PACKED)
-    return BlockTensor(base, Dtype.F32, (n_row, n_block * _BLOCK), packed.file, packed.offset, scales=scales)
+        raise CheckpointError(f"{shown(scales.name)} is {_kind(scales)}, expected U8 {[n_row, n_block]}.")
+    return BlockTensor(name, Dtype.F32, (n_row, n_block * _BLOCK), packed.file, packed.offset, scales=scales)
+
+
+def with_weights(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors, those of bytes with scales that are powers of two as one with these; others stay."""
+    scales: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        beside = tensors.get(name.removesuffix(_WEIGHT) + _BESIDE) if name.endswith(_WEIGHT) else None
+        if tensor.dtype in ("I8", "U8") and beside is not None and beside.dtype == "F8_E8M0":
+            scales[name] = beside
+    used = {tensor.name for tensor in scales.values()}
+    return {
+        name: _matrix(name, tensor, scales[name]) if name in scales else tensor
+        for name, tensor in tensors.items()
+        if name not in used
+    }
 
 
 def _joined(tensors: Mapping[str, StoredTensor], name: str) -> BlockTensor:

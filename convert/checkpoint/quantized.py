@@ -88,6 +88,7 @@ def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
     if method(config) == mxfp4.METHOD:
         packed = section.get("format") == mxfp4.PACKED_FORMAT
         return mxfp4.with_packed(tensors) if packed else mxfp4.with_blocks(tensors)
+    tensors = mxfp4.with_weights(tensors)
     kept = _kept(tensors, config)
     restored: dict[str, StoredTensor] = {}
     used: set[str] = set()

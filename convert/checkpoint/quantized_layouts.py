@@ -1,8 +1,8 @@
 """How quantized checkpoints lay out their matrices of [rows, columns], and how some rows are read as f32.
 
     fp8, fbgemm_fp8, modelopt
-        NAME f8 [rows, columns]; NAME_scale_inv or NAME_scale: one for all, one per row, or one for every block of
-        weight_block_size (DeepSeek: 128 x 128)
+        NAME f8 [rows, columns]; NAME_scale_inv or NAME_scale, or BASE.scale of BASE.weight: one for all, one per row,
+        or one for every block of weight_block_size (DeepSeek: 128 x 128)
     compressed-tensors
         the same with f8 or i8 and NAME_scale, also per group of columns; or NAME_packed i32 [rows, columns / n]: n =
         32 / bits fields of an int32, low bits first, biased by 2^(bits - 1), and zero points packed along the rows.
@@ -53,7 +53,8 @@ def _scaled(tensors: Tensors, section: Config) -> Matrices:
     block = _block(section.get("weight_block_size"), section, "weight_block_size")
     for name, tensor in tensors.items():
         if tensor.dtype in _EIGHT:
-            scale = next((f"{name}_{end}" for end in ("scale_inv", "scale") if f"{name}_{end}" in tensors), None)
+            names = (f"{name}_scale_inv", f"{name}_scale", f"{name.removesuffix('weight')}scale")
+            scale = next((scale for scale in names if scale in tensors), None)
             if scale is not None:
                 yield name, _in_place(tensors, name, scale, block)
 

@@ -8,6 +8,7 @@ from .bert import Bert
 from .cohere2 import Cohere2
 from .command_r import CommandR
 from .deepseek2 import DeepSeek2
+from .deepseek4 import DeepSeek4
 from .dots1 import Dots1
 from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
@@ -62,7 +63,8 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 _ALL: tuple[Family, ...] = (
-    Arwkv7(), BailingMoe3(), Cohere2(), DeepSeek2(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Falcon(), FalconH1(),
+    Arwkv7(), BailingMoe3(), Cohere2(), DeepSeek2(), DeepSeek4(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Falcon(),
+    FalconH1(),
     Gemma2(), Gemma3(), Gemma4(), Glm4(), Glm4Moe(),
     Glm5Next(), Gpt2(), GptNeox(), GptOss(), Granite(), GraniteHybrid(),
     GraniteMoe(), Hunyuan(), HunyuanMoe(), Jamba(), KimiLinear(), Lfm2(), Lfm2Moe(), Lfm3(), Llama(), Mamba(), Mamba2(),

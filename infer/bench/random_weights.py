@@ -36,6 +36,8 @@ class Fill(Enum):
     """Uniform from -16 to -1. Dao & Gu 2024, arXiv:2405.21060."""
     HEAD_RATE = auto()
     """Uniform from 1 to 16: the same without the sign."""
+    TABLE = auto()
+    """I32: every row 0, 1, 2 and so on."""
     SHARE = auto()
     """Uniform from 0 to 1: shares of a mixture, biases of gates."""
 
@@ -58,6 +60,9 @@ class RandomWeights:
         """The tensor's bytes in pieces: uint8 [rows, row_nbytes], some MB each."""
         if fill in (Fill.WEIGHT, Fill.SSM_WEIGHT, Fill.ROUTER, Fill.HALF):
             yield from self._matrix(prod(shape[:-1]), shape[-1], kind)
+        elif fill is Fill.TABLE:
+            assert kind is GGMLType.I32
+            yield np.broadcast_to(np.arange(shape[-1], dtype="<i4"), shape).copy().view(np.uint8)
         else:
             assert kind is GGMLType.F32
             yield np.ascontiguousarray(self._vector(fill, shape), "<f4").view(np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.mixes import MIXES, Model, fitting, mixed_types
-from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
+from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, NOT_WEIGHTS, TRAITS, FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 
 from .random_weights import Fill, RandomWeights
@@ -281,12 +281,13 @@ def find_type(name: str) -> FileType | GGMLType:
     UsageError lists those there are.
     """
     key = name.strip().upper()
-    if key in GGMLType.__members__:
-        return GGMLType[key]
+    kinds = {kind.name: kind for kind in GGMLType if kind not in NOT_WEIGHTS}
+    if key in kinds:
+        return kinds[key]
     for mix in MIXES:
         if mix.name == key:
             return mix
-    names = ", ".join(t.name for t in (*GGMLType, *MIXES))
+    names = ", ".join(t.name for t in (*kinds.values(), *MIXES))
     raise UsageError(f"type {shown(name)}: not a type that files of random weights can have. Choose some of {names}.")
 
 
@@ -313,7 +314,8 @@ def tensor_types(shape: AnyShape, target: FileType | GGMLType, ssm_f32: bool) ->
         kinds = dict.fromkeys(matrices, target if isinstance(target, GGMLType) else FILE_TYPE_WEIGHT[target])
 
     def of(tensor: ShapeTensor) -> GGMLType:
-        kind = kinds.get(tensor.name, GGMLType.F16 if tensor.fill is Fill.HALF else GGMLType.F32)
+        own = {Fill.HALF: GGMLType.F16, Fill.TABLE: GGMLType.I32}
+        kind = kinds.get(tensor.name, own.get(tensor.fill, GGMLType.F32))
         if tensor.fill is Fill.SSM_WEIGHT and ssm_f32 and TRAITS[kind].block > 1:
             return GGMLType.F32
         return fitting(kind, tensor.shape[-1])

@@ -6,6 +6,7 @@ from .banked_residual import BankedResidual, BankedStreams, Banks
 from .base import KeptNorm, Layer, PostNorm, Sum
 from .beside_experts import BesideExperts
 from .carried_router import CarriedRouterExperts
+from .compressed_attention import CompressedAttention, IndexSizes
 from .convolved_attention import ConvolvedAttention
 from .delta_net import GatedDeltaNet
 from .differential_attention import BorrowedDifferential, DifferentialAttention
@@ -50,6 +51,7 @@ __all__ = [
     "ChannelMix",
     "Choice",
     "Clamp",
+    "CompressedAttention",
     "ConvolvedAttention",
     "DifferentialAttention",
     "EncoderAttention",
@@ -62,6 +64,7 @@ __all__ = [
     "GatedSizes",
     "HyperConnected",
     "HyperSizes",
+    "IndexSizes",
     "IndexedAttention",
     "KeptNorm",
     "KeptRows",

@@ -4,6 +4,10 @@ experts."""
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from hybrid.quant.ggml.errors import FormatError
+
 from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
 from ..kernels.rows.clamped_swiglu import clamped_swiglu
@@ -141,6 +145,8 @@ class MixtureOfExperts:
     sigmoid      a score is the sigmoid of a router's output, and what is best is decided by it plus exp_probs_b;
                  otherwise scores are the softmax, plus exp_probs_b where the file has it
     by_logits    with sigmoid: what is best is decided by the router's output itself, which has no exp_probs_b
+    softplus     the same with the root of the softplus in place of the sigmoid
+    by_token     which experts a token has says a table of the vocabulary, ffn_gate_tid2eid; scores only weigh them
     renormalize  weights sum up to 1 before they are multiplied by `scale`
     gated        whether experts have gates (SwiGLU), or a squared ReLU
     n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
@@ -184,6 +190,10 @@ class MixtureOfExperts:
     jitter: float = -1.0
     weighs_input: bool = False
     by_logits: bool = False
+    softplus: bool = False
+    by_token: bool = False
+
+    table = 0  # address, where experts go by tokens
 
     def load(self, w: Weights) -> None:
         self._check(w)
@@ -210,9 +220,22 @@ class MixtureOfExperts:
         p = f"blk.{self.layer}."
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
         self.router_bias = w.vector(p + "ffn_gate_inp.bias", self.n_expert) if self.biased else 0
+        if self.by_token:
+            self.table, self.bias = w.keep(self._load_table(w, p + "ffn_gate_tid2eid.weight")), 0
+            return
         bias = p + "exp_probs_b.bias"
-        biased = not self.by_logits and (self.sigmoid or bias in w)
+        biased = not self.by_logits and (self.sigmoid or self.softplus or bias in w)
         self.bias = w.keep(w.squeezed(bias, self.n_expert)) if biased else 0
+
+    def _load_table(self, w: Weights, name: str) -> np.ndarray:
+        """i32 [token of the vocabulary][n_used]; FormatError: names an expert that there is not."""
+        table = w.integers(name, w.gguf.info("token_embd.weight").shape[0], self.n_used)
+        if table.min() < 0 or table.max() >= self.n_expert:
+            raise FormatError(
+                f"{w.gguf.path.name}: {name} has values from {table.min()} to {table.max()}, expected the numbers of "
+                f"{self.n_expert} experts. Convert the model again."
+            )
+        return table
 
     def _check(self, w: Weights) -> None:
         """That there are as many experts to choose from as are used, and two or more in a group, as its score needs."""
@@ -258,7 +281,8 @@ class MixtureOfExperts:
             scale=float(self.scale),
             n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
             factors=self.w_factors,
-            n_group_best=self.group_best, jitter=float(self.jitter),
+            n_group_best=self.group_best, jitter=float(self.jitter), by_softplus=self.softplus, table=self.table,
+            tokens=b.batch.tokens,
         )  # fmt: skip
         if self.n_latent:
             x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent}_down"), self.latent_bias[0])

@@ -18,17 +18,21 @@ H = TypeVar("H", bound="Hparams")
 
 
 def key(
-    name: str, default: Any = _REQUIRED, *, per_layer: bool = False, pattern: bool = False, minimum: float = 0
-) -> Any:
+    name: str, default: Any = _REQUIRED, *, per_layer: bool = False, pattern: bool = False, minimum: float = 0,
+    more: bool = False,
+) -> Any:  # fmt: skip
     """Field that is read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`; a scalar stands
     for all layers when `per_layer`, of a field that is a tuple of int or of float. A `pattern` is true or false for
     every layer, or a number n: true but for the last of every n layers (0: for all); it need not say anything of the
     last layers where the field `n_ahead`, before it, says that so many guess tokens ahead.
+    `more`: values of such layers may follow.
 
     Numbers are at least `minimum`, integers below 2^31, floats finite in f32. What several keys or the tensors have to
     agree on is checked by the layers, which know what their kernels take.
     """
-    meta = {"key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default}
+    meta = {
+        "key": name, "per_layer": per_layer, "pattern": pattern, "minimum": minimum, "default": default, "more": more,
+    }  # fmt: skip
     return dataclasses.field(metadata=meta)
 
 
@@ -86,6 +90,8 @@ class Hparams:
                 values[field.name] = _pattern(gguf, name, raw, values["n_layer"], values.get("n_ahead", 0))
             elif field.metadata["per_layer"]:
                 each = float if "float" in str(field.type) else int
+                if field.metadata["more"] and isinstance(raw, np.ndarray):
+                    raw = raw[: values["n_layer"]]
                 values[field.name] = _per_layer(gguf, name, raw, values["n_layer"], each, field.metadata["minimum"])
             else:
                 kind = _KINDS[getattr(field.type, "__name__", str(field.type))]

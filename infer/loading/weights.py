@@ -8,7 +8,7 @@ import numpy as np
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import FormatError, shown
 from hybrid.quant.ggml.reader import GGUFFile
-from hybrid.quant.ggml.types import TRAITS, GGMLType
+from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from ..program.builder import Weight, aligned_empty, round_up
 from .hparams import wrong
@@ -68,6 +68,9 @@ class Weights:
 
     def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:
         kind = self.gguf.info(name).type
+        if kind in NOT_WEIGHTS:
+            where = self.gguf.path.name
+            raise FormatError(f"{where}: {name} is {kind.name}, expected weights. Convert the model again.")
         raw = np.atleast_2d(self.gguf.raw(name))
         multiple = 32 if TRAITS[kind].block > 1 else 16
         padded = round_up(n, multiple)
@@ -103,6 +106,14 @@ class Weights:
         if not np.isfinite(values).all():
             raise FormatError(f"{self.gguf.path.name}: {name} contains NaN or infinity. Convert the model again.")
         return values
+
+    def integers(self, name: str, *shape: int) -> np.ndarray:
+        """The values of a table of integers, i32."""
+        self._check(name, shape)
+        kind = self.gguf.info(name).type
+        if kind is not GGMLType.I32:
+            raise FormatError(f"{self.gguf.path.name}: {name} is {kind.name}, expected I32. Convert the model again.")
+        return np.ascontiguousarray(self.gguf.raw(name)).view("<i4").reshape(shape).astype(np.int32)
 
     def squeezed(self, name: str, *shape: int) -> np.ndarray:
         """`array`, of a tensor that has dimensions of 1 in one file and not in another."""

@@ -9,7 +9,8 @@ QUANTIZATION_VERSION = 2  # of general.quantization_version; ggml.h, GGML_QNT_VE
 
 
 class GGMLType(IntEnum):
-    """The types that weights are stored in, by the number that GGUF has (ggml.h, `enum ggml_type`)."""
+    """The types that weights are stored in, by the number that GGUF has (ggml.h, `enum ggml_type`), and I32, that of
+    tables of integers, which nothing is multiplied by."""
 
     F32 = 0
     F16 = 1
@@ -31,6 +32,7 @@ class GGMLType(IntEnum):
     IQ3_S = 21
     IQ2_S = 22
     IQ4_XS = 23
+    I32 = 26
     IQ1_M = 29
     BF16 = 30
     TQ1_0 = 34
@@ -53,6 +55,7 @@ TRAITS: dict[GGMLType, TypeTraits] = {
     GGMLType.F32: TypeTraits(1, 4),
     GGMLType.F16: TypeTraits(1, 2),
     GGMLType.BF16: TypeTraits(1, 2),
+    GGMLType.I32: TypeTraits(1, 4),
     GGMLType.Q1_0: TypeTraits(128, 18),
     GGMLType.Q2_0: TypeTraits(64, 18),
     GGMLType.Q4_0: TypeTraits(32, 18),
@@ -80,9 +83,10 @@ TRAITS: dict[GGMLType, TypeTraits] = {
     GGMLType.NVFP4: TypeTraits(64, 36),
 }
 assert TRAITS.keys() == set(GGMLType)
+NOT_WEIGHTS = frozenset({GGMLType.I32})
 
 # Types of ggml that are not for weights, so that a file that uses one is not called damaged.
-OTHER_TYPE_NAMES: dict[int, str] = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
+OTHER_TYPE_NAMES: dict[int, str] = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 27: "I64", 28: "F64"}
 
 
 class ValueType(IntEnum):

@@ -51,6 +51,7 @@ NOISE = {
     "ministral3": 2.1e-5,
     "glm5-next": 4.0e-5,
     "qwen4-exp": 1.8e-5,
+    "deepseek-v4": 2.2e-5,
 }
 # What the file's embedding is multiplied by, where that is no key of its own.
 EMBEDDING_SCALE = {"falcon-h1": 3.0, "falcon-h1-gate": 2.4}

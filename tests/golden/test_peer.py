@@ -37,6 +37,7 @@ REFUSED = {
         "dots1-groups",
         "hunyuan-moe-alpha",
     ),
+    *("deepseek4", "deepseek-v4"),  # entries of other groups than of 4 and 128 tokens
     "jamba-dense",
     "bamba",
     "granite-dense",

@@ -121,6 +121,7 @@ RANDOM: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
         "moe_router_activation_func": "sigmoid",
     },
+    "deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"},
     "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
 }
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
@@ -167,7 +168,14 @@ REASONS = [
     ("bert", r"tokenizer\.ggml\.cls_token_id", 0, "in older files of llama.cpp's, too; it has no use for it any more"),
     ("hunyuan$", r"tokenizer\.ggml\.eos_token_id", 0, "there eod_token_id of the config, whatever the tokenizer says"),
     ("openelm", r"tokenizer\.ggml\..*", 0, "there Llama 2's own vocabulary, since the folder has no tokenizer.model"),
-    ("gpt-oss", r"gpt-oss\.rope\.scaling\.yarn_beta_(fast|slow)", 0, "the usual ones, which readers take anyway"),
+    (
+        "gpt-oss|deepseek4",
+        r"(gpt-oss|deepseek4)\.rope\.scaling\.yarn_beta_(fast|slow)",
+        0,
+        "the usual ones, which readers take anyway",
+    ),
+    ("deepseek4", r"deepseek4\.attention\.compress_ratios", 0, "there with those of layers that are left out"),
+    ("deepseek4", r"tokenizer\.chat_template", 0, "there one of llama.cpp's, where the checkpoint has none"),
     ("gpt-oss", r"hybrid\.rope\.scaling\.truncate", 0, "no key of llama.cpp's: YaRN's bounds lie between pairs"),
     ("phi2|stablelm", r"(phi2|stablelm)\.rope\.freq_base", 0, "there left to readers, who take 10000"),
     ("gptneox|falcon", r"(gptneox|falcon)\.rope\.freq_base", 0, "the same"),
@@ -253,13 +261,15 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
         if name.startswith("plamo2"):
             plamo2_vocabulary.write(checkpoint)
-        if name.endswith("-mxfp4"):
+        if name.startswith("gpt-oss") and name.endswith("-mxfp4"):
             mxfp4_checkpoints.pack(checkpoint)
+        if name.startswith("deepseek4"):
+            mxfp4_checkpoints.publish_deepseek4(checkpoint)
         if name == "openelm":
             _join_halves(checkpoint / "model.safetensors")
-        if name.startswith(("deepseek", "kimi-k3")):
+        if name.startswith(("deepseek-", "kimi-k3")):
             _join_heads(checkpoint / "model.safetensors")
-        yield f"random-{name}", checkpoint, "f16"
+        yield f"random-{name}", checkpoint, "f32" if name.startswith("deepseek4") else "f16"
 
 
 def _write_gemma_tokenizer(folder: Path, source: Path) -> None:

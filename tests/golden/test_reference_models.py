@@ -27,6 +27,7 @@ CHECKED = (
     "gpt-oss", "ministral3",
     "glm5-next",
     "qwen4-exp",
+    "deepseek-v4",
 )  # fmt: skip
 
 
@@ -93,7 +94,9 @@ def test_the_reference_is_that_of_transformers_for_random_models(path: Path) -> 
 
 
 def f32(tensor: StoredTensor) -> np.ndarray:
-    """The values of a BF16 tensor."""
+    """The values of a BF16 tensor, or of a table of integers."""
+    if tensor.dtype == "I64":
+        return tensor.raw(np.dtype("<i8"), 0, tensor.size).reshape(tensor.shape)
     bits = tensor.read(0, int(np.prod(tensor.shape))).astype(np.uint32) << 16
     return bits.view(np.float32).reshape(tensor.shape)
 

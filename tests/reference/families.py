@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reference.attention import attention, rope
 from reference.deepseek import deepseek
+from reference.deepseek4 import deepseek4
 from reference.experts import mixture, softmax
 from reference.gemma4 import gemma4
 from reference.glm5_next import glm5_next
@@ -447,6 +448,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "GPT2LMHeadModel": Reference.gpt2,
     "Glm5NextForConditionalGeneration": glm5_next,
     "GptOssForCausalLM": gpt_oss,
+    "DeepseekV4ForCausalLM": deepseek4,
     "Gemma2ForCausalLM": Reference.gemma,
     "Gemma3ForCausalLM": Reference.gemma,
     "RecurrentGemmaForCausalLM": Reference.recurrent_gemma,

@@ -9,7 +9,7 @@ F64 = npt.NDArray[np.float64]
 def pool(u: F64, z: F64 | None, ape: F64 | None, every: int, *, overlapping: bool = False) -> F64:
     """u, z [tok, n] (overlapping: [tok, 2 n]), ape [every, as wide] -> the entries of the whole groups, [group, n]."""
     groups = len(u) // every
-    u = u[: groups * every].reshape(groups, every, -1)
+    u = u[: groups * every].reshape(groups, every, u.shape[1])
     if z is None:
         z = np.zeros_like(u)
     else:

@@ -7,7 +7,7 @@ width, so that products run expert by expert over whole tiles; slots in between 
 import numpy as np
 
 from ..build.jit import device, kernel
-from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, stf, sti
+from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, ldi32, stf, sti
 from ..emit.fields import Address, Counter, Float, Int
 from ..recurrent.states import zero_fill
 from .elementwise import scale_row
@@ -20,6 +20,12 @@ ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 def _exp(e, x):
     """exp(x) for x <= 0."""
     return e.lane(e.exp_nonpositive(e.splat(x, 4)), 0)
+
+
+@emit("f32->f32")
+def _sqrt_softplus(e, x):
+    """The root of log(1 + exp(x))."""
+    return e.intr("sqrt", e.lane(e.softplus(e.splat(x, 4)), 0))
 
 
 @device
@@ -81,10 +87,10 @@ def moe_route(
     groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
     counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
     n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0, factors: Address = 0,
-    n_group_best: Int = 2, jitter: Float = -1.0,
+    n_group_best: Int = 2, jitter: Float = -1.0, by_softplus: Int = 0, table: Address = 0, tokens: Address = 0,
 ):  # fmt: skip
-    """Softmax over all experts, or the sigmoid of each; the best `n_used` by that plus a bias (ties: the lower index),
-    their slots. The weights are without the bias. One thread.
+    """Softmax over all experts, or the sigmoid or the root of the softplus of each; the best `n_used` by that plus a
+    bias (ties: the lower index), their slots. The weights are without the bias. One thread.
 
     With groups (arXiv:2412.19437) experts are of n_group groups of neighbours, and those of the n_group_used groups
     whose two best add up to most, with the bias (ties: the lower index), are the only ones to choose from.
@@ -105,6 +111,9 @@ def moe_route(
     n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
     n_group_best    2, or 1: groups count by their best expert (arXiv:2405.04434)
     jitter          not negative: a sparse mixer, see `_mix_sparsely`, with the softmax
+    by_softplus     its root, instead of the softmax
+    table, tokens   i32 [token of the vocabulary][n_used] and i64 [tok]: the experts that a token has, instead of the
+                    best ones; 0: none
     """
     if tid != 0:
         return
@@ -118,12 +127,14 @@ def moe_route(
         for x in range(1, n_expert):
             top = max(top, ldf(row + 4 * x))
         total = ldf(row) - ldf(row)  # 0, or NaN when there is one
-        if by_sigmoid:
+        if by_sigmoid or by_softplus:
             total += ONE
         for x in range(n_expert):
             if by_sigmoid:
                 v = _exp(-abs(ldf(row + 4 * x)))
                 v = (ONE if ldf(row + 4 * x) >= 0 else v) / (ONE + v)
+            elif by_softplus:
+                v = _sqrt_softplus(ldf(row + 4 * x))
             else:
                 v = _exp(ldf(row + 4 * x) - top)
                 total += v
@@ -131,7 +142,7 @@ def moe_route(
             if by_sigmoid == 2:
                 v = ldf(row + 4 * x)
             stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
-        if bias and not by_sigmoid:  # it is added to what is divided by the sum
+        if bias and not by_sigmoid and not by_softplus:  # it is added to what is divided by the sum
             for x in range(n_expert):
                 stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
         if n_group > n_group_used:
@@ -142,6 +153,9 @@ def moe_route(
             total = ONE + (total - total)
         for j in range(n_used if jitter < ZERO else 0):
             best = -1
+            if table:
+                sti(chosen + 8 * j, ldi32(table + 4 * (ldi(tokens + 8 * t) * n_used + j)))
+                continue
             for x in range(n_expert):
                 taken = False
                 for i in range(j):

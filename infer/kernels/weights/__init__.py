@@ -4,7 +4,7 @@ These are the only places of the core that know the block layouts (documented in
 an entry in INT_BLOCKS if its weights are small integers with scales, else one in FLOAT_BLOCKS.
 """
 
-from hybrid.quant.ggml.types import TRAITS, GGMLType
+from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block
 from .grids import GRIDS
@@ -35,4 +35,4 @@ INT_BLOCKS: dict[GGMLType, IntBlock] = SMALL | SUPER | GRIDS
 FLOAT_BLOCKS: dict[GGMLType, FloatBlock] = (
     FLOATS | {GGMLType.NVFP4: NVFP4} | {kind: floats_of(block) for kind, block in INT_BLOCKS.items()}
 )
-assert FLOAT_BLOCKS.keys() == TRAITS.keys(), "every weight type runs"
+assert FLOAT_BLOCKS.keys() == TRAITS.keys() - NOT_WEIGHTS, "every weight type runs"

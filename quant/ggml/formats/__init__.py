@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..types import TRAITS, GGMLType, row_nbytes
-from .float import decode_bf16, decode_f16, decode_f32, encode_bf16, encode_f16, encode_f32
+from .float import decode_bf16, decode_f16, decode_f32, decode_i32, encode_bf16, encode_f16, encode_f32
 from .fp4 import decode_mxfp4, decode_nvfp4, encode_mxfp4, encode_nvfp4
 from .iq1 import decode_iq1_m, decode_iq1_s, encode_iq1_m, encode_iq1_s
 from .iq2 import decode_iq2_s, decode_iq2_xs, decode_iq2_xxs, encode_iq2_s, encode_iq2_xs, encode_iq2_xxs
@@ -53,6 +53,7 @@ FORMATS: dict[GGMLType, Format] = {
     GGMLType.F32: Format(encode_f32, decode_f32),
     GGMLType.F16: Format(encode_f16, decode_f16),
     GGMLType.BF16: Format(encode_bf16, decode_bf16),
+    GGMLType.I32: Format(None, decode_i32),
     GGMLType.Q1_0: Format(encode_q1_0, decode_q1_0),
     GGMLType.Q2_0: Format(encode_q2_0, decode_q2_0),
     GGMLType.Q4_0: Format(encode_q4_0, decode_q4_0, encode_q4_0_weighted, row_weights=True),

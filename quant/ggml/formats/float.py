@@ -1,9 +1,10 @@
-"""F32, F16, BF16: one weight after the other, little endian.
+"""F32, F16, BF16, and I32: one weight, or integer, after the other, little endian.
 
     type  bytes  sign exponent mantissa   encoding from f32
     F32     4      1     8       23       as it is
     F16     2      1     5       10       IEEE 754, nearest even; beyond 65504 infinite
     BF16    2      1     8        7       upper half of the f32, nearest even
+    I32     4      integers of 32 bits, read only: beyond 2^24 the nearest f32
 
 Bytes equal to ggml's reference (for BF16 also its NaNs: kept, made quiet, never rounded to infinity).
 Encoders read f32 [n, 1], write u8 [n, nbytes]; decoders the reverse.
@@ -44,3 +45,7 @@ def encode_bf16(x: np.ndarray, out: np.ndarray) -> None:
 
 def decode_bf16(raw: np.ndarray, out: np.ndarray) -> None:
     np.left_shift(raw.view("<u2"), 16, out=out.view(np.uint32), dtype=np.uint32)
+
+
+def decode_i32(raw: np.ndarray, out: np.ndarray) -> None:
+    out[...] = raw.view("<i4")

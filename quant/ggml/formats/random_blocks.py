@@ -51,11 +51,13 @@ _SPREAD = (0.75, 1.25)  # of the scales of different blocks
 def random_blocks(kind: GGMLType, shape: tuple[int, ...], rng: np.random.Generator, scale: float = 1.0) -> np.ndarray:
     """u8 [*shape[:-1], row_nbytes] that decode to weights of `shape` with the standard deviation `scale`.
 
-    F32, F16 and BF16 weights are normal. The scale of a block is random too, within a quarter, and where weights have
-    signs of their own it may be negative. Within about 10 % of `scale`, unless that is beyond the type's range: f16
-    scales and NVFP4's 8-bit ones end at small values. FormatError: rows that are not whole blocks.
+    F32, F16 and BF16 weights are normal, I32 those rounded. The scale of a block is random too, within a quarter, and
+    where weights have signs of their own it may be negative. Within about 10 % of `scale`, unless that is beyond the
+    type's range: f16 scales and NVFP4's 8-bit ones end at small values. FormatError: rows that are not whole blocks.
     """
     nbytes = row_nbytes(kind, shape[-1])
+    if kind is GGMLType.I32:
+        return np.rint(rng.standard_normal(shape) * scale).astype("<i4").view(np.uint8)
     if TRAITS[kind].block == 1:
         return encode(kind, rng.standard_normal(shape, np.float32) * np.float32(scale))
     raw = _codes(kind, math.prod(shape[:-1]) * nbytes // TRAITS[kind].nbytes, rng)

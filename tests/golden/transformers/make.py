@@ -18,6 +18,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1]))
+from random_compressed import COMPRESSED  # noqa: E402
 from random_experts import EXPERT_CONFIGS  # noqa: E402
 from random_latent import LATENT  # noqa: E402
 from random_plain import PLAIN  # noqa: E402
@@ -32,7 +33,7 @@ NAMES = (
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
-    "bailing-hybrid", *LATENT, *POOLED,
+    "bailing-hybrid", *LATENT, *POOLED, *COMPRESSED,
     "gptneox", "gptneox-serial", "falcon", "falcon-normed",
     "qwen4exp", "qwen4exp-plain",
 )  # fmt: skip
@@ -52,7 +53,7 @@ MODEL_TYPES = {
     "Gemma3": "gemma3_text", "SmolLM3": "smollm3", "KimiLinear": "kimi_linear", "Zaya": "zaya",
     "MiniMax": "minimax",
     "BailingHybrid": "bailing_hybrid",
-    "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3",
+    "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3", "DeepseekV4": "deepseek_v4",
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
     "Glm5Next": "glm5_next",
     "Llama4": "llama4_text",

@@ -174,6 +174,14 @@ def test_what_an_architecture_leaves_alone(name: str) -> None:
     assert decide(tensors, FileType.Q4_K_M, Model(4, arch="kimi-linear"))[name].type is Q4_K
 
 
+@pytest.mark.parametrize("name", ["hc_ffn_fn", "attn_compressor_ape", "indexer_compressor_ape"])
+def test_what_is_left_alone_of_deepseek_v4(name: str) -> None:
+    """llama-quantize makes blocks of these, small as they are."""
+    tensors = model((64, 512), f"blk.0.{name}.weight", source=BF16)
+    (decision,) = decide(tensors, FileType.Q4_K_M, Model(4, arch="deepseek4")).values()
+    assert decision == Decision(BF16, Reason.LEFT_ALONE)
+
+
 @pytest.mark.parametrize("name", ["blk.0.attn_q_a.weight", "blk.0.attn_q_b.weight"])
 def test_what_an_architecture_has_eight_bits_for(name: str) -> None:
     tensors, of = model((64, 512), name, "output.weight"), Model(4, arch="glm5-next")

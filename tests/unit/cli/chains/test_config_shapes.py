@@ -19,7 +19,7 @@ from hybrid.quant.policy import SsmType, decide, model_of
 LOADED = (
     "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm3", "gemma4", "nemotron-h", "qwen3next", "qwen35", "zamba2",
     "olmo-hybrid", "xlstm", "kimi-linear", "zaya", "minimax-scaled", "plamo2", "bailing-hybrid", "gptneox", "falcon",
-    "gpt-oss-rounded", "ministral3", "deepseek-v2", "glm5-next-plain",
+    "gpt-oss-rounded", "ministral3", "deepseek-v2", "glm5-next-plain", "deepseek4",
     "kimi-k3",
     "phi4flash",
     "qwen4exp",
@@ -58,6 +58,7 @@ def small(name: str) -> ConfigShape:
         ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
         ("glm-5.3-slice", 3.245),
         ("llama-4-scout", 107.8), ("llama-4-maverick", 400.7), ("llama-4-slice", 4.85),
+        ("deepseek-v4-flash", 284.0), ("deepseek-v4-slice", 3.227),
     ],
 )  # fmt: skip
 def test_parameter_counts(name: str, billions: float) -> None:

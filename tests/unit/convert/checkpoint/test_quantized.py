@@ -11,6 +11,7 @@ import pytest
 import random_checkpoints
 from random_checkpoints import CONFIGS
 from reference import quantized_checkpoints as twin
+from typed_safetensors import save
 
 from hybrid.convert import convert, plan, stream, verify
 from hybrid.convert.architectures.family import row
@@ -23,16 +24,6 @@ from hybrid.quant.ggml.types import FileType, GGMLType
 
 Parts = dict[str, tuple[str, np.ndarray]]  # end of the name -> type in safetensors, values
 FINITE = np.array([c for c in range(256) if c & 127 != 127], np.uint8)
-
-
-def save(path: Path, tensors: Parts) -> None:
-    """Also the types that numpy does not have."""
-    header, data = {}, b""
-    for name, (kind, values) in tensors.items():
-        header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": (len(data), len(data) + values.nbytes)}
-        data += values.tobytes()
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 def bf16(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ def route(
     logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: int = False,
     bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
     factors: np.ndarray | None = None,
-    n_group_best: int = 2, jitter: float = -1.0,
+    n_group_best: int = 2, jitter: float = -1.0, softplus: bool = False, table: np.ndarray | None = None,
+    tokens: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
@@ -32,6 +33,7 @@ def route(
         weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
         renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
         n_group_used=n_group_used, n_idle=n_idle, factors=factors, n_group_best=n_group_best, jitter=jitter,
+        by_softplus=softplus, table=table, tokens=tokens,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return routing
@@ -96,6 +98,34 @@ def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
         assert [expert_of[s] for s in routing["slots"][t]] == best
         expected = 2.5 * p[t, best] / (p[t, best].sum() if renormalize else 1.0)
         np.testing.assert_allclose(routing["weights"][t], expected, rtol=2e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_route_by_the_root_of_softplus(renormalize: bool) -> None:
+    """The bias decides who is chosen, as with the sigmoid. Large logits do not overflow."""
+    rng = np.random.default_rng(5)
+    logits = (4 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
+    logits[0] = (200, -60, 0, 1, -1, 90, -40)
+    bias = rng.standard_normal(7).astype(np.float32)
+    routing = route(logits, 3, 8, renormalize, softplus=True, bias=bias, scale=2.5)
+    p = np.sqrt(np.logaddexp(0.0, logits.astype(np.float64)))
+    best = np.array([choose(row, 3) for row in p + bias])
+    assert chosen(routing) == best.tolist()
+    kept = np.take_along_axis(p, best, 1)
+    expected = 2.5 * kept / (kept.sum(1, keepdims=True) if renormalize else 1.0)
+    np.testing.assert_allclose(routing["weights"], expected, rtol=2e-6, atol=1e-30)
+
+
+def test_route_by_tokens() -> None:
+    """Scores only weigh the experts that the table has for a token of the vocabulary, whatever its order."""
+    rng = np.random.default_rng(6)
+    logits, tokens = rng.standard_normal((N_TOK, 7)).astype(np.float32), rng.integers(0, 50, N_TOK)
+    table = np.argsort(rng.random((50, 7)), axis=1)[:, :3].astype(np.int32)
+    routing = route(logits, 3, 8, True, softplus=True, table=table, tokens=tokens)
+    best = np.sort(table[tokens], axis=1)
+    assert chosen(routing) == best.tolist()
+    p = np.take_along_axis(np.sqrt(np.logaddexp(0.0, logits.astype(np.float64))), best, 1)
+    np.testing.assert_allclose(routing["weights"], p / p.sum(1, keepdims=True), rtol=2e-6)
 
 
 @pytest.mark.parametrize("width", [1, 8])
