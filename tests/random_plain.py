@@ -7,6 +7,7 @@ REPEATED = (
     "olmo3-order", "qwen2moe-window", "seed-oss-biased", "exaone4-window", "ernie4_5-biased", "ernie4_5-moe-order",
     "cohere2-order", "dots1-groups", "glm4-moe-plain", "hunyuan-moe-alpha",
     "apertus-biased", "phimoe-window", "arcee-biased", "nemotron-biased",
+    "mixtral-window",
 )  # fmt: skip
 
 PLAIN: dict[str, dict[str, Any]] = {
@@ -153,6 +154,20 @@ PLAIN: dict[str, dict[str, Any]] = {
         "architectures": ["NemotronForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
         "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 24, "norm_eps": 1e-5, "mlp_bias": True,
         "attention_bias": True, "partial_rotary_factor": 0.75, "tie_word_embeddings": True,
+    },
+    "mixtral": {
+        "architectures": ["MixtralForCausalLM"], "hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "rms_norm_eps": 2e-5, "rope_theta": 1e5,
+        "num_local_experts": 7, "num_experts_per_tok": 3, "sliding_window": None, "tie_word_embeddings": False,
+    },
+    "mixtral-window": {
+        "architectures": ["MixtralForCausalLM"], "hidden_size": 96, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 24, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9, "tie_word_embeddings": True,
+    },
+    "gemma": {
+        "architectures": ["GemmaForCausalLM"], "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "rms_norm_eps": 2e-5, "hidden_act": "gelu",
     },
     "dots1": {
         "architectures": ["Dots1ForCausalLM"], "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,

@@ -212,6 +212,14 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["NemotronForCausalLM"], "hidden_size": 3072, "intermediate_size": 9216,
         "num_hidden_layers": 32, "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 256000,
     },
+    "mixtral-8x7b": {
+        "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+    },
+    "gemma-2b": {
+        "architectures": ["GemmaForCausalLM"], "hidden_size": 2048, "intermediate_size": 16384,
+        "num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 256000,
+    },
     "phi-3.5-moe": {
         "architectures": ["PhiMoEForCausalLM"], "hidden_size": 4096, "intermediate_size": 6400,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32064,

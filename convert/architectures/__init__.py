@@ -14,7 +14,7 @@ from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
-from .gemma import Gemma2, Gemma3
+from .gemma import Gemma, Gemma2, Gemma3
 from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
@@ -30,7 +30,7 @@ from .kimi_k3 import KimiK3
 from .kimi_linear import KimiLinear
 from .lfm2 import Lfm2, Lfm2Moe
 from .lfm3 import Lfm3
-from .llama import Llama, Mistral
+from .llama import Llama, Mistral, Mixtral
 from .llama4 import Llama4
 from .mamba import Mamba
 from .mamba2 import Mamba2
@@ -77,6 +77,7 @@ FAMILIES: tuple[type[Family], ...] = (
     PhiMoe,
     Llama4,
     Arcee, CommandR, Nemotron,
+    Gemma, Mixtral,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

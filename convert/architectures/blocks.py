@@ -208,6 +208,7 @@ def stacked_experts(
         yield experts(sources, f"{blk}ffn_{part}_exps.weight", *shape, group=hf)
 
 
+NUMBERED = (("gate", "w1"), ("down", "w2"), ("up", "w3"))
 PROJECTIONS = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
 
 

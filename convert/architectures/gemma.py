@@ -1,7 +1,7 @@
 """Gemma 2 and 3 (text): attention over a window on most layers, norms before and behind every part. arXiv:2503.19786"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.types import FileType
@@ -11,6 +11,7 @@ from ..transforms import PLUS_ONE
 from .blocks import Heads, all_but_last, read_rope, refuse_scaling, size_keys, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .llama import Llama
 from .rope import RopeScaling, read_stretching
 from .unused_fields import HIDDEN_ACT, PICTURE_TENSORS, PICTURES
 from .windows import read_layer_types, read_window
@@ -22,6 +23,39 @@ NORMS = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+
+
+@dataclass(frozen=True)
+class Gemma(Llama):
+    """One model of the first Gemma: a Llama with GELU in its gates and a scaled embedding. arXiv:2403.08295"""
+
+    arch = "gemma"
+    architectures = ("GemmaForCausalLM",)
+    pre = ()
+    activations = ("gelu_pytorch_tanh", "gelu")  # both by the tanh formula, as in transformers
+    conditional: ClassVar[Mapping[str, str]] = {}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "hidden_activation": "hidden_act counts, as in transformers", "mlp_bias": "it has no such biases",
+    }  # fmt: skip
+    usually_tied = True
+    usual_ctx, usual_head = 8192, 256
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        config.expects("attention_bias", False)
+        config.expects("tie_word_embeddings", True)
+        config.expects("use_bidirectional_attention", False)
+        return {"attention_bias": False, "mlp_bias": False}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield from ()
+
+    def rows(self) -> Iterator[Row]:
+        for one in super().rows():
+            yield replace(one, transform=PLUS_ONE) if one.target.endswith("_norm.weight") else one
+
+    def attention(self, hf: str, blk: str) -> Iterator[Row]:
+        yield from self.heads.rows(hf, blk, self.n_embd)
 
 
 @dataclass(frozen=True)

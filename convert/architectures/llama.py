@@ -8,7 +8,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import Heads, read_rope, size_keys, swiglu, swiglu_bias
+from .blocks import NUMBERED, Heads, read_rope, size_keys, stacked_experts, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
@@ -175,6 +175,45 @@ class Mistral(Llama):
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         return (read_window(config, 4096),) * n_layer
+
+
+@dataclass(frozen=True)
+class Mixtral(Llama):
+    """One model of Mixtral: a Llama with experts, in GGUF, too. arXiv:2401.04088"""
+
+    architectures = ("MixtralForCausalLM",)
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "router_jitter_noise": "only training: noise of what routers read",
+        **dict.fromkeys(("attention_bias", "mlp_bias"), "it has no biases, as in transformers"),
+    }
+    usual_ctx, usual_eps, usual_theta = 131072, 1e-5, 1e6
+
+    n_expert: int
+    n_expert_used: int
+
+    @classmethod
+    def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
+        return (read_window(config),) * n_layer
+
+    @classmethod
+    def read_biases(cls, config: Config) -> dict[str, Any]:
+        return {"attention_bias": False, "mlp_bias": False}
+
+    @classmethod
+    def read_more(cls, config: Config) -> dict[str, Any]:
+        n_expert = config.integer("num_local_experts", "num_experts", default=8, maximum=4096)
+        used = config.integer("num_experts_per_tok", default=2, maximum=n_expert)
+        return {"n_expert": n_expert, "n_expert_used": used}
+
+    def more_keys(self) -> Iterator[tuple[str, Any]]:
+        yield "expert_count", self.n_expert
+        yield "expert_used_count", self.n_expert_used
+        yield from super().more_keys()
+
+    def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        hf = hf.removesuffix("mlp.") + "block_sparse_moe."
+        yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff, NUMBERED)
 
 
 def _is_headless(config: Config) -> bool:

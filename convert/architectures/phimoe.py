@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from hybrid.quant.ggml.errors import UnsupportedError
 
 from ..checkpoint import Config
-from .blocks import Heads, stacked_experts
+from .blocks import NUMBERED, Heads, stacked_experts
 from .family import Row, row
 from .phi3 import Phi3
 from .rope import read_kind
@@ -101,5 +101,4 @@ class PhiMoe(Phi3):
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         hf = hf.removesuffix("mlp.") + "block_sparse_moe."
         yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
-        names = (("gate", "w1"), ("down", "w2"), ("up", "w3"))
-        yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff, names)
+        yield from stacked_experts(hf + "experts.", blk, self.n_expert, self.n_embd, self.n_ff, NUMBERED)

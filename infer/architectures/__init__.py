@@ -14,7 +14,7 @@ from .ernie4_5 import Ernie45, Ernie45Moe
 from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
-from .gemma import Gemma2, Gemma3
+from .gemma import Gemma, Gemma2, Gemma3
 from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
@@ -78,6 +78,7 @@ _ALL: tuple[Family, ...] = (
     PhiMoe(),
     Llama4(),
     Arcee(), CommandR(), Nemotron(),
+    Gemma(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

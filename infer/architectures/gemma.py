@@ -7,11 +7,30 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, PostNorm, Rope
+from ..layers import Attention, GatedFeedForward, Layer, PostNorm, Rope
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
+from .llama import Llama, LlamaHparams
 from .rope import RopeHparams
+
+
+@dataclass(frozen=True)
+class GemmaHparams(LlamaHparams):
+    @property
+    def scales(self) -> Scales:
+        return Scales(embedding=math.sqrt(self.n_embd))
+
+
+class Gemma(Llama):
+    """The first Gemma: a Llama with GELU in its gates. arXiv:2403.08295"""
+
+    name = "gemma"
+    hparams = GemmaHparams
+    style = NEOX
+
+    def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
+        return GatedFeedForward(i, h.n_embd, h.n_ff, activation="gelu")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..kernels.attention.rope import NORM
-from ..layers import Attention, GatedFeedForward, Layer, QueryScale, Rope
+from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, QueryScale, Rope
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
@@ -21,6 +21,8 @@ class LlamaHparams(RopeHparams, AttentionHparams):
     n_rot: int = key("rope.dimension_count", 0)
     d_head: int = key("attention.key_length", 0)
     windows: tuple[int, ...] = key("hybrid.attention.sliding_window", 0, per_layer=True)
+    n_expert: int = key("expert_count", 0)
+    n_expert_used: int = key("expert_used_count", 0)
 
 
 class Llama(Family):
@@ -58,5 +60,7 @@ class Llama(Family):
         return None
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
-        """The second part of block i."""
+        """The second part of block i: experts where the file has a router for them (Mixtral)."""
+        if f"blk.{i}.ffn_gate_inp.weight" in w:
+            return MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
         return GatedFeedForward(i, h.n_embd, h.n_ff, fused=self.fused)

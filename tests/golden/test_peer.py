@@ -92,7 +92,7 @@ REFUSED = {
 DIFFERENT = {
     "mistral-window", "starcoder2-window", "qwen2-window", "qwen3-window", "qwen3moe-window",
     "deepseek-v2-groups", "exaone4-window", "qwen2-yarn", "smollm3-window", "rwkv7", "arwkv7", "minimax-scaled",
-    "minimax-window", "phimoe", "plamo2", "gpt-oss", "ministral3-window",
+    "minimax-window", "phimoe", "mixtral-window", "plamo2", "gpt-oss", "ministral3-window",
     "llama4-window",
 }  # fmt: skip
 # How far apart perplexities may be, where not 0.1 %: with scores as large as those of Gemma 4, which are not scaled,

@@ -88,6 +88,8 @@ RANDOM: dict[str, dict[str, Any]] = {
     "glm4": {"model_type": "glm4"},
     "seed-oss": {"model_type": "seed_oss"},
     "apertus": {"model_type": "apertus"},
+    "mixtral": {"model_type": "mixtral"},
+    "gemma": {"model_type": "gemma", "vocab_size": 2000},
     "arcee": {"model_type": "arcee"},
     "command-r": {"model_type": "cohere"},
     "nemotron": {"model_type": "nemotron", "vocab_size": 2000},
@@ -160,7 +162,12 @@ REASONS = [
     ("phimoe", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("arcee|nemotron$", r"\w+\.attention\.(key|value)_length", 0, "there always; readers take the quotient anyway"),
     ("-nemotron$", r"tokenizer\.ggml\.(bos|eos|unknown|padding)_token_id", 0, "there fixed, or of absent settings"),
-    ("phimoe", r"tokenizer\.ggml\.(bos|eos)_token_id", 0, "of tokenizer.model; there of settings that are not here"),
+    (
+        "phimoe|-gemma$",
+        r"tokenizer\.ggml\.(bos|eos)_token_id",
+        0,
+        "of tokenizer.model; there of settings that are not here",
+    ),
     ("phimoe", r"hybrid\.expert_router_jitter", 0, "no key of llama.cpp's: there is no sparse mixer"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
@@ -178,7 +185,7 @@ REASONS = [
     ("deepseek4", r"tokenizer\.chat_template", 0, "there one of llama.cpp's, where the checkpoint has none"),
     ("gpt-oss", r"hybrid\.rope\.scaling\.truncate", 0, "no key of llama.cpp's: YaRN's bounds lie between pairs"),
     ("phi2|stablelm", r"(phi2|stablelm)\.rope\.freq_base", 0, "there left to readers, who take 10000"),
-    ("gptneox|falcon", r"(gptneox|falcon)\.rope\.freq_base", 0, "the same"),
+    ("gptneox|falcon|gemma$", r"(gptneox|falcon|gemma)\.rope\.freq_base", 0, "the same"),
     ("gptneox|falcon", r"hybrid\.feed_forward\.exact_gelu", 0, "no key of llama.cpp's: there GELU is by tanh"),
     ("gptneox", r"general\.file_type", 0, "left out there"),
     ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
@@ -255,7 +262,7 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
             shutil.copyfile(file, checkpoint / file.name)
         if name.startswith("gemma4"):
             _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-        if name in ("phimoe", "nemotron"):  # for which it reads tokenizer.model alone
+        if name in ("phimoe", "nemotron", "gemma"):  # for which it reads tokenizer.model alone
             for file in checkpoint.glob("*token*"):
                 file.unlink()
             shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from reference.attention import attention, rope
 from reference.experts import mixture, softmax, sparse_mixer
+from reference.gemma4 import gelu
 from reference.recurrent import F64, sigmoid, silu
 from reference.rope_scaling import scaling
 
@@ -27,6 +28,7 @@ class Switches:
                     logits are times: where the config does not say
     shared          what the checkpoint calls the shared expert
     plus            what norms add to their weights
+    scaled          the embedding is times the root of its width, and gates have GELU
     absent          fields of configs that lack them
     """
 
@@ -43,6 +45,7 @@ class Switches:
     shared: str = "shared_experts"
     logit_scale: float = 1.0
     plus: float = 0.0
+    scaled: bool = False
     absent: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,6 +68,8 @@ SWITCHES = {
     "StableLmForCausalLM": Switches(part=0.25),
     "PhiMoEForCausalLM": Switches(theta=1e6),
     "ArceeForCausalLM": Switches(),
+    "MixtralForCausalLM": Switches(theta=1e6),
+    "GemmaForCausalLM": Switches(plus=1.0, head=256, scaled=True),
     "CohereForCausalLM": Switches(("input_layernorm",), neox=False, theta=5e5, logit_scale=0.0625),
     "NemotronForCausalLM": Switches(part=0.5, plus=1.0),
     "ApertusForCausalLM": Switches(
@@ -84,7 +89,7 @@ def plain(r: "Reference", ids: list[int]) -> F64:
     s = SWITCHES[r.c["architectures"][0]]
     c = r.c = {**s.absent, **r.c}
     r.eps = next(c[key] for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps") if key in c)
-    x = r.t["model.embed_tokens.weight"][ids]
+    x = r.t["model.embed_tokens.weight"][ids] * (c["hidden_size"] ** 0.5 if s.scaled else 1.0)
     parts = (_attend, _feed_forward)
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
@@ -102,7 +107,7 @@ def plain(r: "Reference", ids: list[int]) -> F64:
 def _norm(r: "Reference", x: F64, name: str) -> F64:
     """Layer norm where the config has an epsilon for it, or the norm a bias."""
     if "layer_norm_eps" not in r.c and name + ".bias" not in r.t:
-        return r.norm(x, name)
+        return r.norm(x, name, SWITCHES[r.c["architectures"][0]].plus)
     away = x - x.mean(-1, keepdims=True)
     y = (
         away
@@ -134,7 +139,7 @@ def _attend(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
 def _window(c: dict, s: Switches, i: int) -> int:
     """Tokens that a token of layer i sees; 0: all."""
     size = c.get("sliding_window") or 0
-    if c["architectures"] == ["PhiMoEForCausalLM"]:
+    if c["architectures"][0] in ("PhiMoEForCausalLM", "MixtralForCausalLM"):
         return size
     if "layer_types" in c:
         return size if c["layer_types"][i] == "sliding_attention" else 0
@@ -174,6 +179,8 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
         return r.linear(silu(gate) * up, m + "down_proj")
     if m + "gate_proj.weight" not in r.t and m + "up_proj.weight" in r.t:
         return r.linear(np.maximum(r.linear(h, m + "up_proj"), 0) ** 2, m + "down_proj")
+    if s.scaled:
+        return r.linear(gelu(r.linear(h, m + "gate_proj")) * r.linear(h, m + "up_proj"), m + "down_proj")
     router = m + ("gate.wg" if m + "gate.wg.weight" in r.t else "gate")
     if router + ".weight" not in r.t:
         return r.gated(h, m)
@@ -203,10 +210,14 @@ def xielu(x: F64, positive: Any, negative: Any, linear: Any, least: Any) -> F64:
 
 
 def _mix(r: "Reference", h: F64, m: str) -> F64:
-    """Phi-MoE."""
+    """Phi-MoE and Mixtral."""
     logits, rows = r.linear(h, m + "gate"), []
     for one, scores in zip(h, logits, strict=True):
-        mixed = sparse_mixer(scores, 2, r.c.get("router_jitter_noise", 0.01))
+        if r.c["architectures"] == ["PhiMoEForCausalLM"]:
+            mixed = sparse_mixer(scores, 2, r.c.get("router_jitter_noise", 0.01))
+        else:
+            best = np.argsort(-scores, kind="stable")[: r.c["num_experts_per_tok"]]
+            mixed = dict(zip(best.tolist(), softmax(scores[best]), strict=True))
         gates = ((f"{m}experts.{e}.w", weight) for e, weight in mixed.items())
         rows.append(
             sum(

@@ -42,7 +42,7 @@ MODEL_TYPES = {
     "Ernie4_5": "ernie4_5", "Ernie4_5_Moe": "ernie4_5_moe", "Cohere2": "cohere2", "StableLm": "stablelm",
     "Dots1": "dots1", "Glm4Moe": "glm4_moe", "HunYuanDenseV1": "hunyuan_v1_dense",
     "HunYuanMoEV1": "hunyuan_v1_moe", "Apertus": "apertus", "PhiMoE": "phimoe",
-    "Arcee": "arcee", "Cohere": "cohere", "Nemotron": "nemotron",
+    "Arcee": "arcee", "Cohere": "cohere", "Nemotron": "nemotron", "Mixtral": "mixtral", "Gemma": "gemma",
     "NemotronH": "nemotron_h", "Qwen3Moe": "qwen3_moe", "Qwen3Next": "qwen3_next", "Lfm2Moe": "lfm2_moe",
     "Zamba": "zamba", "Zamba2": "zamba2", "OlmoHybrid": "olmo_hybrid", "xLSTM": "xlstm", "Mistral": "mistral",
     "Olmo2": "olmo2", "Olmoe": "olmoe", "Starcoder2": "starcoder2", "Phi": "phi", "GPT2": "gpt2",

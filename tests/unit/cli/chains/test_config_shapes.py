@@ -37,7 +37,7 @@ def small(name: str) -> ConfigShape:
         # as the models' cards state them, with what the file holds twice or not at all
         ("olmo3-7b", 7.30), ("qwen1.5-moe-a2.7b", 14.32), ("glm-4-9b", 9.40), ("seed-oss-36b", 36.15),
         ("apertus-8b", 8.053), ("phi-3.5-moe", 41.87), ("afm-4.5b", 4.62),
-        ("command-r-35b", 34.98), ("minitron-4b", 4.19),
+        ("command-r-35b", 34.98), ("minitron-4b", 4.19), ("mixtral-8x7b", 46.7), ("gemma-2b", 2.506),
         ("exaone-4-1.2b", 1.28), ("ernie-4.5-0.3b", 0.3607), ("ernie-4.5-21b-a3b", 21.83),
         ("hunyuan-1.8b", 1.791), ("hunyuan-a13b", 80.39), ("command-r7b", 8.03), ("stablelm-2-1.6b", 1.645),
         ("dots.llm1", 142.8), ("glm-4.5-air", 106.9),
