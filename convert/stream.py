@@ -73,18 +73,28 @@ class SourceSlice:
         """`source` after a transform that does not compute: the bits of a copied tensor."""
         transform = self.job.row.transform
         values = self.source()
-        return transform.apply(values, self.start) if transform else values
+        return self._padded(transform.apply(values, self.start) if transform else values)
 
     def values(self) -> np.ndarray:
         """What the file should hold, f32 [rows, columns]."""
         transform = self.job.row.transform
         values = _as_f32(self.source(), self.tensor)
         if transform is None:
-            return values
+            return self._padded(values)
         values = transform.apply(values, self.start)
         if transform.arithmetic and not _finite(values, Dtype.F32):
             raise CheckpointError(f"{shown(self.tensor.name)}: {transform.name} of its values overflows.")
-        return values
+        return self._padded(values)
+
+    @property
+    def padding(self) -> int:
+        """Rows of zeros behind this slice."""
+        return self.job.row.padding if self.stop == self.tensor.shape[0] else 0
+
+    def _padded(self, values: np.ndarray) -> np.ndarray:
+        if not self.padding:
+            return values
+        return np.concatenate([values, np.zeros((self.padding, values.shape[1]), values.dtype)])
 
     def encoded(self) -> np.ndarray:
         """The bytes for the file, in an array of any type."""

@@ -165,7 +165,8 @@ def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
 
 def _nbytes(part: SourceSlice) -> int:
     # by its share of all rows: what is made of a row may have fewer values than the row
-    return (part.stop - part.start) * part.job.planned.nbytes // sum(tensor.shape[0] for tensor in part.job.stored)
+    n_rows = sum(tensor.shape[0] for tensor in part.job.stored) + part.job.row.padding
+    return (part.stop - part.start + part.padding) * part.job.planned.nbytes // n_rows
 
 
 def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:

@@ -105,6 +105,25 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
         },
     },
+    "gemma3n": {
+        "architectures": ["Gemma3nForCausalLM"], "hidden_size": 96, "intermediate_size": 136, "num_hidden_layers": 7,
+        "layer_types": [*["sliding_attention", "full_attention"] * 3, "sliding_attention"], "num_attention_heads": 6,
+        "num_key_value_heads": 2, "head_dim": 10, "num_kv_shared_layers": 3, "hidden_size_per_layer_input": 20,
+        "vocab_size_per_layer_input": N_VOCAB, "rms_norm_eps": 1e-6, "sliding_window": 11, "laurel_rank": 12,
+        "activation_sparsity_pattern": [0.95, 0.95, 0.4, 0.0, 0.0, 0.95, 0.0], "final_logit_softcapping": 6.0,
+    },
+    "gemma3n-order": {  # three streams of which the second is computed on, widths of their own, no shared layers
+        "architectures": ["Gemma3nForCausalLM"], "hidden_size": 60, "intermediate_size": [72, 96, 64, 40],
+        "num_hidden_layers": 4, "layer_types": ["full_attention", *["sliding_attention"] * 2, "full_attention"],
+        "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 22, "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 9, "vocab_size_per_layer_input": N_VOCAB + 5, "rms_norm_eps": 2e-4,
+        "sliding_window": 7, "laurel_rank": 5, "altup_num_inputs": 3, "altup_active_idx": 1,
+        "altup_correct_scale": False, "activation_sparsity_pattern": [0.0, 0.7, 0.0, 0.3],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 3e4, "factor": 2.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+        },
+    },
     "qwen3next": {
         "architectures": ["Qwen3NextForCausalLM"], "hidden_size": 96, "intermediate_size": 128, "num_hidden_layers": 4,
         "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 40, "partial_rotary_factor": 0.4,
@@ -418,7 +437,7 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         or name.endswith("ffn.x_k")
     ):
         return 0.5 + noise / 4
-    if name.endswith(("_states_scale", ".residual_scale", "hc_attn_scale", "hc_ffn_scale")):
+    if name.endswith(("_states_scale", ".residual_scale", "hc_attn_scale", "hc_ffn_scale", ".correct_output_scale")):
         return 1 + noise / 8
     if name.endswith("balancing_biases"):  # the choice of no expert has -1, so that the others are as good
         return noise / 8 - 1

@@ -28,7 +28,7 @@ SHARED = {
         "rope": "positions", "ungated": "parts", "unused_fields": "fields", "windows": "parts",
     },
     "infer": {
-        "__init__": "the registry", "base": "what a family declares", "experts": "parts", "latent": "latent attention",
+        "__init__": "the registry", "base": "what a family declares", "experts": "parts", "kv_sharing": "parts", "latent": "latent attention",
         "rope": "positions",
     },
 }  # fmt: skip

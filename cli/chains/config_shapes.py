@@ -303,6 +303,16 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, "conv_L_cache": 7,
         "vocab_size": 128000,
     },
+    "gemma3n-e2b": {  # the text's part
+        "architectures": ["Gemma3nForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+        "num_kv_shared_layers": 10, "vocab_size": 262400, "vocab_size_per_layer_input": 262144,
+    },
+    "gemma3n-e4b": {
+        "architectures": ["Gemma3nForCausalLM"], "hidden_size": 2048, "intermediate_size": 16384,
+        "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+        "num_kv_shared_layers": 15, "vocab_size": 262400, "vocab_size_per_layer_input": 262144,
+    },
     "gemma4-e2b": {  # the text's part
         "architectures": ["Gemma4ForCausalLM"], "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35,
         "layer_types": ["full_attention" if i % 5 == 4 else "sliding_attention" for i in range(35)],

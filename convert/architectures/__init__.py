@@ -15,6 +15,7 @@ from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .family import Family, Row
 from .gemma import Gemma, Gemma2, Gemma3
+from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
@@ -78,6 +79,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Llama4,
     Arcee, CommandR, Nemotron,
     Gemma, Mixtral,
+    Gemma3n,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -41,6 +41,7 @@ class Row:
     copies: tuple[str, ...] = ()  # names under which the checkpoint may hold the source again; they must be the same
     integers: bool = False  # a table, of any integers in the checkpoint and of I32 in the file
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
+    padding: int = 0  # rows of zeros behind those of the source, of `shape`
     product: bool = False  # of two sources, vectors that are multiplied value by value
     settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read
     lengths: tuple[int, ...] = ()  # rows of each source, where these follow one another along the first dimension

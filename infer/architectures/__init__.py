@@ -15,6 +15,7 @@ from .exaone4 import Exaone4
 from .falcon import Falcon
 from .falcon_h1 import FalconH1
 from .gemma import Gemma, Gemma2, Gemma3
+from .gemma3n import Gemma3n
 from .gemma4 import Gemma4
 from .glm4 import Glm4
 from .glm4_moe import Glm4Moe
@@ -79,6 +80,7 @@ _ALL: tuple[Family, ...] = (
     Llama4(),
     Arcee(), CommandR(), Nemotron(),
     Gemma(),
+    Gemma3n(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.

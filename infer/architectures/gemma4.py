@@ -22,6 +22,7 @@ from ..layers import (
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part
+from .kv_sharing import source_of
 from .rope import RopeHparams
 
 
@@ -53,17 +54,6 @@ class Gemma4Hparams(RopeHparams, AttentionHparams):
     def logit_cap(self) -> float:
         return self.cap
 
-    def source(self, i: int, w: Weights) -> int:
-        """The layer whose keys and values layer i uses: itself, or the last one of its kind that has any."""
-        first = self.n_layer - self.n_shared
-        if i < first:
-            return i
-        same = [j for j in range(first) if self.local[j] == self.local[i]]
-        if not same or self.n_head_kv[same[-1]] != self.n_head_kv[i]:
-            expected = f"before layer {i} one that keeps keys and values, with the same window and heads"
-            raise w.wrong("attention.shared_kv_layers", self.n_shared, expected)
-        return same[-1]
-
 
 class Gemma4(Family):
     """Gemma 4."""
@@ -88,7 +78,7 @@ class Gemma4(Family):
             yield "", PerLayerGate(i, h.n_embd, h.n_per_layer, h.eps)
 
     def _attention(self, h: Gemma4Hparams, i: int, w: Weights) -> Attention:
-        source, p = h.source(i, w), f"blk.{i}."
+        source, p = source_of(i, w, h.n_shared, h.local, h.n_head_kv), f"blk.{i}."
         if h.local[i]:
             d_head, rope = h.d_head_local, Rope(h.n_rot_local or h.d_head_local, h.freq_base_local, NEOX)
         else:

@@ -101,12 +101,16 @@ class GatedFeedForward:
         if self.adapter:
             self.adapter.add(b, x, rows[-1])
         gate, up = (rows[0].columns(i * self.n_ff, self.n_ff) for i in range(2)) if self.fused else rows
+        self.limit_gate(b, gate)
         apply_gate(b, gate, up, b.batch.n_tok, self.activation, self.clamp)
         out = add_bias(b, b.matmul(gate, self.w_down, "ffn_down" + self.suffix), self.bias["down"])
         if self.weighted:
             weight = b.matmul(x, self.w_weight, "ffn_router_shexp")
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=weight, n=out.n, one_gate=1)
         return out
+
+    def limit_gate(self, b: Builder, gate: Rows) -> None:
+        """What happens to the gate's product before its activation, in place."""
 
 
 @dataclass

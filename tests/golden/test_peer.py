@@ -84,6 +84,8 @@ REFUSED = {
     "qwen4exp",
     "qwen4exp-plain",
     "llama4-order",
+    "gemma3n",
+    "gemma3n-order",
     *(name for name in SSM_CONFIGS if name.endswith("-biased")),
     *(name for name in CONFIGS if name.startswith("phi3-")),
 }

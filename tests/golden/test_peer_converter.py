@@ -116,6 +116,17 @@ RANDOM: dict[str, dict[str, Any]] = {
     "gpt-oss-rounded-mxfp4": {"model_type": "gpt_oss"},
     "ministral3": {"model_type": "ministral3"},
     "llama4": {"model_type": "llama4_text"},
+    "gemma3n": {
+        "model_type": "gemma3n_text",
+        "vocab_size_per_layer_input": random_checkpoints.N_VOCAB - 9,
+        "altup_active_idx": 0,
+        "altup_num_inputs": 4,
+        "intermediate_size": [136] * 7,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
     "deepseek-v2-groups": {"model_type": "deepseek_v2", "scoring_func": "softmax"},
     "kimi-k3": {
         "model_type": "kimi_k3",
@@ -131,6 +142,12 @@ MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-gl
 REASONS = [
     ("", r"hybrid\.tokenizer\.normalizer", 0, "no key of llama.cpp's: the Unicode normalization of the tokenizer"),
     ("", r"general\.name", 0, "a weight type at the end of a folder's name is no part of the model's"),
+    (
+        "random-gemma3n",
+        r"gemma3n\.activation_sparsity_scale",
+        0,
+        "in f64, rounded once; there by torch's erfinv in f32",
+    ),
     ("gemma4", r"tokenizer\.ggml\.(add_(eos|sep)_token|token_type)", 0, "of a tokenizer.json made for this test"),
     ("", r"tokenizer\.ggml\.(eot|unknown)_token_id", 0, "found in the tokenizer, where its config says nothing"),
     ("random", r"tokenizer\.ggml\.add_space_prefix", 0, "byte-level BPE has none"),

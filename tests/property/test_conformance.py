@@ -52,6 +52,7 @@ QUICK = {
     ("qwen4exp", "Q8_0"),
     ("llama4-window", "Q8_0"),
     ("deepseek4", "Q8_0"),
+    ("gemma3n", "Q8_0"),
 }  # fmt: skip
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
 # families of which another one of these has the same layers, with other tables of RoPE or other windows
@@ -62,7 +63,8 @@ VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwe
             "glm5-next-plain",
             "gptneox-yarn", "falcon-yarn", "qwen4exp-plain",
             "lfm3-yarn", "zaya-yarn",
-            "llama4", "llama4-order", "deepseek4-yarn"}  # fmt: skip
+            "llama4", "llama4-order", "deepseek4-yarn",
+            "gemma3n-order"}  # fmt: skip
 # one for each kind of layer, window and memory: what an engine does with texts knows no settings of layers
 LAYERED = [name for name in RANDOM if name in {family for family, _ in QUICK} | {"gpt2", "gemma3", "mistral-window"}]
 FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERED)]

@@ -10,6 +10,7 @@ from reference.attention import attention, rope
 from reference.deepseek import deepseek
 from reference.deepseek4 import deepseek4
 from reference.experts import mixture, softmax
+from reference.gemma3n import gemma3n
 from reference.gemma4 import gemma4
 from reference.glm5_next import glm5_next
 from reference.gpt_oss import gpt_oss
@@ -421,6 +422,7 @@ MODELS: dict[str, Callable[[Reference, list[int]], F64]] = {
     "Lfm3ForCausalLM": lfm3,
     "Gemma4ForCausalLM": gemma4,
     "Qwen4ExpForCausalLM": qwen4_exp,
+    "Gemma3nForCausalLM": gemma3n,
     "Llama4ForCausalLM": llama4,
     **dict.fromkeys(
         [

@@ -30,6 +30,7 @@ NAMES = (
     *PLAIN, "qwen3moe", "lfm2moe", *EXPERT_CONFIGS,
     "lfm3", "lfm3-biased",
     "gemma4", "gemma4-order", "gemma4-window",
+    "gemma3n", "gemma3n-order",
     "zamba", "zamba2", "zamba2-2.7b", "olmo-hybrid", "olmo-hybrid-turned", "mistral", "olmo2", "olmoe", "smollm3",
     "starcoder2", "phi2", "gpt2", "xlstm", "kimi-linear", "zaya", "zaya-window",
     "minimax-scaled", "minimax-window", *SSM_CONFIGS, *WINDOWS, *STRETCHED,
@@ -56,7 +57,7 @@ MODEL_TYPES = {
     "DeepseekV2": "deepseek_v2", "DeepseekV3": "deepseek_v3", "DeepseekV4": "deepseek_v4",
     "GPTNeoX": "gpt_neox", "Falcon": "falcon",
     "Glm5Next": "glm5_next",
-    "Llama4": "llama4_text",
+    "Llama4": "llama4_text", "Gemma3n": "gemma3n_text",
     "GptOss": "gpt_oss", "Ministral3": "ministral3",
     "Qwen4Exp": "qwen4_exp_text",
 }  # fmt: skip

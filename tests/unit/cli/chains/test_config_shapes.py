@@ -24,6 +24,7 @@ LOADED = (
     "phi4flash",
     "qwen4exp",
     "llama4-window",
+    "gemma3n",
 )  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def small(name: str) -> ConfigShape:
         ("ling-3-tiny", 7.9), ("deepseek-v2-lite", 15.7),
         ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
         ("glm-5.3-slice", 3.245),
+        ("gemma3n-e2b", 4.458 - 0.021), ("gemma3n-e4b", 6.87),  # without keys of layers that do not use theirs
         ("llama-4-scout", 107.8), ("llama-4-maverick", 400.7), ("llama-4-slice", 4.85),
         ("deepseek-v4-flash", 284.0), ("deepseek-v4-slice", 3.227),
     ],

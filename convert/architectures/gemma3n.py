@@ -1,0 +1,264 @@
+"""Gemma 3n (text): streams of which layers compute on one, embeddings for every layer, sparse gates. Of Google."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import shown
+from hybrid.quant.ggml.types import FileType
+
+from ..checkpoint import Config
+from ..transforms import Transform
+from .blocks import Heads, all_but_last, size_keys, swiglu
+from .decoder import Decoder
+from .family import Row, Shapes, row
+from .gemma import NORMS, Gemma3
+from .rope import RopeScaling, read_stretching
+from .unused_fields import HIDDEN_ACT, PICTURES
+from .windows import read_layer_types, read_window
+
+PERIOD = 5  # the last of so many layers sees all tokens, where the config does not say
+SPARSE_LAYERS = 10  # the first of them, likewise
+USUAL_SPARSITY = 0.95
+# What llama.cpp has no keys for: layers with keys and values, values per layer, rank, inputs.
+KEPT, PER_LAYER, RANK, STREAMS = 20, 256, 64, 4
+MOST_STREAMS = 64
+# Of a scale that the model has and does not use.
+ONES = Transform("one", lambda x, _: np.ones_like(x), arithmetic=False)
+
+
+@dataclass(frozen=True)
+class Gemma3n(Decoder):
+    """The text's part of one model."""
+
+    arch = "gemma3n"
+    architectures = ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration")
+    dropped = tuple(
+        f"{outer}{tower}." for outer in ("", "model.")
+        for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
+    )  # fmt: skip
+    conditional: ClassVar[Mapping[str, str]] = {
+        "rope_theta": "where rope_parameters does not say it", "rope_scaling": "where rope_parameters is absent",
+        "rope_local_base_freq": "where rope_parameters does not say it",
+    }  # fmt: skip
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **HIDDEN_ACT, **PICTURES,
+        "altup_coef_clip": "only training",
+        **dict.fromkeys(
+            ("audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "boa_token_id",
+             "eoa_token_id", "eoa_token_index"),
+            "only pictures and sound: the text's part of the model is converted",
+        ),
+    }  # fmt: skip
+
+    n_ff: tuple[int, ...]
+    heads: Heads
+    window: int
+    local: tuple[bool, ...]  # per layer, whether it has the window
+    rope_theta: float
+    rope_theta_local: float
+    scaling: RopeScaling  # of layers that see all tokens
+    n_shared: int  # of the last layers, without keys and values
+    stored: bool  # which the checkpoint has all the same
+    n_per_layer: int  # values that a token has for each layer
+    n_vocab_per_layer: int
+    n_stream: int
+    active: int  # the stream that layers compute on
+    scaled: bool  # what is read of it for the embeddings of layers
+    rank: int  # of the residual beside attention
+    sparsity: tuple[float, ...]  # per layer, the share of gates that do not count; 0: all count
+    cap: float  # of logits; 0: none
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text = config.section("text_config")
+        if not text.data:
+            return cls.read_text(config, shapes)
+        config.expects("tie_word_embeddings", True)
+        return cls.read_text(text, shapes)
+
+    @classmethod
+    def read_text(cls, config: Config, shapes: Shapes) -> Self:
+        config.expects("hidden_activation", "gelu_pytorch_tanh")
+        config.expects("attention_bias", False)
+        config.expects("tie_word_embeddings", True)
+        sizes = cls.sizes(config, shapes, n_ctx=32768, tied=True)
+        n_layer = sizes["n_layer"]
+        heads = _read_heads(config)
+        local = tuple(read_layer_types(config, n_layer) or all_but_last(PERIOD, n_layer))
+        window = read_window(config, 512)
+        if not window:
+            raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
+        n_shared = config.integer("num_kv_shared_layers", default=15, minimum=0, maximum=n_layer - 1)
+        if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
+            raise config.wrong("num_kv_shared_layers", "a layer of each kind in front of those that share")
+        n_stream = config.integer("altup_num_inputs", default=STREAMS, minimum=2, maximum=MOST_STREAMS)
+        rope, theta, theta_local = Gemma3.read_ropes(config)
+        return cls(
+            **sizes,
+            n_ff=_read_widths(config, n_layer),
+            heads=heads,
+            window=window,
+            local=local,
+            rope_theta=theta,
+            rope_theta_local=theta_local,
+            scaling=read_stretching(config, rope, theta, heads.d_head, sizes["n_ctx"]),
+            n_shared=n_shared,
+            stored=any(name.endswith(f"layers.{n_layer - 1}.self_attn.k_proj.weight") for name in shapes),
+            n_per_layer=config.integer("hidden_size_per_layer_input", default=PER_LAYER),
+            n_vocab_per_layer=config.integer("vocab_size_per_layer_input", default=262144, maximum=1 << 24),
+            n_stream=n_stream,
+            active=config.integer("altup_active_idx", default=0, minimum=0, maximum=n_stream - 1),
+            scaled=config.boolean("altup_correct_scale", default=True),
+            rank=config.integer("laurel_rank", default=RANK),
+            sparsity=_read_sparsity(config, n_layer),
+            cap=config.number("final_logit_softcapping", default=_usual_cap(config)),
+        )
+
+    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+        n_ff = list(self.n_ff)
+        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, n_ff, self.heads.n_head, self.heads.n_kv)
+        yield from self.scaling.keys
+        yield "rope.freq_base", self.rope_theta
+        yield "rope.freq_base_swa", self.rope_theta_local
+        yield "attention.layer_norm_rms_epsilon", self.eps
+        yield from self.heads.keys()
+        yield "general.file_type", int(file_type)
+        if self.cap:
+            yield "final_logit_softcapping", self.cap
+        yield "attention.sliding_window", self.window
+        yield "altup.active_idx", self.active
+        yield "altup.num_inputs", self.n_stream
+        yield "embedding_length_per_layer_input", self.n_per_layer
+        yield "attention.shared_kv_layers", self.n_shared
+        yield "activation_sparsity_scale", [_deviations(share) for share in self.sparsity]
+        yield "attention.sliding_window_pattern", list(self.local)
+
+    def notes(self) -> Iterator[str]:
+        yield from self.scaling.notes
+        known = {
+            "hidden_size_per_layer_input": (self.n_per_layer, PER_LAYER), "laurel_rank": (self.rank, RANK),
+            "altup_num_inputs": (self.n_stream, STREAMS),
+        }  # fmt: skip
+        other = [f"{name} = {usual}" for name, (n, usual) in known.items() if n != usual]
+        if other:
+            yield f"llama.cpp cannot load this file: there {' and '.join(other)}"
+        elif self.n_vocab_per_layer > self.n_vocab:
+            yield "llama.cpp cannot load this file: its table of embeddings for layers has more rows than tokens"
+        elif self.n_shared and not self.stored:
+            yield "llama.cpp cannot load this file: there layers have keys and values of their own that it does not use"
+        first = self.n_layer - self.n_shared
+        if first != min(KEPT, self.n_layer) or (self.n_shared and self.local[first - 2 : first] != (True, False)):
+            yield (
+                f"llama.cpp takes the keys and values of all layers from the {KEPT + 1}th on from the two before it, "
+                "of which the first has a window: its results differ"
+            )
+        if self.sparsity != _usual_sparsity(SPARSE_LAYERS, self.n_layer):
+            usual = f"the first {SPARSE_LAYERS} layers to be sparse, by {USUAL_SPARSITY:g}"
+            yield f"llama.cpp takes {usual}: its results differ"
+        if self.n_vocab_per_layer < self.n_vocab:
+            yield (
+                f"tokens from {self.n_vocab_per_layer} on, of pictures and sounds, have no embeddings for layers: "
+                "zeros, as llama.cpp's converter writes them; transformers takes those of token 0"
+            )
+
+    def canonical(self, name: str) -> str:
+        return name.replace("language_model.model.", "model.", 1).replace("model.language_model.", "model.", 1)
+
+    def rows(self) -> Iterator[Row]:
+        n, per = self.n_embd, self.n_per_layer
+        yield from self.outer_rows(self.embedding, "model.norm.weight")
+        yield from self.scaling.rows()
+        n_table = self.n_layer * per
+        padding = max(0, self.n_vocab - self.n_vocab_per_layer)
+        yield row(
+            "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", self.n_vocab_per_layer + padding,
+            n_table, source_shape=(self.n_vocab_per_layer, n_table) if padding else None, padding=padding,
+        )  # fmt: skip
+        yield row("model.per_layer_model_projection.weight", "per_layer_model_proj.weight", n_table, n)
+        yield row("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", per)
+        for source, target in (("altup_projections", "altup_proj"), ("altup_unembed_projections", "altup_unembd_proj")):
+            names = tuple(f"model.{source}.{i}.weight" for i in range(self.n_stream - 1))
+            yield Row(target + ".weight", (len(names), n, n), names, group=f"model.{source}.")
+        for i in range(self.n_layer):
+            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            for source, target in NORMS.items():
+                yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
+            yield from self._attention(hf + "self_attn.", blk, i)
+            yield from swiglu(hf + "mlp.", blk, n, self.n_ff[i])
+            yield from self._streams(hf + "altup.", blk)
+            yield row(hf + "laurel.linear_left.weight", blk + "laurel_l.weight", self.rank, n)
+            yield row(hf + "laurel.linear_right.weight", blk + "laurel_r.weight", n, self.rank)
+            yield row(hf + "laurel.post_laurel_norm.weight", blk + "laurel_post_norm.weight", n)
+            yield row(hf + "per_layer_input_gate.weight", blk + "inp_gate.weight", per, n)
+            yield row(hf + "per_layer_projection.weight", blk + "proj.weight", n, per)
+            yield row(hf + "post_per_layer_input_norm.weight", blk + "post_norm.weight", n)
+
+    def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
+        absent = i >= self.n_layer - self.n_shared and not self.stored
+        for one in (*self.heads.rows(hf, blk, self.n_embd), *self.heads.norm_rows(hf, blk)):
+            if not absent or not one.sources[0].startswith((hf + "k_", hf + "v_")):
+                yield one
+
+    def _streams(self, hf: str, blk: str) -> Iterator[Row]:
+        n, h = self.n_embd, self.n_stream
+        scale = None if self.scaled else ONES
+        yield row(hf + "correct_output_scale", blk + "altup_correct_scale.weight", n, transform=scale)
+        yield row(hf + "modality_router.weight", blk + "altup_router.weight", h, n)
+        yield row(hf + "correction_coefs.weight", blk + "altup_correct_coef.weight", h, h)
+        yield row(hf + "prediction_coefs.weight", blk + "altup_predict_coef.weight", h * h, h)
+        yield row(hf + "router_norm.weight", blk + "altup_router_norm.weight", n)
+
+
+def _read_heads(config: Config) -> Heads:
+    n_head = config.integer("num_attention_heads", default=8)
+    heads = Heads(
+        n_head, config.integer("num_key_value_heads", default=2),
+        config.integer("head_dim", default=256, maximum=1 << 16), stated=True,
+    )  # fmt: skip
+    if n_head % heads.n_kv:
+        raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+    heads.require_even(config)
+    return heads
+
+
+def _read_widths(config: Config, n_layer: int) -> tuple[int, ...]:
+    """Of the feed-forward part of each layer."""
+    stated = config.get("intermediate_size")
+    if not isinstance(stated, list):
+        return (config.integer("intermediate_size", default=16384),) * n_layer
+    if len(stated) != n_layer or not all(type(n) is int and 0 < n < 1 << 24 for n in stated):
+        raise config.wrong("intermediate_size", f"{n_layer} widths, or one for all layers")
+    return tuple(stated)
+
+
+def _usual_sparsity(n_sparse: int, n_layer: int) -> tuple[float, ...]:
+    return tuple(USUAL_SPARSITY if i < n_sparse else 0.0 for i in range(n_layer))
+
+
+def _read_sparsity(config: Config, n_layer: int) -> tuple[float, ...]:
+    """The share of gates of each layer that do not count; not above 0: all do, as in transformers."""
+    stated = config.get("activation_sparsity_pattern")
+    if stated is None:
+        return _usual_sparsity(SPARSE_LAYERS if n_layer > SPARSE_LAYERS else 0, n_layer)
+    numbers = isinstance(stated, list) and all(type(x) in (int, float) and 0 <= x < 1 for x in stated)
+    if not numbers or len(stated) != n_layer:
+        raise config.wrong(
+            "activation_sparsity_pattern", f"{n_layer} shares from 0 to less than 1, not {shown(stated)}"
+        )
+    return tuple(map(float, stated))
+
+
+def _usual_cap(config: Config) -> float:
+    """Key absent: the usual cap; null: none."""
+    return 0.0 if "final_logit_softcapping" in config.data else 30.0
+
+
+def _deviations(share: float) -> float:
+    """Above the mean, so many standard deviations, lies what is left without this share of a normal distribution."""
+    rounded = float(np.float32(share))  # as torch sees it
+    return NormalDist().inv_cdf(rounded) if 0 < rounded < 1 else -math.inf

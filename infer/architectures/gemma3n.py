@@ -1,0 +1,109 @@
+"""Gemma 3n (text): streams of which layers compute on one, embeddings for every layer, sparse gates. Of Google."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..kernels.attention.rope import NEOX
+from ..layers import (
+    Attention,
+    BorrowedKeys,
+    GatedFeedForward,
+    NormedValues,
+    PerLayerGate,
+    PerLayerInputs,
+    PostNorm,
+    Rope,
+)
+from ..layers.altup import AltUpBlock, AltUpSizes, AltUpStreams, FirstOnStreams, SparseFeedForward
+from ..loading.hparams import Scales, key
+from ..loading.weights import Weights
+from .base import AttentionHparams, Family, Part
+from .kv_sharing import source_of
+from .rope import RopeHparams
+
+SPARSITY = "gemma3n.activation_sparsity_scale"
+# What llama.cpp takes whatever the file says, and we where it says nothing: of so many first layers.
+USUAL_LAYERS, USUAL_DEVIATIONS = 10, 1.6448533535003662
+
+
+@dataclass(frozen=True)
+class Gemma3nHparams(RopeHparams, AttentionHparams):
+    """`local` layers have a window and a base of RoPE of their own. The last n_shared layers have no keys and values.
+    n_per_layer: values of a token's embedding for each layer."""
+
+    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
+    d_head: int = key("attention.key_length", minimum=1)
+    window: int = key("attention.sliding_window", minimum=1)
+    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 5, pattern=True)
+    freq_base_local: float = key("rope.freq_base_swa", 10000.0, minimum=1)
+    n_shared: int = key("attention.shared_kv_layers")
+    n_per_layer: int = key("embedding_length_per_layer_input", minimum=1)
+    n_stream: int = key("altup.num_inputs", 4)
+    active: int = key("altup.active_idx", 0)
+    cap: float = key("final_logit_softcapping", 0.0)
+
+    @property
+    def scales(self) -> Scales:
+        return Scales(embedding=math.sqrt(self.n_embd))
+
+    @property
+    def logit_cap(self) -> float:
+        return self.cap
+
+    @property
+    def sizes(self) -> AltUpSizes:
+        return AltUpSizes(self.n_embd, self.n_stream, self.active, self.eps)
+
+
+class Gemma3n(Family):
+    """Gemma 3n."""
+
+    name = "gemma3n"
+    hparams = Gemma3nHparams
+
+    def streams(self, h: Any) -> AltUpStreams:
+        return AltUpStreams(h.sizes)
+
+    def block(self, h: Gemma3nHparams, i: int, w: Weights) -> Iterator[Part]:
+        p = f"blk.{i}."
+        attention = PostNorm(self._attention(h, i, w), p + "post_attention_norm.weight", h.n_embd, h.eps)
+        second = PostNorm(self._feed_forward(h, i, w), p + "post_ffw_norm.weight", h.n_embd, h.eps)
+        gate = PerLayerGate(i, h.n_embd, h.n_per_layer, h.eps)
+        block = AltUpBlock(i, attention, second, gate, h.sizes)
+        if i == 0:
+            yield "", FirstOnStreams(PerLayerInputs(block, h.n_embd, h.n_per_layer, h.n_layer, h.eps))
+        else:
+            yield "", block
+
+    def _attention(self, h: Gemma3nHparams, i: int, w: Weights) -> Attention:
+        source, p = source_of(i, w, h.n_shared, h.local, h.n_head_kv), f"blk.{i}."
+        rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else h.rope(w, h.d_head, NEOX)
+        sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
+        if source == i:
+            return NormedValues(i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, **sizes)
+        # which published files have all the same
+        w.ignore(*(f"{p}attn_{part}.weight" for part in ("k", "v", "k_norm")))
+        return BorrowedKeys(source, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, block=i, **sizes)
+
+    def _feed_forward(self, h: Gemma3nHparams, i: int, w: Weights) -> GatedFeedForward:
+        deviations = _deviations(h, w)[i]
+        if math.isinf(deviations):
+            return GatedFeedForward(i, h.n_embd, h.n_ff[i], activation="gelu")
+        return SparseFeedForward(i, h.n_embd, h.n_ff[i], activation="gelu", deviations=deviations)
+
+
+def _deviations(h: Gemma3nHparams, w: Weights) -> list[float]:
+    """Of each layer, standard deviations above the mean that a gate must have to count; -inf: all count."""
+    stated = w.gguf.get(SPARSITY, None)
+    if stated is None:
+        return [USUAL_DEVIATIONS if i < USUAL_LAYERS else -math.inf for i in range(h.n_layer)]
+    floats = isinstance(stated, np.ndarray) and stated.dtype.kind == "f" and len(stated) == h.n_layer
+    if not floats or np.isnan(stated).any() or (stated == math.inf).any():
+        raise w.wrong(
+            "activation_sparsity_scale", stated, f"{h.n_layer} numbers, or -inf for layers that are not sparse"
+        )
+    return [float(x) for x in stated]
