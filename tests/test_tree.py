@@ -28,8 +28,8 @@ SHARED = {
         "rope": "positions", "ungated": "parts", "unused_fields": "fields", "windows": "parts",
     },
     "infer": {
-        "__init__": "the registry", "base": "what a family declares", "experts": "parts", "kv_sharing": "parts", "latent": "latent attention",
-        "rope": "positions",
+        "__init__": "the registry", "base": "what a family declares", "experts": "parts",
+        "kv_sharing": "parts", "latent": "latent attention", "rope": "positions",
     },
 }  # fmt: skip
 
