@@ -64,22 +64,13 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 FAMILIES: tuple[type[Family], ...] = (
-    Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1, Ernie45, Ernie45Moe, Exaone4,
-    Falcon, FalconH1, Gemma2, Gemma3, Gemma4, Glm4, Glm4Moe,
-    Glm5Next, Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan,
-    HunyuanMoe, Jamba, KimiLinear, Lfm2, Lfm2Moe, Lfm3, Llama, Mamba, Mamba2, MiniMax, Mistral, Mistral3, NemotronH,
-    NemotronHMoe, Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
-    Qwen35Moe, Qwen3Moe, Qwen3Next, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3, StableLm,
-    StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
-    KimiK3,
-    Phi4Flash,
-    Qwen4Exp,
-    Apertus,
-    PhiMoe,
-    Llama4,
-    Arcee, CommandR, Nemotron,
-    Gemma, Mixtral,
-    Gemma3n,
+    Apertus, Arcee, Arwkv7, BailingMoe3, Bamba, Bert, Cohere2, CommandR, DeepSeekV2, DeepSeekV3, DeepSeekV4, Dots1,
+    Ernie45, Ernie45Moe, Exaone4, Falcon, FalconH1, Gemma, Gemma2, Gemma3, Gemma3n, Gemma4, Glm4, Glm4Moe, Glm5Next,
+    Gpt2, GptNeox, GptOss, Granite, GraniteHybrid, GraniteMoe, Hunyuan, HunyuanMoe, Jamba, KimiK3, KimiLinear, Lfm2,
+    Lfm2Moe, Lfm3, Llama, Llama4, Mamba, Mamba2, MiniMax, Mistral, Mistral3, Mixtral, Nemotron, NemotronH, NemotronHMoe,
+    Olmo2, Olmo3, Olmoe, OlmoHybrid, OpenElm, Phi2, Phi3, Phi4Flash, PhiMoe, Plamo2, Qwen2, Qwen2Moe, Qwen3, Qwen35,
+    Qwen35Moe, Qwen3Moe, Qwen3Next, Qwen4Exp, RecurrentGemma, Roberta, Rwkv6, Rwkv6Qwen2, Rwkv7, SeedOss, SmolLM3,
+    StableLm, StarCoder2, Xlstm, Zamba, Zamba2, Zaya,
 )  # fmt: skip
 # of two with the same name the first reads the config, and decides
 ARCHITECTURES: dict[str, type[Family]] = {name: family for family in FAMILIES[::-1] for name in family.architectures}

@@ -64,23 +64,14 @@ from .zamba2 import Zamba2
 from .zaya import Zaya
 
 _ALL: tuple[Family, ...] = (
-    Arwkv7(), BailingMoe3(), Cohere2(), DeepSeek2(), DeepSeek4(), Dots1(), Ernie45(), Ernie45Moe(), Exaone4(), Falcon(),
-    FalconH1(),
-    Gemma2(), Gemma3(), Gemma4(), Glm4(), Glm4Moe(),
-    Glm5Next(), Gpt2(), GptNeox(), GptOss(), Granite(), GraniteHybrid(),
-    GraniteMoe(), Hunyuan(), HunyuanMoe(), Jamba(), KimiLinear(), Lfm2(), Lfm2Moe(), Lfm3(), Llama(), Mamba(), Mamba2(),
-    MiniMax(), Mistral3(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(), Phi2(), Phi3(),
-    Plamo2(), Qwen2(), Qwen2Moe(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), RecurrentGemma(), Rwkv6(),
-    Rwkv6Qwen2(), Rwkv7(), SeedOss(), SmolLM3(), StableLm(), StarCoder2(), Xlstm(), Zamba(), Zamba2(), Zaya(),
-    KimiK3(),
-    Phi4Flash(),
-    Qwen4Exp(),
-    Apertus(),
-    PhiMoe(),
-    Llama4(),
-    Arcee(), CommandR(), Nemotron(),
-    Gemma(),
-    Gemma3n(),
+    Apertus(), Arcee(), Arwkv7(), BailingMoe3(), Cohere2(), CommandR(), DeepSeek2(), DeepSeek4(), Dots1(), Ernie45(),
+    Ernie45Moe(), Exaone4(), Falcon(), FalconH1(), Gemma(), Gemma2(), Gemma3(), Gemma3n(), Gemma4(), Glm4(), Glm4Moe(),
+    Glm5Next(), Gpt2(), GptNeox(), GptOss(), Granite(), GraniteHybrid(), GraniteMoe(), Hunyuan(), HunyuanMoe(), Jamba(),
+    KimiK3(), KimiLinear(), Lfm2(), Lfm2Moe(), Lfm3(), Llama(), Llama4(), Mamba(), Mamba2(), MiniMax(), Mistral3(),
+    Nemotron(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(), Phi2(), Phi3(), Phi4Flash(),
+    PhiMoe(), Plamo2(), Qwen2(), Qwen2Moe(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), Qwen4Exp(),
+    RecurrentGemma(), Rwkv6(), Rwkv6Qwen2(), Rwkv7(), SeedOss(), SmolLM3(), StableLm(), StarCoder2(), Xlstm(), Zamba(),
+    Zamba2(), Zaya(),
 )  # fmt: skip
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 # Those that only make embeddings.
