@@ -186,6 +186,7 @@ REASONS = [
         "of tokenizer.model; there of settings that are not here",
     ),
     ("phimoe", r"hybrid\.expert_router_jitter", 0, "no key of llama.cpp's: there is no sparse mixer"),
+    ("-nemotron$", r"nemotron\.attention\.layer_norm_rms_epsilon", 0, "there that of other norms, too"),
     ("plamo2", r"plamo2\.attention\.head_count", 0, "there 0 on Mamba layers, with which it never ends turning heads"),
     ("plamo2", r"hybrid\.attention\.sliding_window", 0, "no key of llama.cpp's: there are no windows"),
     ("plamo2", r"tokenizer\.ggml\.add_bos_token", 0, "as tokenizer_config.json says; there left out"),
