@@ -1,4 +1,5 @@
-"""Gemma 2 and 3 (text): attention over a window on most layers, norms before and behind every part. arXiv:2503.19786"""
+"""Gemma 1, 2 and 3 (text): in the later two attention over a window on most layers, norms before and behind every part.
+arXiv:2503.19786"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

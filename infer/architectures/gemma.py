@@ -1,5 +1,5 @@
-"""Gemma 2 and 3: attention over a window on most layers, norms before and behind every part. arXiv:2408.00118,
-arXiv:2503.19786"""
+"""Gemma 1, 2 and 3: in the later two attention over a window on most layers, norms before and behind every part.
+arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786"""
 
 import math
 from collections.abc import Iterator

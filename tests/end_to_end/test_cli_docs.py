@@ -225,4 +225,4 @@ def test_every_family_has_a_name() -> None:
     jamba = next(file for file in files if file.name == "Jamba")
     assert jamba.papers == ("2403.19887",) and jamba.about.startswith("attention every few layers")
     mistral = next(file for file in files if "Mistral" in file.name)
-    assert mistral.papers == ("2302.13971", "2310.06825"), "a class may have a paper of its own"
+    assert mistral.papers == ("2302.13971", "2310.06825", "2401.04088"), "classes may have papers of their own"
