@@ -82,7 +82,11 @@ def _program(
     control[1, :n_tok] = np.arange(depth, depth + n_tok)
     control[3, :4] = (0, n_tok, 0, 0)
     at = [int(row.ctypes.data) for row in control]
-    batch = Batch(at[0], at[0] + 8, at[0] + 16, at[0], at[5], at[1], at[2], at[3], at[5], at[5], at[5], at[5])
+    counts, pos, zeros = at[0], at[1], at[5]
+    batch = Batch(
+        n_tok=counts, n_seg=counts + 8, n_out=counts + 16, ctl=counts, tokens=zeros, pos=pos, slot=at[2], seg=at[3],
+        out_index=zeros, targets=zeros, all_tokens=zeros, all_outputs=zeros, last=pos, rope_pos=pos,
+    )  # fmt: skip
     b = Builder(n_tok, n_threads, exact=False, batch=batch)
     width = layers[0].n_head * layers[0].d_head
     queries = aligned_empty(4 * width * n_tok).view(np.float32)

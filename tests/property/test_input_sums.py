@@ -8,7 +8,7 @@ import pytest
 
 from hybrid.infer import Model
 from hybrid.infer.bench.shapes import Shape
-from hybrid.infer.engine.engine import Collection
+from hybrid.infer.engine.collection import Collection
 from hybrid.infer.engine.ubatch import Segment
 from hybrid.infer.evaluate.imatrix import Sums, collect
 from hybrid.quant.ggml.errors import UsageError
@@ -66,8 +66,7 @@ def test_sums_are_those_of_the_normed_embedding(path: Path) -> None:
         normed *= model.engine.gguf.f32("blk.0.attn_norm.weight")
         np.testing.assert_allclose(sums[0], (normed**2).sum(axis=0), rtol=1e-5)
         assert counts.tolist() == [len(ids)]
-        again = collected.take()["blk.0.ssm_in.weight"]
-        np.testing.assert_array_equal(again[0], sums)
+        assert sums.dtype == counts.dtype == np.float32 and collected.take() == {}, "taken once"
 
 
 def test_going_on_adds_up_to_the_whole(path: Path) -> None:

@@ -103,7 +103,7 @@ def start_with_sink(total, sinks, head):
     stf(total + 4, _ONE)
 
 
-IN_REGISTERS = DIRECT  # rows up to which keys and values are converted as they are read
+IN_REGISTERS = 32  # rows up to which keys and values are converted as they are read
 direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
 ITEM, SCALE = F32_KV.item, F32_KV.scale
 
@@ -216,7 +216,9 @@ def attention(
                     if n_row <= IN_REGISTERS:
                         direct_scores(mine, n_row, kb, vb, row, vrow, d_head, seen)
                         soften(mine, n_row, d_head, b0, reach, limit)
-                        direct_values(mine, n_row, kb, vb, row, vrow, d_head, d_value, b0, reach)
+                        later = ldi(pages + min(b0 + BLOCK, b1 - 1) // PAGE * 8)
+                        soon = k + (later * n_kv * PAGE + (place + BLOCK) % PAGE) * row
+                        direct_values(mine, n_row, soon, vb, vrow, d_head, d_value, b0, reach)
                     else:
                         unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)

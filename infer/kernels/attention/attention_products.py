@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..emit.emitter import F32, I16, I64, Emitter, Value, Vec, const, emit
-from .attention_tile import BLOCK, DIRECT, GROUPS, HEAD, MICRO, SLAB, Tile, at_most
+from .attention_tile import AT_ONCE, BLOCK, DIRECT, GROUPS_OF, HEAD, MICRO, SLAB, Tile, at_most
 from .kv import F32_KV, GROUP, K_LANES, VECTOR, KVType, load16, rounded_up
 
 
@@ -100,7 +100,7 @@ def _write_scores(
 def make_direct_scores(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
-        """Scores of up to DIRECT rows with the positions 0 .. seen of a block; asks for its values meanwhile.
+        """Scores of some rows with the positions 0 .. seen of a block; asks for its values meanwhile.
 
         k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
         """
@@ -108,23 +108,38 @@ def make_direct_scores(kind: KVType) -> Any:
         at = Tile(e, tile, d_head)
         size, vsize = b.shl(row, const(I64, 4)), b.shl(vrow, const(I64, 4))
         last = b.ashr(seen, const(I64, 4))
-        first_row = at.weights(const(I64, 0))
-        with b.if_else(b.icmp_signed("==", n_row, const(I64, 1))) as (one, several):
-            with one:
-                # blocks after the last that the query sees repeat it; their scores are masked
-                keys = [b.add(k, b.mul(size, at_most(e, const(I64, i), last))) for i in range(GROUPS)]
-                values = [b.add(v, b.mul(vsize, const(I64, i))) for i in range(GROUPS)]
-                _scores(e, kind, 1, at.query, at.line, keys, first_row, d_head, values)
-            with several:
 
-                def group(g: Value, _: list[Value]) -> None:
-                    key, value = b.add(k, b.mul(g, size)), b.add(v, b.mul(g, vsize))
-                    p = b.add(first_row, b.shl(g, const(I64, 6)))
-                    _scores(e, kind, DIRECT, at.query, at.line, [key], p, d_head, [value])
+        def take(rows: int, r: Value) -> None:
+            n = GROUPS_OF[rows]
 
-                e.loop(b.add(last, const(I64, 1)), group)
+            def groups(g: Value, _: list[Value]) -> None:
+                # groups after the last that the queries see repeat it; their scores are masked
+                here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
+                keys = [b.add(k, b.mul(size, i)) for i in here]
+                values = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
+                q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
+                _scores(e, kind, rows, q, at.line, keys, p, d_head, values)
+
+            e.loop(b.add(last, const(I64, 1)), groups, step=n)
+
+        _few_rows(e, n_row, take)
 
     return direct_scores
+
+
+def _few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> None:
+    """take(rows, r) for all rows: DIRECT at a time, then as many as the rest needs, of which the last may be rows
+    without a query."""
+    b = e.b
+    whole = b.and_(n_row, const(I64, -DIRECT))
+    e.loop(whole, lambda r, _: take(DIRECT, r), step=DIRECT)
+    rest = b.sub(n_row, whole)
+    below = 0
+    for rows in GROUPS_OF:
+        enough = b.and_(b.icmp_signed(">", rest, const(I64, below)), b.icmp_signed("<=", rest, const(I64, rows)))
+        with b.if_then(enough):
+            take(rows, whole)
+        below = rows
 
 
 def _by_rows(e: Emitter, n_row: Value, micro: Value, take: Callable[[int, Value], None]) -> None:
@@ -143,29 +158,32 @@ def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
 
     def group(g: Value, _: list[Value]) -> None:
         key = b.add(keys, b.mul(g, size))
+        several = [e.at(key, b.mul(size, const(I64, i))) for i in range(AT_ONCE)]
 
         def take(rows: int, r: Value) -> None:
             final = at_most(e, b.add(r, const(I64, rows - 1)), b.sub(n_row, const(I64, 1)))
             with b.if_then(b.icmp_signed(">=", at.last(final, b0), b.shl(g, const(I64, 4)))):
                 q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
-                _scores(e, F32_KV, rows, q, at.line, [key], p, d_head)
+                _scores(e, F32_KV, rows, q, at.line, several, p, d_head)
 
         _by_rows(e, n_row, micro, take)
 
-    e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), group)
+    # of a pair, the second may lie behind `seen`: its scores are masked
+    e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), group, step=AT_ONCE)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 def _add(
     e: Emitter, kind: KVType, rows: int, vectors: int, p: Value, out: Value, record: Value, first: Value, stop: Value,
-    source: Value, scales: Value, step: Value, *soon: Value,
+    source: Value, scales: Value, step: Value, *soon: Value, apart: int = 0,
 ) -> None:  # fmt: skip
     """out [rows][16 * vectors] += weights [rows][j] * values [j] for j = first .. stop - 1, one fma each.
 
     `source` and `scales` are of position 0, `step` is the bytes from one position to the next; rows of `out` are
-    `record` bytes apart. With several vectors the first value is the first of a group. `soon`: memory to ask for
-    meanwhile, per position as many bytes as values are read.
+    `record` bytes apart. Vectors are `apart` bytes from one another, 0: they are neighbours, and several begin where a
+    group does. `soon`: memory to ask for meanwhile, per position as many bytes as values are read.
     """
+    apart = apart or 16 * kind.item
 
     def body(
         e: Emitter, p: Value, out: Value, record: Value, first: Value, stop: Value, source: Value, scales: Value,
@@ -177,7 +195,7 @@ def _add(
 
         def position(j: Value, acc: list[Value]) -> list[Value]:
             column, place = e.at(p, b.shl(j, const(I64, 2))), b.mul(j, step)
-            loaded = [load16(e, kind, b.add(source, place), 16 * kind.item * i) for i in range(vectors)]
+            loaded = [load16(e, kind, b.add(source, place), apart * i) for i in range(vectors)]
             if kind.scale:
                 times = [scale16(e, b.add(scales, place), 2 * i) for i in range((vectors + 1) // 2)]
                 loaded = [b.fmul(x, times[i // 2]) for i, x in enumerate(loaded)]
@@ -193,14 +211,15 @@ def _add(
             e.store(total, targets[r], 64 * i)
 
     with e.b.if_then(e.b.icmp_signed("<", first, stop)):
-        name = f"values_{kind.name}_{rows}_{vectors}_{len(soon)}"
+        name = f"values_{kind.name}_{rows}_{vectors}_{len(soon)}_{apart}"
         e.function(name, body, p, out, record, first, stop, source, scales, step, *soon)
 
 
 def _add_ragged(
-    at: Tile, kind: KVType, rows: int, where: tuple[Value, Value, Value, Value], offset: Value, *source: Value
-) -> None:
-    """`_add` of one vector at `offset` bytes of the outputs, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
+    at: Tile, kind: KVType, rows: int, vectors: int, where: tuple[Value, Value, Value, Value], offset: Value,
+    *source: Value, apart: int = 0,
+) -> None:  # fmt: skip
+    """`_add` of vectors at `offset` bytes of the outputs, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
 
     The positions that all of these rows see are added for all together, before and after them what only some see, so
     that an output always sums over ascending positions and nothing else. Rows without a query see what others do.
@@ -224,7 +243,7 @@ def _add_ragged(
 
         def singles(low: Callable[[Value], Value], high: Callable[[Value], Value]) -> None:
             def single(u: Value, _: list[Value]) -> None:
-                _add(e, kind, 1, 1, at.weights(u), out(u), at.record, low(u), high(u), *source)
+                _add(e, kind, 1, vectors, at.weights(u), out(u), at.record, low(u), high(u), *source, apart=apart)
 
             e.loop(b.add(final, const(I64, 1)), single, start=r)
 
@@ -233,26 +252,24 @@ def _add_ragged(
 
         with b.if_then(b.icmp_signed("<", low(r), first)):
             singles(low, lambda u: at_most(e, first, end(u)))
-        _add(e, kind, rows, 1, at.weights(r), out(r), at.record, first, stop, *source)
+        _add(e, kind, rows, vectors, at.weights(r), out(r), at.record, first, stop, *source, apart=apart)
         with b.if_then(b.icmp_signed(">", end(final), stop)):
             singles(lambda u: e.intr("smax", low(u), stop), end)
 
-    at.e.function(f"add_{kind.name}_{rows}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
+    at.e.function(f"add_{kind.name}_{rows}_{vectors}_{len(source)}", body, at.base, at.d_head, *where, offset, *source)
 
 
 def make_direct_values(kind: KVType) -> Any:
-    @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-    def direct_values(e, tile, n_row, k, v, row, vrow, d_head, d_value, b0, window):
-        """Up to DIRECT rows add weights times values of a block; asks for the next block of keys meanwhile.
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def direct_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
+        """Some rows add weights times values of a block; asks for the next block of keys meanwhile.
 
-        k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
+        v is the address of the block, `vrow` the bytes of a position in it.
         """
         b = e.b
         at = Tile(e, tile, d_head)
-        zero, v_pad = const(I64, 0), rounded_up(e, d_value)
+        v_pad = rounded_up(e, d_value)
         all_scales = b.add(v, b.mul(v_pad, const(I64, kind.item)))
-
-        next_keys = b.add(k, b.mul(row, const(I64, BLOCK)))
 
         def source(d: Value) -> tuple[Value, Value, Value, Value]:
             place = b.mul(d, const(I64, kind.item))
@@ -262,27 +279,20 @@ def make_direct_values(kind: KVType) -> Any:
         def offset(d: Value) -> Value:
             return b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
 
-        with b.if_else(b.icmp_signed("==", n_row, const(I64, 1))) as (one, several):
-            with one:
-                first = at.first(zero, b0, window)
-                stop = at_most(e, b.add(at.last(zero, b0), const(I64, 1)), const(I64, BLOCK))
+        def columns(rows: int, r: Value, vectors: int) -> Callable[[Value, list[Value]], None]:
+            def body(d: Value, _: list[Value]) -> None:
+                _add_ragged(at, kind, rows, vectors, (r, n_row, b0, window), offset(d), *source(d))
 
-                def single(vectors: int) -> Callable[[Value, list[Value]], None]:
-                    def body(d: Value, _: list[Value]) -> None:
-                        out = b.add(at.chunk_record(zero), offset(d))
-                        _add(e, kind, 1, vectors, at.weights(zero), out, at.record, first, stop, *source(d))
+            return body
 
-                    return body
+        def take(rows: int, r: Value) -> None:
+            n = GROUPS_OF[rows]
+            whole = b.and_(v_pad, const(I64, -16 * n))
+            e.loop(whole, columns(rows, r, n), step=16 * n)
+            if n > 1:
+                e.loop(v_pad, columns(rows, r, 1), start=whole, step=16)
 
-                whole = b.and_(v_pad, const(I64, -64))
-                e.loop(whole, single(4), step=64)
-                e.loop(v_pad, single(1), start=whole, step=16)
-            with several:
-
-                def column(d: Value, _: list[Value]) -> None:
-                    _add_ragged(at, kind, DIRECT, (zero, n_row, b0, window), offset(d), *source(d))
-
-                e.loop(v_pad, column, step=16)
+        _few_rows(e, n_row, take)
 
     return direct_values
 
@@ -293,16 +303,24 @@ def unpacked_values(e, tile, n_row, micro, d_head, d_value, b0, window):
     b = e.b
     at = Tile(e, tile, d_head)
 
-    def column(d: Value, _: list[Value]) -> None:
-        slab = b.add(at.values, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
-        offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
+    def columns(vectors: int) -> Callable[[Value, list[Value]], None]:
+        def body(d: Value, _: list[Value]) -> None:
+            slab = b.add(at.values, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
+            offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
 
-        def take(rows: int, r: Value) -> None:
-            _add_ragged(at, F32_KV, rows, (r, n_row, b0, window), offset, slab, slab, const(I64, 64))
+            def take(rows: int, r: Value) -> None:
+                where = (r, n_row, b0, window)
+                _add_ragged(at, F32_KV, rows, vectors, where, offset, slab, slab, const(I64, 64), apart=SLAB)
 
-        _by_rows(e, n_row, micro, take)
+            _by_rows(e, n_row, micro, take)
 
-    e.loop(rounded_up(e, d_value), column, step=16)
+        return body
+
+    v_pad = rounded_up(e, d_value)
+    whole = b.and_(v_pad, const(I64, -16 * AT_ONCE))
+    e.loop(whole, columns(AT_ONCE), step=16 * AT_ONCE)
+    if AT_ONCE > 1:
+        e.loop(v_pad, columns(1), start=whole, step=16)
 
 
 # --- unpacking --------------------------------------------------------------------------------------------------------

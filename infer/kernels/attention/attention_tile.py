@@ -20,6 +20,10 @@ TILE_ROWS = 96  # rows of a tile, at most
 # rows in registers at once. MICRO comes nearest to the processor's peak; DIRECT leaves registers to convert with, and
 # wastes less when it is the better divisor of the number of rows
 MICRO, DIRECT = (6, 4) if LANES == 8 else (12, 8)
+# groups of 16 positions (or values) that these rows meet at once: sums for all of them stay in registers
+AT_ONCE = 1 if LANES == 8 else 2
+# the same for rows that convert in registers, for each number of rows that has code of its own
+GROUPS_OF = {1: 4, 4: 1} if LANES == 8 else {1: 4, 4: 4, 8: 2}
 LOWEST = -3.0e38  # a maximum before the first score
 HEAD = 64  # bytes of a record before its outputs
 

@@ -53,10 +53,9 @@ def square_sums(
 
 @dataclass
 class SquareSums:
-    """Where `square_sums` adds, by the name of the weight; f32 while a program runs, f64 once taken."""
+    """Where `square_sums` adds, by the name of the weight."""
 
     _running: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    _taken: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def addresses(self, name: str, n_expert: int, n: int) -> tuple[int, int]:
         """Of sums f32 [n_expert, n] and counts f32 [n_expert], the same whenever asked."""
@@ -66,14 +65,16 @@ class SquareSums:
         assert sums.shape == (n_expert, n), name
         return int(sums.ctypes.data), int(counts.ctypes.data)
 
+    def clear(self) -> None:
+        """Forgets what has been added."""
+        for sums, counts in self._running.values():
+            sums[:] = counts[:] = 0
+
     def take(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """All sums f64 [expert, column] and counts f64 [expert] so far, of what has been used.
+        """Sums f32 [expert, column] and counts f32 [expert] of what has been added since the last time.
 
         To be called every few thousand rows: sums in f32 lose small additions when they grow.
         """
-        for name, (sums, counts) in self._running.items():
-            if counts.any():
-                old = self._taken.get(name, (0.0, 0.0))
-                self._taken[name] = old[0] + sums.astype(np.float64), old[1] + counts.astype(np.float64)
-                sums[:] = counts[:] = 0
-        return dict(self._taken)
+        taken = {name: (x.copy(), counts.copy()) for name, (x, counts) in self._running.items() if counts.any()}
+        self.clear()
+        return taken

@@ -2,6 +2,7 @@
 
 import sys
 
+import kernels_attention
 import kernels_matmul
 import kernels_recurrent as module
 import numpy as np
@@ -53,3 +54,16 @@ def test_products(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     table = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [row[0].strip() for row in table[2:]] == ["Q8_0", "F32"]
     assert all(float(cell.strip().rstrip("%")) > 0 for row in table[2:] for cell in row[1:4])
+
+
+def test_attention(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine("EPYC", "avx2", 1, 50.0, 500.0, {"vnni": 1500.0})
+    monkeypatch.setattr(kernels_attention, "measure_machine", lambda n: machine)
+    monkeypatch.setattr(kernels_attention, "LARGE", 1)
+    monkeypatch.setattr(kernels_attention, "PROMPT", 9)
+    arguments = ["--heads", "3/1x16", "--kv-type", "f16,q8_0", "--depth", "0,70", "--threads", "1", "-r", "1"]
+    monkeypatch.setattr(sys, "argv", ["kernels_attention.py", *arguments])
+    kernels_attention.main()
+    table = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row[3].strip() for row in table[2:]] == ["pp9", "tg", "pp9"] * 2
+    assert all(float(row[7]) > 0 for row in table[2:])

@@ -509,12 +509,6 @@ def test_every_rounding_of_f16() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", ["plain", "avx2-vnni", "avx512-vnni"])
-def test_other_instruction_sets(isa: str) -> None:
-    forced_isa.passes(isa, __file__, "-k", "soft_cap or deep or hold or every")
-
-
-@pytest.mark.slow
 def test_wide_registers_are_used() -> None:
     """On AVX-512 a block of 16 positions is one register, multiplied by a number from memory in one instruction."""
     text = forced_isa.assembly("avx512-vnni", "hybrid.infer.kernels.attention.attention:ATTENTION['f16']")

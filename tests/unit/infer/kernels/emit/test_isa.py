@@ -96,18 +96,18 @@ def test_a_path_is_forced_with_kernels_of_its_own(path: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_run_says_which_paths_it_executed(workers: int) -> None:
+@pytest.mark.parametrize(("workers", "forces"), [(0, False), (1, True)])
+def test_a_run_says_which_paths_it_executed(workers: int, forces: bool) -> None:
     native = isa.host().name
     cannot = [p for p in forced_isa.FEATURES if not forced_isa.executable(p) and p != native]
     other = next((p for p in forced_isa.FEATURES if p not in (*cannot, native)), None)
-    for selection, also in (("forced_features", None), (f"of_its_own and {other}]", other)):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), __file__, "-k"]
-        done = subprocess.run([*command, selection], cwd=forced_isa.ROOT, capture_output=True, text=True, timeout=500)
-        (line,) = [text for text in done.stdout.splitlines() if text.startswith("code paths: ")]
-        said = line.removeprefix("code paths: ").split("; ")
-        assert said[0] == f"{native} (native)" + (f", {also}" if also else ""), line
-        assert not cannot or said[-1] == f"not executable here: {', '.join(cannot)}", line
+    selection = f"of_its_own and {other}]" if forces else "forced_features"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(workers), __file__, "-k"]
+    done = subprocess.run([*command, selection], cwd=forced_isa.ROOT, capture_output=True, text=True, timeout=500)
+    (line,) = [text for text in done.stdout.splitlines() if text.startswith("code paths: ")]
+    said = line.removeprefix("code paths: ").split("; ")
+    assert said[0] == f"{native} (native)" + (f", {other}" if forces and other else ""), line
+    assert not cannot or said[-1] == f"not executable here: {', '.join(cannot)}", line
 
 
 @pytest.mark.slow
