@@ -91,7 +91,7 @@ def test_schemathesis(server: Server, tmp_path: Path, phase: str, without: list[
     command += ["-H", "Authorization: Bearer secret", "--phases", phase, "-n", "5", "--seed", "1"]
     command += [option for path in without for option in ("--exclude-path", path)]
     command += ["--no-shrink", "--continue-on-failure", "--request-timeout", "60", "--suppress-health-check", "all"]
-    command += ["--exclude-checks", f"{BEYOND_SCHEMAS},{NO_RESOURCES}", "--workers", "2"]
+    command += ["--exclude-checks", f"{BEYOND_SCHEMAS},{NO_RESOURCES}", "--workers", "1"]
     env = {**os.environ, "PYTHONWARNINGS": "default"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=2 * WAIT)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
