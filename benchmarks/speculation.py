@@ -1,7 +1,8 @@
-"""Tokens per second with `--spec ngram` beside plain, on a prompt that asks for a summary of a text: the same output,
-median of interleaved rounds.
+"""Tokens per second with `--spec ngram` or `--draft` beside plain, on a prompt that asks for a summary of a text: the
+same output, median of interleaved rounds.
 
     python benchmarks/speculation.py MODEL.gguf [--tokens 64] [--rounds 3] [--case own quotes words]
+    python benchmarks/speculation.py MODEL.gguf --draft SMALL.gguf [--predicts 0 0.5 0.7 0.9] [--tokens 256]
 
 own     what the model itself says, greedy
 quotes  a summary made of sentences of the text, as models often write them
@@ -9,6 +10,10 @@ words   a summary in other words, where hardly a guess comes true: what guessing
 
 Models without training cannot write the last two. Their tokens are drawn from a given text instead of the logits, which
 are computed all the same: the passes, and which guesses come true, are those of a model that writes this text.
+
+With --draft the text goes on as it does, and the draft foretells each token with the given chance, right ones and wrong
+ones with the same confidence: all its passes are computed, what they say is replaced. A real one is sure of some tokens
+and not of others, which is worth more.
 """
 
 import argparse
@@ -22,9 +27,13 @@ import numpy as np
 from quiet import Watch
 
 from hybrid.infer import Model, Sequence
+from hybrid.infer.answers.generation.draft import AT_START, SEQUENCES, Draft, _Drafting
+from hybrid.infer.answers.generation.draft_odds import Odds
 from hybrid.infer.answers.generation.generate import GenerationResult, generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
+from hybrid.infer.engine.pass_costs import MARGIN
+from hybrid.infer.guessers import Credit
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -48,6 +57,20 @@ class Dictated(Sampler):
     def sample(self, logits: np.ndarray) -> int:
         assert np.isfinite(logits[0])
         return next(self._ids)
+
+
+class Foretelling(Draft):
+    """Says the tokens of a text, each with a chance, whatever its logits are."""
+
+    def __init__(self, model: Model, main: Model) -> None:
+        super().__init__(model, main)
+        self.text, self.chance, self.rng = [0], 0.0, np.random.default_rng(0)
+
+    def _likeliest(self, logits: np.ndarray, d: _Drafting) -> tuple[int | None, float]:
+        assert np.isfinite(super()._likeliest(logits, d)[1])
+        at = len(d.track.ids) + len(d.guess.tokens)
+        right = self.text[at] if at < len(self.text) else 0
+        return (right if self.rng.random() < self.chance else right + 1), self.chance
 
 
 def texts(n_tokens: int, tok: Tokenizer) -> tuple[list[int], dict[str, list[int] | None]]:
@@ -96,6 +119,36 @@ def measure(model: Model, tokenizer: Tokenizer, cases: list[str], n_tokens: int,
         yield [name, str(n), f"{plain:.1f}", f"{ngram:.1f}", f"{ngram / plain:.2f}", guesses, f"{spread:.0%}"]
 
 
+def measure_draft(model: Model, small: Path, tokenizer: Tokenizer, chances: list[float], n: int, rounds: int) -> None:
+    """Prints a row for each chance."""
+    ids = tokenizer.encode(PROSE.read_text(encoding="utf-8"))
+    prompt, answer = ids[:300], ids[300 : 300 + n]
+    loaded = Model.load(small, n_ctx=2048, n_seq_max=SEQUENCES, n_threads=model.n_threads)
+    guessers = model.runner.guessers
+    guessers.ngrams, guessers.helper = False, Foretelling(loaded, model)
+    draft = guessers.helper
+    draft.text, seq = prompt + answer, model.sequence()
+    for chance in chances:
+        draft.chance = chance
+        rates: dict[bool, list[float]] = {False: [], True: []}
+        for i in range(rounds + 1):  # the first compiles
+            for speculate in (False, True)[:: 1 if i % 2 else -1]:
+                if speculate and i <= 1:  # as at its first text, but for what passes take
+                    draft.odds, draft.credit = Odds(), Credit(AT_START)
+                rate, result = once(seq, prompt, answer, len(answer), speculate)
+                if i:
+                    rates[speculate].append(rate)
+        plain, with_draft = median(rates[False]), median(rates[True])
+        spread = max(max(r) / min(r) - 1 for r in rates.values())
+        cells = [f"{chance:.0%} foretold", str(len(answer)), f"{plain:.1f}", f"{with_draft:.1f}"]
+        cells += [f"{with_draft / plain:.2f}", f"{result.accepted} of {result.guessed}", f"{spread:.0%}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    costs, one = model.runner.pass_costs, draft.times.seconds(1)
+    wide = ", ".join(f"{n}: {costs.cost(n) / (MARGIN if n > 1 else 1):.2f}" for n in range(1, 10))
+    share = one / costs.plain_seconds if one else 0.0
+    print(f"\nPasses of the model, in those of one token: {wide}; a pass of the draft: {share:.3f}")
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,14 +157,22 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", nargs="+", choices=["own", "quotes", "words"], default=["own", "quotes", "words"])
+    parser.add_argument("--draft", type=Path, help="a smaller model: what it foretells is replaced")
+    parser.add_argument("--predicts", nargs="+", type=float, default=[0.0, 0.5, 0.7, 0.9], help="chances of a token")
     given = parser.parse_args()
     with Model.load(given.model, n_ctx=2048, checkpoint_budget=1 << 28) as model:
         with Watch() as watch:
             tokenizer = load_tokenizer(GGUFFile.open(given.tokenizer)) if given.tokenizer else model.tokenizer
-            rows = list(measure(model, tokenizer, given.case, given.tokens, given.rounds))
+            if given.draft:
+                measure_draft(model, given.draft, tokenizer, given.predicts, given.tokens, given.rounds)
+                rows = []
+            else:
+                rows = list(measure(model, tokenizer, given.case, given.tokens, given.rounds))
         print(f"{given.model.name}, {model.n_threads} threads; {cpu_name()}, numba {metadata.version('numba')}", end="")
     print(f"; others used {watch.usage.others:.1f} cores\n" if watch.usage else "\n")
     head = ["case", "tokens", "plain t/s", "ngram t/s", "ratio", "guesses that came true", "spread"]
+    if given.draft:
+        return
     for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows):
         print(f"| {' | '.join(row)} |")
 

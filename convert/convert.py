@@ -12,11 +12,13 @@ from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.cpus import cpus
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.progress import Progress
+from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType
 
 from .plan import Prepared, prepare
 from .planned import ConvertPlan
 from .stream import in_order
+from .tensor_parts import Spread, check, parts_of
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ def plan(
     vocab_only: bool = False,
     metadata: Path | None = None,
     model_name: str | None = None,
+    heads: bool = True,
 ) -> ConvertPlan:
     """What `convert` would write, with every check but those on the weights' values."""
     return prepare(
-        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
-    ).plan
+        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name,
+        heads=heads,
+    ).plan  # fmt: skip
 
 
 def convert(
@@ -68,9 +72,11 @@ def convert(
     vocab_only: bool = False,
     metadata: Path | None = None,
     model_name: str | None = None,
+    heads: bool = True,
     split_max_size: int = 0,
     n_threads: int = 0,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> ConvertReport:
     """Converts a checkpoint (its folder, config.json or weights file) to the GGUF file `dst`.
 
@@ -78,15 +84,18 @@ def convert(
     complete and not before. outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary
     from instead. metadata: JSON file of general.* keys that replace those found. split_max_size: bytes of tensors in
     one file, beyond which there are several, NAME-00001-of-00003.gguf; 0: one. n_threads = 0: all there are.
-    progress(tensor, done, total) in bytes of tensors that are written.
+    heads: with the model's own heads that guess tokens ahead, where the checkpoint has some.
+    progress(tensor, done, total) in bytes of tensors that are written. spread: who does the parts, where that is not
+    this process.
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """
     began = time.perf_counter()
     if n_threads < 0:
         raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     prepared = prepare(
-        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name
-    )
+        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name,
+        heads=heads,
+    )  # fmt: skip
     planned = prepared.plan
     output = planned.output if dst is None else Path(dst)
     if output.is_dir():
@@ -95,20 +104,11 @@ def convert(
     for path in writer.paths:
         _refuse_sources(path, prepared, tokenizer)
     with writer:
-        total = sum(tensor.nbytes for tensor in planned.tensors)
-        done = 0
-
-        def counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
-            nonlocal done
-            for part in parts:
-                yield part
-                done += part.nbytes
-                if progress:
-                    progress(name, done, total)
-
-        with closing(in_order(prepared.jobs, n_threads or cpus())) as stream:  # type: ignore[type-var]
-            for job, parts in stream:
-                writer.write(job.planned.name, counted(parts, job.planned.name))
+        if spread is None:
+            _write(writer, prepared, n_threads or cpus(), progress)
+        else:
+            parts = list(parts_of(prepared, writer.lay_out()))
+            check(parts, spread(parts), progress)
     return ConvertReport(
         source=Path(src),
         output=writer.paths[0],
@@ -121,6 +121,23 @@ def convert(
         seconds=time.perf_counter() - began,
         notes=planned.notes,
     )
+
+
+def _write(writer: SplitWriter, prepared: Prepared, n_threads: int, progress: Progress | None) -> None:
+    total = sum(tensor.nbytes for tensor in prepared.plan.tensors)
+    done = 0
+
+    def counted(parts: Iterator[np.ndarray], name: str) -> Iterator[np.ndarray]:
+        nonlocal done
+        for part in parts:
+            yield part
+            done += part.nbytes
+            if progress:
+                progress(name, done, total)
+
+    with closing(in_order(prepared.jobs, n_threads)) as stream:  # type: ignore[type-var]
+        for job, parts in stream:
+            writer.write(job.planned.name, counted(parts, job.planned.name))
 
 
 def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) -> None:

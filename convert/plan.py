@@ -82,6 +82,7 @@ def prepare(
     metadata: Path | None = None,
     model_name: str | None = None,
     with_vocabulary: bool = True,
+    heads: bool = True,
 ) -> Prepared:
     """Reads configuration, headers and tokenizer, checks all of it, and decides on every key and tensor."""
     wanted = outtype(file_type) if isinstance(file_type, str) else file_type
@@ -93,8 +94,8 @@ def prepare(
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
     if quantized:
         tensors = dequantized(tensors, config)
-    stored = _canonical(tensors, config, family_type)
-    family = family_type.read(config, {name: tensor.shape for name, tensor in stored.items()}).settled(stored)
+    stored = _canonical(tensors, config, family_type, heads)
+    family = _read(family_type, config, stored, heads).settled(stored)
     notes = [*family.notes(), *_left_out(family, tensors, quantized)]
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
@@ -173,11 +174,16 @@ def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[K
     return [*kept, *given.values(), *rest]
 
 
+def _read(family_type: type[Family], config: Config, tensors: Mapping[str, StoredTensor], heads: bool) -> Family:
+    family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
+    return family if heads else family.without_heads()
+
+
 def _canonical(
-    tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family]
+    tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family], heads: bool
 ) -> dict[str, StoredTensor]:
     """The checkpoint's tensors by the names that the family uses, in reading order."""
-    family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
+    family = _read(family_type, config, tensors, heads)
     renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(_DROPPED) or name.startswith(family.left_out()):

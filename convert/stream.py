@@ -6,9 +6,11 @@ largest tensor, and where nothing has to be computed the speed is the disk's.
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,13 @@ class SourceSlice:
             return values
         return np.concatenate([values, np.zeros((self.padding, values.shape[1]), values.dtype)])
 
+    @property
+    def nbytes(self) -> int:
+        """In the file, with its padding."""
+        # by its share of all rows: what is made of a row may have fewer values than the row
+        n_rows = sum(tensor.shape[0] for tensor in self.job.stored) + self.job.row.padding
+        return (self.stop - self.start + self.padding) * self.job.planned.nbytes // n_rows
+
     def encoded(self) -> np.ndarray:
         """The bytes for the file, in an array of any type."""
         if self.copied:
@@ -137,31 +146,34 @@ def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarra
     return raw
 
 
-def in_order(jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, Iterator[np.ndarray]]]:
-    """Each job with the bytes of its slices, which must be used up before the next job is taken."""
+def encoded(parts: Iterable[SourceSlice], n_threads: int) -> Iterator[np.ndarray]:
+    """The bytes of slices, in their order, a few of them ahead. To be closed when it is not used up."""
     pending: deque[Future[np.ndarray]] = deque()
-    tasks = (part for job in jobs for part in slices(job))
-
+    tasks = iter(parts)
     with ThreadPoolExecutor(n_threads, thread_name_prefix="convert") as pool:
-
-        def feed() -> None:
-            while len(pending) < n_threads + 2 and (part := next(tasks, None)) is not None:
-                pending.append(pool.submit(part.encoded))
-
-        def take(n: int) -> Iterator[np.ndarray]:
-            for _ in range(n):
-                feed()
-                yield pending.popleft().result()
-
         try:
-            for job in jobs:
-                if job.row.constant is not None:
-                    yield job, iter([encode(job.planned.type, job.row.constant, job.planned.shape[-1], "")])
-                else:
-                    yield job, take(sum(1 for _ in slices(job)))
+            while True:
+                pending.extend(pool.submit(part.encoded) for part in islice(tasks, n_threads + 2 - len(pending)))
+                if not pending:
+                    return
+                yield pending.popleft().result()
         finally:
             for future in pending:
                 future.cancel()
+
+
+def constant(job: TensorJob) -> np.ndarray:
+    """The bytes of a tensor that no source has."""
+    assert job.row.constant is not None
+    return encode(job.planned.type, job.row.constant, job.planned.shape[-1], "")
+
+
+def in_order(jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, Iterator[np.ndarray]]]:
+    """Each job with the bytes of its slices, which must be used up before the next job is taken."""
+    with closing(encoded((part for job in jobs for part in slices(job)), n_threads)) as stream:  # type: ignore[type-var]
+        for job in jobs:
+            n = sum(1 for _ in slices(job))
+            yield job, iter([constant(job)]) if job.row.constant is not None else islice(stream, n)
 
 
 def _finite(values: np.ndarray, dtype: Dtype) -> bool:

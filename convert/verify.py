@@ -72,7 +72,10 @@ def verify(
             file_type = next((t for t in OUTTYPES.values() if FILE_TYPE_WEIGHT[t] is kind), None)
         if file_type is None:
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
-        prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False)
+        heads = any(".nextn." in name for name in file.tensors)
+        prepared = prepare(
+            src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False, heads=heads
+        )  # fmt: skip
         arch = prepared.family.arch
         stated_arch = file.get("general.architecture")
         if not _equal(stated_arch, arch):
@@ -136,8 +139,8 @@ def _compare_all(where: str, file: GGUFFile, jobs: list[TensorJob], n_threads: i
                 yield partial(_close, where, job, raw, job.row.constant.reshape(1, -1), "the config")
             done = 0
             for part in slices(job):
-                yield partial(_compare, where, part, raw[done : done + _nbytes(part)])
-                done += _nbytes(part)
+                yield partial(_compare, where, part, raw[done : done + part.nbytes])
+                done += part.nbytes
             assert job.row.constant is not None or done == len(raw), job.planned.name
 
     waiting = tasks()
@@ -161,12 +164,6 @@ def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
     if not np.array_equal(raw, part.moved().reshape(-1).view(np.uint8)):
         raise _different(where, part.job, part.tensor.name)
     return True
-
-
-def _nbytes(part: SourceSlice) -> int:
-    # by its share of all rows: what is made of a row may have fewer values than the row
-    n_rows = sum(tensor.shape[0] for tensor in part.job.stored) + part.job.row.padding
-    return (part.stop - part.start + part.padding) * part.job.planned.nbytes // n_rows
 
 
 def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from hybrid.quant.ggml.adapter import open_all
+from hybrid.quant.ggml.adapter import Adapter, open_all
 from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
 from .engine.engine import Engine
@@ -77,13 +78,7 @@ class Model:
         start = time.perf_counter()
         given = merged(options, fields)
         kv_type = given.kv_type_used
-        gguf = open_gguf(path)
-        if gguf.get("general.type", "") == "adapter":
-            raise UsageError(f"{gguf.path.name} is an adapter, not a model.", remedy=Remedy.SEPARATE_ADAPTER)
-        arch = gguf.get("general.architecture")
-        if not isinstance(arch, str):
-            raise wrong(gguf, "general.architecture", arch, "a string")
-        adapters = open_all(given.lora, arch)
+        gguf, adapters = open_files(path, given)
         engine = Engine(
             gguf,
             n_ctx=given.n_ctx,
@@ -94,6 +89,7 @@ class Model:
             kv_type=KV_TYPES[kv_type],
             spare=given.checkpoint_budget,
             adapters=adapters,
+            beside=given.beside,
         )
         budget = given.checkpoint_budget
         cache = PromptCache(engine.memory, budget, given.checkpoint_type) if budget else None
@@ -208,6 +204,17 @@ class Model:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def open_files(path: Path | str, options: LoadOptions) -> tuple[GGUFFile, list[Adapter]]:
+    """A model and its adapters. Raises as `Model.load` does."""
+    gguf = open_gguf(path)
+    if gguf.get("general.type", "") == "adapter":
+        raise UsageError(f"{gguf.path.name} is an adapter, not a model.", remedy=Remedy.SEPARATE_ADAPTER)
+    arch = gguf.get("general.architecture")
+    if not isinstance(arch, str):
+        raise wrong(gguf, "general.architecture", arch, "a string")
+    return gguf, open_all(options.lora, arch)
 
 
 @contextmanager

@@ -6,10 +6,11 @@ and all of its slots; `stop` and `Stop.set` may be called from any.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
+from weakref import WeakSet
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from .engine.engine import Engine, OpTime
 from .engine.pass_costs import PassCosts
 from .engine.ubatch import Segment
+from .guessers import Guessers
 from .loading.model_file import ModelFile
 from .memory import PromptCache, moves
 from .memory.saved_text import SavedText
@@ -41,6 +43,7 @@ class Slot:
         self.logits: np.ndarray | None = None
         self.is_open = True
         self._filled = False  # with random numbers
+        runner.slots.add(self)
 
     @property
     def id(self) -> int:
@@ -184,7 +187,15 @@ class Result:
     nll: np.ndarray | None
 
 
-class _Part(NamedTuple):
+class Follower(Protocol):
+    """Who reads along what slots are given."""
+
+    def follow(self, read: Sequence[tuple[Slot, int]]) -> None:
+        """After a pass: these slots have so many tokens more, in the order of the pass. `Engine.last_states` has their
+        states, until the next pass."""
+
+
+class Part(NamedTuple):
     """Of a work what goes through the layers in one ubatch."""
 
     place: int  # of the work among those of the call
@@ -204,7 +215,10 @@ class Runner:
         self.n_seq_max = engine.memory.n_seq_max
         self.kv_type = engine.memory.attention.kind.name
         self.pass_costs = PassCosts()
+        self.guessers = Guessers()
+        self.follower: Follower | None = None
         self._free = list(range(self.n_seq_max))[::-1]
+        self.slots: WeakSet[Slot] = WeakSet()  # those that are open, and maybe some that were closed
 
     # --- slots ---
     @property
@@ -280,9 +294,13 @@ class Runner:
         rows: list[list[np.ndarray]] = [[] for _ in works]
         total, done = sum(len(w.ids) for w in works), 0
         with self.engine.with_stop():
-            for pieces in SPLITS[split]([len(w.ids) for w in works], self.n_ubatch):
-                parts = [_Part(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
-                values = self._pass(works, parts, likelihood=likelihood, hidden=hidden)
+            plan = [
+                [Part(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
+                for pieces in SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
+            ]
+            for values, parts in zip(
+                self._passes(works, plan, likelihood=likelihood, hidden=hidden), plan, strict=True
+            ):
                 first = 0
                 for place, segment in parts:
                     if n := len(segment.outputs):
@@ -294,17 +312,31 @@ class Runner:
                     progress(done, total)
         return [np.concatenate(some) if len(some) > 1 else some[0] if some else None for some in rows]
 
+    def _ubatch(self, works: Sequence[Work]) -> int:
+        """Tokens of an ubatch of these, at most."""
+        return self.n_ubatch
+
+    def _passes(
+        self, works: Sequence[Work], plan: Sequence[Sequence[Part]], *, likelihood: bool, hidden: bool
+    ) -> Iterator[np.ndarray | None]:
+        """What the outputs of one ubatch after the other give."""
+        for parts in plan:
+            yield self._pass(works, parts, likelihood=likelihood, hidden=hidden)
+
     def _pass(
-        self, works: Sequence[Work], parts: Sequence[_Part], *, likelihood: bool, hidden: bool
+        self, works: Sequence[Work], parts: Sequence[Part], *, likelihood: bool, hidden: bool
     ) -> np.ndarray | None:
         """One ubatch; the slots have noted what they got, whatever interrupted it."""
         before = [len(works[part.place].seq.tokens) for part in parts]
         try:
-            return self.engine.run([part.segment for part in parts], likelihood=likelihood, hidden=hidden)
+            values = self.engine.run([part.segment for part in parts], likelihood=likelihood, hidden=hidden)
         finally:
             # the memory itself says what it has seen
             for (place, segment), start in zip(parts, before, strict=True):
                 works[place].seq.has_seen(start, segment.tokens)
+        if self.follower is not None:
+            self.follower.follow([(works[place].seq, len(segment.tokens)) for place, segment in parts])
+        return values
 
     def step(self, seq: Slot, token: int) -> np.ndarray:
         """`eval` of one token: the logits after it, f32 [n_vocab]."""
@@ -312,9 +344,12 @@ class Runner:
             self.check([Work(seq, [token])])
         seq.check_open()
         try:
-            return self.engine.step(seq.slot, token)
+            logits = self.engine.step(seq.slot, token)
         finally:
             seq.has_seen(len(seq.tokens), (token,))
+        if self.follower is not None:
+            self.follower.follow([(seq, 1)])
+        return logits
 
     def settle(self, seq: Slot, n: int) -> None:
         """After a work that left a state at `each` token: the sequence keeps the first n of these tokens, at least 1.
@@ -348,6 +383,9 @@ class Runner:
 
     def close(self) -> None:
         """Ends the threads."""
+        if self.guessers.helper is not None:
+            self.guessers.helper.close()
+            self.guessers.helper = None
         self.engine.close()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from .engine.pass_costs import PassCosts
+from .guessers import Guessers
 from .memory import PromptCache
 from .memory.cache import LADDER
 from .memory.cache_file import describe_cache, load_cache
@@ -46,6 +47,11 @@ class Sequence(Slot):
     def pass_costs(self) -> PassCosts:
         """The model's: whether guessing tokens pays."""
         return self.runner.pass_costs
+
+    @property
+    def guessers(self) -> Guessers:
+        """The model's: how tokens are guessed."""
+        return self.runner.guessers
 
     @property
     def most_verified(self) -> int:

@@ -17,6 +17,7 @@ from .advice import advised
 from .model import Model
 
 if TYPE_CHECKING:
+    from hybrid.infer import Model as Loaded
     from hybrid.quant.ggml.adapter import Given
 
 PARALLEL = 4
@@ -35,6 +36,7 @@ def load(
     lora: "Iterable[Given]" = (),
     template: str | None = None,
     pooling: Literal["cls", "mean", "last"] | None = None,
+    draft: str | os.PathLike[str] | None = None,
 ) -> Model:
     """A model, ready to answer. Close it, or use it in a `with`, to give its memory back.
 
@@ -49,6 +51,7 @@ def load(
     lora         files of adapters, each alone or with its scale
     template     a chat template (Jinja) in the place of the model's own
     pooling      of embeddings; None: what the file says
+    draft        a smaller model of the same vocabulary, which guesses tokens where that pays: the same answers, sooner
 
     Raises HybridError: there is no such model, or it cannot be loaded.
     """
@@ -64,14 +67,27 @@ def load(
             checkpoint_budget=parse_size(cache, "cache") if isinstance(cache, str) else cache,
             lora=tuple(lora),
         )
-        path = models.resolve(model if model is None or isinstance(model, str) else Path(model))
+        path = models.resolve(_named(model))
         chosen = _pooling(pooling)
         if _is_encoder(path):
             from hybrid.infer.evaluate.embed import Embedder
 
+            if draft is not None:
+                raise UsageError(f"draft = {shown(draft)}: {path.name} makes embeddings, it draws no answers to guess.")
             with models.compiling() as progress:
                 return Model(Embedder(path, options, pooling=chosen, progress=progress))
-        return Model(models.load(path, options), parallel=parallel, template=template, pooling=chosen)
+        loaded = models.load(path, options) if draft is None else _drafted(path, options, draft)
+        return Model(loaded, parallel=parallel, template=template, pooling=chosen)
+
+
+def _named(model: str | os.PathLike[str] | None) -> Path | str | None:
+    return model if model is None or isinstance(model, str) else Path(model)
+
+
+def _drafted(path: Path, options: LoadOptions, draft: str | os.PathLike[str]) -> "Loaded":
+    from hybrid.cli.chains import drafts
+
+    return drafts.load(path, options, _named(draft) or "", n_texts=options.n_seq_max)
 
 
 def _is_encoder(path: Path) -> bool:

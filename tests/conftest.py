@@ -31,6 +31,18 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def _sync(fd: int) -> None:
+    """In place of fsync: what a test writes need not survive a loss of power, and each small model would wait for the
+    disk twice. A file that is not open fails as before."""
+    os.fstat(fd)
+
+
+# before modules of hybrid are imported, some of which keep these functions
+os.fsync = _sync
+if hasattr(os, "fdatasync"):
+    os.fdatasync = _sync
+
 # the same examples everywhere, however slow the machine is
 settings.register_profile("everywhere", deadline=None, derandomize=True, database=None)
 settings.load_profile("everywhere")
@@ -74,10 +86,10 @@ def is_left_out(item: pytest.Item) -> bool:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more for every two cores: a fifth of the time a test waits, for a server, a browser or a timeout. Not in
-    the inner loop, where collecting the tests, which each of them does, would take as long."""
+    """Half as many more as there are cores, and two at least: a fifth of the time a test waits, for a server, a browser
+    or a timeout. Not in the inner loop, where collecting the tests, which each of them does, would take as long."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if "not exhaustive" in config.option.markexpr else cores + cores // 2
+    return cores if "not exhaustive" in config.option.markexpr else cores + max(cores // 2, 2)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -65,13 +65,6 @@ def forced_environment(isa: str) -> dict[str, str]:
     return {**os.environ, **environment(isa), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def passes(isa: str, *selection: str) -> None:
-    """Run tests under the path; fails with their output, and when the selection is empty."""
-    require(isa)
-    done = python(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *selection)
-    assert done.returncode == 0, f"{isa}: pytest {' '.join(selection)}\n{done.stdout[-4000:]}{done.stderr[-1000:]}"
-
-
 def assembly(isa: str, kernel: str) -> str:
     """Assembly of `module:NAME` (a kernel, or an expression that gives one) compiled for the path; nothing is run."""
     module, _, name = kernel.partition(":")

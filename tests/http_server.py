@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import httpx
-import openai
 
 from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.jobs import Maker
@@ -17,6 +18,9 @@ from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.service import Service
+
+if TYPE_CHECKING:
+    import openai  # loading it takes every process that collects tests a second
 
 WAIT = 240
 
@@ -43,11 +47,18 @@ class Server:
         while not self.server.started:
             time.sleep(0.01)
         self.http = httpx.Client(base_url=self.url, timeout=WAIT)
-        self.openai = openai.OpenAI(api_key="none", base_url=f"{self.url}/v1", timeout=WAIT, max_retries=0)
+
+    @cached_property
+    def openai(self) -> "openai.OpenAI":
+        """OpenAI's client of it."""
+        import openai
+
+        return openai.OpenAI(api_key="none", base_url=f"{self.url}/v1", timeout=WAIT, max_retries=0)
 
     def close(self) -> None:
         self.http.close()
-        self.openai.close()
+        if "openai" in vars(self):
+            self.openai.close()
         self.server.should_exit = True
         self.thread.join(WAIT)
         self.service.close()

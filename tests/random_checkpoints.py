@@ -20,6 +20,7 @@ from random_windows import STRETCHED, WINDOWS
 from safetensors.numpy import save_file
 
 from hybrid.convert.architectures import Family
+from hybrid.convert.architectures.family import Shapes
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.plan import family_of
 
@@ -395,16 +396,17 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def family_for(config: dict[str, Any]) -> Family:
+def family_for(config: dict[str, Any], shapes: Shapes | None = None) -> Family:
     wrapped = Config(config, "config.json")
-    return family_of(wrapped)[0].read(wrapped, {})
+    return family_of(wrapped)[0].read(wrapped, shapes or {})
 
 
-def tensors(config: dict[str, Any], seed: int = 1) -> dict[str, np.ndarray]:
-    """f32, by the names of Hugging Face (of a tensor that the converter takes apart, its parts)."""
+def tensors(config: dict[str, Any], seed: int = 1, shapes: Shapes | None = None) -> dict[str, np.ndarray]:
+    """f32, by the names of Hugging Face (of a tensor that the converter takes apart, its parts). shapes: of tensors
+    without which the family would have others."""
     rng = np.random.default_rng(seed)
     by_name: dict[str, np.ndarray] = {}
-    family = family_for(config)
+    family = family_for(config, shapes)
     for row in family.rows():
         without = family.tied and (row.tied_to or row.otherwise)
         for i, name in enumerate(() if without else row.sources):
@@ -458,10 +460,10 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     return noise / np.float32(np.sqrt(shape[-1] if "conv1d" not in name else 1))
 
 
-def write(config: dict[str, Any], folder: Path) -> Path:
+def write(config: dict[str, Any], folder: Path, shapes: Shapes | None = None) -> Path:
     """config.json and model.safetensors, without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     full = {"vocab_size": N_VOCAB, "max_position_embeddings": 512, **config}
     (folder / "config.json").write_text(json.dumps(full))
-    save_file(tensors(full), folder / "model.safetensors")
+    save_file(tensors(full, shapes=shapes), folder / "model.safetensors")
     return folder

@@ -34,7 +34,9 @@ INFER_ROOMS = (
     ("layers",),  # attention, Mamba, RWKV...: their weights, and the ops they add to a program
     ("architectures",),  # a family: which layers, with which tensors
     ("engine",),  # the network of one file, its programs, one pass of tokens through them
+    ("guessers",),  # what guesses tokens beside a model
     ("runner", "sequence", "model"),  # who has which slot of the memory; a text in one; the library's surface
+    ("stages",),  # a model over several processes
     ("answers", "evaluate"),  # texts continued; texts measured
     ("bench",),  # speed
 )

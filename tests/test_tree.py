@@ -23,7 +23,8 @@ OF_A_FOLDER = {
 SHARED = {
     "convert": {
         "__init__": "the registry", "blocks": "parts", "decoder": "what most decoders have", "experts": "parts",
-        "family": "what a family declares", "latent": "latent attention", "layer_ropes": "positions",
+        "family": "what a family declares", "heads": "parts", "latent": "latent attention",
+        "layer_ropes": "positions",
         "ngrams": "embeddings of n-grams",
         "rope": "positions", "ungated": "parts", "unused_fields": "fields", "windows": "parts",
     },

@@ -10,7 +10,7 @@ from hybrid.quant import Imatrix, InputSums, Progress
 from hybrid.quant.ggml.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer.evaluate.parts import Measurable
 
 
 def imatrix_of(sums: Sums, dataset: str = "", n_chunks: int = 0, n_ctx: int = 0) -> Imatrix:
@@ -30,7 +30,7 @@ def check_continues(before: Imatrix, dataset: str, n_ctx: int) -> None:
 
 
 def collected(
-    model: "Model",
+    model: "Measurable",
     text: str,
     dataset: str,
     n_ctx: int,

@@ -18,7 +18,7 @@ from hybrid.quant.ggml.progress import Stage, silent
 from hybrid.quant.ggml.types import FileType, GGMLType
 
 from . import models
-from .target import EFFORT, N_CTX, measured
+from .target import EFFORT, N_CTX, Elsewhere, measured
 
 CHUNKS = 24  # of N_CTX tokens that a file is measured on
 ROUNDS = 7
@@ -48,19 +48,22 @@ def choose(
     threads: int = 0,
     stage: Stage = silent,
     tried: Callable[[Choice], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
     as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
+    elsewhere: who measures single matrices, where that is not this process; trials are of this one.
     UsageError: not even the largest types stay within `most`.
     """
     path = models.resolve(source)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
         known = measured(
-            path, text, options, imatrix, allow_requantize=allow_requantize, effort=effort, threads=threads, stage=stage
-        )
+            path, text, options, imatrix,
+            allow_requantize=allow_requantize, effort=effort, threads=threads, stage=stage, elsewhere=elsewhere,
+        )  # fmt: skip
         base = _base(path, text, folder / "base.kld", threads, stage)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:

@@ -1,13 +1,13 @@
 """`hybrid quantize --target-bpw` and `--target-size`: which types, by what each matrix does to the predictions."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from hybrid.quant import GGUFSource, Imatrix, Options, budget, plan, rewrite, ta
 from hybrid.quant.budget import Measured, SizeOf
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.cpus import cpus
-from hybrid.quant.ggml.progress import Stage, silent
+from hybrid.quant.ggml.progress import Progress, Stage, silent
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
@@ -24,6 +24,7 @@ from hybrid.quant.refit import refit
 from . import models
 
 if TYPE_CHECKING:
+    from hybrid.infer import Model
     from hybrid.infer.evaluate.sensitivity import Probe
     from hybrid.quant import PlannedTensor
 
@@ -51,11 +52,12 @@ def choose(
     effort: int = EFFORT,
     threads: int = 0,
     stage: Stage = silent,
+    elsewhere: "Elsewhere | None" = None,
 ) -> tuple[FileType, Options]:
     """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
-    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all. UsageError names the
-    smallest possible size when even that is too large.
+    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all. elsewhere: who
+    measures, where that is not this process. UsageError names the smallest possible size when even that is too large.
     """
     known = measured(
         models.resolve(source),
@@ -66,6 +68,7 @@ def choose(
         effort=effort,
         threads=threads,
         stage=stage,
+        elsewhere=elsewhere,
     )
     if wanted.file_size is not None:
         return budget.of_file_size(known, wanted.file_size, options, file_nbytes)
@@ -84,6 +87,7 @@ def measured(
     effort: int = EFFORT,
     threads: int = 0,
     stage: Stage = silent,
+    elsewhere: "Elsewhere | None" = None,
 ) -> Measured:
     """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
     there."""
@@ -96,39 +100,83 @@ def measured(
             allow_requantize=allow_requantize,
         )
         with stage("measuring errors", "tensors") as progress:
-            choices = target.measure(opened, planned, imatrix, progress, threads, effort)
+            if elsewhere is None:
+                choices = target.measure(opened, planned, imatrix, progress, threads, effort)
+            else:
+                choices = elsewhere.errors(planned, imatrix, effort, progress)
         sensitivity: Mapping[str, float] = dict.fromkeys(choices, 1.0)
         if text is not None:
             free = [t for t in planned if t.name in choices]
-            sensitivity = _sensitivities(path, text, free, choices, imatrix, effort, threads, stage)
+            probing = Probing(text, effort, imatrix)
+            sensitivity = _sensitivities(path, free, choices, probing, threads, stage, elsewhere)
     return Measured(planned, choices, sensitivity)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """What sensitivities are measured with."""
+
+    text: str
+    effort: int
+    imatrix: Imatrix | None
+
+
+class Elsewhere(Protocol):
+    """Processes that measure, tensor by tensor, what this one would."""
+
+    def errors(
+        self, planned: "Sequence[PlannedTensor]", imatrix: Imatrix | None, effort: int, progress: Progress
+    ) -> dict[str, list[target.Candidate]]:
+        """As `target.measure`."""
+
+    def divergences(self, probing: Probing, tensors: "Sequence[PlannedTensor]") -> Iterator[tuple[str, float]]:
+        """As `ProbedCopy.divergences`."""
+
+
+class ProbedCopy:
+    """A model of a copy of a file, in which one matrix at a time is quantized."""
+
+    def __init__(self, path: Path, threads: int, load: "Callable[..., Model]") -> None:
+        """load: as `Model.load`."""
+        self._threads = threads
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
+            self._path = folder / path.name
+            with open_gguf(path) as parts:
+                rewrite.copy(parts, self._path)
+            self._model = stack.enter_context(
+                load(self._path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, precision="exact")
+            )
+            self._stack = stack.pop_all()
+
+    def divergences(self, probing: Probing, tensors: "Sequence[PlannedTensor]") -> Iterator[tuple[str, float]]:
+        """(name, mean KL divergence in nats) of each matrix quantized alone."""
+        from hybrid.infer.evaluate.sensitivity import divergences
+
+        probes = _probes(self._path, tensors, probing.imatrix, probing.effort, self._threads)
+        return divergences(self._model, probing.text, probes, n_ctx=N_CTX, chunks=CHUNKS)
+
+    def close(self) -> None:
+        """The model, then the copy."""
+        self._stack.close()
 
 
 def _sensitivities(
     path: Path,
-    text: str,
     tensors: "Sequence[PlannedTensor]",
     choices: Mapping[str, Sequence[target.Candidate]],
-    imatrix: Imatrix | None,
-    effort: int,
+    probing: Probing,
     threads: int,
     stage: Stage,
+    elsewhere: Elsewhere | None,
 ) -> dict[str, float]:
     """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
-    from hybrid.infer.evaluate.sensitivity import divergences
-
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
-        copy = folder / path.name
-        with open_gguf(path) as parts:
-            rewrite.copy(parts, copy)
-        model = stack.enter_context(models.load(copy, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, precision="exact"))
+        prober: Elsewhere | ProbedCopy
+        prober = elsewhere or stack.enter_context(closing(ProbedCopy(path, threads, models.load)))
         progress = stack.enter_context(stage("measuring sensitivity", "tensors"))
         sensitivity = {}
-        measured = divergences(
-            model, text, _probes(copy, tensors, imatrix, effort, threads), n_ctx=N_CTX, chunks=CHUNKS
-        )
-        for i, (name, divergence) in enumerate(measured):
+        for i, (name, divergence) in enumerate(prober.divergences(probing, tensors)):
             progress(name, i + 1, len(tensors))
             kind = _probe_type(choices[name])
             noise = next(c.noise for c in choices[name] if c.type is kind)

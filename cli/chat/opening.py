@@ -73,7 +73,7 @@ def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None
     )
     session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=start.sampling)
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
-    session.load = lambda name: models.load(os.path.expanduser(name), start.options)  # noqa: PTH111  may be no path
+    session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
     console.note(f"{title(model)}. /help lists commands.")
     for line in told_first(model, start, most):
@@ -105,6 +105,13 @@ def told_first(model: "Model", start: Start, most: int) -> list[str]:
             "What you write next goes on behind that; /clear begins anew."
         ]
     return [] if start.in_template else [f"--no-template: {continued}, {many}."]
+
+
+def _another(name: str, start: Start, first: "Model") -> "Model":
+    """A model to go on with. It guesses as the first one does, but for the draft, which is the first one's."""
+    model = models.load(name, start.options)
+    model.runner.guessers.ngrams = first.runner.guessers.ngrams
+    return model
 
 
 def _keep(session: Chat, model: "Model", start: Start) -> None:

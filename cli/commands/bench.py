@@ -1,7 +1,6 @@
 """`hybrid bench`: how fast a model is on this machine."""
 
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,9 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
+from ..options.cluster import Cluster
 from ..options.loading_options import Exact, KVType, Lora, load_options
+from ..options.stages import Stages, check_stages, loader
 
 DEFAULTS = BenchOptions()
 
@@ -73,6 +74,8 @@ def bench(
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
     lora: Lora = None,
+    cluster: Cluster = None,
+    stages: Stages = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
     exact: Exact = False,
@@ -122,6 +125,9 @@ def bench(
         state=not (no_state or no_start),
         start=not no_start,
     )
+    check_stages(cluster, stages)
+    if stages is not None and profile:
+        raise UsageError("--profile looks into the passes of one process. Leave out --stages.")
     options.tests()  # says what is wrong before a large file is written
     paths = files(models or [], shape or [], file_type)
     if profile:
@@ -129,7 +135,7 @@ def bench(
         if as_json:
             console.out_json(profiles)
         return
-    report = measure(paths, options, loading)
+    report = measure(paths, options, loading, cluster, stages)
     if as_json or output == Output.JSON:
         console.out_json(tables.records(report))
     elif output == Output.JSONL:
@@ -175,15 +181,20 @@ def shaped(name: str, kind: str) -> Path:
     return path
 
 
-def measure(paths: list[Path], options: BenchOptions, loading: LoadOptions) -> BenchReport:
+def measure(
+    paths: list[Path],
+    options: BenchOptions,
+    loading: LoadOptions,
+    cluster: str | None = None,
+    stages: int | None = None,
+) -> BenchReport:
     """All files in turn, as one report."""
-    from hybrid.infer import Model
     from hybrid.infer.bench.benchmark import benchmark
 
     reports = []
     for path in paths:
-        with console.ProgressBar(path.name, "runs") as progress:
-            reports.append(benchmark(partial(Model.load, path, loading), options, progress=progress))
+        with loader(path, loading, cluster, stages) as load, console.ProgressBar(path.name, "runs") as progress:
+            reports.append(benchmark(load, options, progress=progress))
     return BenchReport(
         tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)
     )

@@ -1,6 +1,7 @@
 """`hybrid convert`: a Hugging Face checkpoint becomes one GGUF file."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +10,16 @@ import typer
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
+from ..options.cluster import Cluster, cluster_address
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from hybrid.convert import ConvertPlan
+    from hybrid.convert.tensor_parts import Spread
+
+    from ..options.cluster import ClusterAddress
 
 
 def convert(
@@ -50,12 +57,20 @@ def convert(
     ] = None,
     split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
     model_name: Annotated[str | None, typer.Option("--model-name", help="Sets general.name.")] = None,
+    mtp: Annotated[
+        bool,
+        typer.Option(
+            "--mtp/--no-mtp",
+            help="With the model's own heads that guess tokens ahead, where it has some: see --spec of run.",
+        ),
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, every tensor with type and size; write nothing.")
     ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the file again and compare every tensor with its source.")
     ] = False,
+    cluster: Cluster = None,
     list_architectures: Annotated[
         bool, typer.Option("--list-architectures", help="List what can be converted, and exit.")
     ] = False,
@@ -78,7 +93,7 @@ def convert(
             console.out("\n".join(names))
         return
     if lora is not None:
-        if any((tokenizer, vocab_only, metadata, split_max_size, model_name, dry_run, verify)):
+        if any((tokenizer, vocab_only, metadata, split_max_size, model_name, not mtp, dry_run, verify, cluster)):
             raise UsageError("--lora goes with DIR, -o, --outtype and --json only.")
         adapter_report = library.convert_lora(lora, output, base=source, outtype=outtype)
         if as_json:
@@ -97,13 +112,17 @@ def convert(
             vocab_only=vocab_only,
             metadata=metadata,
             model_name=model_name,
+            heads=mtp,
         )
         if as_json:
             console.out_json(plan)
         else:
             show_plan(plan, output or plan.output)
         return
-    with console.ProgressBar("converting", "bytes") as progress:
+    with (
+        spread_over(cluster_address(cluster), source, outtype, mtp) as spread,
+        console.ProgressBar("converting", "bytes") as progress,
+    ):
         report = library.convert(
             source,
             output,
@@ -112,8 +131,10 @@ def convert(
             vocab_only=vocab_only,
             metadata=metadata,
             model_name=model_name,
+            heads=mtp,
             split_max_size=max_bytes(split_max_size),
             progress=progress,
+            spread=spread,
         )
     if not as_json:
         console.out(str(report))
@@ -125,6 +146,17 @@ def convert(
             console.out(str(result["verify"]))
     if as_json:
         console.out_json(result if verify else report)
+
+
+def spread_over(
+    workers: "ClusterAddress | None", source: Path, outtype: str, heads: bool
+) -> "AbstractContextManager[Spread | None]":
+    """Who does the parts; None: this process."""
+    if workers is None:
+        return nullcontext()
+    from ..cluster.converting import spread
+
+    return spread(workers, source, outtype, heads)
 
 
 def show_plan(plan: "ConvertPlan", output: Path) -> None:

@@ -13,10 +13,12 @@ from hybrid.quant.ggml.replacing import check_target, failures_named, replace_fi
 
 from .. import console
 from ..options import model_argument
+from ..options.cluster import Cluster, cluster_address
 from ..options.loading_options import Exact, KVTypeOption, Lora, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     from ..harness.model import HarnessModel
+    from ..options.cluster import ClusterAddress
 
 UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
 GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
@@ -80,6 +82,7 @@ def eval(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,
 ) -> None:
@@ -94,6 +97,7 @@ def eval(
         raise UsageError("this needs lm-evaluation-harness. Use: pip install 'hybrid-lm[eval]'")
     if predict_only and not (log_samples and (output or as_json)):
         raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
+    workers = cluster_address(cluster)
     if output is not None:
         check_target(output)
         if not output.parent.is_dir():
@@ -120,6 +124,7 @@ def eval(
             {"n_ctx": n_ctx, "threads": threads, "exact": exact, "kv_type": kv_type, "lora": lora},
             batch_size,
             add_bos_token,
+            workers,
         )
     from ..harness.evaluation import as_text
 
@@ -139,11 +144,13 @@ def scored(
     loading: dict[str, Any],
     batch_size: int | None,
     add_bos: bool | None,
+    workers: "ClusterAddress | None" = None,
 ) -> dict[str, Any]:
     """Loads the tasks, then the model, and lets the harness ask."""
     from hybrid.infer.evaluate.continuations import TOGETHER, slots_for
 
     from ..chains import models
+    from ..measuring.opened import opened
 
     status = console.StatusLine()
     status.show("loading the tasks")
@@ -160,7 +167,7 @@ def scored(
     options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
     asked = evaluation.Protocol(**protocol)
     with (
-        models.load(file, options, n_seq_max=slots_for(batch_size or TOGETHER)) as model,
+        opened(file, workers, options, n_seq_max=slots_for(batch_size or TOGETHER)) as model,
         console.ProgressBar("", "requests") as bar,
     ):
         lm = HarnessModel(model, add_bos=add_bos, progress=bar, seed=asked.seeds[0])

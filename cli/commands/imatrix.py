@@ -10,6 +10,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
+from ..options.cluster import Cluster, cluster_address
 from ..options.loading_options import (
     BATCH,
     CHUNK,
@@ -24,6 +25,8 @@ from ..options.loading_options import (
 if TYPE_CHECKING:
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import Imatrix
+
+    from ..options.cluster import ClusterAddress
 
 
 def imatrix(
@@ -53,6 +56,7 @@ def imatrix(
     ] = False,
     exact: Exact = False,
     threads: Threads = 0,
+    cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:
     """Measure which weights matter, for quantizing with --imatrix.
@@ -75,7 +79,7 @@ def imatrix(
         loading = replace(
             load_options(n_ctx=n_ctx, threads=threads, exact=exact), n_seq_max=chunks_together(n_ctx, n_batch)
         )
-        collected = _collected(model, file, output, loading, chunks, save_every, resume)
+        collected = _collected(model, file, output, loading, cluster_address(cluster), chunks, save_every, resume)
         collected.merge(total)
         total = collected
     if output is not None:
@@ -91,6 +95,7 @@ def _collected(
     file: Path,
     output: Path,
     loading: "LoadOptions",
+    workers: "ClusterAddress | None",
     chunks: int | None,
     save_every: int,
     resume: bool,
@@ -98,7 +103,8 @@ def _collected(
     """What the text gives in chunks of loading.n_ctx tokens; written on the way, to go on from."""
     from hybrid.quant import Imatrix
 
-    from ..chains import importance, models
+    from ..chains import importance
+    from ..measuring.opened import opened
     from ..options import texts
 
     text, n_ctx = texts.read_text(file), loading.n_ctx
@@ -116,7 +122,7 @@ def _collected(
 
     try:
         with (
-            models.load(model, loading) as loaded,
+            opened(model, workers, loading) as loaded,
             console.ProgressBar("measuring", "chunks") as progress,
         ):
             whole = importance.collected(

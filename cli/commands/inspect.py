@@ -197,9 +197,11 @@ def _show_layers(layers: Layers) -> None:
             meanings[letter].append(mixer)
     legend = [
         f"{letter} {' or '.join(meanings[letter])}: {sum(letter in p for p in layers.pattern)}"
-        for letter in "AMRCE"
+        for letter in "AMRCET"
         if letter in meanings
     ]
+    if ahead := sum(layer.nbytes for layer in layers.layers if "T" in layer.letters):
+        legend[-1] += f", {console.size(ahead)}"
     if legend:
         console.out("  " + ", ".join(legend))
 

@@ -9,6 +9,7 @@ from .. import console
 from ..measuring import choices, divergence, plots
 from ..measuring.plots import Plot
 from ..options import model_argument
+from ..options.cluster import Cluster, cluster_address
 from ..options.loading_options import (
     BATCH,
     CHUNK,
@@ -21,6 +22,7 @@ from ..options.loading_options import (
     chunks_together,
     load_options,
 )
+from ..options.stages import Stages, check_stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.perplexity import PerplexityResult
     from hybrid.infer.evaluate.positions import PositionBucket
     from hybrid.infer.loading.options import LoadOptions
+
+    from ..options.cluster import ClusterAddress
 
 
 def perplexity(
@@ -82,6 +86,8 @@ def perplexity(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    cluster: Cluster = None,
+    stages: Stages = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure how well a model predicts a text.
@@ -98,6 +104,10 @@ def perplexity(
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
     loading = load_options(threads=threads, exact=exact, kv_type=kv_type, lora=lora)
+    workers = cluster_address(cluster)
+    check_stages(cluster, stages, divides=True)
+    if stages is not None and (kl_divergence_base or hellaswag or winogrande or multiple_choice):
+        raise typer.BadParameter("--stages measures perplexity alone: leave out KL divergence and tasks")
     plot = plots.checked(plot)
     if kl_divergence:
         if kl_divergence_base is None:
@@ -105,7 +115,7 @@ def perplexity(
         if by_position is not None:
             raise typer.BadParameter("--kl-divergence compares token by token: leave out --by-position")
         divergence.compare(
-            model, kl_divergence_base, loading, n_batch=n_batch, chunks=chunks, plot=plot, as_json=as_json
+            model, kl_divergence_base, loading, workers, n_batch=n_batch, chunks=chunks, plot=plot, as_json=as_json
         )
         return
     if file is None:
@@ -123,21 +133,22 @@ def perplexity(
         given += ["--kl-divergence-base"] if kl_divergence_base is not None else []
         if given:
             raise typer.BadParameter(f"--{test.name} scores tasks: leave out {' and '.join(given)}")
-        test.score(model, file, loading, n_ctx, as_json)
+        test.score(model, file, loading, workers, n_ctx, as_json)
         return
     if kl_divergence_base is not None:
         if given and given != ["--chunks"]:
             unfit = " and ".join(name for name in given if name != "--chunks")
             raise typer.BadParameter(f"--kl-divergence-base writes chunks side by side: leave out {unfit}")
         divergence.write_base(
-            model, file, kl_divergence_base, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, as_json=as_json
-        )
+            model, file, kl_divergence_base, loading, workers,
+            n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, as_json=as_json,
+        )  # fmt: skip
         return
     if plot is not None and by_position is None:
         raise typer.BadParameter("--plot draws perplexity by position or KL divergence: add --by-position N")
     measure(
-        model, file, loading, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride, n_buckets=by_position or 0,
-        plot=plot, as_json=as_json,
+        model, file, loading, workers, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride,
+        n_buckets=by_position or 0, plot=plot, as_json=as_json, stages=stages,
     )  # fmt: skip
 
 
@@ -145,6 +156,7 @@ def measure(
     model: Path | None,
     file: Path,
     loading: "LoadOptions",
+    workers: "ClusterAddress | None" = None,
     *,
     n_ctx: int = CHUNK,
     n_batch: int = BATCH,
@@ -153,14 +165,15 @@ def measure(
     n_buckets: int = 0,
     plot: Path | None = None,
     as_json: bool = False,
+    stages: int | None = None,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
-    from ..chains import models
+    from ..measuring.opened import opened
     from ..options import texts
 
     text = texts.read_text(file)
     n_seq = chunks_together(n_ctx, n_batch)
-    with models.load(model, loading, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq) as loaded:
+    with opened(model, workers, loading, stages, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq) as loaded:
         from hybrid.infer.evaluate.perplexity import perplexity as library
 
         result = library(

@@ -2,6 +2,7 @@
 
 import gc
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,18 +19,23 @@ from ..chains import models
 from ..measuring import plots
 from ..measuring.plots import Plot
 from ..options import model_argument, texts
+from ..options.cluster import Cluster, cluster_address
 from ..options.loading_options import Threads
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from hybrid.infer.evaluate.kl_statistics import Estimate
-    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport, Source
+    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
     from hybrid.quant.budget import SizeOf
+    from hybrid.quant.tensor_parts import Spread
 
+    from ..chains.checkpoint_source import CheckpointSource
     from ..chains.max_kld import Choice
-    from ..chains.target import Target
+    from ..chains.target import Elsewhere, Target
+    from ..options.cluster import ClusterAddress
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
@@ -113,6 +119,7 @@ def quantize(
     ] = False,
     plot: Plot = None,
     threads: Threads = 0,
+    cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Store the weights of a model in fewer bits.
@@ -139,6 +146,7 @@ def quantize(
         raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
     if file is not None and target is not None:
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
+    workers = cluster_address(cluster)
     plot = plots.checked(plot)
     if plot is not None and dry_run:
         raise UsageError("--plot draws the errors of what was quantized: leave out --dry-run.")
@@ -161,12 +169,13 @@ def quantize(
         effort = EFFORT if effort is None else effort
         size = parse_size(target_size, "--target-size") if target_size is not None else None
         measuring: dict[str, Any] = {"allow_requantize": allow_requantize, "effort": effort, "threads": threads}
-        if max_kld is not None:
-            target, options, divergence = _within_divergence(source, file, max_kld, options, importance, measuring)
-        else:
-            file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
-            wanted = Target(size, target_bpw)
-            target, options = _within_size(source, file, wanted, options, importance, file_size, measuring)
+        with measured_over(workers, source, threads) as measuring["elsewhere"]:
+            if max_kld is not None:
+                target, options, divergence = _within_divergence(source, file, max_kld, options, importance, measuring)
+            else:
+                file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
+                wanted = Target(size, target_bpw)
+                target, options = _within_size(source, file, wanted, options, importance, file_size, measuring)
     if dry_run:
         planned = plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
         if as_json:
@@ -175,10 +184,11 @@ def quantize(
             show(planned)
             console.out(f"\n{total(planned)}; nothing written")
         return
-    with console.ProgressBar("quantizing", "bytes") as progress:
+    with spread_over(workers, whole, threads) as spread, console.ProgressBar("quantizing", "bytes") as progress:
         report = library(
-            whole, output, target, n_threads=threads, options=options, effort=effort, **how, progress=progress
-        )
+            whole, output, target, n_threads=threads, options=options, effort=effort, **how, progress=progress,
+            spread=spread,
+        )  # fmt: skip
     show_report(report, divergence, max_kld, as_json)
     if plot is not None and not plots.quantization_errors(
         plot, report.rows, f"{output.name} ({report.file_type.name})"
@@ -288,7 +298,29 @@ def total(rows: "Sequence[PlannedTensor]") -> str:
     return f"{len(rows)} tensors, {console.size(nbytes)}, {8 * nbytes / weights:.2f} bits per weight"
 
 
-def _source(path: Path) -> "Path | Source":
+def spread_over(
+    workers: "ClusterAddress | None", source: "Path | CheckpointSource", threads: int
+) -> "AbstractContextManager[Spread | None]":
+    """Who does the parts; None: this process."""
+    if workers is None:
+        return nullcontext()
+    from ..cluster.quantizing import spread
+
+    return spread(workers, source, threads)
+
+
+def measured_over(
+    workers: "ClusterAddress | None", source: Path, threads: int
+) -> "AbstractContextManager[Elsewhere | None]":
+    """Who measures what types do to matrices; None: this process."""
+    if workers is None:
+        return nullcontext()
+    from ..cluster.targeting import measuring
+
+    return measuring(workers, models.resolve(source), threads)
+
+
+def _source(path: Path) -> "Path | CheckpointSource":
     """A GGUF file, or what a folder's conversion would be."""
     if not (path / "config.json").is_file():
         return models.resolve(path) if path.is_dir() else path

@@ -2,18 +2,20 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hybrid.infer.answers.generation.context_shift import ALL, DEFAULT_KEEP
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
 from ..options import form_options, model_argument
+from ..options.cluster import Cluster, cluster_address
 from ..options.form_options import Choice, GrammarFile, JsonSchema, Regex
-from ..options.guessing import GUESSES, Spec, guesses_text
+from ..options.guessing import GUESSES, DraftOption, Spec, guesses_text
 from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
@@ -28,6 +30,7 @@ from ..options.loading_options import (
 )
 from ..options.probabilities import NProbs, PostSamplingProbs
 from ..options.sampling_options import Sampling, takes_sampling
+from ..options.stages import Stages, answering, check_stages
 from ..options.tool_options import Asking, ThinkBudget, ThinkOption, ToolChoice, Tools, asking
 from ..screen.context_shift import tokens_left_out
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.prompts.prompt_files import PromptBatch
+
+    from ..cluster.prompts import ClusterBatch
 
 COMPLETION_TOKENS = 256
 CHAT_TOKENS_WITHOUT_TEMPLATE = 128  # a model that was not trained to answer does not stop
@@ -93,11 +98,14 @@ def run(
         int | None,
         typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
     ] = None,
+    cluster: Cluster = None,
+    stages: Stages = None,
     lora: Lora = None,
     spec: Annotated[
         Spec,
         typer.Option(help=f"{GUESSES}."),
     ] = Spec.NONE,
+    draft: DraftOption = None,
     context_shift: Annotated[
         bool,
         typer.Option(
@@ -158,7 +166,6 @@ def run(
     # what only some runs need is imported where they need it: a test lists what all do
     from hybrid.infer.answers.prompts import SUFFIX
 
-    from ..chains import models
     from ..options import probabilities, texts
 
     if prompt is not None and file is not None:
@@ -172,6 +179,7 @@ def run(
         }  # fmt: skip
     else:
         refused = {"-o": output, "--parallel": parallel, "--n-samples": n_samples}
+        refused |= {"--cluster": cluster} if stages is None else {}
     for name, value in refused.items():
         if value:
             raise UsageError(
@@ -179,6 +187,8 @@ def run(
             )
     if keep is not None and not context_shift:
         raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
+    check_stages(cluster, stages, divides=True)
+    address = cluster_address(cluster) if stages is None else None
     kept = (DEFAULT_KEEP if keep is None else keep) if context_shift else None
     text: str | None = None
     if many:
@@ -218,7 +228,9 @@ def run(
         checkpoint_budget=checkpoint_budget,
         checkpoint_type=checkpoint_type,
     )
-    with models.load(model, options, n_seq_max=(parallel or PARALLEL) if many else 1) as loaded:
+    guesses = spec is not Spec.NONE or draft is not None
+    n_texts = (parallel or PARALLEL) if many else 1
+    with answering(model, replace(options, n_seq_max=n_texts), cluster, stages, spec, draft) as loaded:
         params = sampling.params(loaded)
         if many and file is not None:
             from hybrid.infer.answers.constraints.forms import Forms
@@ -227,16 +239,22 @@ def run(
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             forms = Forms(loaded.tokenizer)
             batch = PromptBatch(
-                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, spec == Spec.NGRAM, forms,
+                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, guesses, forms,
                 n_probs, post_sampling_probs,
             )  # fmt: skip
-            answer_file(batch, file, output, asked, asks)
+            if address is None:
+                answer_file(batch, file, output, asked, asks)
+            else:
+                from ..cluster.prompts import batch_on
+
+                with batch_on(address, batch, options, asked, asks.over(), console.note) as spread:
+                    answer_file(batch, file, output, asked, asks, spread)
         elif text is None:
             from ..chat.opening import Start, chat
 
             told = texts.checked(system, "--system")
             start = Start(
-                sampling, options, n_predict, stop or [], state, go_on, in_template, told, spec == Spec.NGRAM, kept,
+                sampling, options, n_predict, stop or [], state, go_on, in_template, told, guesses, kept,
                 asks, is_bundled=model is None, most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
             )  # fmt: skip
             chat(loaded, start, _compiled(loaded, asked))
@@ -249,7 +267,7 @@ def run(
             told = texts.checked(system, "--system")
             form = _compiled(loaded, asked)
             conversation = Conversation(
-                loaded, params, loaded.chat_template, most, stop or [], told, spec == Spec.NGRAM, kept, form
+                loaded, params, loaded.chat_template, most, stop or [], told, guesses, kept, form
             )
             answer(conversation, text, asks, state, as_json)
         else:
@@ -257,7 +275,7 @@ def run(
 
             most = COMPLETION_TOKENS if n_predict is None else n_predict
             complete(
-                loaded, params, text, most, stop or [], state, as_json, spec == Spec.NGRAM, kept, asked,
+                loaded, params, text, most, stop or [], state, as_json, guesses, kept, asked,
                 n_probs, post_sampling_probs,
             )  # fmt: skip
 
@@ -270,8 +288,16 @@ def _compiled(model: "Model", form: "Grammar | None") -> "Constraint | None":
     return Forms(model.tokenizer).compiled(form)
 
 
-def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Grammar | None", asks: Asking) -> None:
-    """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it."""
+def answer_file(
+    batch: "PromptBatch",
+    file: Path,
+    output: Path | None,
+    form: "Grammar | None",
+    asks: Asking,
+    spread: "ClusterBatch | None" = None,
+) -> None:
+    """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it.
+    spread: who does it instead of this process."""
     from hybrid.infer.answers.prompts.prompt_files import read_prompts
 
     from ..options import texts
@@ -282,7 +308,7 @@ def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Gr
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:
-            result = batch.run(prompts, output or sys.stdout, progress.step)
+            result = (spread or batch).run(prompts, output or sys.stdout, progress.step)
     except KeyboardInterrupt:
         if output is None:
             raise
@@ -297,3 +323,8 @@ def answer_file(batch: "PromptBatch", file: Path, output: Path | None, form: "Gr
         f"{guesses_text(result.accepted, result.guessed)}; "
         f"{result.processed_tokens} of {result.prompt_tokens} prompt tokens were new"
     )
+    if result.set_aside:
+        raise HybridError(
+            f'{len(result.set_aside)} of the answers are set aside: their lines have "error" and no text. Where that '
+            "was not the prompt's fault, remove the lines from there on and run the same command again."
+        )

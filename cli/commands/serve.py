@@ -15,7 +15,8 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console
 from ..chains import models
 from ..options import model_argument, texts
-from ..options.guessing import GUESSES, Spec
+from ..options.cluster import Cluster
+from ..options.guessing import GUESSES, DraftOption, Spec
 from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
@@ -28,6 +29,7 @@ from ..options.loading_options import (
     load_options,
 )
 from ..options.sampling_options import Sampling, takes_sampling
+from ..options.stages import Stages, answering, check_stages
 from ..options.tool_options import ThinkBudget, ThinkOption, asking
 from ..serve import listening
 from ..serve.log import Log, LogKind
@@ -79,6 +81,7 @@ def serve(
         str, typer.Option("--state-budget", metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
     ] = "8G",
     spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM,
+    draft: DraftOption = None,
     pooling: Annotated[
         PoolingName | None,
         typer.Option(
@@ -125,6 +128,8 @@ def serve(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    cluster: Cluster = None,
+    stages: Stages = None,
     timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
     ] = 0,
@@ -151,10 +156,12 @@ def serve(
     loading = load_options(
         n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type, lora=lora, checkpoint_budget=checkpoint_budget
     )
+    check_stages(cluster, stages)
+    guesses = spec is not Spec.NONE or draft is not None
     listener = listening.listen(host, port, unix)
     try:
         with (
-            _loaded(model, loading, parallel, pooling) as loaded,
+            _loaded(model, loading, parallel, pooling, cluster, stages, spec, draft) as loaded,
             kept(loaded, state_dir, states) as store,
         ):
             where = listening.url(listener, host)
@@ -175,7 +182,7 @@ def serve(
             params = sampling.params(answering)
             defaults = Defaults(n_predict, params, context_shift, thoughts.think, thoughts.budget)
             # a template or tokenizer that cannot be used is known before the first request
-            maker = Maker(answering, _template(answering, source), parallel + queue, spec is Spec.NGRAM, defaults)
+            maker = Maker(answering, _template(answering, source), parallel + queue, guesses, defaults)
             _check_thoughts(maker)
             settings = _Settings(
                 name,
@@ -212,7 +219,14 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 
 @contextmanager
 def _loaded(
-    model: Path | None, loading: "LoadOptions", parallel: int, pooling: PoolingName | None
+    model: Path | None,
+    loading: "LoadOptions",
+    parallel: int,
+    pooling: PoolingName | None,
+    cluster: str | None,
+    stages: int | None,
+    spec: Spec,
+    draft: Path | None,
 ) -> "Iterator[Model | EncoderModel]":
     """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
     path = models.resolve(model)
@@ -223,9 +237,11 @@ def _loaded(
     is_encoder = gguf.get("general.architecture", "") in ENCODERS
     gguf.close()
     if not is_encoder:
-        with models.load(path, replace(loading, n_seq_max=parallel + 1)) as loaded:
+        with answering(path, replace(loading, n_seq_max=parallel + 1), cluster, stages, spec, draft) as loaded:
             yield loaded
         return
+    if draft is not None:
+        raise UsageError(f"--draft: {shown(path)} makes embeddings, it draws no answers to guess.")
     from hybrid.infer.evaluate.embed import Embedder, Pooling
 
     from ..serve.embedding import EncoderModel

@@ -9,12 +9,15 @@ from hybrid.infer.answers.batches.batching import Batcher, Job
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.loglikelihood import PairMaker
+from hybrid.infer.evaluate.parts import SpreadModel, each
 from hybrid.infer.progress import TokenProgress
 from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.evaluate.parts import Measurable
 
+SHARE = 32  # answers that one of several models is asked for together
 MOST = 256  # tokens of an answer where a task does not say it, as for all models of the harness
 # names of the number of tokens, of which the first that is given counts
 MOST_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -76,8 +79,21 @@ def _params(settings: dict[str, Any], seed: int) -> SamplingParams:
     return SamplingParams(seed=seed, **chosen)
 
 
-def generated(model: "Model", prompts: Sequence[Generation], progress: TokenProgress | None = None) -> list[str]:
+def generated(model: "Measurable", prompts: Sequence[Generation], progress: TokenProgress | None = None) -> list[str]:
     """The answers, in the order of the prompts: text up to what ends it. HybridError: one could not be drawn."""
+    if not isinstance(model, SpreadModel):
+        return generated_share(model, prompts, progress)
+    texts: list[str] = []
+    shares = [prompts[begin : begin + SHARE] for begin in range(0, len(prompts), SHARE)]
+    for answers in each(model, generated_share, shares):
+        texts += answers
+        if progress:
+            progress(len(texts), len(prompts))
+    return texts
+
+
+def generated_share(model: "Model", prompts: Sequence[Generation], progress: TokenProgress | None = None) -> list[str]:
+    """As `generated`, by one model."""
     jobs = []
     for prompt in prompts:
         sampler = Sampler(prompt.params, model.n_vocab, model.tokenizer)

@@ -20,7 +20,7 @@ from .generation import Generation, generated
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-    from hybrid.infer import Model
+    from hybrid.infer.evaluate.parts import Measurable
 
 LabelledProgress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
 
@@ -34,7 +34,7 @@ class HarnessModel(LM):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: "Model",
+        model: "Measurable",
         *,
         add_bos: bool | None = None,
         progress: LabelledProgress | None = None,

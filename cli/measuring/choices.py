@@ -1,7 +1,7 @@
 """Tests with answers to choose from, for `hybrid perplexity`: tasks read, scored, and llama-perplexity's tables."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.choices import Scored
     from hybrid.infer.evaluate.hellaswag import HellaSwagResult
     from hybrid.infer.evaluate.multiple_choice import MultipleChoiceResult
+    from hybrid.infer.evaluate.parts import Measurable
     from hybrid.infer.evaluate.winogrande import WinograndeResult
     from hybrid.infer.loading.options import LoadOptions
-    from hybrid.infer.model import Model
+
+    from ..options.cluster import ClusterAddress
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,29 @@ class Test:
     name: str
     n_tasks: int | None
 
-    def score(self, model: Path | None, file: Path, loading: "LoadOptions", n_ctx: int, as_json: bool) -> None:
+    def score(
+        self, model: Path | None, file: Path, loading: "LoadOptions", workers: "ClusterAddress | None", n_ctx: int,
+        as_json: bool,
+    ) -> None:  # fmt: skip
         """Reads the file, scores its tasks and prints."""
-        TESTS[self.name](model, file, loading, self.n_tasks, n_ctx, as_json)
+        TESTS[self.name](file, Loading(model, workers, replace(loading, n_ctx=n_ctx)), self.n_tasks, as_json)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the model is loaded that is tested, and by whom."""
+
+    model: Path | None
+    workers: "ClusterAddress | None"
+    options: "LoadOptions"
+
+    def loaded(self, n_texts: int) -> "AbstractContextManager[Measurable]":
+        """For tests with so many texts."""
+        from hybrid.infer.evaluate.choices import TOGETHER
+
+        from .opened import opened
+
+        return opened(self.model, self.workers, self.options, n_seq_max=min(TOGETHER, n_texts))
 
 
 def wanted(given: Mapping[str, tuple[bool, int | None]]) -> Test | None:
@@ -43,9 +65,7 @@ def wanted(given: Mapping[str, tuple[bool, int | None]]) -> Test | None:
     return Test(names[0], given[names[0]][1]) if names else None
 
 
-def hellaswag(
-    model: Path | None, file: Path, loading: "LoadOptions", n_tasks: int | None, n_ctx: int, as_json: bool
-) -> None:
+def hellaswag(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
     from hybrid.infer.evaluate import hellaswag as library
 
     from ..options import texts
@@ -57,7 +77,7 @@ def hellaswag(
         low, high = 100 * so_far.low, 100 * so_far.high
         console.out(f"{so_far.n_tasks}\t{100 * so_far.acc_norm:.8f}%\t[{low:.4f}%, {high:.4f}%]")
 
-    with _loaded(model, loading, n_ctx, library.N_ENDINGS * len(tasks)) as loaded:
+    with loading.loaded(library.N_ENDINGS * len(tasks)) as loaded:
         if as_json:
             console.out_json(library.hellaswag(loaded, tasks))
             return
@@ -66,9 +86,7 @@ def hellaswag(
     _note_shared(result.n_processed, result.n_tokens)
 
 
-def winogrande(
-    model: Path | None, file: Path, loading: "LoadOptions", n_tasks: int | None, n_ctx: int, as_json: bool
-) -> None:
+def winogrande(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
     from hybrid.infer.evaluate import winogrande as library
     from hybrid.infer.evaluate.choices import some_of
 
@@ -81,7 +99,7 @@ def winogrande(
         right = tasks[n - 1].gold + 1
         console.out(f"{n}\t{100 * so_far.accuracy:.4f}\t{first:10.6f}  {second:10.6f}  {answer + 1}  {right}")
 
-    with _loaded(model, loading, n_ctx, 2 * len(tasks)) as loaded:
+    with loading.loaded(2 * len(tasks)) as loaded:
         if as_json:
             console.out_json(library.winogrande(loaded, tasks))
             return
@@ -92,9 +110,7 @@ def winogrande(
     _note_shared(result.n_processed, result.n_tokens)
 
 
-def multiple_choice(
-    model: Path | None, file: Path, loading: "LoadOptions", n_tasks: int | None, n_ctx: int, as_json: bool
-) -> None:
+def multiple_choice(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
     from hybrid.infer.evaluate import multiple_choice as library
     from hybrid.infer.evaluate.choices import some_of, standard_error
 
@@ -105,7 +121,7 @@ def multiple_choice(
     def line(so_far: "MultipleChoiceResult") -> None:
         console.out(f"{so_far.n_tasks}\t{100 * so_far.acc_norm:.8f}")
 
-    with _loaded(model, loading, n_ctx, sum(len(task.answers) for task in tasks)) as loaded:
+    with loading.loaded(sum(len(task.answers) for task in tasks)) as loaded:
         if as_json:
             console.out_json(library.multiple_choice(loaded, tasks))
             return
@@ -116,19 +132,11 @@ def multiple_choice(
     _note_shared(result.n_processed, result.n_tokens)
 
 
-TESTS: dict[str, "Callable[[Path | None, Path, LoadOptions, int | None, int, bool], None]"] = {
+TESTS: dict[str, Callable[[Path, Loading, int | None, bool], None]] = {
     "hellaswag": hellaswag,
     "winogrande": winogrande,
     "multiple-choice": multiple_choice,
 }
-
-
-def _loaded(model: Path | None, loading: "LoadOptions", n_ctx: int, n_texts: int) -> "AbstractContextManager[Model]":
-    from hybrid.infer.evaluate.choices import TOGETHER
-
-    from ..chains import models
-
-    return models.load(model, loading, n_ctx=n_ctx, n_seq_max=min(TOGETHER, n_texts))
 
 
 def _percent(share: float, error: float | None) -> str:

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.kl_statistics import Estimate, KLDivergenceResult, KLDivergenceSoFar
     from hybrid.infer.loading.options import LoadOptions
 
+    from ..options.cluster import ClusterAddress
+
 
 def write_base(
     model: Path | None,
     file: Path,
     base: Path,
     loading: "LoadOptions",
+    workers: "ClusterAddress | None" = None,
     *,
     n_ctx: int,
     n_batch: int,
@@ -26,11 +29,11 @@ def write_base(
     as_json: bool,
 ) -> None:
     """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
-    from ..chains import models
     from ..options import texts
+    from .opened import opened
 
     text = texts.read_text(file)
-    with models.load(model, loading, n_ctx=n_ctx, n_seq_max=chunks_together(n_ctx, n_batch)) as loaded:
+    with opened(model, workers, loading, n_ctx=n_ctx, n_seq_max=chunks_together(n_ctx, n_batch)) as loaded:
         from hybrid.infer.evaluate.kl_divergence import write_base as library
         from hybrid.infer.text.encode import document_ids
 
@@ -55,6 +58,7 @@ def compare(
     model: Path | None,
     base: Path,
     loading: "LoadOptions",
+    workers: "ClusterAddress | None" = None,
     *,
     n_batch: int,
     chunks: int | None,
@@ -64,11 +68,11 @@ def compare(
     """Compares the model with what `base` holds, on the text that it was made from; `plot`: the picture to draw."""
     from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence
 
-    from ..chains import models
+    from .opened import opened
 
     kept = BaseFile(base)
     n_seq = chunks_together(kept.n_ctx, n_batch)
-    with models.load(model, loading, n_ctx=kept.n_ctx, n_seq_max=n_seq) as loaded:
+    with opened(model, workers, loading, n_ctx=kept.n_ctx, n_seq_max=n_seq) as loaded:
         name = loaded.path.name
         if not as_json:
             console.out("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence")

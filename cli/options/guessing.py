@@ -1,8 +1,30 @@
-"""--spec: how tokens are guessed, and what is said of it, in every command that draws answers."""
+"""--spec and --draft: how tokens are guessed, and what is said of it, in every command that draws answers."""
 
 from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-GUESSES = "Guess tokens and verify them in one pass, same output: ngram guesses from the text so far"
+import typer
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.loading.options import LoadOptions
+
+GUESSES = (
+    "Guess tokens and verify them in one pass, same output: ngram guesses from the text so far, mtp also with the "
+    "model's own head for that"
+)
+DraftOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--draft",
+        metavar="MODEL",
+        help="A smaller model of the same vocabulary guesses tokens, where that pays; same output.",
+        show_default=False,
+    ),
+]
 
 
 class Spec(StrEnum):
@@ -10,6 +32,42 @@ class Spec(StrEnum):
 
     NONE = "none"
     NGRAM = "ngram"
+    MTP = "mtp"
+
+
+def loaded_with(model: Path | None, options: "LoadOptions", spec: Spec, draft: Path | None) -> "Model":
+    """MODEL, which guesses as it is told where answers are drawn with guesses. UsageError: its file has no head."""
+    from ..chains import models
+
+    if spec is Spec.MTP and draft is not None:
+        raise UsageError("--spec mtp and --draft: either the model's own head guesses, or a draft does.")
+
+    if draft is None:
+        made = models.load(model, options)
+    else:
+        from ..chains import drafts
+
+        made = drafts.load(model, options, draft, n_texts=options.n_seq_max)
+    made.runner.guessers.ngrams = spec is not Spec.NONE
+    if spec is Spec.MTP:
+        try:
+            _guess_with_head(made)
+        except BaseException:
+            made.close()
+            raise
+    return made
+
+
+def _guess_with_head(model: "Model") -> None:
+    from hybrid.infer.answers.generation.head_guesser import head_guesser
+
+    helper = head_guesser(model)
+    if helper is None:
+        raise UsageError(
+            f"--spec mtp: {shown(model.path.name)} has no head that guesses tokens ahead, or none that runs here. "
+            "`hybrid inspect` shows it as T; `hybrid convert --mtp` keeps it."
+        )
+    model.runner.guessers.helper = helper
 
 
 def guesses_text(accepted: int, guessed: int) -> str:

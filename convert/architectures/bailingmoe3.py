@@ -11,9 +11,10 @@ from ..transforms import POSITIVE_EXP
 from .blocks import read_kinds, read_plain_rope, routed_experts
 from .experts import read_expert_groups
 from .family import Row, Shapes, row
+from .heads import Head, numbered_heads
 from .kimi_linear import KINDS, KimiLinear, read_dense
 from .latent import Latent, require_equal_heads
-from .unused_fields import MTP, read_mtp
+from .unused_fields import HEADS, mtp_layers, read_mtp
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,7 @@ class BailingMoe3(KimiLinear):
     pre = ("bailingmoe2", "bailingmoe")
     dropped: ClassVar[tuple[str, ...]] = ()
     without_effect: ClassVar[Mapping[str, str]] = {
-        **MTP,
-        "num_mtp_layers": "only layers that guess tokens ahead, which are left out",
+        **HEADS,
         "mtp_loss_scaling_factor": "only training", "qk_head_dim": "the sum of its parts",
     }  # fmt: skip
     conditional: ClassVar[Mapping[str, str]] = {
@@ -40,6 +40,7 @@ class BailingMoe3(KimiLinear):
 
     rope_theta: float
     lowest: float  # logarithm of the lowest decay
+    heads_ahead: tuple[Head, ...]  # each with attention and experts
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -52,12 +53,13 @@ class BailingMoe3(KimiLinear):
         n_ff, n_shared = config.integer("moe_intermediate_size"), _n_shared(config)
         if config.integer("moe_shared_expert_intermediate_size", default=n_shared * n_ff) != n_shared * n_ff:
             raise config.wrong("moe_shared_expert_intermediate_size", f"{n_shared * n_ff}, of {n_shared} experts")
+        heads = numbered_heads(shapes, n_layer, "final_layernorm.weight", "layer_output_norm.weight")
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
             n_head=n_head,
             latent=Latent.read(config),
-            attention=_attention(config, n_layer),
+            attention=(*_attention(config, n_layer), *[True] * len(heads)),
             n_dense=read_dense(config, n_layer, 2),
             d_conv=config.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4, minimum=2),
             n_kda=config.integer("linear_num_heads", default=n_head),
@@ -72,7 +74,15 @@ class BailingMoe3(KimiLinear):
             n_mtp=read_mtp(config),
             rope_theta=read_plain_rope(config, 6e6),
             lowest=_below_zero(config, "kda_lower_bound", -5.0),
+            heads_ahead=heads,
         )
+
+    @property
+    def blocks_in_file(self) -> int:
+        return self.n_layer + len(self.heads_ahead)
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*self.dropped, *mtp_layers(self.blocks_in_file, self.n_mtp - len(self.heads_ahead)))
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         yield from super().keys(file_type)
@@ -80,6 +90,8 @@ class BailingMoe3(KimiLinear):
         yield "kda.safe_gate", True
         yield "kda.gate_lower_bound", self.lowest
         yield "expert_shared_feed_forward_length", self.n_shared * self.n_ff_expert
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
 
     def notes(self) -> Iterator[str]:
         yield from self.shared_notes()
@@ -89,7 +101,9 @@ class BailingMoe3(KimiLinear):
 
     def rows(self) -> Iterator[Row]:
         yield from super().rows()
-        for i in range(self.n_layer):
+        for i, head in enumerate(self.heads_ahead):
+            yield from head.rows(f"blk.{self.n_layer + i}.", self.n_embd, self.n_vocab)
+        for i in range(self.blocks_in_file):
             if self.attention[i]:
                 name = f"model.layers.{i}.attention.g_proj.weight"
                 yield row(name, f"blk.{i}.attn_gate.weight", self.n_head, self.n_embd)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -108,6 +108,10 @@ class Family(ABC):
         yield row(embedding, "token_embd.weight", self.n_vocab, self.n_embd)
         yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
+
+    def without_heads(self) -> Self:
+        """The family of a file without the heads that guess tokens ahead (heads.py), where the model has some."""
+        return replace(self, heads_ahead=()) if getattr(self, "heads_ahead", ()) else self  # type: ignore[type-var]
 
     def left_out(self) -> tuple[str, ...]:
         """Beginnings of names of tensors that the file of this model does without."""

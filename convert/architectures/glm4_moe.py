@@ -1,26 +1,27 @@
 """GLM-4.5: half of every head turned, experts as in DeepSeek-V3 behind the first layers. arXiv:2508.06471"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from ..checkpoint import Config
 from .blocks import Heads, read_turned
 from .dots1 import Dots1
-from .family import Row
+from .family import Row, Shapes
+from .heads import Head, numbered_heads
 from .llama import Llama
-from .unused_fields import MTP
+from .unused_fields import HEADS
 
 
 @dataclass(frozen=True)
 class Glm4Moe(Dots1):
-    """One model of GLM-4.5, 4.6 or 4.7. Layers that guess tokens ahead, behind all others, are left out."""
+    """One model of GLM-4.5, 4.6 or 4.7. Heads that guess tokens ahead are numbered on behind the layers."""
 
     arch = "glm4moe"
     architectures = ("Glm4MoeForCausalLM",)
     pre = ("glm4", "chatglm-bpe")
     conditional: ClassVar[Mapping[str, str]] = Llama.conditional
-    without_effect: ClassVar[Mapping[str, str]] = {**MTP, "num_mtp_layers": MTP["num_nextn_predict_layers"]}
+    without_effect: ClassVar[Mapping[str, str]] = HEADS
     usual_ctx, usual_eps = 131072, 1e-5
     usual_dense, usual_norm = 1, True
     norms: ClassVar[dict[str, str]] = {
@@ -29,6 +30,16 @@ class Glm4Moe(Dots1):
 
     normed: bool  # queries and keys
     qkv_bias: bool
+    heads_ahead: tuple[Head, ...] = ()
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        model = super().read(config, shapes)
+        return replace(model, heads_ahead=numbered_heads(shapes, model.n_layer))
+
+    @property
+    def blocks_in_file(self) -> int:
+        return self.n_layer + len(self.heads_ahead)
 
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
@@ -51,11 +62,19 @@ class Glm4Moe(Dots1):
         }
 
     def left_out(self) -> tuple[str, ...]:
-        return (*self.dropped, *(f"model.layers.{self.n_layer + i}." for i in range(2)))
+        # any more than the checkpoint has: none that it has is taken for a layer
+        return (*self.dropped, *(f"model.layers.{self.blocks_in_file + i}." for i in range(2)))
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "rope.dimension_count", self.n_rot
         yield from super().more_keys()
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        for i, head in enumerate(self.heads_ahead):
+            yield from head.rows(f"blk.{self.n_layer + i}.", self.n_embd, self.n_vocab)
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes

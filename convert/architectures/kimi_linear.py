@@ -95,9 +95,14 @@ class KimiLinear(Decoder):
             "n_mtp": read_mtp(config),
         }
 
+    @property
+    def blocks_in_file(self) -> int:
+        """Blocks of the file: the layers, and what is numbered on behind them."""
+        return self.n_layer
+
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_head_kv = [int(there) for there in self.attention]
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
+        n_head_kv = [int(there) for there in self.attention[: self.blocks_in_file]]
+        yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
@@ -151,7 +156,7 @@ class KimiLinear(Decoder):
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
         yield from self.outer_rows(self.embedding, "model.norm.weight")
-        for i in range(self.n_layer):
+        for i in range(self.blocks_in_file):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)

@@ -107,9 +107,14 @@ class Llama(Decoder):
         """The fields of a family that adds some."""
         return {}
 
+    @property
+    def blocks_in_file(self) -> int:
+        """Blocks of the file: the layers, and what is numbered on behind them."""
+        return self.n_layer
+
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         heads = self.heads
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, heads.n_head, heads.n_kv)
+        yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, heads.n_head, heads.n_kv)
         yield from self.scaling.keys
         yield "rope.freq_base", self.rope_theta
         yield self.eps_keys[1], self.eps
@@ -145,7 +150,7 @@ class Llama(Decoder):
         yield from self.outer_rows(self.embedding, self.last_norm + ".weight")
         if self.norm_bias:
             yield row(self.last_norm + ".bias", "output_norm.bias", n)
-        for i in range(self.n_layer):
+        for i in range(self.blocks_in_file):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             for source, target in self.norms.items():
                 yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)

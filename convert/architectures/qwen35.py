@@ -12,7 +12,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, columns_in_order, rows_in_order
 from .family import Row, Shapes, row
 from .qwen3next import Qwen3Next
-from .unused_fields import MROPE, MTP, PICTURES
+from .unused_fields import HEADS, MROPE, PICTURES
 
 SECTIONS = (11, 11, 10)  # where the config has no sections
 
@@ -24,8 +24,8 @@ class Qwen35(Qwen3Next):
     arch = "qwen35"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
     pre = ("qwen35",)
-    without_effect: ClassVar[Mapping[str, str]] = {**Qwen3Next.without_effect, **PICTURES, **MTP, **MROPE}
-    dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.", "model.visual.")
+    without_effect: ClassVar[Mapping[str, str]] = {**Qwen3Next.without_effect, **PICTURES, **HEADS, **MROPE}
+    dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -53,7 +53,7 @@ class Qwen35(Qwen3Next):
         return (*values, *[0] * (4 - len(values)))
 
     def canonical(self, name: str) -> str:
-        return name.replace("model.language_model.", "model.", 1)
+        return super().canonical(name.replace("model.language_model.", "model.", 1))
 
     def delta(self, hf: str, blk: str) -> Iterator[Row]:
         """Heads that share keys are neighbours in the checkpoint; in GGUF head h has the keys of h % n_k_head."""

@@ -22,9 +22,12 @@ from .blocks import (
 from .decoder import Decoder
 from .experts import read_moe_layers, weights_norm_note
 from .family import Part, Row, Shapes, row
+from .heads import Head
 from .rope import RopeScaling, read_stretching
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
+MTP = ("mtp.", "model.mtp.")  # beginnings of names of tensors
+HEAD = Head("mtp.fc.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.norm.weight")
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,6 @@ class Qwen3Next(Decoder):
     arch = "qwen3next"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3NextForCausalLM",)
     pre = ("qwen2",)
-    dropped: ClassVar[tuple[str, ...]] = ("mtp.", "model.mtp.")
     conditional: ClassVar[Mapping[str, str]] = {
         "full_attention_interval": "where layer_types is absent",
         "intermediate_size": "where a layer has no experts",
@@ -59,6 +61,7 @@ class Qwen3Next(Decoder):
     d_k: int
     d_v: int
     sections: tuple[int, ...]  # of RoPE for pictures; empty: no sections
+    heads_ahead: tuple[Head, ...]
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -94,6 +97,7 @@ class Qwen3Next(Decoder):
             d_k=config.integer("linear_key_head_dim"),
             d_v=config.integer("linear_value_head_dim"),
             sections=cls.read_sections(rope),
+            heads_ahead=read_heads(shapes),
         )
 
     @classmethod
@@ -107,7 +111,8 @@ class Qwen3Next(Decoder):
         return ()
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
+        n_block = self.n_layer + len(self.heads_ahead)
+        yield from size_keys(n_block, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
         if self.sections:
             yield "rope.dimension_sections", list(self.sections)
         yield from self.scaling.keys
@@ -128,9 +133,17 @@ class Qwen3Next(Decoder):
         yield "ssm.group_count", self.n_k_head
         yield "ssm.time_step_rank", self.n_v_head
         yield "ssm.inner_size", self.n_v_head * self.d_v
-        yield "attention.recurrent_layers", [not there for there in self.attention]
+        yield "attention.recurrent_layers", [*(not there for there in self.attention), *[False] * len(self.heads_ahead)]
         yield "full_attention_interval", self.attention.index(True) + 1 if any(self.attention) else self.n_layer + 1
         yield "rope.dimension_count", self.n_rot
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
+
+    def left_out(self) -> tuple[str, ...]:
+        return (*super().left_out(), *(("mtp.layers.1.",) if self.heads_ahead else MTP))
+
+    def canonical(self, name: str) -> str:
+        return name.removeprefix("model.") if name.startswith("model.mtp.") else name
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
@@ -175,14 +188,19 @@ class Qwen3Next(Decoder):
         n = self.n_embd
         yield from self.outer_rows(self.embedding, "model.norm.weight", PLUS_ONE)
         for i in range(self.n_layer):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n, transform=PLUS_ONE)
-            post = hf + "post_attention_layernorm.weight"
-            yield row(post, blk + "post_attention_norm.weight", n, transform=PLUS_ONE)
-            yield from (
-                self._attention(hf + "self_attn.", blk) if self.attention[i] else self.delta(hf + "linear_attn.", blk)
-            )
-            yield from self._experts(hf + "mlp.", blk) if self.moe[i] else swiglu(hf + "mlp.", blk, n, self.n_ff)
+            yield from self._layer(f"model.layers.{i}.", f"blk.{i}.", self.attention[i], self.moe[i])
+        for i, head in enumerate(self.heads_ahead):
+            blk = f"blk.{self.n_layer + i}."
+            yield from self._layer(f"mtp.layers.{i}.", blk, True, self.n_expert > 0)
+            yield from head.rows(blk, n, self.n_vocab, PLUS_ONE)
+
+    def _layer(self, hf: str, blk: str, attention: bool, moe: bool) -> Iterator[Row]:
+        n = self.n_embd
+        yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n, transform=PLUS_ONE)
+        post = hf + "post_attention_layernorm.weight"
+        yield row(post, blk + "post_attention_norm.weight", n, transform=PLUS_ONE)
+        yield from self._attention(hf + "self_attn.", blk) if attention else self.delta(hf + "linear_attn.", blk)
+        yield from self._experts(hf + "mlp.", blk) if moe else swiglu(hf + "mlp.", blk, n, self.n_ff)
 
     def _attention(self, hf: str, blk: str) -> Iterator[Row]:
         n, heads = self.n_embd, self.heads
@@ -236,6 +254,11 @@ class Qwen3Next(Decoder):
 
 def _expert(name: str, e: int, part: str) -> str:
     return f"{name.rpartition('.')[0]}.{e}.{part}_proj.weight"
+
+
+def read_heads(shapes: Shapes) -> tuple[Head, ...]:
+    """The head that the checkpoint has: whatever configs say of it, and that of Qwen3-Next says nothing."""
+    return (HEAD,) if any(name.removeprefix("model.") == HEAD.join for name in shapes) else ()
 
 
 def read_attention_layers(

@@ -121,6 +121,7 @@ class Qwen4Exp(Qwen35):
             indexer=Indexer.read(config, n_rot),
             silu_gate=gate == "silu",
             ngrams=read_ngrams(config, shapes, sizes["n_vocab"], n_embd, attention),
+            heads_ahead=(),  # one that guesses tokens ahead is left out
         )
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:

@@ -42,6 +42,8 @@ MTP = dict.fromkeys(
     ),
     "only layers that guess tokens ahead, which are left out",
 )  # fmt: skip
+# of families whose heads are converted
+HEADS = dict.fromkeys((*MTP, "num_mtp_layers"), "only heads that guess tokens ahead: the checkpoint's tensors tell")
 MROPE = dict.fromkeys(
     ("rope_parameters.mrope_interleaved", "rope_scaling.mrope_interleaved"),
     "only pictures: the three positions of a token of text are one",

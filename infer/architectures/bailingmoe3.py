@@ -26,6 +26,7 @@ class BailingMoe3(KimiLinear):
 
     name = "bailingmoe3"
     hparams = BailingMoe3Hparams
+    has_heads = True
 
     def delta(self, h: BailingMoe3Hparams, i: int, w: Weights) -> Layer:
         if not h.safe_gate:

@@ -26,6 +26,7 @@ class Family(ABC):
     embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
     embedding_scale: ClassVar[str] = ""  # its weight and bias, where the embedding e becomes (e + bias) * weight
     block_scale: ClassVar[str] = ""  # a tensor of blocks that the residual stream is multiplied by behind them
+    has_heads: ClassVar[bool] = False  # blocks that guess tokens ahead are like others, and run; or they are left out
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
 
     def streams(self, h: Any) -> Streams | None:

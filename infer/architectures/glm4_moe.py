@@ -13,10 +13,7 @@ from .experts import SIGMOID
 
 @dataclass(frozen=True)
 class Glm4MoeHparams(Dots1Hparams):
-    """n_ahead: the last of the layers guess tokens ahead, and are not run."""
-
     gating: int = key("expert_gating_func", SIGMOID)
-    n_ahead: int = key("nextn_predict_layers", 0)
 
 
 class Glm4Moe(Dots1):
@@ -24,12 +21,10 @@ class Glm4Moe(Dots1):
 
     name = "glm4moe"
     hparams = Glm4MoeHparams
+    has_heads = True
     norms = ("attn_norm.weight", "post_attention_norm.weight")
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
-        if i >= h.n_layer - h.n_ahead:
-            w.ignore_block(i)
-            return
         (norm, attention), feed_forward = super().block(h, i, w)
         normed = f"blk.{i}.attn_q_norm.weight" in w
         yield norm, attention if normed else replace(attention, norm_eps=0.0)  # type: ignore[type-var]

@@ -17,10 +17,8 @@ LOWEST = 80  # no state is left of what is multiplied by exp(-80)
 
 @dataclass(frozen=True)
 class Glm5NextHparams(KimiLinearHparams):
-    """full: per layer, whether it chooses tokens itself. lowest: logarithm of the lowest decay; 0: there is none.
-    n_ahead: the last of the layers guess tokens ahead, and are not run."""
+    """full: per layer, whether it chooses tokens itself. lowest: logarithm of the lowest decay; 0: there is none."""
 
-    n_ahead: int = key("nextn_predict_layers", 0)
     lowest: float = key("kda.gate_lower_bound", 0.0, minimum=-LOWEST)
     index_eps: float = key("attention.layer_norm_epsilon", 1e-6)
     n_index_head: int = key("attention.indexer.head_count", minimum=1)
@@ -51,9 +49,6 @@ class Glm5Next(KimiLinear):
         return MeanOfStreams(h.hyper)
 
     def block(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
-        if i >= h.n_layer - h.n_ahead:
-            w.ignore_block(i)
-            return
         for norm, layer in super().block(h, i, w):
             part = norm.removesuffix("_norm.weight")
             yield "", HyperConnected(layer, f"blk.{i}.hc_{part}", f"blk.{i}.{norm}", h.hyper)

@@ -35,6 +35,7 @@ class Qwen3Next(Family):
 
     name = "qwen3next"
     hparams = Qwen3NextHparams
+    has_heads = True
     grouped = True  # heads of the delta rule that share keys are neighbours
 
     def block(self, h: Qwen3NextHparams, i: int, w: Weights) -> Iterator[Part]:

@@ -37,7 +37,7 @@ class Rooms(NamedTuple):
 
 def chosen_context(network: Network, asked: int, n_seq: int, kind: KVType, rooms: Rooms) -> Context:
     """`asked` tokens for each of n_seq sequences; 0: what fits. UsageError: the model has fewer positions."""
-    hparams, needs = network.hparams, SequenceNeeds.of(network.specs, kind)
+    hparams, needs = network.hparams, SequenceNeeds.of(network.all_specs, kind)
     most = network.positions.rows if network.positions else None
     if most is not None and asked > most:
         raise UsageError(

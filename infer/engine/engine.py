@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,13 +16,13 @@ from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.products.inputs import SquareSums
-from ..kernels.rows.likelihood import negative_log_likelihood
 from ..loading.hparams import Hparams
 from ..loading.options import DEFAULT_UBATCH
 from ..memory import HybridMemory, Move, plan_memory
 from ..memory.needs import Room
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
 from ..program.threads import Interrupted, Pool, Stop
+from .collection import Collection, Programs
 from .context import Rooms, chosen_context
 from .network import Network
 from .op_times import OpTime, OpTimes
@@ -33,17 +32,6 @@ LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outpu
 # Programs of DEFAULT_UBATCH tokens take no more than this, and this for each token of the context.
 SURELY, SURELY_PER_TOKEN = 2 << 30, 4096
 QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soon that Ctrl-C can wait for it
-
-
-_Programs = dict[tuple, tuple[Program, Rows | None]]
-
-
-@dataclass
-class Collection:
-    """Sums of the squares of what weights were multiplied by, and the programs that add to them."""
-
-    sums: SquareSums = field(default_factory=SquareSums)
-    programs: _Programs = field(default_factory=dict)
 
 
 class Engine:
@@ -61,40 +49,55 @@ class Engine:
         kv_type: KVType,
         spare: int = 0,
         adapters: Sequence[Adapter] = (),
+        beside: int = 0,
     ) -> None:
         self.gguf, self.exact, self.n_threads, self.n_ubatch = gguf, exact, n_threads, n_ubatch
-        self.network = net = Network(gguf, n_ubatch, adapters, n_ctx)
+        self.network = net = self._network(adapters, n_ctx)
         self.hparams: Hparams = net.hparams
         self.n_vocab = net.n_vocab
         # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
         self.expects_few = n_seq_max > 1
         self.compile_seconds, self.n_compiled = 0.0, 0
-        self._programs: _Programs = {}
+        self._programs: Programs = {}
         self.n_out_max = max(16, min(round_up(n_ubatch, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
         self._control = Control(n_ubatch)
         self.batch = self._control.batch
         self._nll = np.zeros(n_ubatch, np.float64)
         self.stop: Stop | None = None  # what ends the current runs
+        self.keeps_states = False  # whether `last_states` will be asked for
+        self.collection: Collection | None = None  # of who measures inputs now, between its passes
         self._inputs: SquareSums | None = None
         self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
-        machine = machine_memory()
-        self._kind = kv_type
+        self._lender: Engine | None = None  # in whose threads it runs
+        machine = self._machine()
+        self._kind, self._beside = kv_type, beside
         rooms = Rooms(lambda n: self._least_room(machine, n, spare), lambda n: self.room(machine, n, n_seq_max, spare))
         self.context = chosen_context(net, n_ctx, n_seq_max, kv_type, rooms)
         self.n_ctx = self.context.n
-        self.memory = plan_memory(net.specs, n_seq_max, self.n_ctx, kv_type, spare, machine)
+        self.memory = self._memory(n_seq_max, spare, machine)
         self.memory.learned_positions = net.positions is not None
+
+    # --- what a part of a model has otherwise (infer/stages) ---
+    def _network(self, adapters: Sequence[Adapter], n_ctx: int) -> Network:
+        return Network(self.gguf, self.n_ubatch, adapters, n_ctx)
+
+    def _machine(self) -> MachineMemory:
+        """Where the model is."""
+        return machine_memory()
+
+    def _memory(self, n_seq_max: int, spare: int, machine: MachineMemory) -> HybridMemory:
+        return plan_memory(self.network.specs, n_seq_max, self.n_ctx, self._kind, spare, machine)
 
     # --- what it needs ---
     def room(self, machine: MachineMemory, n_ctx: int, n_seq: int, cache: int) -> Room:
         """What of a machine's memory there is for n_seq sequences of so many tokens."""
-        return Room(machine, self.gguf.nbytes, self.working_bytes(n_ctx, n_seq), cache)
+        return Room(machine, self.gguf.nbytes, self.working_bytes(n_ctx, n_seq), cache, self._beside)
 
     def _least_room(self, machine: MachineMemory, n_ctx: int, cache: int) -> Room:
         """Less than `room`; not to be reckoned, which takes as long as half of a load."""
         surely = SURELY * -(-self.n_ubatch // DEFAULT_UBATCH) + SURELY_PER_TOKEN * n_ctx
-        return Room(machine, self.gguf.nbytes, surely, cache)
+        return Room(machine, self.gguf.nbytes, surely, cache, self._beside)
 
     def working_bytes(self, n_ctx: int, n_seq: int) -> int:
         """Bytes that passes of n_seq sequences of so many tokens compute in, and of what is copied from the file."""
@@ -136,27 +139,20 @@ class Engine:
         To find the layer in which a model and its reference begin to differ.
         """
         n_tok = sum(len(s.tokens) for s in segments)
-        b = self._builder(self._size(n_tok, self.n_ubatch))
+        b = self._builder(self.capacity(n_tok, self.n_ubatch))
         kept: list[Rows] = []
         self.network.add_body(b, self.memory, kept)
         b.keep(*kept)
         program = b.build()
-        self._compile(program.kernels)
-        program.link()
+        self.compile_program(program)
         moves = self._begin(segments, keep=True)
         self._control.fill(segments, moves)
         with self._whole(moves):
             self._run(program, stoppable=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
 
-    def _add_likelihood(self, b: Builder, logits: Rows) -> None:
-        b.op(
-            negative_log_likelihood, name="likelihood", count=self.batch.n_out, logits=logits,
-            n_vocab=self.n_vocab, targets=self.batch.targets, out=int(self._nll.ctypes.data),
-        )  # fmt: skip
-
-    def _size(self, n: int, largest: int) -> int:
-        """The capacity class of n columns."""
+    def capacity(self, n: int, largest: int) -> int:
+        """The columns that the program for n of them has, which are `largest` at most."""
         if n == 1 or (n <= GEMV_COLUMNS and not self.expects_few):
             return min(GEMV_COLUMNS, largest)
         # one sequence that is not speculated on meets few columns only at the end of a prompt: not worth their kernels
@@ -186,7 +182,7 @@ class Engine:
         else:
             logits = net.add_last_norm(b, residual) if part == "hidden" else net.add_head(b, residual)
             if part == "likelihood":
-                self._add_likelihood(b, logits)
+                net.add_likelihood(b, logits, int(self._nll.ctypes.data))
             else:
                 b.keep(logits)
         return b, logits
@@ -196,7 +192,7 @@ class Engine:
         return self._key("step" if n <= GEMV_COLUMNS else "body", n)
 
     def _key(self, part: str, n: int) -> tuple[str, int]:
-        return part, self._size(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
+        return part, self.capacity(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
 
     def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
         """part: 'body', 'head', 'likelihood' (head and likelihood), 'hidden' (what the head would make logits of, which
@@ -208,8 +204,7 @@ class Engine:
         key = (*shape, profiled) if profiled else shape
         if key not in self._programs:
             program, logits = self._build(*shape, profiled=profiled)
-            self._compile(program.kernels)
-            program.link()
+            self.compile_program(program)
             self._programs[key] = (program, logits)
         return self._programs[key]
 
@@ -220,6 +215,11 @@ class Engine:
         pending = [k for k in dict.fromkeys(kernels) if not k.ready]
         self.compile_seconds += compile_kernels(pending, progress, helper)
         self.n_compiled += sum(not k.from_cache for k in pending)
+
+    def compile_program(self, program: Program) -> None:
+        """Make it ready to run."""
+        self._compile(program.kernels)
+        program.link()
 
     def _first_programs(self) -> dict[tuple[str, int], tuple[Program, Rows | None]]:
         """What generation needs: steps of one token, and prompts."""
@@ -253,9 +253,19 @@ class Engine:
         return self.stopped_by(Stop()) if self.stop is None else nullcontext()
 
     def _run(self, program: Program, stoppable: bool, stamps: int = 0) -> None:
+        self._threads().run(program, stoppable=stoppable, stop=self.stop, stamps=stamps)
+
+    def run_in_threads_of(self, other: "Engine") -> None:
+        """From now on. The other one has as many, and the two never run at the same time."""
+        assert other.n_threads == self.n_threads and self.pool is None
+        self._lender = other
+
+    def _threads(self) -> Pool:
+        if self._lender is not None:
+            return self._lender._threads()
         if self.pool is None:
             self.pool = Pool(self.n_threads)
-        self.pool.run(program, stoppable=stoppable, stop=self.stop, stamps=stamps)
+        return self.pool
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
         """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out], or
@@ -267,29 +277,49 @@ class Engine:
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
         self.expects_few = self.expects_few or any(s.each for s in segments)
-        stoppable = self._is_long(n_tok)
-        moves = self._begin(segments, keep=stoppable)
+        moves = self._begin(segments, keep=self._is_long(n_tok))
         rows, targets = self._control.fill(segments, moves)
-        wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
-        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head":
+        with self._whole(moves):
+            return self._compute(n_tok, rows, targets, "likelihood" if likelihood else "hidden" if hidden else "head")
+
+    def _compute(self, n_tok: int, rows: Sequence[int], targets: Sequence[int], wanted: str) -> np.ndarray | None:
+        """What is in the control block, and of these rows what is wanted: see `run`."""
+        stoppable = self._is_long(n_tok)
+        whole = len(rows) == n_tok or not self.keeps_states  # states of tokens that are no outputs are not kept there
+        if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head" and whole:
             self._control.want(rows)
             program, logits = self.program("step", n_tok)
-            with self._whole(moves):
-                self._run(program, stoppable=stoppable)
+            self._run(program, stoppable=stoppable)
             assert logits is not None
             return program.view(logits, len(rows)).copy()
         body, _ = self.program("body", n_tok)
+        self._run(body, stoppable=stoppable)
         results = []
-        with self._whole(moves):
-            self._run(body, stoppable=stoppable)
-            for i in range(0, len(rows), self.n_out_max):
-                part = rows[i : i + self.n_out_max]
-                self._control.want(part, targets[i : i + self.n_out_max])
-                head, logits = self.program(wanted, len(part))
-                self._run(head, stoppable=stoppable and len(part) > GEMV_COLUMNS)
-                assert logits is not None
-                results.append(self._nll[: len(part)].copy() if likelihood else head.view(logits, len(part)).copy())
+        for i in range(0, len(rows), self.n_out_max):
+            part = rows[i : i + self.n_out_max]
+            self._control.want(part, targets[i : i + self.n_out_max])
+            head, logits = self.program(wanted, len(part))
+            self._run(head, stoppable=stoppable and len(part) > GEMV_COLUMNS)
+            assert logits is not None
+            few = self._nll[: len(part)] if wanted == "likelihood" else head.view(logits, len(part))
+            results.append(few.copy())
         return np.concatenate(results) if results else None
+
+    def last_states(self, n: int) -> np.ndarray:
+        """Behind the last norm, f32 [n, n_embd]: of all n tokens of the last run, where it `keeps_states`."""
+        rows = []
+        for i in range(0, n, self.n_out_max):
+            part = range(i, min(i + self.n_out_max, n))
+            self._control.want(part)
+            program, states = self.program("hidden", len(part))
+            self.run_program(program)
+            assert states is not None
+            rows.append(program.view(states, len(part)).copy())
+        return np.concatenate(rows)
+
+    def run_program(self, program: Program) -> None:
+        """One that ends soon: it is not stopped."""
+        self._run(program, stoppable=False)
 
     def _is_long(self, n_tok: int) -> bool:
         """Whether a run of so many tokens takes so long that it must be possible to stop it."""
@@ -309,7 +339,7 @@ class Engine:
         past = self.memory.n_past.item(slot)
         if past >= self.memory.writable[slot]:
             move = self.memory.begin(slot, 1)
-            self._reach(move)
+            self.reach(move)
             row, before = move.rows[0], move.before
         else:
             move, row = None, self.memory.recurrent.row[slot]
@@ -335,14 +365,14 @@ class Engine:
             for s in segments:
                 n = len(s.tokens)
                 moves.append(self.memory.begin(s.slot, n, keep=keep, pieces=n if s.each else 1))
-                self._reach(moves[-1])
+                self.reach(moves[-1])
         except BaseException:
             for move in moves:
                 self.memory.abandon(move)
             raise
         return moves
 
-    def _reach(self, move: Move) -> None:
+    def reach(self, move: Move) -> None:
         """Positions that a run has, and those of single tokens that can follow it without asking."""
         self.network.weights.reach(min(self.n_ctx, move.position + move.reach - move.past))
 

@@ -79,7 +79,7 @@ class Estimate:
 
     def kinds(self, kv_type: KVTypeName) -> list[KindNeeds]:
         """What layers keep, by kind."""
-        return needs_by_kind(self._engine.network.specs, KV_TYPES[kv_type])
+        return needs_by_kind(self._engine.network.all_specs, KV_TYPES[kv_type])
 
     def account(self, n_ctx: int, *, n_seq: int = 1, kv_type: KVTypeName = "f16") -> Account:
         """What n_seq sequences of n_ctx tokens need."""
@@ -99,7 +99,7 @@ class Estimate:
         return wished if fits >= wished else fits // ROUND * ROUND
 
     def _needs(self, kv_type: KVTypeName) -> SequenceNeeds:
-        return SequenceNeeds.of(self._engine.network.specs, KV_TYPES[kv_type])
+        return SequenceNeeds.of(self._engine.network.all_specs, KV_TYPES[kv_type])
 
     def close(self) -> None:
         self._engine.close()

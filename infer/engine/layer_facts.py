@@ -4,7 +4,7 @@ their values. It is what the layers themselves declare."""
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -17,26 +17,48 @@ from .network import family_of
 
 # What a recurrent layer is drawn as, where that is no M.
 _LETTERS = {"RWKV": "R", "short convolution": "C", "convolved attention": ""}
+AHEAD = "T"  # the letter of a head that guesses tokens ahead
+_BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 _EXPERTS = re.compile(r"blk\.([0-9]{1,9})\.ffn_(?:gate_inp|[a-z_]+_exps)\b")
 
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """One layer. letters: A attention, M a recurrence, R time mixing of RWKV, C short convolution, E experts; `-`: none
-    of these. mixers: what they are, in words, by letter. Bytes of a sequence's states, f32, and of what is kept of
-    every token as f16, without padding."""
+    """One layer.
+
+    letters  A attention, M a recurrence, R time mixing of RWKV, C short convolution, E experts, T a head that guesses
+             tokens ahead, which no token of a text has to go through; `-`: none of these
+    mixers   what they are, in words, by letter
+    nbytes   of its tensors
+    Bytes of a sequence's states, f32, and of what is kept of every token as f16, without padding.
+    """
 
     letters: str
     mixers: tuple[tuple[str, str], ...]
     state_nbytes: int
     kv_nbytes_per_token: int
+    nbytes: int = 0
 
 
 def layer_facts(gguf: GGUFFile) -> list[LayerFacts]:
     """Of every layer. UnsupportedError, FormatError: there is no saying, since the file is of no architecture that runs
     here, or is damaged."""
     experts = {int(match[1]) for name in gguf.tensors if (match := _EXPERTS.match(name))}
-    return [_facts(layers, i in experts) for i, layers in enumerate(_blocks(gguf))]
+    ahead, sizes = gguf.get(f"{gguf.get('general.architecture')}.nextn_predict_layers", 0), _sizes(gguf)
+    blocks = list(_blocks(gguf))
+    first = len(blocks) - (ahead if isinstance(ahead, int) else 0)
+    return [
+        replace(_facts(layers, i in experts, i >= first), nbytes=sizes.get(i, 0)) for i, layers in enumerate(blocks)
+    ]
+
+
+def _sizes(gguf: GGUFFile) -> dict[int, int]:
+    """Bytes of the tensors of each block."""
+    sizes: dict[int, int] = {}
+    for name, tensor in gguf.tensors.items():
+        if match := _BLOCK.match(name):
+            sizes[int(match[1])] = sizes.get(int(match[1]), 0) + tensor.nbytes
+    return sizes
 
 
 def _blocks(gguf: GGUFFile) -> Iterator[list[Layer]]:
@@ -49,16 +71,19 @@ def _blocks(gguf: GGUFFile) -> Iterator[list[Layer]]:
     else:
         family = family_of(gguf)
         h = family.hparams.read(gguf, family.name)
-        yield from ([layer for _, layer in family.block(h, i, weights)] for i in range(h.n_layer))
+        for i in range(h.n_layer):
+            runs = i < h.n_run or (family.has_heads and f"blk.{i}.nextn.eh_proj.weight" in weights)
+            yield [layer for _, layer in family.block(h, i, weights)] if runs else []
 
 
-def _facts(layers: list[Layer], experts: bool) -> LayerFacts:
+def _facts(layers: list[Layer], experts: bool, ahead: bool) -> LayerFacts:
     specs = [spec for layer in layers for spec in layer.memory()]
     states = [spec for spec in specs if isinstance(spec, RecurrentSpec)]
     mixers = {"A": "attention"} if any(map(_attends, layers)) else {}
     # a part of what a layer keeps is not what the layer is
     mixers |= {_LETTERS.get(spec.mixer, "M"): spec.mixer for spec in states if not spec.part}
     mixers |= {"E": "experts"} if experts else {}
+    mixers |= {AHEAD: "head that guesses tokens ahead"} if ahead else {}
     mixers.pop("", None)
     return LayerFacts(
         letters="".join(mixers) or "-",

@@ -16,6 +16,7 @@ from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.layer_norm import layer_norm
+from ..kernels.rows.likelihood import negative_log_likelihood
 from ..layers import Layer, OnStreams, Streams
 from ..layers.base import OwnResidual, optional_bias
 from ..loading.hparams import Hparams
@@ -23,6 +24,7 @@ from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..memory.hybrid import Specs
 from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
+from .head import Head, Shared
 
 
 def family_of(gguf: GGUFFile) -> Family:
@@ -47,11 +49,35 @@ class _Norm(NamedTuple):
     bias: int
 
 
+Widths = Sequence[tuple[str, int]]
+
+
 @dataclass
 class _Part:
     block: int
     norm: _Norm | None  # None: the layer gets the residual stream as it is
     layer: Layer
+
+
+class FixedRows:
+    """f32 rows for up to n_ubatch tokens that outlive programs."""
+
+    def __init__(self, width: int, n_ubatch: int) -> None:
+        ld = round_up(width, 16) * 4
+        memory = aligned_empty(ld * n_ubatch)
+        self.nbytes = memory.nbytes
+        self.values = memory.view(np.float32).reshape(n_ubatch, -1)[:, :width]
+        self.rows = Rows(int(memory.ctypes.data), width, ld)
+
+
+class Seam(NamedTuple):
+    """Where the ops of a block begin: the first one's place, what layers have left until then, and what is still to be
+    added to the residual stream."""
+
+    block: int
+    op: int
+    named: dict[str, Rows]
+    residual: Rows | None
 
 
 class Network:
@@ -60,42 +86,97 @@ class Network:
     n_ctx   tokens that a sequence is to hold; 0: what is usual, or fewer
     stream  f32 [n_ubatch, n_embd], or n_embd of each of several streams: the residual stream, which outlives the body's
             program, since the head reads it
+    blocks  those that are run; None: all. Without the first the stream is what the blocks before left of it, and
+            without the last it is left for those behind (infer/stages); only tensors that these blocks need are asked
+            for
+    given   rows by name, of blocks before, and their widths
+    left    the same for blocks behind
+    heads   whether a head that guesses tokens ahead is loaded, with all blocks
     """
 
-    def __init__(self, gguf: GGUFFile, n_ubatch: int, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        n_ubatch: int,
+        adapters: Sequence[Adapter] = (),
+        n_ctx: int = 0,
+        blocks: range | None = None,
+        given: Widths = (),
+        left: Widths = (),
+        heads: bool = True,
+    ) -> None:
         self.family: Family = family_of(gguf)
         self.hparams: Hparams = self.family.hparams.read(gguf, self.family.name)
         self.weights = Weights(gguf, adapters, n_ctx)
         self.streams = self.family.streams(self.hparams)
-        self._load()
+        self.blocks = range(self.hparams.n_run) if blocks is None else blocks
+        self.is_first, self.is_last = self.blocks.start == 0, self.blocks.stop == self.hparams.n_run
+        self.head: Head | None = None
+        self._load(heads)
         width = self.hparams.n_embd * (self.streams.n if self.streams else 1)
-        ld = round_up(width, 16) * 4
-        self._stream = aligned_empty(ld * n_ubatch)
-        self.stream = Rows(int(self._stream.ctypes.data), width, ld)
+        self._stream = FixedRows(width, n_ubatch)
+        self.stream = self._stream.rows
+        self.given = {name: FixedRows(n, n_ubatch) for name, n in given}
+        self.left = {name: FixedRows(n, n_ubatch) for name, n in left}
 
-    def _load(self) -> None:
+    def _load(self, heads: bool) -> None:
         h, w = self.hparams, self.weights
-        self.embedding = w.embedding("token_embd.weight", h.n_embd)
-        self.n_vocab = self.embedding.rows
-        self.embedding_norm = self._norm(self.family.embedding_norm) if self.family.embedding_norm else None
-        scale = self.family.embedding_scale
-        self.embedding_scale = [w.vector(f"{scale}.{part}", h.n_embd) for part in ("weight", "bias") if scale]
-        self.positions = w.embedding("position_embd.weight", h.n_embd) if self.family.learned_positions else None
+        tied = "output.weight" not in w
+        used = self.is_first or (self.is_last and tied)
+        self.embedding = w.embedding("token_embd.weight", h.n_embd) if used else None
+        self.n_vocab = self.embedding.rows if self.embedding else w.gguf.info("token_embd.weight").shape[0]
+        self._load_beginning()
         self.parts: list[_Part] = []
-        for i in range(h.n_layer):
+        self.tensors: dict[int, set[str]] = {}  # of each block, also those that it shares with others
+        self.tensors_beside = w.used  # in front of all blocks and behind them
+        for i in self.blocks:
+            w.used = self.tensors[i] = set()
             for norm, layer in self.family.block(h, i, w):
                 weights = self._norm(f"blk.{i}.{norm}") if norm else None
                 layer.load(w)
                 self.parts.append(_Part(i, weights, layer))
-        if self.streams:
+        self.block_scales = {i: self._block_scale(i) for i in self.blocks}
+        w.used = self.tensors_beside
+        if self.streams and (self.is_first or self.is_last):
             self.streams.load(w)
-        self.block_scales = [self._block_scale(i) for i in range(h.n_layer)]
+        if self.is_last:
+            self._load_end(tied)
+        w.used = self.tensors_beside.union(*self.tensors.values())
+        whole = self.is_first and self.is_last
+        if whole:
+            self.head = self._head(heads)
+        w.finish(None if whole else self.blocks)
+
+    def _load_beginning(self) -> None:
+        """What stands in front of the first block."""
+        h, w, family = self.hparams, self.weights, self.family
+        norm, scale = family.embedding_norm, family.embedding_scale
+        self.embedding_norm = self._norm(norm) if norm and self.is_first else None
+        parts = ("weight", "bias") if scale and self.is_first else ()
+        self.embedding_scale = [w.vector(f"{scale}.{part}", h.n_embd) for part in parts]
+        learned = family.learned_positions and self.is_first
+        self.positions = w.embedding("position_embd.weight", h.n_embd) if learned else None
+
+    def _load_end(self, tied: bool) -> None:
+        """What stands behind the last block."""
+        h, w = self.hparams, self.weights
         # logits are divided by a scale: here, where it costs nothing
         self.output_norm = self._norm(self.family.output_norm, h.scales.logits) if self.family.output_norm else None
-        tied = "output.weight" not in w
-        self.output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
+        output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
+        assert output is not None
+        self.output = output
         self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
-        w.finish()
+
+    def _head(self, wanted: bool) -> Head | None:
+        """The first of those that the file has, repeated, guesses all tokens; None: it has none that run here."""
+        h, w, i = self.hparams, self.weights, self.hparams.n_run
+        runs = wanted and self.family.has_heads and f"blk.{i}.nextn.eh_proj.weight" in w
+        for other in range(i + runs, h.n_layer):
+            w.ignore_block(other)
+        if not runs:
+            return None
+        assert self.output_norm is not None and self.embedding is not None
+        return Head(w, h, i, list(self.family.block(h, i, w)), Shared(self.embedding, self.output, self.output_norm[0]))
 
     def _block_scale(self, i: int) -> float:
         """What the residual stream is multiplied by behind block i."""
@@ -108,6 +189,14 @@ class Network:
     def nbytes(self) -> int:
         """Bytes of memory that it takes beside the mapped file: vectors, and what is copied to be padded."""
         return self.weights.nbytes_copied + self._stream.nbytes
+
+    def entering(self) -> list[np.ndarray]:
+        """What blocks before leave, f32 [n_ubatch, width] each: the residual stream, rows by name."""
+        return [self._stream.values, *(fixed.values for fixed in self.given.values())]
+
+    def leaving(self) -> list[np.ndarray]:
+        """The same for blocks behind."""
+        return [self._stream.values, *(fixed.values for fixed in self.left.values())]
 
     def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
         """The weights of a norm, divided, and of a layer norm the bias."""
@@ -123,17 +212,30 @@ class Network:
         """What the layers keep of a sequence."""
         return [spec for part in self.parts for spec in part.layer.memory()]
 
-    def add_body(self, b: Builder, memory: HybridMemory, trace: list[Rows] | None = None) -> Rows | None:
+    @property
+    def all_specs(self) -> Specs:
+        """What they keep, and a head that guesses tokens ahead in a memory of its own."""
+        return [*self.specs, *(self.head.specs if self.head else ())]
+
+    def add_body(
+        self, b: Builder, memory: HybridMemory, trace: list[Rows] | None = None, seams: list[Seam] | None = None
+    ) -> Rows | None:
         """Everything up to the last residual, which is returned, not yet added, if there is one left.
 
-        `trace` collects rows that keep the embedding and the residual stream after every block.
+        `trace` collects rows that keep the embedding and the residual stream after every block, `seams` where blocks
+        begin.
         """
         h, x = self.hparams, self.stream
         n_tok = b.batch.n_tok
-        self._add_embedding(b)
+        if self.is_first:
+            self._add_embedding(b)
+        b.named |= {name: fixed.rows for name, fixed in self.given.items()}
         residual: Rows | None = None
         for i, part in enumerate(self.parts):
-            if trace is not None and (i == 0 or part.block != self.parts[i - 1].block):
+            begins = i == 0 or part.block != self.parts[i - 1].block
+            if seams is not None and begins:
+                seams.append(Seam(part.block, len(b.ops), dict(b.named), residual))
+            if trace is not None and begins:
                 trace.append(self._add_tap(b, residual))
                 residual = None
             if isinstance(part.layer, OnStreams):
@@ -156,6 +258,8 @@ class Network:
                 residual = None
         if trace is not None:
             trace.append(self._add_tap(b, residual))
+        for name, fixed in self.left.items():
+            b.op(elementwise.copy_rows, name="left", count=n_tok, x=b.named[name], out=fixed.rows, n=fixed.rows.n)
         n_past = int(memory.n_past.ctypes.data)
         b.op(
             execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past
@@ -166,6 +270,7 @@ class Network:
         """The first rows of the residual stream."""
         h, n_tok = self.hparams, b.batch.n_tok
         x = self.stream.columns(0, h.n_embd)
+        assert self.embedding is not None
         b.op(
             elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
             table=self.embedding.address, stride=self.embedding.stride, out=x, n=x.n,
@@ -244,3 +349,10 @@ class Network:
         if cap := self.hparams.logit_cap:
             b.op(elementwise.cap_rows, count=b.batch.n_out, x=logits, n=logits.n, cap=float(cap))
         return logits
+
+    def add_likelihood(self, b: Builder, logits: Rows, out: int) -> None:
+        """-log p of the targets of the output tokens, f64 at the address `out`."""
+        b.op(
+            negative_log_likelihood, name="likelihood", count=b.batch.n_out, logits=logits, n_vocab=self.n_vocab,
+            targets=b.batch.targets, out=out,
+        )  # fmt: skip

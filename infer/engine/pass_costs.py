@@ -20,18 +20,24 @@ class PassCosts:
         self._seconds: dict[int, list[float]] = {}  # width of a pass -> [number of passes, average]
         self._compiled: set[bool] = set()  # whether wide, of programs of several tokens that have run
 
-    def timed(self, width: int, seconds: float) -> None:
-        """How long a pass of so many tokens took."""
+    def timed(self, width: int, seconds: float, *, charged: bool = True) -> float:
+        """How long a pass of so many tokens took. Returns what it took beyond a plain one, in plain ones. Not charged:
+        it is not paid of this credit, since something else has guessed."""
         if width > 1 and (width > WIDE) not in self._compiled:
             self._compiled.add(width > WIDE)
-            return
+            return 0.0
         passes = self._seconds.setdefault(width, [0, 0.0])
         passes[0] += 1
         passes[1] += (seconds - passes[1]) / min(passes[0], 8)
         if width == 1:
             self._earn(SHARE)
-        elif self.ready:
-            self.credit -= MARGIN * seconds / self._seconds[1][1] - 1
+            return 0.0
+        if not self.ready:
+            return 0.0
+        cost = seconds / self._seconds[1][1]
+        if charged:
+            self.credit -= MARGIN * cost - 1
+        return max(0.0, cost - 1)
 
     def came_true(self) -> None:
         """A guessed token was drawn."""
@@ -48,6 +54,11 @@ class PassCosts:
     def may_pay(self, most: int) -> bool:
         """Whether a guess of up to `most` tokens can be worth a pass, if it is right."""
         return self.ready and self.credit > 0 and any(n > WORTH * self.cost(n) for n in range(2, most + 2))
+
+    @property
+    def plain_seconds(self) -> float:
+        """Of a pass of one token, once `ready`."""
+        return self._seconds[1][1]
 
     def cost(self, width: int) -> float:
         """Of a pass of so many tokens: measured, or on a line through the nearest ones that were."""

@@ -1,6 +1,6 @@
 """The control block: what a ubatch consists of, where the ops of programs read it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,19 @@ class Control:
         c["ctl"][:2] = (first, n_seg)
         c["all_tokens"][:] = (1, 0, 0, first)
         return out_rows, targets
+
+    def copied(self) -> dict[str, np.ndarray]:
+        """What `fill` has put in."""
+        c = self._arrays
+        n_tok, n_seg = (int(n) for n in c["ctl"][:2])
+        sizes = {"tokens": n_tok, "pos": n_tok, "rope_pos": n_tok, "slot": n_tok, "seg": 4 * n_seg}
+        return {"ctl": c["ctl"][:2].copy(), **{name: c[name][:n].copy() for name, n in sizes.items()}}
+
+    def put(self, copied: Mapping[str, np.ndarray]) -> None:
+        """Inverse of `copied`."""
+        for name, values in copied.items():
+            self._arrays[name][: len(values)] = values
+        self._arrays["all_tokens"][:] = (1, 0, 0, copied["ctl"][0])
 
     def want(self, rows: Sequence[int], targets: Sequence[int] = ()) -> None:
         """What is to come out of it."""

@@ -15,6 +15,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..model import Model, Work, measured
+from .parts import Measurable, each
 from .shared import eval_shared
 from .windows import check_finite, log_likelihood
 
@@ -44,7 +45,7 @@ class Scored:
     """Tokens that went through the model for it: without those that a text shares with one before it."""
 
 
-def encoded(model: Model, text: str) -> list[int]:
+def encoded(model: Measurable, text: str) -> list[int]:
     """The tokens of a text. UsageError when they do not fit the context."""
     ids = model.tokenizer.encode(text)
     if len(ids) > model.n_ctx:
@@ -66,40 +67,57 @@ def after_common_prefix(texts: Sequence[Sequence[int]]) -> list[Candidate]:
     return [Candidate(ids, range(first, len(ids))) for ids in texts]
 
 
-def score(model: Model, tasks: Iterable[Sequence[Candidate]]) -> Iterator[Scored]:
+@dataclass(frozen=True)
+class TaskGroup:
+    """Tasks that are scored together; first: the number of the first, from 0; n_together: texts at a time."""
+
+    first: int
+    tasks: Sequence[Sequence[Candidate]]
+    n_together: int
+
+
+def score(model: Measurable, tasks: Iterable[Sequence[Candidate]]) -> Iterator[Scored]:
     """Scores tasks in order, as many together as the model has sequences for; a task with more candidates in parts.
 
     FormatError when the model's logits are not finite.
     """
     n_together = model.n_free or 1  # without a free one opening it says so
+    for scored in each(model, score_group, _grouped(tasks, n_together)):
+        yield from scored
+
+
+def _grouped(tasks: Iterable[Sequence[Candidate]], n_together: int) -> Iterator[TaskGroup]:
     group: list[Sequence[Candidate]] = []
-    done = 0
+    first = 0
     for task in tasks:
         if group and sum(map(len, group)) + len(task) > n_together:
-            yield from _score_group(model, group, n_together, done)
-            done += len(group)
+            yield TaskGroup(first, group, n_together)
+            first += len(group)
             group = []
         group.append(task)
     if group:
-        yield from _score_group(model, group, n_together, done)
+        yield TaskGroup(first, group, n_together)
 
 
-def _score_group(model: Model, tasks: Sequence[Sequence[Candidate]], n_together: int, done: int) -> Iterator[Scored]:
-    flat = [candidate for task in tasks for candidate in task]
+def score_group(model: Model, group: TaskGroup) -> list[Scored]:
+    """The scores of its tasks. FormatError when the model's logits are not finite."""
+    flat = [candidate for task in group.tasks for candidate in task]
     means: list[float] = []
     processed: list[int] = []
-    for begin in range(0, len(flat), n_together):
-        part = flat[begin : begin + n_together]
+    for begin in range(0, len(flat), group.n_together):
+        part = flat[begin : begin + group.n_together]
         means += _means(model, part)
         # the last token that is scored is only predicted
         read = [c.ids[: c.scored.stop - 1] for c in part]
         processed += [len(ids) - max((_alike(ids, e) for e in read[:i]), default=0) for i, ids in enumerate(read)]
     at = 0
-    for number, task in enumerate(tasks, done + 1):
+    scored = []
+    for number, task in enumerate(group.tasks, group.first + 1):
         mine = slice(at, at := at + len(task))
         scores = np.array(means[mine])
         check_finite(model, scores, f"its logits in task {number}")
-        yield Scored(scores, sum(len(c.ids) for c in task), sum(processed[mine]))
+        scored.append(Scored(scores, sum(len(c.ids) for c in task), sum(processed[mine])))
+    return scored
 
 
 def _means(model: Model, candidates: Sequence[Candidate]) -> list[float]:

@@ -19,9 +19,11 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from ..model import Model
 from ..progress import TokenProgress
 from ..sequence import Sequence as TokenSequence
+from .parts import Measurable, SpreadModel, each
 from .shared import Path, walk
 from .windows import check_finite, row_log_likelihood
 
+SHARE = 64  # pairs of what one of several models scores: so many read what they begin with only once
 TOGETHER = 32  # texts: more of them hardly fill the passes better, and each needs a state
 KEPT = 2  # beginnings that later texts go on from
 AHEAD = 256  # texts that are looked at to choose them
@@ -64,14 +66,45 @@ def slots_for(n: int = TOGETHER) -> int:
     return n + 2 * KEPT  # those of the last texts, while the next ones' are read
 
 
-def score(model: Model, pairs: Sequence[Pair], progress: TokenProgress | None = None) -> Scored:
+def score(model: Measurable, pairs: Sequence[Pair], progress: TokenProgress | None = None) -> Scored:
     """Scores all pairs, as many at a time as the model has free sequences for; progress(pairs done, all of them).
 
     UsageError names the pair that is empty or does not fit the context, before anything runs; FormatError when logits
     are not finite.
     """
     _check(model, pairs)
-    scores = _Scores(model, pairs)
+    if isinstance(model, SpreadModel):
+        return _of_shares(model, pairs, progress)
+    return score_share(model, Share(pairs, range(len(pairs))), progress)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Pairs that one model scores; numbers: which of all they are, from 0."""
+
+    pairs: Sequence[Pair]
+    numbers: Sequence[int]
+
+
+def _of_shares(model: SpreadModel, pairs: Sequence[Pair], progress: TokenProgress | None) -> Scored:
+    """Texts that begin alike are mostly in one share."""
+    order = sorted(range(len(pairs)), key=lambda i: _text_key(pairs[i]))
+    parts = [order[begin : begin + SHARE] for begin in range(0, len(order), SHARE)]
+    results: dict[int, Likelihood] = {}
+    n_tokens = n_processed = 0
+    scored = each(model, score_share, (Share([pairs[i] for i in numbers], numbers) for numbers in parts))
+    for numbers, one in zip(parts, scored, strict=True):
+        results |= zip(numbers, one.results, strict=True)
+        n_tokens, n_processed = n_tokens + one.n_tokens, n_processed + one.n_processed
+        if progress:
+            progress(len(results), len(pairs))
+    return Scored([results[i] for i in range(len(pairs))], n_tokens, n_processed)
+
+
+def score_share(model: Model, share: Share, progress: TokenProgress | None = None) -> Scored:
+    """As `score`."""
+    pairs = share.pairs
+    scores = _Scores(model, pairs, share.numbers)
     memory = _Beginnings(model, scores.texts)
     n_processed = 0
     try:
@@ -84,7 +117,7 @@ def score(model: Model, pairs: Sequence[Pair], progress: TokenProgress | None = 
     return Scored(scores.results(), sum(len(p.context) + len(p.continuation) for p in pairs), n_processed)
 
 
-def _check(model: Model, pairs: Sequence[Pair]) -> None:
+def _check(model: Measurable, pairs: Sequence[Pair]) -> None:
     for number, pair in enumerate(pairs, 1):
         if not len(pair.context) or not len(pair.continuation):
             raise UsageError(f"pair {number}: a context and a continuation need a token each.")
@@ -122,11 +155,11 @@ class _Text:
 class _Scores:
     """ln p of every token of every continuation, as it becomes known."""
 
-    def __init__(self, model: Model, pairs: Sequence[Pair]) -> None:
-        self.model, self.pairs = model, pairs
+    def __init__(self, model: Model, pairs: Sequence[Pair], numbers: Sequence[int]) -> None:
+        self.model, self.pairs, self.numbers = model, pairs, numbers
         texts: dict[bytes, _Text] = {}  # pairs that differ in what is predicted last are one text
         for number, pair in enumerate(pairs):
-            key = _key(pair.context) + _key(pair.continuation[:-1])
+            key = _text_key(pair)
             texts.setdefault(key, _Text(key, [])).pairs.append((number, len(pair.context) - 1))
         self.texts = [texts[key] for key in sorted(texts)]
         self._ln_p = [np.full(len(pair.continuation), np.nan) for pair in pairs]
@@ -138,7 +171,7 @@ class _Scores:
         targets = [int(self.pairs[number].continuation[i]) for number, i in predicted]
         greedy = int(row.argmax())
         values = row_log_likelihood(row, targets)
-        check_finite(self.model, values, f"its logits in pair {predicted[0][0] + 1}")
+        check_finite(self.model, values, f"its logits in pair {self.numbers[predicted[0][0]] + 1}")
         for (number, i), target, value in zip(predicted, targets, values, strict=True):
             self._ln_p[number][i] = value
             self._greedy[number] &= target == greedy
@@ -238,6 +271,11 @@ class _Beginnings:
 
 def _key(ids: Sequence[int]) -> bytes:
     return np.asarray(ids, _ORDERED).tobytes()
+
+
+def _text_key(pair: Pair) -> bytes:
+    """Of the tokens that are read for a pair: the last one is only predicted."""
+    return _key(pair.context) + _key(pair.continuation[:-1])
 
 
 def _alike(a: bytes, b: bytes) -> int:

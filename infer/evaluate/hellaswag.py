@@ -13,8 +13,8 @@ from random import Random
 
 from hybrid.quant.ggml.errors import UsageError
 
-from ..model import Model
 from .choices import after_common_prefix, encoded, score
+from .parts import Measurable
 
 N_ENDINGS = 4
 LINES = 2 + N_ENDINGS
@@ -66,7 +66,7 @@ def some_of(tasks: Sequence[Task], n: int) -> list[Task]:
 
 
 def hellaswag(
-    model: Model, tasks: Sequence[Task], progress: Callable[[HellaSwagResult, int], None] | None = None
+    model: Measurable, tasks: Sequence[Task], progress: Callable[[HellaSwagResult, int], None] | None = None
 ) -> HellaSwagResult:
     """Scores tasks, as many at a time as the model has sequences for; progress(result so far, tasks in all).
 
@@ -86,7 +86,7 @@ def hellaswag(
     return result
 
 
-def _texts(model: Model, task: Task) -> list[list[int]]:
+def _texts(model: Measurable, task: Task) -> list[list[int]]:
     return [encoded(model, f"{task.context} {ending}") for ending in task.endings]
 
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
 
-from ..engine.engine import Collection
+from ..engine.collection import Collection
 from ..runner import Work
 from ..sequence import Sequence
 from ..text.encode import document_ids
-from .windows import Window, check_finite, check_length, chunked, in_groups
+from .parts import Measurable, SpreadModel, each
+from .windows import Window, WindowGroup, check_finite, check_length, chunked, evaluated, grouped
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -36,7 +37,7 @@ class CollectedSums:
 
 
 def collect(
-    model: "Model", text: str, *, n_ctx: int = 512, chunks: int | None = None, first: int = 0
+    model: Measurable, text: str, *, n_ctx: int = 512, chunks: int | None = None, first: int = 0
 ) -> Iterator[CollectedSums]:
     """Evaluates chunks first, first + 1, ... as many together as the model has sequences, and yields after each group.
 
@@ -49,17 +50,32 @@ def collect(
     total = min(total, chunks or total)
     if first >= total:
         raise UsageError(f"{first} of {total} chunks are done already. Give more text, or another output.")
-    collection = Collection()
+    done = first
+    whole: Sums = {}
+    groups = grouped(chunked(model.tokenizer, tokens, n_ctx, first, total), model.n_seq_max, first)
+    try:
+        for n, sums in each(model, group_inputs, groups):
+            done += n
+            for name, (squares, counts) in sums.items():
+                old = whole.get(name, (0.0, 0.0))
+                whole[name] = old[0] + squares.astype(np.float64), old[1] + counts.astype(np.float64)
+            for name, (squares, _) in whole.items():
+                check_finite(model, squares, f"the inputs of {name} up to chunk {done}")
+            yield CollectedSums(done, total, {name: of for name, of in whole.items() if name.startswith("blk.")})
+    finally:
+        if not isinstance(model, SpreadModel):
+            model.engine.collection = None
+
+
+def group_inputs(model: "Model", group: WindowGroup) -> tuple[int, Sums]:
+    """How many windows were evaluated, and by weight the squares of what it was multiplied by, summed up f32 [expert,
+    column], with counts f32 [expert]."""
 
     def inputs(seq: Sequence, window: Window) -> Work:
         return Work(seq, window.ids, output="none")
 
-    done = first
-    windows = chunked(model.tokenizer, tokens, n_ctx, first, total)
-    # nothing is collected of what the caller does with the model between groups
-    for group in in_groups(model, windows, inputs, during=lambda: model.engine.collecting(collection)):
-        done += len(group)
-        sums = collection.sums.take()
-        for name, (squares, _) in sums.items():
-            check_finite(model, squares, f"the inputs of {name} up to chunk {done}")
-        yield CollectedSums(done, total, {name: of for name, of in sums.items() if name.startswith("blk.")})
+    # its programs are kept from one group to the next
+    collection = model.engine.collection = model.engine.collection or Collection()
+    collection.sums.clear()
+    evaluated(model, group, inputs, during=lambda: model.engine.collecting(collection))
+    return len(group.windows), collection.sums.take()

@@ -8,20 +8,34 @@ The file is llama-perplexity's (`--kl-divergence-base`), readable both ways; so 
 log p is cut off 16 below the largest. Chunks and scored positions are those of `perplexity`.
 """
 
+import os
 import struct
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError, Remedy, UsageError, shown
+from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError, shown
+from hybrid.quant.ggml.places import Place, not_seen
 from hybrid.quant.ggml.replacing import Replacement, failures_named
 
 from .kl_statistics import KLDivergenceResult, KLDivergenceSoFar, Running, ScoredTokens, summary
-from .windows import check_length, chunked, exp_or_inf, log_softmax, log_sum_exp, score_logits
+from .parts import Measurable, SpreadModel, each
+from .windows import (
+    WindowGroup,
+    check_length,
+    chunked,
+    exp_or_inf,
+    group_logits,
+    grouped,
+    log_softmax,
+    log_sum_exp,
+)
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -31,32 +45,49 @@ _COUNTS = struct.Struct("<iii")
 RANGE = np.float32(16)  # of log p below the largest
 
 
+def _row_nbytes(n_vocab: int) -> int:
+    return 2 * (4 + n_vocab + n_vocab % 2)
+
+
+@dataclass(frozen=True)
+class BasePlaces:
+    """Where the chunks of a base file are, for who writes them: `chunk_nbytes` of `all` each, in their order."""
+
+    all: Place
+    chunk_nbytes: int
+    sync: bool
+    """Whether the disk has a chunk when it is written."""
+
+    def write(self, i: int, logits: np.ndarray) -> None:
+        """The scored tokens of chunk i, f32 [scores, n_vocab]. HybridError: the file cannot be written."""
+        with self.all.part(i * self.chunk_nbytes, self.chunk_nbytes).opened(sync=self.sync) as filling:
+            filling.write(encode(logits))
+
+
 class BaseWriter:
-    """Writes a base file that appears when it is complete. Use it in a `with`. HybridError names what fails."""
+    """Makes a base file that appears when it is complete. Use it in a `with`, which gives the places of its chunks, to
+    be written in any order by any process that sees the folder. HybridError names what fails."""
 
-    def __init__(self, path: Path | str, tokens: Sequence[int], n_ctx: int, n_vocab: int) -> None:
-        self._path = Path(path)
-        n_chunks = len(tokens) // n_ctx
-        self._head = MAGIC + _COUNTS.pack(n_ctx, n_vocab, n_chunks) + np.array(tokens, "<i4").tobytes()
+    def __init__(
+        self, path: Path | str, tokens: Sequence[int], n_ctx: int, n_vocab: int, *, elsewhere: bool = False
+    ) -> None:
+        """elsewhere: whether other processes write."""
+        self._path, self._sync = Path(path), elsewhere
+        self._n_chunks, n_scores = len(tokens) // n_ctx, n_ctx - 1 - n_ctx // 2
+        self._chunk_nbytes = _row_nbytes(n_vocab) * n_scores
+        self._head = MAGIC + _COUNTS.pack(n_ctx, n_vocab, self._n_chunks) + np.array(tokens, "<i4").tobytes()
         self._target = Replacement(path)
-        self._file: BinaryIO | None = None
 
-    def __enter__(self) -> Self:
-        with failures_named(self._path):
-            self._file = self._target.open()
+    def __enter__(self) -> BasePlaces:
+        nbytes = self._chunk_nbytes * self._n_chunks
         try:
             with failures_named(self._path):
-                self._file.write(self._head)
+                self._target.open().write(self._head)
+                unfinished = self._target.shared(len(self._head) + nbytes)
         except BaseException:
             self._target.discard()
             raise
-        return self
-
-    def add(self, logits: np.ndarray) -> None:
-        """The scored tokens of the next chunk, f32 [scores, n_vocab]."""
-        assert self._file is not None
-        with failures_named(self._path):
-            self._file.write(encode(logits).tobytes())
+        return BasePlaces(Place(unfinished, self._path, len(self._head), nbytes), self._chunk_nbytes, self._sync)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -65,8 +96,38 @@ class BaseWriter:
             self._target.__exit__(kind, error, traceback)
 
 
+@dataclass(frozen=True)
+class BaseChunks:
+    """Where the chunks of a complete base file are, for who reads them: any process that sees the same file."""
+
+    path: Path
+    nbytes: int
+    """Of the file."""
+    start: int
+    n_vocab: int
+    n_scores: int
+
+    def read(self, i: int) -> np.ndarray:
+        """ln p of the scored tokens of a chunk, f32 [scores, n_vocab]. HybridError: this process sees no such file."""
+        nbytes = _row_nbytes(self.n_vocab) * self.n_scores
+        try:
+            with self.path.open("rb") as file:
+                found = os.fstat(file.fileno()).st_size
+                raw = np.fromfile(file, "<u2", nbytes // 2, offset=self.start + nbytes * i)
+        except FileNotFoundError:
+            raise not_seen(self.path) from None
+        except OSError as error:
+            raise HybridError(f"{shown(self.path)} cannot be read: {error.strerror}.") from error
+        if found != self.nbytes:
+            raise HybridError(f"{shown(self.path)} has {found} bytes here, not the {self.nbytes} that it had before.")
+        return decode(raw.reshape(self.n_scores, -1), self.n_vocab)
+
+
 class BaseFile:
-    """A base file, mapped. FormatError when the file is another kind or cut off, UsageError when it cannot be read."""
+    """A base file to compare with.
+
+    FormatError when the file is another kind or cut off, UsageError when it cannot be read.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -84,18 +145,16 @@ class BaseFile:
         if min(self.n_ctx - 3, self.n_vocab, self.n_chunks) < 1:
             raise FormatError(f"{shown(path)} is damaged: it says {self.n_chunks} chunks of {self.n_ctx} tokens.")
         self.n_scores = self.n_ctx - 1 - self.n_ctx // 2
-        self._start = len(head) + 4 * self.n_ctx * self.n_chunks
-        self._width = 4 + self.n_vocab + self.n_vocab % 2
-        need = self._start + 2 * self._width * self.n_scores * self.n_chunks
+        start = len(head) + 4 * self.n_ctx * self.n_chunks
+        need = start + _row_nbytes(self.n_vocab) * self.n_scores * self.n_chunks
         if size < need:
             raise FormatError(f"{shown(path)} is cut off: it has {size} bytes of {need}. Make it again.")
         self.tokens = np.fromfile(self.path, "<i4", self.n_ctx * self.n_chunks, offset=len(head))
+        self.chunks = BaseChunks(self.path.resolve(), size, start, self.n_vocab, self.n_scores)
 
     def chunk(self, i: int) -> np.ndarray:
         """ln p of the scored tokens of a chunk, f32 [scores, n_vocab]."""
-        count = self._width * self.n_scores
-        raw = np.fromfile(self.path, "<u2", count, offset=self._start + 2 * count * i).reshape(self.n_scores, -1)
-        return decode(raw, self.n_vocab)
+        return self.chunks.read(i)
 
 
 def encode(logits: np.ndarray) -> np.ndarray:
@@ -120,7 +179,7 @@ def decode(rows: np.ndarray, n_vocab: int) -> np.ndarray:
 
 
 def write_base(
-    model: "Model",
+    model: Measurable,
     path: Path | str,
     tokens: Sequence[int],
     n_ctx: int,
@@ -136,16 +195,25 @@ def write_base(
     check_length(len(tokens), n_ctx, 2 * n_ctx, len(tokens) // 2)
     n_chunks = min(len(tokens) // n_ctx, chunks or len(tokens))
     tokens = tokens[: n_chunks * n_ctx]
-    nll, scored = 0.0, 0
-    windows = list(chunked(model.tokenizer, tokens, n_ctx))
-    with BaseWriter(path, tokens, n_ctx, model.n_vocab) as writer:
-        for i, (window, logits) in enumerate(zip(windows, score_logits(model, windows), strict=True)):
-            writer.add(logits)
-            ln_p = log_softmax(logits)[np.arange(len(window.targets)), window.targets]
-            nll, scored = nll - float(ln_p.sum(dtype=np.float64)), scored + len(window.targets)
-            if progress:
-                progress(i + 1, n_chunks, exp_or_inf(nll / scored))
+    nll, scored, done = 0.0, 0, 0
+    groups = grouped(chunked(model.tokenizer, tokens, n_ctx), model.n_seq_max)
+    with BaseWriter(path, tokens, n_ctx, model.n_vocab, elsewhere=isinstance(model, SpreadModel)) as places:
+        for sums in each(model, partial(_written, places), groups):
+            for ln_p, n_scored in sums:
+                nll, scored, done = nll - ln_p, scored + n_scored, done + 1
+                if progress:
+                    progress(done, n_chunks, exp_or_inf(nll / scored))
     return n_chunks
+
+
+def _written(places: BasePlaces, model: "Model", group: WindowGroup) -> list[tuple[float, int]]:
+    """Writes what the model makes of each window; the sum of ln p of its targets, and how many they are."""
+    sums = []
+    for i, (window, logits) in enumerate(zip(group.windows, group_logits(model, group), strict=True), group.first):
+        places.write(i, logits)
+        ln_p = log_softmax(logits)[np.arange(len(window.targets)), window.targets]
+        sums.append((float(ln_p.sum(dtype=np.float64)), len(window.targets)))
+    return sums
 
 
 def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> ScoredTokens:
@@ -162,7 +230,7 @@ def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> Scored
 
 
 def kl_divergence(
-    model: "Model",
+    model: Measurable,
     base: BaseFile,
     *,
     chunks: int | None = None,
@@ -181,12 +249,18 @@ def kl_divergence(
         raise FormatError(f"{shown(base.path)} holds tokens that are not of the vocabulary. Make it again.")
     began = time.perf_counter()
     n_chunks = min(base.n_chunks, chunks or base.n_chunks)
-    windows = list(chunked(model.tokenizer, base.tokens.tolist(), base.n_ctx, end=n_chunks))
+    windows = chunked(model.tokenizer, base.tokens.tolist(), base.n_ctx, end=n_chunks)
     parts: list[ScoredTokens] = []
     running = Running()
-    for i, logits in enumerate(score_logits(model, windows)):
-        parts.append(compare(logits, base.chunk(i), np.array(windows[i].targets)))
-        running.add(parts[-1])
-        if progress:
-            progress(i + 1, n_chunks, running.so_far())
+    for compared in each(model, partial(_compared, base.chunks), grouped(windows, model.n_seq_max)):
+        for part in compared:
+            parts.append(part)
+            running.add(part)
+            if progress:
+                progress(len(parts), n_chunks, running.so_far())
     return summary(parts, base.n_ctx, time.perf_counter() - began)
+
+
+def _compared(base: BaseChunks, model: "Model", group: WindowGroup) -> list[ScoredTokens]:
+    windows = zip(group.windows, group_logits(model, group), strict=True)
+    return [compare(logits, base.read(i), np.array(w.targets)) for i, (w, logits) in enumerate(windows, group.first)]

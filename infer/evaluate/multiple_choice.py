@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
-from ..model import Model
 from .choices import after_common_prefix, encoded, score, standard_error
+from .parts import Measurable
 
 MOST_ANSWERS = 100
 LEAST_TASK = 3 * 4  # bytes: an empty question, no answers
@@ -114,7 +114,7 @@ class _Reader:
 
 
 def multiple_choice(
-    model: Model, tasks: Sequence[Question], progress: Callable[[MultipleChoiceResult], None] | None = None
+    model: Measurable, tasks: Sequence[Question], progress: Callable[[MultipleChoiceResult], None] | None = None
 ) -> MultipleChoiceResult:
     """Scores tasks, as many at a time as the model has sequences for; progress(result so far).
 

@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 
 from ..text.encode import document_ids
+from .parts import Measurable
 from .positions import PositionBucket, Positions
 from .windows import (
     LEAST_CONTEXT,
@@ -36,9 +36,6 @@ from .windows import (
     score_windows,
     strided,
 )
-
-if TYPE_CHECKING:
-    from ..model import Model
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class PerplexityResult:
 
 
 def perplexity(
-    model: "Model",
+    model: Measurable,
     text: str | Sequence[int],
     *,
     n_ctx: int = 512,
@@ -98,7 +95,7 @@ def perplexity(
     n_chunks = -(-(len(tokens) - window) // stride) if stride else len(tokens) // n_ctx
     if chunks is not None and chunks > 0:
         n_chunks = min(chunks, n_chunks)
-    n_parallel = min(model.memory.n_seq_max, n_chunks)
+    n_parallel = min(model.n_seq_max, n_chunks)
     if n_batch is not None:
         n_parallel = max(1, min(n_parallel, n_batch // n_ctx))
 
@@ -126,7 +123,7 @@ def perplexity(
     )  # fmt: skip
 
 
-def _check(model: "Model", n_ctx: int, stride: int, chunks: int | None, n_tokens: int) -> None:
+def _check(model: Measurable, n_ctx: int, stride: int, chunks: int | None, n_tokens: int) -> None:
     window = n_ctx + stride // 2
     if n_ctx < LEAST_CONTEXT:
         raise UsageError(f"a context of {n_ctx} tokens: perplexity needs at least {LEAST_CONTEXT}.")

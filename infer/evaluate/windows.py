@@ -16,6 +16,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 from ..text.encode import sequence_start
+from .parts import Measurable, each
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -81,30 +82,41 @@ def check_length(n_tokens: int, n_ctx: int, least: int, largest_ctx: int = 0) ->
 
 
 # --- the pass over them ---
-def in_groups(
-    model: "Model",
-    windows: Iterable[Window],
-    work: "Callable[[TokenSequence, Window], Work]",
-    n_parallel: int | None = None,
-    during: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> "Iterator[list[Result]]":
-    """Evaluates windows, `n_parallel` together (None: as many as the model has sequences), each as a sequence of its
-    own; yields the results of each group, in order.
+@dataclass(frozen=True)
+class WindowGroup:
+    """Windows that go through the layers together; `first`: the number of the first, from 0."""
 
-    work: what is asked of a window. during(): surrounds the evaluation of each group, but not what the caller does
-    with its results. Between groups no sequence is in use, and nothing of them is kept.
+    first: int
+    windows: Sequence[Window]
+
+
+def grouped(windows: Iterable[Window], n_together: int, first: int = 0) -> Iterator[WindowGroup]:
+    """All windows, `n_together` in a group; `first`: the number of the first window."""
+    remaining = iter(windows)
+    while group := list(islice(remaining, n_together)):
+        yield WindowGroup(first, group)
+        first += len(group)
+
+
+def evaluated(
+    model: "Model",
+    group: WindowGroup,
+    work: "Callable[[TokenSequence, Window], Work]",
+    during: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> "list[Result]":
+    """Evaluates the windows of a group, each as a sequence of its own. Afterwards no sequence is in use, and nothing of
+    them is kept.
+
+    work: what is asked of a window. during(): surrounds the evaluation.
     """
     from ..model import measured
 
-    remaining = iter(windows)
-    while group := list(islice(remaining, n_parallel or model.memory.n_seq_max)):
-        with measured(model, len(group)) as seqs, during():
-            results = model.eval([work(seq, window) for seq, window in zip(seqs, group, strict=True)])
-        yield results
+    with measured(model, len(group.windows)) as seqs, during():
+        return model.eval([work(seq, window) for seq, window in zip(seqs, group.windows, strict=True)])
 
 
-def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
-    """The negative log-likelihoods of each window's scored tokens, f64 [scores], in order; `n_parallel` at a time.
+def group_nlls(model: "Model", group: WindowGroup) -> list[np.ndarray]:
+    """The negative log-likelihoods of each window's scored tokens, f64 [scores].
 
     FormatError when they are not finite.
     """
@@ -113,16 +125,16 @@ def score_windows(model: "Model", windows: Iterable[Window], n_parallel: int | N
     def scored(seq: "TokenSequence", window: Window) -> Work:
         return Work(seq, window.ids[:-1], output=window.scored, targets=window.targets)
 
-    for i, result in enumerate(_each(in_groups(model, windows, scored, n_parallel))):
+    nlls = []
+    for i, result in enumerate(evaluated(model, group, scored), group.first + 1):
         assert result.nll is not None
-        check_finite(model, result.nll, f"its logits in chunk {i + 1}")
-        yield result.nll
+        check_finite(model, result.nll, f"its logits in chunk {i}")
+        nlls.append(result.nll)
+    return nlls
 
 
-def score_logits(
-    model: "Model", windows: Iterable[Window], n_parallel: int | None = None, changed: str = ""
-) -> Iterator[np.ndarray]:
-    """The logits of each window's scored positions, f32 [scores, n_vocab], in order. FormatError as `score_windows`.
+def group_logits(model: "Model", group: WindowGroup, changed: str = "") -> list[np.ndarray]:
+    """The logits of each window's scored positions, f32 [scores, n_vocab]. FormatError when they are not finite.
 
     changed: a weight that is not the file's now, for the error.
     """
@@ -132,18 +144,27 @@ def score_logits(
         return Work(seq, window.ids[:-1], output=window.scored)
 
     where = f" with {changed} changed" if changed else ""
-    for i, result in enumerate(_each(in_groups(model, windows, predicted, n_parallel))):
+    logits = []
+    for i, result in enumerate(evaluated(model, group, predicted), group.first + 1):
         assert result.logits is not None
-        check_finite(model, result.logits, f"its logits in chunk {i + 1}{where}")
-        yield result.logits
+        check_finite(model, result.logits, f"its logits in chunk {i}{where}")
+        logits.append(result.logits)
+    return logits
 
 
-def _each(groups: "Iterable[list[Result]]") -> "Iterator[Result]":
-    for results in groups:
-        yield from results
+def score_windows(model: Measurable, windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
+    """`group_nlls` of all windows, in order; `n_parallel` together (None: as many as the model has sequences)."""
+    for nlls in each(model, group_nlls, grouped(windows, n_parallel or model.n_seq_max)):
+        yield from nlls
 
 
-def check_finite(model: "Model", values: np.ndarray, what: str) -> None:
+def score_logits(model: "Model", windows: Iterable[Window], changed: str = "") -> Iterator[np.ndarray]:
+    """`group_logits` of all windows, in order; as many together as the model has sequences."""
+    for group in grouped(windows, model.n_seq_max):
+        yield from group_logits(model, group, changed)
+
+
+def check_finite(model: Measurable, values: np.ndarray, what: str) -> None:
     """FormatError that names `what` (plural) of the model when values are NaN or infinite."""
     if not np.isfinite(values).all():
         raise FormatError(f"{model.path.name}: {what} are not finite. Convert or copy it again.")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from ..model import Model
 from .choices import Candidate, Scored, common_prefix, encoded, score, standard_error
+from .parts import Measurable
 
 LEAST_AFTER = 4  # tokens that must follow the common beginning for the choice to be left out
 
@@ -88,7 +88,7 @@ def _fields(line: str) -> list[str]:
     return fields
 
 
-def candidates(model: Model, task: WinograndeTask) -> tuple[list[Candidate], bool]:
+def candidates(model: Measurable, task: WinograndeTask) -> tuple[list[Candidate], bool]:
     """Both texts with what is scored of them, and whether that is only what follows the choice."""
     texts = [encoded(model, task.before + choice + task.after) for choice in task.choices]
     if min(map(len, texts)) < 2:
@@ -104,7 +104,7 @@ def candidates(model: Model, task: WinograndeTask) -> tuple[list[Candidate], boo
 
 
 def winogrande(
-    model: Model,
+    model: Measurable,
     tasks: Sequence[WinograndeTask],
     progress: Callable[[Scored, int, WinograndeResult], None] | None = None,
 ) -> WinograndeResult:

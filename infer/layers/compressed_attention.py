@@ -16,7 +16,7 @@ from ..memory import HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Builder, Ref, Rows
 from .attention import Rope
 from .grouped_output import GroupedOutput
-from .indexed import Choice, lists_of
+from .indexed import Choice, has_lists, lists_of
 from .kept_rows import KeptRows
 from .listed_attention import ListedAttention, Lists
 from .pooling import Pooling, starts_of_groups
@@ -177,9 +177,9 @@ class CompressedAttention:
     def _lists(self, b: Builder, x: Rows, latent: Rows, memory: HybridMemory) -> Lists:
         """The chosen entries and the last tokens, of every token."""
         if self.index is None:
-            if self.layer != self.like:
+            if has_lists(b, self.like):
                 return lists_of(b, self.like)
-            return Choice(self.layer, self.every or NO_GROUP, 0, as_entries=True, window=self.window).lists(b, memory)
+            return Choice(self.like, self.every or NO_GROUP, 0, as_entries=True, window=self.window).lists(b, memory)
         size = self.index
         q = b.matmul(latent, self.w_index, "indexer_q")
         turn_last(b, q, size.n_head, self.rope, self._weights, memory, b.batch.rope_pos)

@@ -25,9 +25,15 @@ def _counts(layer: int) -> str:
     return f"blk.{layer}.counts"
 
 
+def has_lists(b: Builder, layer: int) -> bool:
+    """Whether there are lists of `layer` that follow from the batch alone."""
+    return _items(layer) in b.common
+
+
 def lists_of(b: Builder, layer: int) -> Lists:
     """What `layer`, before this one, has chosen."""
-    items, counts = b.named[_items(layer)], b.named[_counts(layer)]
+    left = b.common if has_lists(b, layer) else b.named
+    items, counts = left[_items(layer)], left[_counts(layer)]
     return Lists(items.ref, items.ld, counts.ref, items.n)
 
 
@@ -71,8 +77,9 @@ class Choice:
         if q is not None and self.keys is not None:
             scored, stride = self._scores(b, memory, q, weights), score_row_bytes(n_ctx, self.every)
         items = b.buffer_for(n_ctx, lambda n: b.capacity * self._stride(n))
-        b.named[_items(self.layer)] = Rows(items, self.most(n_ctx), self._stride(n_ctx))
-        b.named[_counts(self.layer)] = Rows(b.buffer(8 * b.capacity), 1, 8)
+        left = b.common if scored is None else b.named
+        left[_items(self.layer)] = Rows(items, self.most(n_ctx), self._stride(n_ctx))
+        left[_counts(self.layer)] = Rows(b.buffer(8 * b.capacity), 1, 8)
         lists = lists_of(b, self.layer)
         b.op(
             choose_rows, ctl=batch.ctl, pos=batch.pos, every=self.every, n_best=self.n_best, scores=scored,

@@ -13,10 +13,10 @@ from ..program.builder import Builder, Ref, Rows
 def starts_of_groups(b: Builder, every: int) -> Ref:
     """Where the group of each token of the batch begins, i64 [tok]: the position that RoPE gives its entry."""
     name = f"group_starts.{every}"
-    if name not in b.named:
-        starts = b.named[name] = Rows(b.buffer(8 * b.capacity), 1, 8)
+    if name not in b.common:
+        starts = b.common[name] = Rows(b.buffer(8 * b.capacity), 1, 8)
         b.op(group_starts, ctl=b.batch.ctl, pos=b.batch.pos, out=starts.ref, every=every)
-    return b.named[name].ref
+    return b.common[name].ref
 
 
 @dataclass

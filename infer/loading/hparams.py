@@ -47,12 +47,18 @@ class Scales:
 
 @dataclass(frozen=True)
 class Hparams:
-    """What every family has."""
+    """What every family has. n_layer: blocks of the file, the last n_ahead of which guess tokens ahead."""
 
     n_layer: int = key("block_count", minimum=1)
+    n_ahead: int = key("nextn_predict_layers", 0)
     n_embd: int = key("embedding_length", minimum=1)
     n_ctx_train: int = key("context_length", minimum=1)
     eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms
+
+    @property
+    def n_run(self) -> int:
+        """Layers that a token goes through."""
+        return self.n_layer - self.n_ahead
 
     @property
     def scales(self) -> Scales:
@@ -99,6 +105,8 @@ class Hparams:
             # before anything is made for every layer
             if field.name == "n_layer" and values["n_layer"] > len(gguf.tensors):
                 raise wrong(gguf, name, raw, f"no more layers than its {len(gguf.tensors)} tensors can make")
+            if field.name == "n_ahead" and not values["n_ahead"] < values["n_layer"]:
+                raise wrong(gguf, name, raw, f"fewer than its {values['n_layer']} blocks")
         return cls(**values)
 
 

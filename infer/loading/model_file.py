@@ -33,7 +33,7 @@ class ModelFile:
         self.path = gguf.path
         self.arch: str = gguf.get("general.architecture")
         self.name: str = str(gguf.get("general.name", "") or gguf.path.stem)
-        self.n_layer = hparams.n_layer
+        self.n_layer = hparams.n_run
         self.n_bytes = sum(t.nbytes for t in gguf.tensors.values())
         self.n_params = sum(int(np.prod(t.shape)) for t in gguf.tensors.values())
         self._variant = hparams.variant(gguf.tensors, n_ctx)

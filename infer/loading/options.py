@@ -39,6 +39,7 @@ class LoadFields(TypedDict, total=False):
     checkpoint_budget: int
     checkpoint_type: KVTypeName
     lora: "Iterable[Given]"
+    beside: int
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,11 @@ class LoadOptions:
     """How recurrent states are kept there: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes."""
     lora: "tuple[Given, ...]" = ()
     """Files of LoRA adapters, each with the scale it is applied with; one without is applied with 1."""
+    beside: int = 0
+    """Bytes that this process will need for something else, such as a second model: not to be used for a context."""
 
     def __post_init__(self) -> None:
-        for name in ("n_ctx", "n_seq_max", "n_ubatch", "n_threads", "checkpoint_budget"):
+        for name in ("n_ctx", "n_seq_max", "n_ubatch", "n_threads", "checkpoint_budget", "beside"):
             self._set(name, _integer(name, getattr(self, name)))
         self._set("lora", _adapters(self.lora))
         self._check_numbers()
@@ -89,8 +92,9 @@ class LoadOptions:
                 f"n_ctx = {self.n_ctx}, n_seq_max = {self.n_seq_max}, n_ubatch = {self.n_ubatch}, n_threads = "
                 f"{self.n_threads}: the context and the threads must not be negative, the others at least 1."
             )
-        if self.checkpoint_budget < 0:
-            raise UsageError(f"checkpoint_budget = {self.checkpoint_budget}: it is a number of bytes, 0 or more.")
+        for name in ("checkpoint_budget", "beside"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} = {getattr(self, name)}: it is a number of bytes, 0 or more.")
         if self.n_ctx > MAX_CONTEXT or self.n_ubatch > MAX_UBATCH or self.n_threads > MAX_THREADS:
             raise UsageError(
                 f"n_ctx = {self.n_ctx}, n_ubatch = {self.n_ubatch}, n_threads = {self.n_threads}: a context has at "

@@ -167,15 +167,19 @@ class Weights:
         finally:
             self.shared, self._tables = shared, tables
 
-    def finish(self) -> None:
-        """Every tensor of the file must have been asked for."""
-        left = [t for t in self.gguf.tensors if t not in self.used and t not in OPTIONAL]
+    def finish(self, blocks: range | None = None) -> None:
+        """Every tensor of the file must have been asked for; with `blocks`, every one of theirs."""
+        own = None if blocks is None else tuple(f"blk.{i}." for i in blocks)
+        theirs = [t for t in self.gguf.tensors if own is None or t.startswith(own)]
+        left = [t for t in theirs if t not in self.used and t not in OPTIONAL]
         if left:
             names = ", ".join(map(shown, left[:3])) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
             raise FormatError(
                 f"{self.gguf.path.name}: {names}: this architecture has no such tensor. "
                 "The result would be wrong without it; convert the model again."
             )
+        if blocks is not None:
+            return  # of an adapter, others may have what these blocks have not
 
         known = {matrix.name for matrix in self.matrices if matrix.lora}
         for adapter in self.adapters:

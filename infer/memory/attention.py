@@ -71,11 +71,16 @@ class AttentionMemory:
         self.k = {s.layer: self._mapped(s, s.d_head) for s in self.pairs}
         self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs if not s.latent}
         self.rows = {
-            s.key: mapped_zeros((self.pool.size, *s.page_shape(kind)), np.uint8) for s in self.row_specs
+            s.key: mapped_zeros((self.n_stored, *s.page_shape(kind)), np.uint8) for s in self.row_specs
         }  # fmt: skip
 
+    @property
+    def n_stored(self) -> int:
+        """Pages that there is memory for."""
+        return self.pool.size
+
     def _mapped(self, s: AttentionSpec, width: int) -> npt.NDArray[np.uint8]:
-        shape = (self.pool.size, s.n_kv, PAGE // K_LANES, K_LANES * self.kind.row_bytes(width))
+        shape = (self.n_stored, s.n_kv, PAGE // K_LANES, K_LANES * self.kind.row_bytes(width))
         return mapped_zeros(shape, np.uint8)
 
     @property
@@ -126,13 +131,17 @@ class AttentionMemory:
 
     def remove(self, slot: int, start: int, end: int, n: int) -> None:
         """Forget positions start..end of n; what follows moves down, as it is. Nobody else may own the pages."""
+        self.move_down(slot, start, end, n)
+        self.cut(slot, n - (end - start))
+
+    def move_down(self, slot: int, start: int, end: int, n: int) -> None:
+        """Positions end..n are to begin at `start`."""
         for s in self.pairs:
             for view in self._views(s).values():
                 # ascending, so that nothing is overwritten before it was read
                 for first in range(end, n, MOVED_AT_ONCE):
                     cells = np.arange(first, min(n, first + MOVED_AT_ONCE))
                     view[self._at(slot, cells - (end - start))] = view[self._at(slot, cells)]
-        self.cut(slot, n - (end - start))
 
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
         """Move the keys from position `start` on by `deltas` positions. Nobody else may own the pages."""
@@ -222,7 +231,10 @@ class AttentionMemory:
         """Random keys and values for n positions, every 16 the same: for measuring, where values do not matter."""
         self.cut(slot, 0)
         self.extend(slot, 0, n)
-        pages = self._pages[slot]
+        self.fill_pages(self._pages[slot], rng)
+
+    def fill_pages(self, pages: list[int], rng: np.random.Generator) -> None:
+        """The same for all of these."""
         if not pages:
             return
         for s in self.pairs:

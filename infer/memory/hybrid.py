@@ -10,7 +10,7 @@ A run has three steps: `begin` finds the places it writes and changes nothing th
 runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +30,13 @@ SPARE_SHARE = 4  # of what can still be mapped
 
 
 def plan_memory(
-    specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, spare: int = 0, machine: MachineMemory | None = None
+    specs: Specs,
+    n_seq_max: int,
+    n_ctx: int,
+    kind: KVType,
+    spare: int = 0,
+    machine: MachineMemory | None = None,
+    make: "Callable[[Specs, int, int, KVType, int, int], HybridMemory] | None" = None,
 ) -> "HybridMemory":
     """A memory with room for up to `spare` bytes beside the sequences.
 
@@ -50,7 +56,7 @@ def plan_memory(
     spare = max(0, min(spare, have - need, (machine.mappable - need) // SPARE_SHARE))
     page = PAGE * needs.per_token
     n_rows = MOST_PIECES + (spare // needs.state if needs.state else 0)
-    return HybridMemory(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, n_rows)
+    return (make or HybridMemory)(specs, n_seq_max, n_ctx, kind, spare // page if page else 0, n_rows)
 
 
 @dataclass(frozen=True)
@@ -83,9 +89,7 @@ class HybridMemory:
         n_spare_pages: int = 0,
         n_spare_rows: int = 0,
     ) -> None:
-        kv, states = split_specs(specs)
-        self.attention = AttentionMemory(kv, n_seq_max, n_ctx, kind, n_spare_pages)
-        self.recurrent = RecurrentMemory(states, n_seq_max, n_spare_rows)
+        self.attention, self.recurrent = self._parts(specs, n_seq_max, n_ctx, kind, n_spare_pages, n_spare_rows)
         self.n_seq_max, self.n_ctx = n_seq_max, n_ctx
         # tokens that the memory of each sequence covers; written by the last op of every program, so that it is true
         # whatever interrupts the Python code around the run
@@ -97,6 +101,13 @@ class HybridMemory:
         self._computed: dict[int, int] = {}
         self.learned_positions = False  # whether embeddings of positions are in what the layers keep
         self._moves: dict[int, Move] = {}  # begun and not finished
+
+    def _parts(
+        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int
+    ) -> tuple[AttentionMemory, RecurrentMemory]:
+        kv, states = split_specs(specs)
+        attention = AttentionMemory(kv, n_seq_max, n_ctx, kind, n_spare_pages)
+        return attention, RecurrentMemory(states, n_seq_max, n_spare_rows)
 
     @property
     def is_recurrent(self) -> bool:

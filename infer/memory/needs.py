@@ -88,18 +88,20 @@ class Room:
     working  bytes that passes compute in
     cache    bytes that may be used for what earlier texts leave (`LoadOptions.checkpoint_budget`): a wish, which gets
              a quarter of what is left at most
+    beside   bytes that something else in this process will need (`LoadOptions.beside`)
     """
 
     machine: MachineMemory
     weights: int
     working: int
     cache: int = 0
+    beside: int = 0
 
     @property
     def free(self) -> int:
         """Bytes for sequences and cache: may be below 0."""
         available = self.machine.available
-        return available - self.weights - self.working - margin(available)
+        return available - self.weights - self.working - self.beside - margin(available)
 
     @property
     def of_sequences(self) -> int:

@@ -76,6 +76,7 @@ class RecurrentMemory:
         self.specs = specs
         n = 2 * n_slots + n_spare if specs else 0
         self.pool = IndexPool(n, "rows of recurrent states")
+        n = self.n_stored
         self.row = [-1] * n_slots  # of each sequence; -1: it has no row
         self.conv: dict[Key, np.ndarray] = {
             s.key: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs
@@ -85,6 +86,11 @@ class RecurrentMemory:
             for s in specs
             if s.n_head
         }  # fmt: skip
+
+    @property
+    def n_stored(self) -> int:
+        """Rows that there is memory for."""
+        return self.pool.size
 
     @property
     def bytes_per_sequence(self) -> int:
@@ -114,8 +120,12 @@ class RecurrentMemory:
         """A random state, for measuring."""
         if self.specs:
             self.put(slot, self.pool.take())
+            self.fill_row(self.row[slot], rng)
+
+    def fill_row(self, row: int, rng: np.random.Generator) -> None:
+        """The same of a row."""
         for array in self.arrays():
-            array[self.row[slot]] = rng.standard_normal(array.shape[1:], np.float32)
+            array[row] = rng.standard_normal(array.shape[1:], np.float32)
 
     def export(self, row: int) -> Iterator[tuple[str, np.ndarray]]:
         """(name, f32) as `shapes` has them."""

@@ -39,6 +39,7 @@ class Builder(Recorder):
         self.batch = batch
         self.products = Products(self, isa or host(), exact=exact)
         self.named: dict[str, Rows] = {}  # what layers leave to later ones
+        self.common: dict[str, Rows] = {}  # made of the batch alone, by the first layer that wants it
         self.inputs: SquareSums | None = None  # where the squares of what weights are multiplied by are added
         self.tokens = Columns(batch.all_tokens, capacity)
 

@@ -150,6 +150,10 @@ class Recorder:
         self._of_context[buffer] = nbytes
         return buffer
 
+    def depends_on_context(self, buffer: Buffer) -> bool:
+        """Whether its size does."""
+        return buffer in self._of_context
+
     def nbytes(self, n_ctx: int) -> int:
         """Bytes of the arena if the program were built for n_ctx tokens; it was built for fewer."""
         sizes = {each: _size(nbytes(n_ctx)) for each, nbytes in self._of_context.items()}

@@ -107,8 +107,16 @@ class TemplateError(HybridError):
     """A chat template cannot be parsed or refuses the messages."""
 
 
+class ClusterError(HybridError):
+    """The workers of a cluster cannot be reached, or one of them does not fit the others."""
+
+
 class StateError(HybridError):
     """A state file does not fit this model, or a sequence cannot do what was asked of it."""
+
+
+class LostStageError(HybridError):
+    """A stage of a model (infer/stages) has gone, with what its part of the memory held."""
 
 
 def shown(text: object, limit: int = 256) -> str:

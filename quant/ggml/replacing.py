@@ -40,6 +40,7 @@ class Replacement:
         self._given = Path(path)
         self._mode = mode
         self._durable = durable
+        self._final_mode: int | None = None  # what `shared` changed
         self._temporary: Path | None = None
         self._file: BinaryIO | None = None
         self.placed = False
@@ -74,10 +75,24 @@ class Replacement:
             flock(fd, LOCK_EX)
         return self._temporary.exists()
 
+    def shared(self, nbytes: int) -> Path:
+        """Gives the file its size and returns its unfinished name, by which others may open it and fill it."""
+        assert self._file is not None and self._temporary is not None
+        self._file.flush()
+        fd = self._file.fileno()
+        os.ftruncate(fd, nbytes)
+        mode = os.fstat(fd).st_mode & 0o777
+        if not mode & 0o200:  # of a file that nobody may write, which this one replaces
+            self._final_mode = mode
+            os.fchmod(fd, mode | 0o200)
+        return self._temporary
+
     def complete(self) -> None:
         """All that was written is on the disk. The file stays open, because closing it would end its lock."""
         assert self._file is not None
         self._file.flush()
+        if self._final_mode is not None:
+            os.fchmod(self._file.fileno(), self._final_mode)
         if self._durable:
             os.fsync(self._file.fileno())
 

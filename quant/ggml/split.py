@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from .errors import FormatError, UsageError, shown
+from .places import Place
 from .reader import DEFAULT_ALIGNMENT, GGUFFile
 from .types import ArrayOf, GGMLType, ValueType
 from .writer import Chunk, GGUFWriter
@@ -158,6 +159,7 @@ class SplitWriter:
         self._writers: list[GGUFWriter] = []
         self._home: dict[str, int] = {}
         self._at = -1
+        self._laid_out = False
 
     def add(self, key: str, value: Any, kind: ValueType | ArrayOf | None = None) -> None:
         self._whole.add(key, value, kind)
@@ -228,6 +230,15 @@ class SplitWriter:
     def end(self, name: str) -> None:
         self._writers[self._home[name]].end(name)
 
+    def lay_out(self) -> dict[str, Place]:
+        """The places of all tensors in the unfinished files, which have their sizes now, for others to fill."""
+        places: dict[str, Place] = {}
+        self._laid_out = True
+        for writer in self._writers:
+            writer.__enter__()
+            places |= writer.lay_out()
+        return places
+
     def __enter__(self) -> Self:
         self._writers = self._made()
         self._home = {info.name: i for i, writer in enumerate(self._writers) for info in writer.declared}
@@ -255,6 +266,10 @@ class SplitWriter:
 
     def _complete(self, stop: int) -> None:
         """Ends the parts before number `stop`, and begins that one; only one file is open at a time."""
+        if self._laid_out:
+            for writer in self._writers:
+                writer.complete()
+            return
         if self._at >= 0:
             self._writers[self._at].complete()
             if len(self._writers) > 1:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import anthropic
 import pytest
 from end_to_end.outcomes import Cli
 from http_server import WAIT, Server
@@ -11,6 +11,9 @@ from scripted_chat import Script, scripted
 
 from hybrid.cli.main import run
 from hybrid.infer import Model
+
+if TYPE_CHECKING:
+    import anthropic  # loading it takes every process that collects tests two and a half seconds
 
 
 def _files(folder: Path) -> set[Path]:
@@ -62,8 +65,10 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
 
 
 @pytest.fixture(scope="module")
-def claude(server: Server) -> Iterator[anthropic.Anthropic]:
+def claude(server: Server) -> "Iterator[anthropic.Anthropic]":
     """Anthropic's client of the module's own `server`."""
+    import anthropic
+
     with anthropic.Anthropic(api_key="none", base_url=server.url, timeout=WAIT, max_retries=0) as client:
         yield client
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import peft_adapters
 import pytest
+from command_server import CommandServer
 from hub_server import Hub
 
 from hybrid.convert.checkpoint import Checkpoint
@@ -21,18 +22,6 @@ from hybrid.convert.checkpoint import Checkpoint
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(r"^```(sh|python|shell-session)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-# kernels stay where they are, or every page would compile its own; what is converted or kept goes to the page's folder
-HYBRID = """#!{python}
-import sys
-from pathlib import Path
-from hybrid.cli.chains import cache_paths
-assert cache_paths.cache_dir and cache_paths.state_dir
-cache_paths.cache_dir = lambda: Path({folder!r}) / "cache"
-cache_paths.state_dir = lambda: Path({folder!r}) / "state"
-from hybrid.cli.__main__ import main
-sys.argv[0] = "hybrid"
-main()
-"""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -41,7 +30,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, bundled: Path, prose: Path, files: dict[str, Path]) -> Path:
+def folder(tmp_path: Path, commands: CommandServer, bundled: Path, prose: Path, files: dict[str, Path]) -> Path:
     """What a reader of docs/ has: model.gguf, text.txt, path/to/checkpoint, path/to/adapter, and the command."""
     work = tmp_path / "work"
     (work / "path" / "to").mkdir(parents=True)
@@ -54,10 +43,8 @@ def folder(tmp_path: Path, bundled: Path, prose: Path, files: dict[str, Path]) -
             rows, n = tensor.shape
             thin[name] = tuple(rng.standard_normal(shape).astype(np.float32) / 16 for shape in ((2, n), (rows, 2)))
     peft_adapters.write(work / "path" / "to" / "adapter", thin, 2)
-    command = tmp_path / "bin" / "hybrid"
-    command.parent.mkdir()
-    command.write_text(HYBRID.format(python=sys.executable, folder=str(tmp_path)))
-    command.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    commands.write_command(tmp_path / "bin" / "hybrid", tmp_path)
     return work
 
 
@@ -72,6 +59,13 @@ def hub(bundled: Path, files: dict[str, Path], tmp_path_factory: pytest.TempPath
         for variable, value in hub.environment(cache).items():
             patch.setenv(variable, value)
         yield
+
+
+@pytest.fixture(scope="module")
+def commands(hub: None) -> Iterator[CommandServer]:
+    """After `hub`, whose addresses some modules read when they are loaded."""
+    with CommandServer() as server:
+        yield server
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -6,18 +6,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
 import numpy as np
-import openai
 import pytest
 from http_server import WAIT, Server
 
 from hybrid.infer import Model
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.quant.ggml.errors import UsageError
+
+if TYPE_CHECKING:
+    import anthropic
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 TALK: list[Any] = [
@@ -36,12 +37,6 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
         assert model.n_free == 5
 
 
-@pytest.fixture(scope="module")
-def claude(server: Server) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(api_key="none", base_url=server.url, timeout=WAIT, max_retries=0) as client:
-        yield client
-
-
 def wanted(server: Server, messages: list[Any], n: int, **more: Any) -> str:
     """What the route of chats answers, greedily."""
     body = {"messages": messages, "max_tokens": n, "temperature": 0, **more}
@@ -51,7 +46,7 @@ def wanted(server: Server, messages: list[Any], n: int, **more: Any) -> str:
 
 
 # --- anthropic ---
-def test_messages_by_anthropics_client(server: Server, claude: anthropic.Anthropic) -> None:
+def test_messages_by_anthropics_client(server: Server, claude: "anthropic.Anthropic") -> None:
     text = wanted(server, [{"role": "system", "content": "Be brief."}, *TALK], 12)
     ids = claude.messages.count_tokens(model="tiny", system="Be brief.", messages=TALK).input_tokens
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 12, "extra_body": {"temperature": 0}}
@@ -75,7 +70,7 @@ def test_messages_by_anthropics_client(server: Server, claude: anthropic.Anthrop
     assert answer.content[0].type == "text" and answer.content[0].text == text[: text.index(text[4:7])]
 
 
-def test_anthropics_streams(server: Server, claude: anthropic.Anthropic) -> None:
+def test_anthropics_streams(server: Server, claude: "anthropic.Anthropic") -> None:
     text = wanted(server, HELLO, 10)
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 10, "messages": HELLO, "extra_body": {"temperature": 0}}
     with claude.messages.stream(**asked) as stream:
@@ -94,7 +89,9 @@ def test_anthropics_streams(server: Server, claude: anthropic.Anthropic) -> None
     assert beta.content[0].type == "text" and beta.content[0].text == text
 
 
-def test_anthropics_errors(server: Server, claude: anthropic.Anthropic, files: dict[str, Path]) -> None:
+def test_anthropics_errors(server: Server, claude: "anthropic.Anthropic", files: dict[str, Path]) -> None:
+    import anthropic
+
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 5}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
     for more, says in (
@@ -171,7 +168,7 @@ def test_streams_of_responses(server: Server) -> None:
 
 
 def test_an_answer_that_comes_to_its_end(
-    server: Server, claude: anthropic.Anthropic, monkeypatch: pytest.MonkeyPatch
+    server: Server, claude: "anthropic.Anthropic", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of every kind, whole and streamed."""
     draw = Drawing.draw
@@ -197,6 +194,8 @@ def test_an_answer_that_comes_to_its_end(
 
 
 def test_what_responses_refuse(server: Server) -> None:
+    from openai import BadRequestError
+
     for name, value in (
         ("previous_response_id", "resp_1"),
         ("conversation", "conv_1"),
@@ -207,7 +206,7 @@ def test_what_responses_refuse(server: Server) -> None:
         ("truncation", "auto"),
         ("foo", 1),
     ):
-        with pytest.raises(openai.BadRequestError, match=name):
+        with pytest.raises(BadRequestError, match=name):
             server.openai.responses.create(model="tiny", input="a", extra_body={name: value})
     image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
     assert "input_image" in str(server.error(400, "/v1/responses", {"input": image})["message"])
@@ -215,6 +214,8 @@ def test_what_responses_refuse(server: Server) -> None:
 
 def test_a_conversation_by_openais_client(server: Server) -> None:
     """What came out goes in again, and what clients send beside it."""
+    from openai import BadRequestError
+
     create: Any = server.openai.chat.completions.create
     asked = {"model": "tiny", "max_completion_tokens": 5, "temperature": 0}
     first = create(**asked, messages=HELLO, response_format={"type": "text"}, tools=[], parallel_tool_calls=False, n=1)
@@ -233,15 +234,16 @@ def test_a_conversation_by_openais_client(server: Server) -> None:
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"audio": {"voice": "x"}}, "audio: this server has no such field"),
     ):
-        with pytest.raises(openai.BadRequestError, match=says):
+        with pytest.raises(BadRequestError, match=says):
             create(**asked, messages=HELLO, extra_body=more)
 
 
 def test_openais_async_client(server: Server) -> None:
     """Many at once: with its own retries none is lost to the queue."""
+    from openai import AsyncOpenAI
 
     async def ask() -> list[str]:
-        async with openai.AsyncOpenAI(api_key="none", base_url=f"{server.url}/v1", max_retries=20) as client:
+        async with AsyncOpenAI(api_key="none", base_url=f"{server.url}/v1", max_retries=20) as client:
             asked: Any = {"model": "tiny", "messages": HELLO, "max_tokens": 5, "temperature": 0}
             answers = await asyncio.gather(*(client.chat.completions.create(**asked) for _ in range(6)))
             return [answer.choices[0].message.content or "" for answer in answers]

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 from http_server import Server
 from scripted_chat import (
@@ -22,6 +21,9 @@ from scripted_chat import (
 
 from hybrid.cli.serve.jobs import Defaults
 from hybrid.infer import Model
+
+if TYPE_CHECKING:
+    import anthropic
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 THOUGHT, TEXT = "It is a greeting.\nI greet.", "Hello there."
@@ -213,7 +215,7 @@ def test_thoughts_that_the_template_leaves_out_cost_the_tail(server: Server, scr
 
 
 # --- Anthropic's ---
-def test_thinking_blocks(server: Server, claude: anthropic.Anthropic, script: Script) -> None:
+def test_thinking_blocks(server: Server, claude: "anthropic.Anthropic", script: Script) -> None:
     said = f"{THOUGHT}\n</think>\n\n{TEXT}\n{CALL}"
     script.say(said, said, TEXT, TEXT)
     tool: Any = {"name": "add", "input_schema": TOOLS[0]["function"]["parameters"]}

@@ -8,10 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 from http_server import WAIT, Server
 from scripted_chat import (
@@ -32,6 +30,9 @@ from scripted_chat import (
 
 from hybrid.cli.serve.request_log import RequestLog
 from hybrid.infer import Model
+
+if TYPE_CHECKING:
+    import anthropic
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
@@ -192,7 +193,7 @@ def test_a_loop_of_twenty_turns_by_openais_client(server: Server, script: Script
 
 
 def test_a_loop_of_twenty_turns_by_anthropics_client(
-    server: Server, claude: anthropic.Anthropic, script: Script
+    server: Server, claude: "anthropic.Anthropic", script: Script
 ) -> None:
     tools: Any = [
         {"name": t["function"]["name"], "description": t["function"]["description"],
@@ -290,7 +291,9 @@ def test_blocks_of_anthropics_streams(server: Server, script: Script) -> None:
     assert told[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-def test_anthropics_choices(server: Server, claude: anthropic.Anthropic, script: Script) -> None:
+def test_anthropics_choices(server: Server, claude: "anthropic.Anthropic", script: Script) -> None:
+    from anthropic import BadRequestError
+
     tool: Any = {"name": "add", "input_schema": ADD["function"]["parameters"]}
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 300, "messages": HELLO, "tools": [tool]}
     for choice in ({"type": "any"}, {"type": "tool", "name": "add", "disable_parallel_tool_use": True}):
@@ -305,7 +308,7 @@ def test_anthropics_choices(server: Server, claude: anthropic.Anthropic, script:
         ({"tools": [{**tool, "input_schema": {"type": "string"}}]}, "tools/0/input_schema"),
         ({"tool_choice": {"type": "tool", "name": "missing"}}, "missing"),
     ):
-        with pytest.raises(anthropic.BadRequestError, match=says):
+        with pytest.raises(BadRequestError, match=says):
             claude.messages.create(**{**asked, **more})
 
 
@@ -405,7 +408,9 @@ def test_large_tools(server: Server, script: Script) -> None:
     huge = [{**ADD, "function": {**ADD["function"], "description": "x" * (1 << 20)}}]
     error = server.error(400, "/v1/chat/completions", {"messages": HELLO, "tools": huge})
     assert error["param"] == "tools"
-    with pytest.raises(openai.BadRequestError, match="tools"):
+    from openai import BadRequestError
+
+    with pytest.raises(BadRequestError, match="tools"):
         server.openai.responses.create(model="tiny", input="a", tools=[{"type": "function", "name": "a b"}])  # type: ignore[list-item]
 
 

@@ -20,6 +20,7 @@ import mxfp4_checkpoints
 import numpy as np
 import pytest
 import random_checkpoints
+import random_heads
 from reference import plamo2_vocabulary
 from reference.tokenizer_files import gemma_json
 from safetensors.numpy import load_file, save_file
@@ -137,6 +138,17 @@ RANDOM: dict[str, dict[str, Any]] = {
     "deepseek4-yarn-mxfp4": {"model_type": "deepseek_v4"},
     "deepseek-v3-yarn": {"model_type": "deepseek_v3", "scoring_func": "sigmoid"},
 }
+# With heads that guess tokens ahead, and their model_type.
+HEADS = {
+    "qwen3next-mtp": "qwen3_next", "qwen35-mtp": "qwen3_5_text", "qwen35moe-mtp": "qwen3_5_moe_text",
+    "glm4-moe-mtp": "glm4_moe", "glm4-moe-mtp-shared": "glm4_moe",
+    "bailing-hybrid-mtp": "bailing_moe_v3",
+}  # fmt: skip
+LING = {
+    "architectures": ["BailingMoeV3ForCausalLM"], "no_kda_lora": True, "kda_safe_gate": True,
+    "gated_attention_proj_granularity_type": "head_wise", "moe_shared_expert_intermediate_size": 128,
+    "norm_topk_prob": True, "num_experts_per_tok": 3, "n_group": 4, "score_function": "sigmoid",
+}  # fmt: skip
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
 REASONS = [
@@ -209,6 +221,8 @@ REASONS = [
     ("granite-dense", r"granitehybrid\.context_length", 0, "there Mamba layers rule out RoPE"),
     ("granite-dense", r"granitehybrid\.rope\.scaling\.finetuned", 0, "the same"),
     ("granite-dense", r"granitehybrid\.expert_shared_feed_forward_length", 0, "it has no experts"),
+    ("qwen35", r"qwen35\w*\.full_attention_interval", 0, "there the usual one, since transformers has layer_types"),
+    ("qwen35moe", r"qwen35moe\.feed_forward_length", 0, "of a layer without experts, of which there is none"),
     (
         "kimi|bailing",
         r"hybrid\.attention\.latent_norm_rms_epsilon",
@@ -295,6 +309,14 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         if name.startswith(("deepseek-", "kimi-k3")):
             _join_heads(checkpoint / "model.safetensors")
         yield f"random-{name}", checkpoint, "f32" if name.startswith("deepseek4") else "f16"
+    for name, kind in HEADS.items():
+        config, shapes = random_heads.WITH_HEADS[name]
+        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
+        checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}", shapes)
+        for file in tokenizer.glob("*token*.json"):
+            shutil.copyfile(file, checkpoint / file.name)
+        _join_heads(checkpoint / "model.safetensors")
+        yield f"random-{name}", checkpoint, "f16"
 
 
 def _write_gemma_tokenizer(folder: Path, source: Path) -> None:
@@ -317,16 +339,17 @@ def _join_halves(path: Path) -> None:
 
 
 def _join_heads(path: Path) -> None:
-    """They have keys and values of every head apart, too."""
+    """They have keys and values of every head apart, too, and pieces of a delta rule's projections."""
     tensors = load_file(path)
-    for name in [name.removesuffix(".0") for name in tensors if name.endswith(".kv_b_proj.weight.0")]:
+    apart = (".kv_b_proj.weight.0", ".in_proj_qkvz.weight.0")
+    for name in [name.removesuffix(".0") for name in tensors if name.endswith(apart)]:
         n_part = sum(other.startswith(name + ".") for other in tensors)
         tensors[name] = np.concatenate([tensors.pop(f"{name}.{i}") for i in range(n_part)])
     save_file(tensors, path)
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", [*CHECKPOINTS, *(f"random-{name}" for name in RANDOM)])
+@pytest.mark.parametrize("name", [*CHECKPOINTS, *(f"random-{name}" for name in (*RANDOM, *HEADS))])
 def test_files_are_equal(name: str, both_files: dict[str, tuple[Path, Path]]) -> None:
     ours, peers = (GGUFFile.open(path) for path in both_files[name])
     differ: dict[str, float] = {}

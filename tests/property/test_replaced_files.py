@@ -47,8 +47,8 @@ def _imatrix() -> Imatrix:
 
 
 def _base(path: Path) -> None:
-    with BaseWriter(path, [1] * 8, 8, LARGE) as writer:
-        writer.add(np.ones((3, LARGE), np.float32))
+    with BaseWriter(path, [1] * 8, 8, LARGE) as places:
+        places.write(0, np.ones((3, LARGE), np.float32))
 
 
 def _state(path: Path) -> None:

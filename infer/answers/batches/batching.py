@@ -32,6 +32,7 @@ from ..generation.prompt_logprobs import most_rows
 from ..generation.speculate import MOST
 from .figures import Figures
 from .guessing import MOST_BYTES, Guessing
+from .helped import guess_with
 from .job import Answer, Job, PromptTooLongError
 from .reuse import Reasons, read_anew
 from .slices import LEAST, STEP_SECONDS, Slices
@@ -126,14 +127,16 @@ class Batcher:
             self.n_steps += 1
             drawn = [answer for answer in owners if answer.result.pending]
             n_guessed = sum(len(answer.guess) for answer in drawn)
+            n_helped = sum(len(answer.guess) for answer in drawn if answer.is_helped)
             self.figures.n_guesses += sum(bool(answer.guess) for answer in drawn)
-            accepted = sum(answer.result.accepted for answer in drawn)
+            before = [answer.result.accepted for answer in drawn]
             for answer, work, result in zip(owners, works, results, strict=True):
                 self._changed |= not answer.result.pending  # more of its prompt is known
                 self._seconds += answer.follow(len(work.ids), result.logits)
-            accepted = sum(answer.result.accepted for answer in drawn) - accepted
+            right = [answer.result.accepted - n for answer, n in zip(drawn, before, strict=True)]
+            helped = sum(n for answer, n in zip(drawn, right, strict=True) if answer.is_helped)
             n_tokens = sum(len(work.ids) for work in works)
-            self._learn(n_tokens, len(drawn), n_guessed, accepted)
+            self._learn(n_tokens, len(drawn), n_guessed, sum(right) - helped, n_helped, helped)
             n_prompt = n_tokens - len(drawn) - n_guessed
             longest = max(work.seq.n_past for work in works)
             self.figures.passed(n_prompt, len(drawn), len(works), longest, self._seconds)
@@ -161,16 +164,25 @@ class Batcher:
         self._seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
         return results
 
-    def _learn(self, n_tokens: int, n_answers: int, n_guessed: int, n_accepted: int) -> None:
-        """From a step of so many tokens, of which n_accepted of the n_guessed were right: what the next may carry."""
+    def _learn(
+        self, n_tokens: int, n_answers: int, n_guessed: int, n_accepted: int, n_helped: int = 0, n_helpful: int = 0
+    ) -> None:
+        """From a step of so many tokens, n_guessed of them guesses, n_helped of these those of what guesses beside the
+        model: what the next may carry. n_accepted of the others and n_helpful of these were right."""
+        helper = self.model.runner.guessers.helper
         n_prompt = n_tokens - n_answers - n_guessed
         self.slices.timed(n_prompt, n_answers, self._seconds, n_guessed)
         if n_answers and not n_prompt:
-            self.guessing.costs.timed(n_answers, n_guessed, self._seconds, self.model.engine.shape(n_tokens))
+            shape = self.model.engine.shape(n_tokens)
+            beyond = self.guessing.costs.timed(n_answers, n_guessed, self._seconds, shape, n_helped)
+            if helper is not None and (n_helped or not n_guessed):
+                helper.passed(beyond)
         elif n_guessed:
             self.guessing.costs.beside_prompts(n_answers, n_guessed, self.slices.token_seconds or 0.0)
         if n_accepted:
             self.guessing.costs.came_true(n_accepted, n_answers)
+        if helper is not None and n_helpful:
+            helper.came_true(n_helpful / n_answers)
 
     def _jobs(self) -> list[Job]:
         return [*(answer.job for answer in self._running), *self._waiting]
@@ -294,8 +306,12 @@ class Batcher:
     def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
         """What the answers that are drawn may say next, as far as it pays; what they have to say in any case."""
         for answer in drawn:
-            answer.guess, answer.forced = [], False
+            answer.guess, answer.forced, answer.is_helped = [], False, False
         self._guess_freely(drawn, beside_prompts=beside_prompts)
+        helper = self.model.runner.guessers.helper
+        if helper is not None and not beside_prompts:
+            room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(a.guess) for a in drawn)
+            guess_with(helper, [a for a in drawn if a.job.speculate], len(drawn), room, self.guessing.costs)
         room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
         for answer in drawn:
             if not answer.job.drawing.foresees:
@@ -327,6 +343,8 @@ class Batcher:
                 if job.place is not None and answer.seq.is_computed:
                     self.texts[job.place] = list(answer.seq.tokens)
                 answer.seq.close(remember=job.remember)
+                if answer.track is not None:
+                    answer.track.end()
                 if self.model.cache is not None:
                     pin = None if job.cancelled else job.pin
                     job.kept = kept(self.model.cache, answer.seq.tokens, len(job.ids), pin)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ...guessers import Track
 from ...memory.branches import Kept
 from ...memory.cache import LADDER
 from ...sequence import Sequence
@@ -116,6 +117,7 @@ class Answer:
     marks  positions in its prompt where checkpoints are to be left
     guess  tokens that the step verifies, after the one that was drawn last
     forced whether the form of the answer left no choice about them
+    track  of what guesses beside the model, which knows n_told tokens of the answer; is_helped: `guess` is its guess
     """
 
     job: Job
@@ -123,9 +125,13 @@ class Answer:
     marks: list[int] = field(default_factory=list)
     guess: list[int] = field(default_factory=list)
     forced: bool = False
+    track: Track | None = None
+    n_told: int = 0
+    is_helped: bool = False
 
     def __post_init__(self) -> None:
-        self.text = AnswerText(self.ids, self.result.ids) if self.job.speculate else None
+        looks = self.job.speculate and self.seq.guessers.ngrams
+        self.text = AnswerText(self.ids, self.result.ids) if looks else None
 
     @property
     def ids(self) -> list[int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...engine.pass_costs import AT_MOST, AT_START, SHARE, UNKNOWN
+from ...guessers import Value
 
 DEAR = 1.4  # how often what guesses cost beyond the plain step must be worth it: measurements are noisy
 LEAST_GAIN = 1.05  # tokens per second that must be expected of a step, beside those of a plain one
@@ -44,11 +45,15 @@ class StepCosts:
         self._n_steps = 0
 
     # --- what happened ---
-    def timed(self, n_answers: int, n_guessed: int, seconds: float, program: Hashable) -> None:
-        """What a step without prompts took. program: which one ran; the first run of each does not count."""
+    def timed(self, n_answers: int, n_guessed: int, seconds: float, program: Hashable, n_helped: int = 0) -> float:
+        """What a step without prompts took. program: which one ran; the first run of each does not count.
+
+        n_helped: of its guesses, those of what guesses beside the model. Their part of what the step took beyond a
+        plain one is returned, in plain steps, and not charged.
+        """
         if program not in self._programs:
             self._programs.add(program)
-            return
+            return 0.0
         self._n_steps += 1
         width = self._widths.setdefault(n_answers + n_guessed, _Width())
         width.n, width.last = width.n + 1, self._n_steps
@@ -58,7 +63,11 @@ class StepCosts:
         if not n_guessed:
             self._earn(SHARE)
         elif self.is_ready(n_answers):
-            self.credit -= max(0.0, seconds / self._widths[n_answers].seconds - 1)
+            beyond = max(0.0, seconds / self._widths[n_answers].seconds - 1)
+            helped = beyond * n_helped / n_guessed
+            self.credit -= beyond - helped
+            return helped
+        return 0.0
 
     def beside_prompts(self, n_answers: int, n_guessed: int, token_seconds: float) -> None:
         """A step that read prompts carried guesses, of which each cost about so much."""
@@ -96,6 +105,16 @@ class StepCosts:
         gain = tokens / (1 + DEAR * (self.seconds(n_answers, len(chances)) / plain - 1))
         best = int(gain.argmax())
         return best + 1 if gain[best] > LEAST_GAIN else 0
+
+    def value(self, n_answers: int, n_before: int, most: int) -> Value:
+        """What up to `most` guesses are worth beside n_before that the step carries already."""
+        plain = self._widths[n_answers].seconds
+        # wider than a few columns beyond what was measured: the next program may be much dearer
+        measured = max(self._widths) + REACH - n_answers
+        seconds = np.concatenate([[plain], self.seconds(n_answers, n_before + most)])
+        seconds[measured + 1 :] *= 2
+        beyond = DEAR * (seconds[n_before:] - seconds[n_before])
+        return Value(n_answers, plain, lambda n: plain + float(beyond[min(n, most)]))
 
     def seconds(self, n_answers: int, most: int) -> np.ndarray:
         """Of steps with 1 to `most` columns beyond those of n_answers answers, f64 [most]: measured, or on lines

@@ -15,19 +15,20 @@ import numpy as np
 from hybrid.quant.ggml.errors import UsageError
 
 from ...engine.pass_costs import PassCosts
+from ...guessers import Guessers, Place
 from ...progress import TokenProgress
 from ...text.tokenizer import Tokenizer
 from ..sampling import Sampler
 from .context_shift import MARGIN, Shiftable, make_room
 from .drawing import Drawing, EndReason, GenerationResult, TextPiece
-from .speculate import NGramSpeculator
 
 if TYPE_CHECKING:
     from ..chat.thoughts import ThoughtBudget
     from ..constraints import Constraint
+    from .text_guesses import TextGuesses
 
 
-class TextSequence(Shiftable, Protocol):
+class TextSequence(Shiftable, Place, Protocol):
     """What the loop asks of a sequence (hybrid.infer.Sequence has more)."""
 
     tokens: list[int]
@@ -38,6 +39,8 @@ class TextSequence(Shiftable, Protocol):
     def tokenizer(self) -> Tokenizer: ...
     @property
     def pass_costs(self) -> PassCosts: ...
+    @property
+    def guessers(self) -> Guessers: ...
     @property
     def most_verified(self) -> int: ...
     def prefill(
@@ -76,7 +79,7 @@ def generate(
     progress    (done, total) while the prompt is processed
     tokenizer   None: the model's own
     boundaries  positions in the whole text that later texts may continue from: see Sequence.prefill
-    speculate   guess tokens from what the text said before: the same tokens in fewer passes
+    speculate   guess tokens, by what the model's `guessers` say: the same tokens in fewer passes
     keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
     constraint  the form of the answer; it is this answer's own from now on
@@ -110,7 +113,7 @@ class Generation:
         self._seq, self._prompt, self._drawing = seq, prompt, drawing
         self._progress = progress
         self._boundaries, self._keep = boundaries, keep
-        self._speculator: NGramSpeculator | None = None
+        self._guesses: TextGuesses | None = None
         self._speculate = speculate
         self._guess: list[int] = []  # in the sequence already, yet to be drawn
         self._rows: list[np.ndarray] = []  # the logits after each of them
@@ -151,6 +154,8 @@ class Generation:
             raise
         finally:
             self._end_guess()
+            if self._guesses is not None:
+                self._guesses.end()
         rest = self._drawing.finish()
         if rest is not None:
             yield rest
@@ -165,7 +170,9 @@ class Generation:
         finally:
             result.prompt_seconds = time.perf_counter() - begin
         if self._speculate:
-            self._speculator = NGramSpeculator(seq.tokens, seq.pass_costs)
+            from .text_guesses import TextGuesses
+
+            self._guesses = TextGuesses(seq.tokens, seq.pass_costs, seq.guessers, seq)
         while (reason := drawing.ended) is None:
             piece = drawing.draw(logits)
             if result.ttft is None:
@@ -186,22 +193,22 @@ class Generation:
 
     def _next(self, token: int) -> np.ndarray:
         """The logits after `token`, which has been guessed already, or goes through the model, maybe with a guess."""
-        seq, result, speculator = self._seq, self.result, self._speculator
+        seq, result, guesses = self._seq, self.result, self._guesses
         if self._guess and self._guess[0] == token:
             result.pending = []
             result.accepted += 1
             self._guess.pop(0)
-            if speculator is not None:
-                speculator.extend([token])
-                speculator.costs.came_true()
+            if guesses is not None:
+                guesses.extend(token)
+                guesses.came_true()
             return self._rows.pop(0)
         self._end_guess()
         room, left = seq.room - self._margin, self._drawing.left
         room = max(0, (room if left is None else min(room, left)) - 1)
         guess: list[int] = []
-        if speculator is not None:
-            speculator.extend([token])
-            guess = speculator.guess(room)
+        if guesses is not None:
+            guesses.extend(token)
+            guess = guesses.guess(min(room, seq.most_verified - 1), self._drawing)
         if self._drawing.foresees:
             guess = self._drawing.foreseen(guess, min(room, seq.most_verified - 1))
         past, start = seq.n_past, time.perf_counter()
@@ -211,8 +218,8 @@ class Generation:
         finally:
             if seq.n_past > past:  # an interrupt may come before or after
                 result.pending = []
-        if speculator is not None:
-            speculator.costs.timed(1 + len(guess), time.perf_counter() - start)
+        if guesses is not None:
+            guesses.timed(1 + len(guess), time.perf_counter() - start)
         if not guess:
             return rows[0]
         result.guessed += len(guess)

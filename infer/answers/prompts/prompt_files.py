@@ -13,9 +13,9 @@ run that was interrupted goes on after the last line it wrote, and refuses a fil
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -40,13 +40,14 @@ WAITING = 64  # jobs that are prepared ahead of the answers
 
 @dataclass(frozen=True)
 class Prompt:
-    """One line of the file. form: of its answers."""
+    """One line of the file. form: of its answers; line: as it stands there."""
 
     index: int
     text: str
     id: Any
     chat: ChatLine | None = None  # it is in the chat template, control tokens written out
     form: "Grammar | None" = None
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class BatchResult:
     discarded: int  # tokens that left a full context
     guessed: int  # tokens that were guessed and verified
     accepted: int  # those of them that were right
+    set_aside: tuple[int, ...] = field(default=(), kw_only=True)  # indices of prompts, an error in their lines
 
 
 def read_prompts(
@@ -78,19 +80,38 @@ def read_prompts(
     forms  where they are compiled, to be used again
     asked  of messages, where their line does not say it
     """
-    forms = Forms(model.tokenizer) if forms is None else forms
-
-    @cache  # probing the template takes tens of milliseconds: it is done for the first line of messages
-    def dialect() -> Dialect | None:
-        return None if model.chat_template is None else Dialect(model.chat_template, model.tokenizer, forms)
-
-    if asked != NOTHING and (known := dialect()) is not None:
-        known.check(asked)
+    reader = PromptReader(model, form, forms, asked)
     prompts: list[Prompt] = []
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{name}, line {number}"
+        if line.strip():
+            prompts.append(reader.read(line, len(prompts), f"{name}, line {number}"))
+    if not prompts:
+        raise UsageError(f"{name} has no prompts.")
+    return prompts
+
+
+class PromptReader:
+    """Reads lines of a file one by one, in any order; arguments: see `read_prompts`.
+
+    UsageError: the model cannot do what `asked` says of messages.
+    """
+
+    def __init__(
+        self, model: "Model", form: "Grammar | None" = None, forms: "Forms | None" = None, asked: Asked = NOTHING
+    ) -> None:
+        self._model, self._form, self._asked = model, form, asked
+        self._forms = Forms(model.tokenizer) if forms is None else forms
+        if asked != NOTHING and (known := self._dialect) is not None:
+            known.check(asked)
+
+    @cached_property
+    def _dialect(self) -> Dialect | None:
+        """Probing the template takes tens of milliseconds: it is done for the first line of messages."""
+        template = self._model.chat_template
+        return None if template is None else Dialect(template, self._model.tokenizer, self._forms)
+
+    def read(self, line: str, index: int, where: str) -> Prompt:
+        """The prompt of a line. UsageError says what is wrong with it, and `where`."""
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -99,15 +120,23 @@ def read_prompts(
             value = {"prompt": value}
         if not isinstance(value, dict) or ("prompt" in value) == ("messages" in value):
             raise UsageError(f'{where}: expected {{"prompt": TEXT}} or {{"messages": [...]}}.')
-        own = _own_form(value, form, forms, where)
-        chat = _chat_line(value, dialect, asked, None if own is None else forms.compiled(own), where)
+        own = _own_form(value, self._form, self._forms, where)
+        chat = self._chat_line(value, None if own is None else self._forms.compiled(own), where)
         prompt = value.get("prompt") if chat is None else chat.prompt.text
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
-        prompts.append(Prompt(len(prompts), prompt, value.get("id"), chat, own))
-    if not prompts:
-        raise UsageError(f"{name} has no prompts.")
-    return prompts
+        return Prompt(index, prompt, value.get("id"), chat, own, line)
+
+    def _chat_line(self, line: dict[str, Any], form: "Constraint | None", where: str) -> ChatLine | None:
+        """None: its prompt is a text."""
+        if "messages" not in line:
+            if self._asked != NOTHING or any(line.get(name) is not None for name in FIELDS):
+                raise UsageError(f"{where}: a prompt that is no messages has no tools and no thoughts. Give messages.")
+            return None
+        try:
+            return ChatLine.read(line, self._dialect, self._asked, form)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
 
 
 def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where: str) -> "Grammar | None":
@@ -119,20 +148,6 @@ def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where:
     except UsageError as err:
         raise UsageError(f"{where}: {err}") from None
     return form if own is None and line.get("response_format") is None else own
-
-
-def _chat_line(
-    line: dict[str, Any], dialect: Callable[[], Dialect | None], asked: Asked, form: "Constraint | None", where: str
-) -> ChatLine | None:
-    """None: its prompt is a text."""
-    if "messages" not in line:
-        if asked != NOTHING or any(line.get(name) is not None for name in FIELDS):
-            raise UsageError(f"{where}: a prompt that is no messages has no tools and no thoughts. Give messages.")
-        return None
-    try:
-        return ChatLine.read(line, dialect(), asked, form)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
 
 
 def encode(prompt: Prompt, model: "Model") -> list[int]:
@@ -174,6 +189,25 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A prompt, its tokens, how many of them a full context keeps, and how its answers are drawn."""
+
+    prompt: Prompt
+    ids: list[int]
+    kept: int | None
+    manner: Manner
+
+
+def counted(job: "Job") -> tuple[int, ...]:
+    """What an answer adds to the last six fields of a `BatchResult`."""
+    result = job.result
+    return (
+        len(job.ids), result.prompt_tokens, len(result.ids), result.discarded, result.guessed - result.forced,
+        max(0, result.accepted - result.forced),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class PromptBatch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time.
 
@@ -206,14 +240,14 @@ class PromptBatch:
         total = len(prompts) * self.n_samples
         before = 0
         if isinstance(target, Path):
-            before = self._resume(prompts, target)
+            before = self.resume(prompts, target)
         out = Lines(target)
         # nobody watches these answers: all of a pass for prompts
         batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
         done: dict[int, Job] = {}
         drawn: dict[object, list[TextPiece]] = {}  # where they are to be listed
         written = before
-        sums = [0, 0, 0, 0, 0, 0]
+        sums: tuple[int, ...] = (0,) * 6
         jobs = self._jobs(prompts, before)
         try:
             more = True
@@ -232,14 +266,9 @@ class PromptBatch:
                 while written in done:
                     job = done.pop(written)
                     prompt, sample = prompts[written // self.n_samples], written % self.n_samples
-                    out.write(self._line(prompt, sample, job, drawn.pop(written, [])))
+                    out.write(self.line(prompt, sample, job, drawn.pop(written, [])))
                     written += 1
-                    sums[0] += len(job.ids)
-                    sums[1] += job.result.prompt_tokens
-                    sums[2] += len(job.result.ids)
-                    sums[3] += job.result.discarded
-                    sums[4] += job.result.guessed - job.result.forced
-                    sums[5] += max(0, job.result.accepted - job.result.forced)
+                    sums = tuple(a + b for a, b in zip(sums, counted(job), strict=True))
                     if progress:
                         progress(written, total)
         finally:
@@ -248,38 +277,52 @@ class PromptBatch:
         return BatchResult(total - before, before, *sums)
 
     def _jobs(self, prompts: list[Prompt], first: int) -> "Iterator[Job]":
-        from ..batches.batching import Job
+        for prompt in prompts:
+            if (prompt.index + 1) * self.n_samples > first:
+                asked = self.prepared(prompt)
+                for sample in range(self.n_samples):
+                    if prompt.index * self.n_samples + sample >= first:
+                        yield self.job(asked, sample)
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """Tokens of a prompt. UsageError: they do not fit the context."""
+        ids = encode(prompt, self.model)
+        if len(ids) > self.model.n_ctx:
+            raise UsageError(
+                f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
+                remedy=Remedy.LARGER_CONTEXT,
+            )
+        return ids
+
+    def prepared(self, prompt: Prompt) -> Prepared:
+        """What all answers to it have in common. UsageError: it does not fit the context."""
         from ..generation.context_shift import kept_tokens
+
+        ids = self.ids(prompt)
+        kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
+        form = None if prompt.form is None else self._forms.compiled(prompt.form)
+        return Prepared(prompt, ids, kept, Manner(form) if prompt.chat is None else prompt.chat.manner(form))
+
+    def job(self, asked: Prepared, sample: int) -> "Job":
+        """One of the answers. Its key is its number among those to all prompts, of which its seed is made: it is the
+        same wherever and beside whatever it is drawn."""
+        from ..batches.batching import Job
         from ..generation.drawing import Drawing
         from ..sampling import Sampler
 
-        seed, forms = self.params.seed or 0, self.forms or Forms(self.model.tokenizer)
-        for prompt in prompts:
-            if (prompt.index + 1) * self.n_samples <= first:
-                continue
-            ids = encode(prompt, self.model)
-            if len(ids) > self.model.n_ctx:
-                raise UsageError(
-                    f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
-                    remedy=Remedy.LARGER_CONTEXT,
-                )
-            kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
-            form = None if prompt.form is None else forms.compiled(prompt.form)
-            manner = Manner(form) if prompt.chat is None else prompt.chat.manner(form)
-            for sample in range(self.n_samples):
-                number = prompt.index * self.n_samples + sample
-                if number >= first:
-                    sampler = Sampler(
-                        replace(self.params, seed=(seed + number) % 2**64), self.model.n_vocab, self.model.tokenizer
-                    )
-                    n_top = min(self.n_probs, self.model.n_vocab) or None
-                    drawing = Drawing(
-                        sampler, self.model.tokenizer, self.max_tokens, self.stop,
-                        n_top=n_top, sampled=self.sampled, **manner.drawn,
-                    )  # fmt: skip
-                    yield Job(ids, drawing, number, kept, speculate=self.speculate)
+        model, number = self.model, asked.prompt.index * self.n_samples + sample
+        params = replace(self.params, seed=((self.params.seed or 0) + number) % 2**64)
+        drawing = Drawing(
+            Sampler(params, model.n_vocab, model.tokenizer), model.tokenizer, self.max_tokens, self.stop,
+            n_top=min(self.n_probs, model.n_vocab) or None, sampled=self.sampled, **asked.manner.drawn,
+        )  # fmt: skip
+        return Job(asked.ids, drawing, number, asked.kept, speculate=self.speculate)
 
-    def _key(self, prompt: Prompt, sample: int) -> str:
+    @cached_property
+    def _forms(self) -> Forms:
+        return self.forms or Forms(self.model.tokenizer)
+
+    def key(self, prompt: Prompt, sample: int) -> str:
         model = self.model
         what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
         what += [] if self.keep is None else [self.keep]
@@ -289,7 +332,7 @@ class PromptBatch:
         text = f"{what!r} {prompt.index} {prompt.chat is not None} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
-    def _line(self, prompt: Prompt, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
+    def line(self, prompt: Prompt, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
         from ..generation.probabilities import listed
 
         result = job.result
@@ -301,7 +344,7 @@ class PromptBatch:
             "reason": result.reason,
             "prompt_tokens": len(job.ids),
             "tokens": len(result.ids),
-            "key": self._key(prompt, sample),
+            "key": self.key(prompt, sample),
         }
         if prompt.chat is not None:
             values |= prompt.chat.values(result)
@@ -309,7 +352,7 @@ class PromptBatch:
             values["completion_probabilities"] = listed(self.model.tokenizer, drawn, self.sampled)
         return json.dumps(values, ensure_ascii=False)
 
-    def _resume(self, prompts: list[Prompt], path: Path) -> int:
+    def resume(self, prompts: list[Prompt], path: Path) -> int:
         """Answers that the file holds already; what follows the last whole line is cut off."""
         if not path.exists():
             return 0
@@ -324,7 +367,7 @@ class PromptBatch:
                 key = json.loads(line)["key"]
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise UsageError(other) from None
-            if key != self._key(prompts[number // self.n_samples], number % self.n_samples):
+            if key != self.key(prompts[number // self.n_samples], number % self.n_samples):
                 raise UsageError(other)
         if len(whole) < len(raw):  # by a process that was killed; all lines before it stay where they are
             with path.open("r+b") as file:

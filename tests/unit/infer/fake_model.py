@@ -75,7 +75,8 @@ class FakeSequence:
 
 class FakeModel:
     def __init__(self, n_ctx: int = 64, n_seq_max: int = 1, add_bos: bool = True, bos: int | None = 1):
-        self.n_ctx, self.memory = n_ctx, SimpleNamespace(n_seq_max=n_seq_max)
+        self.n_ctx, self.n_seq_max = n_ctx, n_seq_max
+        self.memory = SimpleNamespace(n_seq_max=n_seq_max)
         self.path, self.arch, self.file_type, self.precision = Path("/m/fake.gguf"), "jamba", "Q8_0", "fast"
         self.kv_type = "f16"
         self.n_bytes, self.n_params, self.n_threads, self.n_vocab = 3_360_000_000, 3_029_000_000, 2, N_VOCAB

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.quant import Imatrix, InputSums
+from hybrid.quant import Imatrix, InputSums, recoding
 from hybrid.quant import quantization as q
 from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError
@@ -68,8 +68,8 @@ def model(path: Path, kind: GGMLType = F32, change: dict[str, np.ndarray] | None
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(q, "TASK_VALUES", 4096)
-    monkeypatch.setattr(q, "CACHED_VALUES", 1024)
+    monkeypatch.setattr(recoding, "TASK_VALUES", 4096)
+    monkeypatch.setattr(recoding, "CACHED_VALUES", 1024)
     monkeypatch.setattr(formats, "CHUNK", 1024)
 
 

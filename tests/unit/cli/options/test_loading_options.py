@@ -69,6 +69,7 @@ def test_every_option_has_its_field() -> None:
     assert {f.name for f in fields(LoadOptions)} - {named.get(name, name) for name in taken} == {
         "n_seq_max",
         "n_ubatch",
+        "beside",
     }
 
 

@@ -98,13 +98,13 @@ def test_the_text_part_of_a_model_that_sees(written: Callable[..., Path]) -> Non
         ]
         tensors[to + "gate_up_proj"] = np.concatenate(halves[:2], axis=1)
         tensors[to + "down_proj"] = halves[2]
-    tensors |= {"model.visual.patch.weight": np.ones((3, 3), np.float32), "mtp.fc.weight": np.ones(3, np.float32)}
+    tensors |= {"model.visual.patch.weight": np.ones((3, 3), np.float32), "mtp.norm.weight": np.ones(3, np.float32)}
     save_file(tensors, folder / "model.safetensors")
     of_text = read(folder)
     assert of_text.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(of_text[name], values, err_msg=name)
-    assert any("left out" in note and "mtp.fc.weight" in note for note in plan(folder).notes)
+    assert any("left out" in note and "mtp.norm.weight" in note for note in plan(folder).notes)
 
 
 @pytest.mark.parametrize(

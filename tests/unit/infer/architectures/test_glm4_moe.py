@@ -1,9 +1,11 @@
-"""Layers of GLM-4.5 that guess tokens ahead: left out by `convert`, and not run where llama.cpp's files have them."""
+"""Heads of GLM-4.5 that guess tokens ahead: left out by `convert` where that is asked, and not run where a file says
+that there is one and has but a part of it."""
 
 from pathlib import Path
 
 import numpy as np
 import random_checkpoints
+import random_heads
 from random_checkpoints import CONFIGS
 from safetensors.numpy import load_file, save_file
 
@@ -16,9 +18,10 @@ from hybrid.quant.ggml.writer import GGUFWriter
 IDS = [5, 900, 17, 44, 1201]
 
 
-def converted(folder: Path, path: Path, data_dir: Path) -> list[str]:
+def converted(folder: Path, path: Path, data_dir: Path, *, heads: bool = True) -> tuple[str, ...]:
     """The notes."""
-    return convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16").notes
+    tokenizer = data_dir / "checkpoints" / "mamba-bf16"
+    return convert(folder, path, outtype="f32", tokenizer=tokenizer, heads=heads).notes
 
 
 def logits(path: Path) -> np.ndarray:
@@ -27,23 +30,21 @@ def logits(path: Path) -> np.ndarray:
 
 
 def test_they_are_left_out_of_the_file(data_dir: Path, tmp_path: Path) -> None:
-    folder = random_checkpoints.write(CONFIGS["glm4-moe"], tmp_path / "model")
-    converted(folder, tmp_path / "plain.gguf", data_dir)
-    tensors = load_file(folder / "model.safetensors")
-    ahead = {name.replace("layers.1.", "layers.3."): x for name, x in tensors.items() if "layers.1." in name}
-    ahead["model.layers.3.eh_proj.weight"] = np.zeros((96, 192), np.float32)
-    save_file({**tensors, **ahead}, folder / "model.safetensors")
-    notes = converted(folder, tmp_path / "ahead.gguf", data_dir)
+    folder = random_heads.write("glm4-moe-mtp", tmp_path / "model")
+    notes = converted(folder, tmp_path / "ahead.gguf", data_dir, heads=False)
     assert any("model.layers.3." in note and "left out" in note for note in notes)
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: x for name, x in tensors.items() if "layers.3." not in name}, folder / "model.safetensors")
+    converted(folder, tmp_path / "plain.gguf", data_dir)
     assert (tmp_path / "ahead.gguf").read_bytes() == (tmp_path / "plain.gguf").read_bytes()
 
 
-def test_they_are_not_run(data_dir: Path, tmp_path: Path) -> None:
+def test_parts_of_one_are_not_run(data_dir: Path, tmp_path: Path) -> None:
     folder = random_checkpoints.write(CONFIGS["glm4-moe"], tmp_path / "model")
     plain, kept = tmp_path / "plain.gguf", tmp_path / "kept.gguf"
     converted(folder, plain, data_dir)
     more = {"glm4moe.block_count": (4, None), "glm4moe.nextn_predict_layers": (1, None)}
-    name, shape = "blk.3.nextn.eh_proj.weight", (96, 192)
+    name, shape = "blk.3.nextn.enorm.weight", (96,)
     with GGUFFile.open(plain) as file, GGUFWriter(kept, None) as writer:
         for key, value in file.metadata.items():
             writer.add(key, *more.pop(key, (value, file.value_types[key])))

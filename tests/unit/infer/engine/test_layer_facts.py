@@ -4,8 +4,11 @@ from pathlib import Path
 
 import gguf_bytes as b
 import pytest
+import random_heads
 import tiny_models
 
+from hybrid.convert import convert
+from hybrid.infer.engine.estimate import Estimate
 from hybrid.infer.engine.layer_facts import LayerFacts, layer_facts
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -39,3 +42,17 @@ def test_values_of_tensors_do_not_matter(tmp_path: Path) -> None:
     model.key_values["general.architecture"] = (b.STR, b.string("jambo"))
     with pytest.raises(UnsupportedError, match="architecture 'jambo' is not supported"):
         facts_of(model, tmp_path)
+
+
+def test_a_head_that_guesses_ahead(tmp_path: Path, data_dir: Path) -> None:
+    """Its block is like an attention layer, with what it keeps, and has a letter of its own."""
+    checkpoint, path = random_heads.write("qwen35-mtp", tmp_path / "model"), tmp_path / "model.gguf"
+    convert(checkpoint, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    with GGUFFile.open(path) as file:
+        facts = layer_facts(file)
+        size = sum(t.nbytes for name, t in file.tensors.items() if name.startswith("blk.3."))
+    assert [layer.letters for layer in facts] == ["M", "A", "M", "AT"]
+    assert facts[3].kv_nbytes_per_token == facts[1].kv_nbytes_per_token == 2 * 2 * 32
+    assert facts[3].nbytes == size > facts[1].nbytes
+    with Estimate(path) as estimate:
+        assert sum(kind.n_layers for kind in estimate.kinds("f16") if kind.mixer == "attention") == 2

@@ -28,9 +28,9 @@ def ln_softmax(logits: np.ndarray) -> np.ndarray:
 
 def written(path: Path) -> list[int]:
     tokens = np.random.default_rng(7).integers(N_VOCAB, size=N_CTX * N_CHUNKS).tolist()
-    with BaseWriter(path, tokens, N_CTX, N_VOCAB) as writer:
-        for i in range(N_CHUNKS):
-            writer.add(logits_of(i))
+    with BaseWriter(path, tokens, N_CTX, N_VOCAB) as places:
+        for i in reversed(range(N_CHUNKS)):
+            places.write(i, logits_of(i))
     return tokens
 
 
@@ -120,11 +120,9 @@ def test_what_is_said_per_chunk_costs_one_chunk(tmp_path: Path, monkeypatch: pyt
     said: list[KLDivergenceSoFar] = []
     expected = [summary(parts[: i + 1], N_CTX, 1.0) for i in range(N_CHUNKS)]
     monkeypatch.setattr(np, "percentile", percentile)
-    monkeypatch.setattr(kl, "score_logits", lambda *_: iter(q))
-    model = SimpleNamespace(
-        n_vocab=N_VOCAB, memory=SimpleNamespace(n_seq_max=1), path=Path("m.gguf"),
-        tokenizer=SimpleNamespace(add_bos=False, bos=None),
-    )  # fmt: skip
+    monkeypatch.setattr(kl, "group_logits", lambda _, group: [q[group.first]])
+    tokenizer = SimpleNamespace(add_bos=False, bos=None)
+    model = SimpleNamespace(n_vocab=N_VOCAB, n_seq_max=1, path=Path("m.gguf"), tokenizer=tokenizer)
     result = kl.kl_divergence(model, base, progress=lambda i, n, so_far: said.append(so_far))  # type: ignore[arg-type]
     assert sizes == [SCORES * N_CHUNKS] * 2, "percentiles of something else than the whole, once"
     for so_far, e in zip(said, expected, strict=True):

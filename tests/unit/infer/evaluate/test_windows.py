@@ -14,8 +14,10 @@ from hybrid.infer.evaluate.windows import (
     Window,
     check_length,
     chunked,
+    evaluated,
     exp_or_inf,
-    in_groups,
+    group_logits,
+    grouped,
     log_likelihood,
     log_softmax,
     log_sum_exp,
@@ -70,7 +72,8 @@ def test_a_group_is_over_before_its_results_are_handed_out() -> None:
         events.append("end")
 
     windows = chunked(model.tokenizer, TOKENS, 8)
-    for results in in_groups(model, windows, lambda seq, w: Work(seq, w.ids), during=during):
+    for group in grouped(windows, model.n_seq_max):
+        results = evaluated(model, group, lambda seq, w: Work(seq, w.ids), during)
         assert model.open == 0
         events.append(str(len(results)))
     assert events == ["begin", "end", "4", "begin", "end", "3"]
@@ -81,7 +84,7 @@ def test_a_group_is_over_before_its_results_are_handed_out() -> None:
 def test_logits_and_likelihoods_of_the_same_positions(n_parallel: int | None) -> None:
     windows = [*chunked(tokenizer(1), TOKENS, 8), Window(TOKENS[:5], 0)]
     model: Any = FakeModel(n_seq_max=3)
-    logits = list(score_logits(model, windows, n_parallel))
+    logits = [x for g in grouped(windows, n_parallel or 3) for x in group_logits(model, g)]
     nlls = list(score_windows(model, windows, n_parallel))
     assert len(logits) == len(nlls) == len(windows)
     for window, rows, nll in zip(windows, logits, nlls, strict=True):

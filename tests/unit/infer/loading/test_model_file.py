@@ -24,7 +24,7 @@ class TwoTables(Hparams):
 
 
 def test_who_it_is(tmp_path: Path) -> None:
-    hparams = TwoTables(2, 64, 512, 1e-5)
+    hparams = TwoTables(2, 0, 64, 512, 1e-5)
     with GGUFFile.open(write_shape(MAMBA, tmp_path / "m.gguf", FileType.Q8_0)) as gguf:
         short, long = (ModelFile(gguf, hparams, n_ctx, 320) for n_ctx in (64, 128))
         assert (short.arch, short.file_type, short.n_layer) == ("mamba", "Q8_0", 2)

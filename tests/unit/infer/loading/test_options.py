@@ -32,6 +32,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"n_ctx": 1.5}, r"n_ctx = 1\.5: expected an integer"),
     ({"n_threads": True}, "n_threads = True: expected an integer"),
     ({"checkpoint_budget": -1}, "checkpoint_budget = -1: it is a number of bytes, 0 or more"),
+    ({"beside": -1}, "beside = -1: it is a number of bytes, 0 or more"),
     ({"precision": "high"}, "precision = 'high': expected one of fast, exact"),
     ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, q8_0"),
     ({"kv_type": ["f16"]}, r"kv_type = \['f16'\]: keys"),
@@ -79,7 +80,7 @@ def test_config() -> None:
     ("values", "says"),
     [
         ([], r"^m\.json: expected an object with fields such as n_ctx, found \[\]\.$"),
-        ({"n_contxt": 1}, r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, lora\.$"),
+        ({"n_contxt": 1}, r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, lora, beside\.$"),
         ({"checkpoint_budget": "1P"}, r"^m\.json: checkpoint_budget 1P: expected a size like 900M, 2G or 1\.5GiB"),
         ({1: 2}, r"^m\.json: unknown setting 1\."),
     ],
@@ -92,7 +93,7 @@ def test_what_a_config_may_not_say(values: Any, says: str) -> None:
 def test_there_and_back() -> None:
     adapters: Any = [(Path("x") / "a.gguf", np.float32(0.5)), "b.gguf"]
     number: Any = np.int32(77)
-    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters)
+    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, 1 << 20)
     assert all(getattr(options, f.name) != f.default for f in fields(options)), "every field is tried"
     assert LoadOptions.from_json(json.loads(json.dumps(asdict(options))), "m.json") == options
     assert hash(options) == hash(replace(options))

@@ -156,3 +156,18 @@ def test_answers_share_the_columns_by_their_chances() -> None:
     assert len(first) > len(second) and len(first) + len(second) <= 6
     assert guessing.guesses([(sure, 2), (unsure, 0)], 2, 64) == [[0, 1], []]
     assert guessing.guesses([(sure, 9)], 2, 1) == [[0]] and guessing.guesses([(sure, 9)], 2, 0) == [[]]
+
+
+def test_what_guesses_of_others_cost_and_are_worth() -> None:
+    """A helper's guesses are weighed by the same measurements and charged to itself."""
+    costs = measured(COSTS["waits for weights"], (2, 3, 4, 8, 12), 2)
+    value = costs.value(2, 0, 6)
+    plain = costs.seconds(2, 6)
+    assert value.n_answers == 2 and value.seconds(0) == value.plain <= value.seconds(1) <= value.seconds(6)
+    assert value.seconds(6) - value.plain == pytest.approx(DEAR * (plain[5] - value.plain))
+    behind = costs.value(2, 2, 4)
+    assert behind.seconds(4) - value.plain == pytest.approx(DEAR * (plain[5] - plain[1]))
+    before = costs.credit
+    costs.timed(2, 6, 2 * value.plain, "wide")  # compiles
+    beyond = costs.timed(2, 6, 2 * value.plain, "wide", n_helped=6)
+    assert beyond == pytest.approx(1.0) and costs.credit == before

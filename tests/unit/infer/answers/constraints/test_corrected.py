@@ -80,6 +80,9 @@ def test_bounds(kind: str) -> None:
     texts += ["-2.5", "-2.4", "-0.25", "-0.1", "0.0", "0.1", "0.25", "0.3", "2.0", "2.5"]
     for low, high in itertools.product(BOUNDS, BOUNDS):
         for least, most in itertools.product(("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            near = low is not None and high is not None and abs(high - low) <= 1
+            if least.startswith("ex") != most.startswith("ex") and not near:
+                continue  # one bound says nothing of the other, unless they meet
             bounds = {name: value for name, value in ((least, low), (most, high)) if value is not None}
             try:
                 constraint = made({"type": kind, **bounds})

@@ -1,0 +1,192 @@
+"""The connection of a command to the workers of `--cluster`.
+
+    with connected(address, slots=8) as connection:
+        connection.hold(ModelAsked.of(path, options))     # every worker has that file, and those that join later, too
+        future = connection.client.submit(function, ...)  # Dask's own client: its retries, stealing, as_completed
+
+`local:N` are N processes of this machine on its loopback interface, with a certificate of their own that nobody else
+has: whoever may talk to a scheduler can have its workers run any code. They end with the connection.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+import dask
+from distributed import Client, LocalCluster, Security, WorkerPlugin
+
+from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
+
+from ..options.cluster import ClusterAddress
+from .fit import Facts, ModelAsked, program_version
+from .local_workers import loop_without_interrupts
+from .plugin import TOPIC, Fits, Shares, checked, label
+
+CONNECT_SECONDS = 20
+
+
+class Connection:
+    """client    Dask's
+    n_threads   of the models of a worker; 0: as many as tasks that Dask gives it at a time
+    on_refused  called with one line when a worker that joined later does not fit, in a thread of Dask
+    """
+
+    def __init__(self, client: Client, address: ClusterAddress, n_threads: int = 0) -> None:
+        self.client, self.address, self.n_threads = client, address, n_threads
+        self.on_refused: Callable[[str], None] = lambda line: None
+        self._name = f"hybrid-{uuid4().hex[:12]}"
+        self._plugins: list[str] = []
+        client.subscribe_topic(TOPIC, self._told)
+
+    @property
+    def n_workers(self) -> int:
+        """Processes that are there now."""
+        return len(self._infos())
+
+    @property
+    def n_slots(self) -> int:
+        """Tasks that can run now."""
+        return sum(info["nthreads"] for info in self._infos().values())
+
+    def labels(self) -> dict[str, str]:
+        """Of every worker, by its address: how to name it."""
+        return {address: label(info["name"], address) for address, info in self._infos().items()}
+
+    def hold(self, asked: ModelAsked | None) -> None:
+        """Checks all workers, and those that join later: their program, with `asked` the model's file, too, and that
+        their bits are the same. Nothing is loaded yet: `holding.open_model` in a task does. ClusterError names the
+        first worker that does not fit, and why."""
+        first: Facts | None = None
+        infos = self._infos()
+        for worker, info in infos.items():  # one after the other: all have to fit the first
+            n_threads = self.n_threads or info["nthreads"]
+            try:
+                found = self.client.run(
+                    checked, program_version(), first, asked, n_threads, workers=[worker], on_error="return"
+                )
+                answer = found.get(worker)
+            except OSError as error:  # it has gone meanwhile
+                answer = error
+            if isinstance(answer, HybridError):
+                raise ClusterError(f"{label(info['name'], worker)}: {answer}.")
+            if isinstance(answer, ImportError):
+                raise ClusterError(
+                    f"{label(info['name'], worker)} has no such hybrid ({answer}). Install the same version."
+                )
+            first = first or (answer if isinstance(answer, Facts) else None)
+        if first is None:
+            raise ClusterError(f"--cluster {shown(self.address.text)}: no worker answers. Start some, then this again.")
+        self._register(Fits(program_version(), first, asked, self.n_threads), self._name)
+
+    def share(self, value: object) -> str:
+        """A value that every worker has, and those that join later: `HERE.shared(key)` in a task. The key, of which
+        `HERE.thing(key, ...)` is closed when the connection is."""
+        key = f"{self._name}-{len(self._plugins)}"
+        self._register(Shares(key, value), key)
+        return key
+
+    def _register(self, plugin: WorkerPlugin, name: str) -> None:
+        if name in self._plugins:
+            self._remove(name)
+        self._plugins.append(name)
+        with suppress(OSError):  # a worker that has gone meanwhile is no concern of it
+            self.client.register_plugin(plugin, name=name)
+
+    def _remove(self, name: str) -> None:
+        self._plugins.remove(name)
+        with suppress(OSError, KeyError, ValueError):
+            self.client.unregister_worker_plugin(name)
+
+    def close(self) -> None:
+        """The workers let go of what they hold."""
+        with suppress(Exception):  # whatever is left of a cluster that broke
+            self.client.unsubscribe_topic(TOPIC)
+            for name in reversed(self._plugins[:]):
+                if self.client.status == "running":
+                    self._remove(name)
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return found
+
+    def _told(self, event: tuple[float, dict[str, str]]) -> None:
+        told = event[1]
+        self.on_refused(f"{told['refused']} is not used: {told['why']}.")
+
+
+@contextmanager
+def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) -> Iterator[Connection]:
+    """The workers of `address`, for as long as the work takes.
+
+    slots      tasks at a time on a worker of local:N; of another cluster whoever started its workers has said it
+    n_threads  of the models of a worker; 0: one with local:N, otherwise as many as tasks at a time
+
+    ClusterError: nobody answers there, no worker is there, or one has another version of this program.
+    """
+    _quiet()
+    try:
+        with _local(address.n_workers, slots) if address.kind == "local" else _remote(address) as client:
+            connection = Connection(client, address, n_threads or (1 if address.kind == "local" else 0))
+            try:
+                client.wait_for_workers(address.n_workers or 1, timeout=3 * CONNECT_SECONDS)
+                connection.hold(None)
+                yield connection
+            finally:
+                connection.close()
+    except (TimeoutError, asyncio.CancelledError):
+        raise ClusterError(
+            f"--cluster {shown(address.text)}: no worker has come. Start some, then this again."
+        ) from None
+
+
+def _quiet() -> None:
+    """What Dask would log is said by us, in one line, or is no concern of who runs the command."""
+    dask.config.set(
+        {
+            "distributed.scheduler.allowed-failures": 0,
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+        }
+    )
+    for name in [*logging.root.manager.loggerDict]:
+        if name.split(".")[0] in ("distributed", "tornado", "asyncio"):  # Dask gives each a level of its own
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+@contextmanager
+def _local(n: int, slots: int) -> Iterator[Client]:
+    security = Security.temporary()
+    with (
+        loop_without_interrupts() as loop,
+        LocalCluster(
+            loop=loop,
+            n_workers=n, threads_per_worker=slots, processes=True, host="127.0.0.1", protocol="tls://",
+            security=security, dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=logging.CRITICAL,
+            scheduler_kwargs={"dashboard": False},
+        ) as cluster,
+        Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False) as client,
+    ):  # fmt: skip
+        yield client
+
+
+@contextmanager
+def _remote(address: ClusterAddress) -> Iterator[Client]:
+    where: dict[str, Any] = {"scheduler_file": address.value} if address.kind == "file" else {"address": address.value}
+    try:
+        client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
+        raise ClusterError(f"--cluster {shown(address.text)}: {_reason(error)}") from None
+    with client:
+        yield client
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if "TLS" in text or "ssl" in text.lower() or "certificate" in text:
+        return f"{shown(text)}. Name the certificates, as docs/cluster.md shows."
+    if isinstance(error, OSError):
+        return "no scheduler answers there. Start one, or see whether its address is right."
+    return f"it is no scheduler's file ({shown(text)})."

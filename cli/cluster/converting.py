@@ -1,0 +1,56 @@
+"""`hybrid convert --cluster`: tensors over workers, each writing its own places of the new file."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from hybrid.convert.plan import Prepared, prepare
+from hybrid.convert.tensor_parts import ConvertPart, Spread, fill
+
+from ..options.cluster import ClusterAddress
+from .connection import connected
+from .holding import HERE
+from .ordered import in_order
+from .sources import FolderAsked, check_everywhere
+
+
+@dataclass(frozen=True)
+class ConversionAsked:
+    """A checkpoint, the type of its matrices, and whether its heads that guess tokens ahead are converted."""
+
+    source: FolderAsked
+    outtype: str
+    heads: bool
+
+
+class OpenConversion:
+    """A conversion that this process has planned."""
+
+    def __init__(self, asked: ConversionAsked) -> None:
+        self.prepared: Prepared = prepare(
+            asked.source.found(), file_type=asked.outtype, with_vocabulary=False, heads=asked.heads
+        )
+
+    def close(self) -> None:
+        """Nothing is open between parts."""
+
+
+@contextmanager
+def spread(address: ClusterAddress, source: Path, outtype: str, heads: bool) -> Iterator[Spread]:
+    """Who does the parts of a conversion of `source`."""
+    with connected(address) as connection:
+        asked = ConversionAsked(FolderAsked.of(source), outtype, heads)
+
+        def done(parts: Iterable[ConvertPart]) -> Iterator[int]:
+            parts = list(parts)
+            check_everywhere(connection, asked.source, {part.place.path for part in parts})
+            return in_order(connection, partial(_fill, asked), parts)
+
+        yield done
+
+
+def _fill(asked: ConversionAsked, part: ConvertPart) -> int:
+    """On a worker."""
+    return fill(HERE.thing(asked, lambda: OpenConversion(asked)).prepared, part, 1)

@@ -1,0 +1,66 @@
+"""A model that is measured by the workers of a cluster: `infer/evaluate` asks it as it asks one of this process."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from hybrid.infer.evaluate.parts import ModelFacts, SpreadModel
+from hybrid.infer.loading.model_file import fitting_tokenizer
+from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
+
+from ..options.cluster import ClusterAddress
+from .connection import Connection, connected
+from .fit import ModelAsked
+from .holding import whole
+from .ordered import in_order
+
+if TYPE_CHECKING:
+    from hybrid.infer import LoadOptions, Model
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class ClusterModel(SpreadModel):
+    """A model that every worker of a connection holds."""
+
+    def __init__(self, connection: Connection, asked: ModelAsked, facts: ModelFacts, gguf: GGUFFile) -> None:
+        super().__init__(facts, gguf, fitting_tokenizer(gguf, facts.n_vocab))
+        self._connection, self._asked = connection, asked
+
+    def each(self, function: "Callable[[Model, P], R]", parts: Iterable[P]) -> Iterator[R]:
+        return in_order(self._connection, partial(_on_model, self._asked, function), parts, alone=True)
+
+
+@contextmanager
+def spread(address: ClusterAddress, path: Path, options: "LoadOptions") -> Iterator[ClusterModel]:
+    """The model of a file, loaded by all workers of `address` with `options`; n_threads = 0: see `connected`.
+
+    UsageError: a context is not said. ClusterError: there are no workers, or one does not fit.
+    """
+    if not options.n_ctx:
+        raise UsageError(
+            "workers of a cluster need to know how long a context is, to have the same one.",
+            remedy=Remedy.LARGER_CONTEXT,
+        )
+    with open_gguf(path) as gguf, connected(address, n_threads=options.n_threads) as connection:
+        asked = ModelAsked.of(path, replace(options, n_threads=0))
+        connection.hold(asked)
+        (facts,) = in_order(connection, partial(_on_model, asked, _facts), [path])
+        yield ClusterModel(connection, asked, facts, gguf)
+
+
+def _on_model(asked: ModelAsked, function: "Callable[[Model, P], R]", part: P) -> R:
+    """On a worker."""
+    with whole(asked) as model:
+        return function(model, part)
+
+
+def _facts(model: "Model", path: Path) -> ModelFacts:
+    """path: of the client's file, by which results name it."""
+    return replace(ModelFacts.of(model), path=path)

@@ -1,0 +1,94 @@
+"""Which prompts go to a worker together: those that begin alike, so that their beginning is read once.
+
+Of the radix tree over all prompts' tokens the largest branches whose work is at most a share are groups: what is in
+one meets on one worker, what is above it every worker reads for itself. A share is small beside what a worker does in
+all, so that at the end none has much more left than others; what is still unfair then is stolen, by Dask.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid.infer.memory.prefix_tree import common_beginning
+
+WORTH_SHARING = 16  # tokens in common that are worth meeting for
+SHARES = 2  # of the work, per worker; a group is at most one
+DRAWN = 8.0  # what a drawn token costs, in tokens of a prompt
+LONGEST = 0.25  # of a worker's part of the work: what is longer goes first
+
+Tokens = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Prompts that begin alike.
+
+    members  indices of the prompts, in their order
+    shared   tokens that all of them begin with; 0: a prompt that is alone
+    work     of all of them, the shared beginning read once, in tokens of a prompt
+    """
+
+    members: tuple[int, ...]
+    shared: int
+    work: float
+
+
+def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list[Group]:
+    """Groups in the order in which they should begin: that of the file, so that answers can be written as they come,
+    but those first that would take long at the end.
+
+    prompts: tokens of each; n_drawn: tokens of an answer, at most
+    """
+    tokens = [np.asarray(ids, np.int64) for ids in prompts]
+    order = sorted(range(len(tokens)), key=lambda i: (tokens[i].astype(">i8").tobytes(), i))
+    common = [common_beginning(tokens[a], tokens[b]) for a, b in pairwise(order)]
+    drawn = DRAWN * max(0, n_drawn)
+    total = sum(len(ids) + drawn for ids in tokens) - sum(common)  # every edge of the tree read once
+    most = total / max(1, n_workers * SHARES)
+    groups = list(_groups(tokens, order, common, drawn, most))
+    long = LONGEST * total / max(1, n_workers)
+    return sorted(groups, key=lambda g: (0, -g.work, g.members) if g.work > long else (1, 0.0, g.members))
+
+
+def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: float, most: float) -> Iterator[Group]:
+    """common: tokens in common of neighbours in `order`."""
+    own = [len(tokens[i]) + drawn for i in order]
+    before = np.concatenate([[0.0], np.cumsum(own)])
+    # branches too large for one worker: what all of it begins with, and who is in none of its groups (places in order)
+    large: list[tuple[int, list[int]]] = [(0, [])]
+    branches = [(0, len(order), 0)] if order else []  # first, behind the last, number of the large one it is in
+    while branches:
+        first, end, around = branches.pop()
+        if end - first == 1:
+            large[around][1].append(first)
+            continue
+        shared = min(common[first : end - 1])
+        if shared - large[around][0] >= WORTH_SHARING:
+            work = float(before[end] - before[first]) - shared * (end - first - 1)
+            if work <= most:
+                yield Group(tuple(sorted(order[first:end])), shared, work)
+                continue
+            around = len(large)
+            large.append((shared, []))
+        cuts = [i + 1 for i in range(first, end - 1) if common[i] == shared]
+        branches += [(a, b, around) for a, b in pairwise([first, *cuts, end])]
+    for shared, places in large:
+        yield from _runs(sorted((order[i], own[i]) for i in places), shared, most)
+
+
+def _runs(members: list[tuple[int, float]], shared: int, most: float) -> Iterator[Group]:
+    """Those that are left of a large branch, in runs of `most` work; one by one where they have nothing in common.
+
+    members: index and work of each
+    """
+    run: list[int] = []
+    work = 0.0
+    for i, (member, own) in enumerate(members):
+        work += own - (shared if run else 0)
+        run.append(member)
+        if not shared or work >= most or i == len(members) - 1:
+            yield Group(tuple(run), shared if len(run) > 1 else 0, work)
+            run, work = [], 0.0

@@ -1,0 +1,76 @@
+"""What every worker does when a run begins, or when it joins one: it looks whether it fits.
+
+A worker that joined later and does not fit leaves the cluster: no other than its own tasks would be sent to it. The
+client hears of it on the topic TOPIC of Dask's events.
+"""
+
+import asyncio
+from typing import Any
+
+from distributed import Worker, WorkerPlugin
+
+from hybrid.quant.ggml.errors import ClusterError, HybridError
+
+from .fit import Facts, ModelAsked, misfit
+from .holding import HERE
+
+TOPIC = "hybrid-workers"
+
+
+def checked(client: str, first: Facts | None, asked: ModelAsked | None, n_threads: int) -> Facts:
+    """On a worker: its facts. ClusterError says why it does not fit. client: the version there; first: facts of the
+    worker it is to give the same bits as; n_threads: of models, where they do not say it."""
+    facts = Facts.here()
+    if why := misfit(facts, client, first or facts, asked):
+        raise ClusterError(why)
+    if asked is not None:
+        asked.found()
+    HERE.n_threads = n_threads
+    return facts
+
+
+class Fits(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
+    """n_threads: of the models of a worker; 0: as many as tasks that Dask gives it at a time."""
+
+    def __init__(self, client: str, first: Facts, asked: ModelAsked | None, n_threads: int) -> None:
+        self.client, self.first, self.asked, self.n_threads = client, first, asked, n_threads
+
+    async def setup(self, worker: Worker) -> None:
+        """On the worker."""
+        try:
+            await asyncio.to_thread(
+                checked, self.client, self.first, self.asked, self.n_threads or worker.state.nthreads
+            )
+        except HybridError as error:
+            worker.log_event(TOPIC, {"refused": label(worker.name, worker.address), "why": str(error)})
+            worker.loop.call_later(0.5, _leave, worker)  # the event goes first
+            raise
+        HERE.use()
+
+    def teardown(self, worker: Worker) -> Any:
+        """On the worker, when the run is over."""
+        return asyncio.to_thread(HERE.release)
+
+
+class Shares(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
+    """A value that every worker has under a key, those that join later, too."""
+
+    def __init__(self, key: str, value: object) -> None:
+        self.key, self.value = key, value
+
+    def setup(self, worker: Worker) -> None:
+        """On the worker."""
+        HERE.share(self.key, self.value)
+
+    def teardown(self, worker: Worker) -> Any:
+        """On the worker, when the run is over."""
+        return asyncio.to_thread(HERE.forget, self.key)
+
+
+def _leave(worker: Worker) -> None:
+    worker.loop.add_callback(worker.close, reason="hybrid: it does not fit")
+
+
+def label(name: object, address: str) -> str:
+    """`worker 3 (tcp://10.0.0.7:4711)`"""
+    return f"worker {name} ({address})" if str(name) != address else f"worker {address}"

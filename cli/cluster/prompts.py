@@ -1,0 +1,255 @@
+"""A file of prompts answered by the workers of a cluster: the bytes that one process writes, in the same order.
+
+One task is one answer; Dask gives it to a worker, and to another one when that is overloaded. What a worker's death
+costs is decided here, as Dask does not know which of a worker's tasks had begun: those are tried again each alone in
+its process, the others as before. Who kills a worker then, too, is set aside: its line has "error" and no text.
+"""
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from distributed import Event, Future, KilledWorker, as_completed
+
+from hybrid.infer.answers.prompts.prompt_files import BatchResult, Lines, Prompt, PromptBatch
+from hybrid.quant.ggml.errors import ClusterError, shown
+
+from ..options.cluster import ClusterAddress
+from . import answering
+from .answering import Answered, Run, begun_name
+from .connection import Connection, connected
+from .fit import ModelAsked
+from .plan import Group, plan
+
+if TYPE_CHECKING:
+    from hybrid.infer import LoadOptions
+    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.constraints import Grammar
+    from hybrid.infer.progress import AnswerProgress
+
+AHEAD = 8  # answers that Dask knows of, per slot: what it can give to whoever is idle
+LEAST_AHEAD = 64
+LOOK_SECONDS = 1.0  # between two looks at how many slots there are
+ALONE_SECONDS = 20.0  # without any worker, before it is said: one that died is back before
+MOST_DEATHS = 5  # under an answer that never began: the cluster falls apart
+PROMPT_TOKENS_PER_SECOND = 100.0  # what reading costs another worker, as far as Dask is told
+
+
+@dataclass
+class _Asked:
+    """An answer that is being waited for. deaths: of workers that it was on."""
+
+    number: int
+    alone: bool = False
+    begun: bool = False
+    deaths: int = 0
+    beginning: Future | None = None
+
+
+@dataclass(frozen=True)
+class ClusterBatch:
+    """How to answer. key: under which the workers have the `Run`; on_note: told in one line what went wrong."""
+
+    connection: Connection
+    batch: PromptBatch
+    key: str
+    on_note: Callable[[str], None] = field(default=lambda line: None)
+
+    def run(
+        self, prompts: list[Prompt], target: Path | TextIO, progress: "AnswerProgress | None" = None
+    ) -> BatchResult:
+        """Write the answers to `target`; a file that has some answers is continued, whoever wrote them.
+
+        OSError names the file when no more can be written, ClusterError what became of the cluster; the file then
+        holds the answers so far.
+        """
+        before = self.batch.resume(prompts, target) if isinstance(target, Path) else 0
+        return _Answers(self, prompts, target, before, progress).run()
+
+
+@contextmanager
+def batch_on(
+    address: ClusterAddress,
+    batch: PromptBatch,
+    options: "LoadOptions",
+    form: "Grammar | None",
+    asked: "Asked",
+    on_note: Callable[[str], None],
+) -> Iterator[ClusterBatch]:
+    """The workers of `address`, ready to do what `batch` says with a model loaded as by `options`; form, asked: of
+    lines that do not say it. ClusterError: see `connected` and `Connection.hold`."""
+    settings = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name not in ("model", "forms")}
+    model = batch.model
+    loaded = replace(options, n_ctx=model.n_ctx, n_seq_max=batch.n_parallel)
+    with connected(address, slots=batch.n_parallel, n_threads=options.n_threads) as connection:
+        connection.on_refused = on_note
+        run = Run(ModelAsked.of(model.file.path, loaded), settings, form, asked)
+        connection.hold(run.model)
+        yield ClusterBatch(connection, batch, connection.share(run), on_note)
+
+
+class _Answers:
+    def __init__(
+        self,
+        asked: ClusterBatch,
+        prompts: list[Prompt],
+        target: Path | TextIO,
+        before: int,
+        progress: "AnswerProgress | None",
+    ) -> None:
+        self.connection, self.batch, self.key, self.on_note = asked.connection, asked.batch, asked.key, asked.on_note
+        self.client = asked.connection.client
+        self.prompts, self.before, self.progress = prompts, before, progress
+        self.total = len(prompts) * self.batch.n_samples
+        self.written = before
+        self.done: dict[int, Answered] = {}
+        self.waiting: dict[Future, _Asked] = {}
+        self.by_number: dict[int, _Asked] = {}
+        self.sums: tuple[int, ...] = (0,) * 6
+        self.set_aside: list[int] = []
+        self.target, self.is_file = target, isinstance(target, Path)
+        self.out = Lines(target)
+
+    def run(self) -> BatchResult:
+        self.client.subscribe_topic(self.key, self._begun)
+        over = threading.Event()
+        threading.Thread(target=self._watch, args=(over,), name="hybrid-watch", daemon=True).start()
+        try:
+            self._answer_all()
+        finally:
+            over.set()
+            self.client.unsubscribe_topic(self.key)
+            self.out.close()
+            if self.waiting and self.client.status == "running":
+                self.client.cancel(list(self.waiting), force=True)
+        return replace(BatchResult(self.total - self.before, self.before, *self.sums), set_aside=tuple(self.set_aside))
+
+    def _watch(self, over: threading.Event) -> None:
+        """Says so, once, when no worker has been left for a while: Dask waits for some to come."""
+        n_looks = 0
+        while n_looks < 2 and not over.wait(ALONE_SECONDS / 2):
+            try:
+                n_looks = 0 if self.connection.n_workers else n_looks + 1
+            except Exception:  # the cluster is being closed, or gone, which is told elsewhere
+                return
+        if not over.is_set():
+            self.on_note("no worker is left: waiting for some to join; Ctrl-C ends this")
+
+    def _answer_all(self) -> None:
+        groups = deque(self._groups())
+        running = as_completed(loop=self.client.loop)
+        ahead, until = 0, 0.0
+        while groups or self.waiting:
+            if groups and time.monotonic() > until:  # asking takes a way to the scheduler and back
+                ahead, until = max(LEAST_AHEAD, AHEAD * self.connection.n_slots), time.monotonic() + LOOK_SECONDS
+            while groups and len(self.waiting) < ahead:
+                for future in self._submit(groups.popleft()):
+                    running.add(future)
+            future = next(running)
+            asked = self.waiting.pop(future)
+            again = self._over(future, asked)
+            future.release()
+            if again is not None:
+                running.add(self._ask(again))
+
+    def _groups(self) -> Iterator[Group]:
+        """Of answers, by their numbers."""
+        n, first = self.batch.n_samples, self.before
+        left = range(first // n, len(self.prompts))
+        ids = [self.batch.ids(self.prompts[i]) for i in left]
+        numbers = range(first, self.total)
+        return iter(
+            Group(tuple(numbers[i] for i in group.members), group.shared, group.work)
+            for group in plan(
+                [ids[number // n - left.start] for number in numbers],
+                self.batch.max_tokens if self.batch.max_tokens >= 0 else self.batch.model.n_ctx,
+                self.connection.n_workers,
+            )
+        )
+
+    # --- asking ---
+    def _submit(self, group: Group) -> Iterator[Future]:
+        beginning = None
+        if group.shared:
+            seconds = group.shared / PROMPT_TOKENS_PER_SECOND
+            name = f"hybrid-begin-{self.key}-{group.members[0]}"
+            beginning = self.client.submit(answering.begin, seconds, key=name, pure=False)
+        for number in group.members:
+            yield self._ask(_Asked(number, beginning=beginning))
+
+    def _ask(self, asked: _Asked) -> Future:
+        number = asked.number
+        asked.begun = False
+        line = self.prompts[number // self.batch.n_samples].line
+        # a name of its own for each try: what Dask knows of the last one is over
+        name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.deaths}"
+        future = self.client.submit(
+            answering.answer, self.key, number, line, asked.alone, asked.beginning,
+            key=name, pure=False, priority=int(asked.alone),
+        )  # fmt: skip
+        self.waiting[future] = self.by_number[number] = asked
+        return future
+
+    def _begun(self, event: tuple[float, int]) -> None:
+        """In Dask's thread."""
+        if (asked := self.by_number.get(event[1])) is not None:
+            asked.begun = True
+
+    # --- what becomes of it ---
+    def _over(self, future: Future, asked: _Asked) -> _Asked | None:
+        """After an answer, or a failure; not None: it is to be asked for again."""
+        if future.status == "finished":
+            self._answered(asked.number, future.result())
+            return None
+        if future.status == "error":
+            error = future.exception()
+            if not isinstance(error, KilledWorker):
+                raise error
+            return self._killed(asked, error)
+        raise self._lost()
+
+    def _lost(self) -> ClusterError:
+        address = shown(self.connection.address.text)
+        goes_on = f" The same command goes on after those in {shown(self.target)}." if self.is_file else ""
+        return ClusterError(
+            f"--cluster {address}: its scheduler is gone, after {self.written} of {self.total} answers.{goes_on}"
+        )
+
+    def _killed(self, asked: _Asked, error: KilledWorker) -> _Asked | None:
+        begun = asked.begun
+        if asked.alone:
+            event = Event(begun_name(self.key, asked.number), client=self.client)
+            begun = event.is_set()
+            event.clear()
+        asked.deaths += 1
+        if (asked.alone and begun) or asked.deaths > MOST_DEATHS:
+            self._put_aside(asked, getattr(error.last_worker, "address", "?"))
+            return None
+        asked.alone = asked.alone or begun or asked.deaths > 1
+        asked.beginning = None
+        return asked
+
+    def _put_aside(self, asked: _Asked, worker: str) -> None:
+        prompt, sample = self.prompts[asked.number // self.batch.n_samples], asked.number % self.batch.n_samples
+        error = f"workers died over it {asked.deaths} times"
+        values = {"index": prompt.index, "id": prompt.id, "sample": sample, "error": error}
+        line = json.dumps(values | {"key": self.batch.key(prompt, sample)}, ensure_ascii=False)
+        self.on_note(f"prompt {prompt.index + 1} is set aside: {error}, the last one at {shown(worker)}")
+        self.set_aside.append(prompt.index)
+        self._answered(asked.number, Answered(line, (0,) * len(self.sums)))
+
+    def _answered(self, number: int, answered: Answered) -> None:
+        del self.by_number[number]
+        self.done[number] = answered
+        while (now := self.done.pop(self.written, None)) is not None:
+            self.out.write(now.line)
+            self.written += 1
+            self.sums = tuple(a + b for a, b in zip(self.sums, now.counted, strict=True))
+            if self.progress is not None:
+                self.progress(self.written, self.total)

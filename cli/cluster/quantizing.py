@@ -1,0 +1,34 @@
+"""`hybrid quantize --cluster`: tensors over workers, each writing its own places of the new file."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from hybrid.quant.tensor_parts import FilledPart, Spread, TensorPart, fill
+
+from ..chains.checkpoint_source import CheckpointSource
+from ..options.cluster import ClusterAddress
+from .connection import connected
+from .holding import HERE
+from .ordered import in_order
+from .sources import OpenSource, SourceAsked, asked_of, check_everywhere
+
+
+@contextmanager
+def spread(address: ClusterAddress, source: Path | CheckpointSource, n_threads: int) -> Iterator[Spread]:
+    """Who does the parts of a quantization of `source`; n_threads: of each part, 0: one."""
+    with connected(address) as connection:
+        asked = asked_of(source)
+
+        def done(parts: Iterable[TensorPart]) -> Iterator[FilledPart]:
+            parts = list(parts)
+            check_everywhere(connection, asked, {part.place.path for part in parts})
+            return in_order(connection, partial(_fill, asked, n_threads or 1), parts)
+
+        yield done
+
+
+def _fill(asked: SourceAsked, n_threads: int, part: TensorPart) -> FilledPart:
+    """On a worker."""
+    return fill(HERE.thing(asked, lambda: OpenSource(asked)).source, part, n_threads)

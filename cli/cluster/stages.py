@@ -1,0 +1,233 @@
+"""A model in stages on the workers of a cluster: the leader's end of infer/stages.
+
+Dask starts the stations (station.py), one in each of n workers, and notices who has gone; orders and answers go over
+streams of its own kind, and rows directly from one station to the next.
+"""
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+from uuid import uuid4
+
+from distributed import KilledWorker
+from distributed.comm import CommClosedError, connect
+
+from hybrid.infer import LoadOptions, Model, Stop
+from hybrid.infer.loading.options import LoadFields, merged
+from hybrid.infer.stages.line import Answer, Ticket
+from hybrid.infer.stages.loading import load_staged
+from hybrid.infer.stages.orders import Opening, Order, Pass
+from hybrid.quant.ggml.errors import ClusterError, LostStageError, UsageError
+from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
+
+from ..options.cluster import ClusterAddress
+from .connection import Connection, connected
+from .fit import ModelAsked
+from .station import Sender, loop_of, open_station
+
+BACK_SECONDS = 600.0  # that a lost worker is waited for
+LOOK_SECONDS = 0.05  # between looks at whether somebody wants to stop
+
+
+class _Ticket:
+    """An order under way, with as many answers as it gets."""
+
+    def __init__(self, n: int) -> None:
+        self.answers: list[Answer] = [None] * n
+        self.missing = n
+        self.error: BaseException | None = None
+        self._done = threading.Event()
+
+    def answer(self, i: int, value: Answer) -> None:
+        self.answers[i] = value
+        self.missing -= 1
+        if not self.missing:
+            self._done.set()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self._done.set()
+
+    def wait(self, stop: Stop | None) -> Sequence[Answer]:
+        while not self._done.wait(LOOK_SECONDS):
+            if stop is not None:
+                stop.check()
+        if self.error is not None:
+            raise self.error
+        return self.answers
+
+
+class ClusterLine:
+    """n stages, each on a worker of its own. back_seconds: how long one that was lost is waited for."""
+
+    def __init__(self, connection: Connection, asked: ModelAsked, n: int, back_seconds: float = BACK_SECONDS) -> None:
+        self.connection, self.asked, self.n, self.back_seconds = connection, asked, n, back_seconds
+        self._client = connection.client
+        self._loop = loop_of(self._client)
+        self._key = ""
+        self._workers: list[str] = []
+        self._gone: set[str] = set()
+        self._senders: list[Sender] = []
+        self._openings: Sequence[Opening] = ()
+        self._tickets: dict[int, tuple[_Ticket, int]] = {}  # with the stage of its first answer
+        self._count = 0
+        self._failure: BaseException | None = None
+
+    def machines(self) -> list[MachineMemory]:
+        workers = self._found(wait=False)
+        found = self._client.run(machine_memory, workers=workers)
+        return [found[worker] for worker in workers]
+
+    def _found(self, *, wait: bool) -> list[str]:
+        """n workers, those first that have a stage already."""
+        begin = time.monotonic()
+        while True:
+            if self._client.status != "running":
+                raise ClusterError("the scheduler has gone: start it again, then this.")
+            there = [worker for worker in self.connection.labels() if worker not in self._gone]
+            if len(there) >= self.n:
+                return sorted(there, key=lambda w: self._workers.index(w) if w in self._workers else len(there))[
+                    : self.n
+                ]
+            if not wait:
+                raise UsageError(f"{self.n} stages need as many workers, there are {len(there)}. Start more of them.")
+            if time.monotonic() - begin > self.back_seconds:
+                raise ClusterError(f"{self.n} stages need as many workers, there are {len(there)}: none has come back.")
+            time.sleep(LOOK_SECONDS)
+
+    def open(self, openings: Sequence[Opening]) -> None:
+        again = bool(self._workers)
+        while True:
+            before = self._key
+            self._hang_up()
+            self._key = f"stage-{uuid4().hex[:12]}"
+            found = self._found(wait=again)
+            if again:  # those that stay have the same blocks, whose tensors are in their memory
+                old = [worker if worker in found else None for worker in self._workers]
+                new = iter(worker for worker in found if worker not in self._workers)
+                found = [worker or next(new) for worker in old]
+            self._workers, self._openings, self._failure = found, openings, None
+            tasks = [
+                self._client.submit(
+                    open_station, self.asked, opening, self._key, before, workers=[worker], pure=False, retries=0
+                )
+                for worker, opening in zip(found, openings, strict=True)
+            ]
+            try:
+                addresses = self._client.gather(tasks)
+                self._client.sync(self._connect, addresses)
+                return
+            except (KilledWorker, CommClosedError, OSError) as error:
+                if not again:
+                    raise ClusterError(
+                        f"a worker was lost while its stage was opened ({type(error).__name__})."
+                    ) from None
+                time.sleep(LOOK_SECONDS)
+
+    async def _connect(self, addresses: Sequence[str]) -> None:
+        arguments = self._client.security.get_connection_args("client")
+        comms = [await connect(address, **arguments) for address in addresses]
+        for comm, after in zip(comms, [*addresses[1:], None], strict=True):
+            await comm.write({"who": "leader", "next": after})
+        for comm in comms:
+            await comm.read()
+        self._senders = [Sender(comm, self._loop) for comm in comms]
+        for i, comm in enumerate(comms):
+            self._loop.create_task(self._listen(i, comm, self._key))
+
+    async def _listen(self, i: int, comm: Any, key: str) -> None:
+        try:
+            while True:
+                message = await comm.read()
+                ticket, first = self._tickets.get(message["n"], (None, 0))
+                if "error" in message:
+                    self._fail(pickle.loads(message["error"]), key)
+                elif ticket is not None:
+                    ticket.answer(i - first, pickle.loads(message["answer"]))
+                    if not ticket.missing:
+                        del self._tickets[message["n"]]
+        except (CommClosedError, OSError):
+            if key == self._key:
+                blocks = self._openings[i].blocks
+                self._gone.add(self._workers[i])
+                gone = LostStageError(f"the worker with blocks {blocks.start} to {blocks.stop - 1} has gone.")
+                self._fail(gone, key)
+
+    def _fail(self, error: BaseException, key: str) -> None:
+        """All orders under way come to nothing, and those that follow."""
+        if key != self._key or self._failure is not None:
+            return
+        self._failure = error
+        tickets, self._tickets = self._tickets, {}
+        for ticket, _ in tickets.values():
+            ticket.fail(error)
+
+    def put(self, order: Order) -> Ticket:
+        is_pass = isinstance(order.what, Pass)
+        ticket = _Ticket(1 if is_pass else self.n if order.is_answered else 0)
+        if self._failure is not None:
+            ticket.fail(self._failure)
+            return ticket
+        self._count = n = self._count + 1
+        data = [pickle.dumps(order, 5)] * self.n if is_pass else [
+            pickle.dumps(order.to(opening.blocks), 5) for opening in self._openings
+        ]  # fmt: skip
+        self._loop.call_soon_threadsafe(self._send, n, ticket, self.n - 1 if is_pass else 0, data)
+        return ticket
+
+    def _send(self, n: int, ticket: _Ticket, first: int, data: Sequence[bytes]) -> None:
+        if self._failure is not None:
+            ticket.fail(self._failure)
+            return
+        if ticket.missing:
+            self._tickets[n] = ticket, first
+        for sender, order in zip(self._senders, data, strict=True):
+            sender.send({"n": n, "order": order})
+
+    def _hang_up(self) -> None:
+        """The stations let go of everything when nobody is there."""
+        self._key = ""
+        senders, self._senders = self._senders, []
+
+        def close() -> None:
+            for sender in senders:
+                sender.close()
+
+        if senders and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(close)
+
+    def close(self) -> None:
+        self._hang_up()
+
+
+@contextmanager
+def loader(
+    path: Path, options: LoadOptions, address: ClusterAddress, n: int, said: Callable[[str], None]
+) -> Iterator[Callable[..., Model]]:
+    """What loads the model at `path` in n stages on workers of a cluster, with fields of `options` that differ. said:
+    gets one line when a worker was lost.
+
+    ClusterError, UsageError: there are too few workers, they do not fit, or the model cannot be cut so.
+    """
+    with connected(address, n_threads=options.n_threads) as connection:
+        asked = ModelAsked.of(path, replace(options, n_ctx=options.n_ctx or 1))
+        connection.hold(asked)
+
+        def load(**fields: Unpack[LoadFields]) -> Model:
+            return load_staged(path, merged(options, fields), n, lambda _: ClusterLine(connection, asked, n), said)
+
+        yield load
+
+
+@contextmanager
+def staged(
+    path: Path, options: LoadOptions, address: ClusterAddress, n: int, said: Callable[[str], None]
+) -> Iterator[Model]:
+    """The model that `loader` loads."""
+    with loader(path, options, address, n, said) as load, load() as model:
+        yield model

@@ -1,0 +1,41 @@
+"""The model that a command measures: loaded here, or by the workers of a cluster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from .. import console
+
+if TYPE_CHECKING:
+    from hybrid.infer.evaluate.parts import Measurable
+    from hybrid.infer.loading.options import LoadFields, LoadOptions
+
+    from ..options.cluster import ClusterAddress
+
+
+@contextmanager
+def opened(
+    model: Path | None, cluster: "ClusterAddress | None", options: "LoadOptions", stages: int | None = None,
+    **fields: "Unpack[LoadFields]",
+) -> "Iterator[Measurable]":  # fmt: skip
+    """Resolves and loads MODEL with `options`, of which `fields` count first. cluster: None, or who loads it; stages:
+    the layers are divided over so many of them, not the text."""
+    from ..chains import models
+
+    if cluster is None:
+        with models.load(model, options, **fields) as loaded:
+            yield loaded
+        return
+    from hybrid.infer.loading.options import merged
+
+    if stages is not None:
+        from ..cluster.stages import staged
+
+        with staged(models.resolve(model), merged(options, fields), cluster, stages, console.note) as model_in_stages:
+            yield model_in_stages
+        return
+    from ..cluster.measuring import spread
+
+    with spread(cluster, models.resolve(model), merged(options, fields)) as loaded:
+        yield loaded

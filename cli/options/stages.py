@@ -1,0 +1,104 @@
+"""--stages: a model divided over the workers of --cluster, each with some of its layers.
+
+with loaded(model, options, cluster, stages, n_seq_max=4) as model: ...   # here, where no --stages was given
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+import typer
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+from .cluster import cluster_address
+from .guessing import Spec, loaded_with
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.loading.options import LoadFields, LoadOptions
+
+MOST = 4096  # beyond, a slip
+
+Stages = Annotated[
+    int | None,
+    typer.Option(
+        "--stages",
+        min=1,
+        max=MOST,
+        metavar="N",
+        help="With --cluster: one model over N workers, each with some of its layers, where one machine's memory is "
+        "too small.",
+        show_default=False,
+    ),
+]
+
+
+def check_stages(cluster: str | None, stages: int | None, *, divides: bool = False) -> None:
+    """UsageError: --stages without workers, or, unless the command `divides` its work, workers without it."""
+    if stages is not None and cluster is None:
+        raise UsageError("--stages needs --cluster: workers that the layers are divided over.")
+    if cluster is not None and stages is None and not divides:
+        raise UsageError("--cluster alone does not help here: add --stages N, which divides the layers of the model.")
+
+
+def loaded(
+    model: Path | str | None,
+    options: "LoadOptions",
+    cluster: str | None,
+    stages: int | None,
+    **fields: "Unpack[LoadFields]",
+) -> "AbstractContextManager[Model]":
+    """The model, in stages on the workers or, where no number of them is given, in this process."""
+    from ..chains import models
+
+    if stages is None:
+        return models.load(model, options, **fields)
+    address = cluster_address(cluster)
+    assert address is not None
+    from hybrid.infer.loading.options import merged
+
+    from ..cluster.stages import staged
+
+    return staged(models.resolve(model), merged(options, fields), address, stages, console.note)
+
+
+@contextmanager
+def answering(
+    model: Path | None,
+    options: "LoadOptions",
+    cluster: str | None,
+    stages: int | None,
+    spec: Spec,
+    draft: Path | None,
+) -> "Iterator[Model]":
+    """`loaded`, where answers are drawn, with guesses or without. UsageError: a draft does not go with stages."""
+    if stages is None:
+        with loaded_with(model, options, spec, draft) as here:
+            yield here
+        return
+    if draft is not None:
+        raise UsageError("--draft guesses for a model in this process. Leave out --stages, or use --spec ngram.")
+    if spec is Spec.MTP:
+        raise UsageError("--spec mtp guesses for a model in this process. Leave out --stages, or use --spec ngram.")
+    with loaded(model, options, cluster, stages) as far:
+        far.runner.guessers.ngrams = spec is not Spec.NONE
+        yield far
+
+
+def loader(
+    path: Path, options: "LoadOptions", cluster: str | None, stages: int | None
+) -> "AbstractContextManager[Callable[..., Model]]":
+    """What loads the model of a path, any number of times, with fields of `LoadOptions`: see `loaded`."""
+    if stages is None:
+        from hybrid.infer import Model
+
+        return nullcontext(partial(Model.load, path, options))
+    address = cluster_address(cluster)
+    assert address is not None
+    from ..cluster import stages as on_workers
+
+    return on_workers.loader(path, options, address, stages, console.note)

@@ -1,0 +1,66 @@
+"""Heads that guess tokens ahead (multi-token prediction, "nextn" in GGUF): blocks of their own behind the layers.
+
+A head makes of the model's state of token t and of the embedding of token t + 1 a state of its own, from which token
+t + 2 is guessed: arXiv:2404.19737, as DeepSeek-V3 has it (arXiv:2412.19437, 2.2). In GGUF its block is numbered on
+behind the layers, `block_count` counts it, and `nextn_predict_layers` says how many blocks at the end are heads.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..transforms import Transform
+from .family import Row, Shapes, row
+
+MOST_HEADS = 64
+
+
+@dataclass(frozen=True)
+class Head:
+    """The names of what a head has beside its block; empty: it has none, and the model's own counts.
+
+    join             what makes one vector of the two: [n_embd, 2 n_embd]
+    token, state     norms of the embedding and of the state
+    norm             the last norm, which is `norm_target` in GGUF
+    embedding, output  matrices [n_vocab, n_embd]
+    """
+
+    join: str
+    token: str
+    state: str
+    norm: str = ""
+    embedding: str = ""
+    output: str = ""
+    norm_target: str = "nextn.shared_head_norm.weight"
+
+    def rows(self, blk: str, n_embd: int, n_vocab: int, transform: Transform | None = None) -> Iterator[Row]:
+        """`transform`: of the norms."""
+        yield row(self.join, blk + "nextn.eh_proj.weight", n_embd, 2 * n_embd)
+        if self.embedding:
+            yield row(self.embedding, blk + "nextn.embed_tokens.weight", n_vocab, n_embd)
+        yield row(self.token, blk + "nextn.enorm.weight", n_embd, transform=transform)
+        yield row(self.state, blk + "nextn.hnorm.weight", n_embd, transform=transform)
+        if self.output:
+            yield row(self.output, blk + "nextn.shared_head_head.weight", n_vocab, n_embd)
+        if self.norm:
+            yield row(self.norm, blk + self.norm_target, n_embd, transform=transform)
+
+
+def numbered_heads(
+    shapes: Shapes, n_layer: int, norm: str = "shared_head.norm.weight", norm_target: str = Head.norm_target
+) -> tuple[Head, ...]:
+    """Of checkpoints that number them on behind their layers, as DeepSeek-V3 does: those that the checkpoint has,
+    whatever its config says. norm: the name of the last norm in a block."""
+    heads = []
+    for i in range(MOST_HEADS):
+        p = f"model.layers.{n_layer + i}."
+        if p + "eh_proj.weight" not in shapes:
+            break
+        own = {
+            "norm": p + norm, "embedding": p + "embed_tokens.weight",
+            "output": p + "shared_head.head.weight",
+        }  # fmt: skip
+        there = {part: name for part, name in own.items() if name in shapes}
+        heads.append(
+            Head(p + "eh_proj.weight", p + "enorm.weight", p + "hnorm.weight", **there, norm_target=norm_target)
+        )
+    return tuple(heads)

@@ -1,0 +1,311 @@
+"""Guesses of a smaller model of the same vocabulary (speculative decoding: arXiv:2211.17192, arXiv:2302.01318).
+
+    model.runner.guessers.helper = Draft(Model.load("small.gguf"), model)
+
+The draft says its likeliest token, and the next, for as long as that is expected to pay: by how often tokens of such a
+probability came true, what its passes take, and what wider passes of the model take. In a batch one pass of the draft
+drafts for all answers that it pays for.
+
+It reads a text when a guess is first asked for, at first no more than its last tokens: what it has gained so far is
+what it may spend on reading. So a long prompt with a short answer costs next to nothing, and the first token waits for
+nothing.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError
+
+from ...guessers import NO_GUESS, Asked, Credit, Guess, Place, Value
+from ...model import Model
+from ...runner import Slot, Work
+from .draft_lane import Lane
+from .draft_odds import Odds, PassTimes, best_rate, may_pay
+
+MOST = 8  # tokens of one guess
+SEQUENCES = 2  # of the draft, for a text: where it has recurrent layers it drafts in a copy
+LEAST_CHANCE = 0.1  # that a drafted token is drawn: below it, the next one is not worth a pass
+INVESTED, REINVESTED = 1.5, 0.5  # plain passes that reading may take at any time; and of what was gained so far
+AT_START = 3.0  # plain passes that a draft may lose before it has gained anything
+AHEAD = 3  # passes that are looked ahead: what passes of the model cost is no straight line
+FIRST_READ = 64  # tokens, before it is known what reading takes
+PAUSE, MOST_PAUSE = 8, 256  # passes of the model, after it was found that a guess would not pay
+
+
+@dataclass(eq=False)
+class DraftTrack:
+    """A text, and what was foretold of it."""
+
+    draft: "Draft"
+    lane: Lane
+    ids: list[int]
+    foretold: list[tuple[int, int]] = field(default_factory=list)  # token, kind of probability: what may come next
+    last: tuple[int, Guess] | None = None  # the length of the text when it was asked for last, and the guess
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """See guessers.Track."""
+        self.ids += ids
+        for token in ids:
+            if not self.foretold:
+                self.draft.odds.rested()
+                continue
+            foretold, kind = self.foretold.pop(0)
+            self.draft.odds.seen(kind, right=token == foretold)
+            if token != foretold:
+                self.foretold = []
+
+    def end(self) -> None:
+        """See guessers.Track."""
+        self.lane.is_free = True
+
+
+class Draft:
+    """A `Guesser` for `main`, in whose threads it runs; it closes `model`, the draft.
+
+    model: with SEQUENCES sequences for each text that is followed at a time, and the same vocabulary: see
+    draft_loading.py.
+    """
+
+    def __init__(self, model: Model, main: Model) -> None:
+        self.model, self.main = model, main
+        self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(AT_START)
+        self._lanes: list[Lane] = []
+        self._invested = 0.0  # seconds of reading that earlier gains have paid
+        self._pause, self._next_pause = 0, PAUSE  # passes until it is asked again whether guesses may pay
+        self._n_tokens = min(model.n_vocab, main.n_vocab)
+        self._ends = main.tokenizer.eog
+        model.engine.expects_few = True  # after a guess it reads a few tokens at once
+        if model.n_threads == main.n_threads:
+            model.engine.run_in_threads_of(main.engine)
+
+    # --- as guessers.Guesser has it ---
+    @property
+    def rests(self) -> bool:
+        return self._pause > 0 or self.credit.left <= 0
+
+    def begin(self, ids: Sequence[int], place: Place) -> DraftTrack | None:
+        lane = self._lane(ids)
+        if lane is None:
+            return None
+        lane.is_free = False
+        lane.follow(ids, anew=True)
+        return DraftTrack(self, lane, list(ids))
+
+    def passed(self, cost: float) -> None:
+        self._pause -= self._pause > 0
+        self.credit.passed(cost)
+
+    def came_true(self, share: float = 1.0) -> None:
+        self.credit.earn(share)
+
+    def close(self) -> None:
+        self.model.close()
+
+    def guesses(self, asked: Sequence[Asked], value: Value) -> list[Guess]:
+        begin, compiled = time.perf_counter(), self.model.compile_seconds
+        drafting = [_Drafting(one, one.track) for one in asked if isinstance(one.track, DraftTrack)]
+        known = {id(d.track): d.track.last[1] for d in drafting if d.track.last and d.track.last[0] == len(d.track.ids)}
+        todo = [d for d in drafting if id(d.track) not in known]
+        try:
+            with self._stopped_as_main():
+                self._draft(self._worth_reading(todo, value), value, begin, compiled)
+        finally:
+            seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+            invested, self._invested = min(seconds, self._invested), 0.0
+            self.credit.spend((seconds - invested) / value.plain)
+            self.credit.invest(invested / value.plain)
+        _keep_best(todo, value, seconds)
+        for d in todo:
+            d.track.last = len(d.track.ids), d.guess
+            known[id(d.track)] = d.guess
+        return [known.get(id(one.track), NO_GUESS) for one in asked]
+
+    # --- texts ---
+    def _lane(self, ids: Sequence[int]) -> Lane | None:
+        """The free one that has most of a text."""
+        free = [lane for lane in self._lanes if lane.is_free]
+        best = max(free, key=lambda lane: lane.common(ids), default=None)
+        if (best is None or not best.common(ids)) and self.model.n_free >= SEQUENCES:
+            best = Lane(self.model.runner)
+            self._lanes.append(best)
+        return best
+
+    def _worth_reading(self, drafting: "list[_Drafting]", value: Value) -> "list[_Drafting]":
+        """Those for which drafting is expected to pay; what they will read is settled."""
+        ready = [d for d in drafting if d.most > 0 and self._settle(d, value)]
+        if not ready:
+            return []
+        assumed = value.plain * self.model.n_bytes / max(1, self.main.n_bytes)
+        one = [self.times.seconds(n) or assumed for n in range(1, len(ready) + 1)]
+        n_read = sum(max(0, d.lane.n_behind(d.track.ids) - 2) for d in ready)
+        # what was read stays read: of a long text it is no cost of this guess alone
+        reading = 0.0 if n_read > FIRST_READ else n_read * (self.times.per_token or 0.0)
+        if may_pay(self.odds.mean, [d.most for d in ready], value, reading, one):
+            self._next_pause = PAUSE
+            return ready
+        self._pause, self._next_pause = self._next_pause, min(MOST_PAUSE, 2 * self._next_pause)
+        return []
+
+    def _settle(self, d: "_Drafting", value: Value) -> bool:
+        """How much of a text is read before its next token is foretold. False: more than it can gain."""
+        lane, ids = d.lane, d.track.ids
+        lane.follow(ids)
+        n, half = lane.n_behind(ids), self.model.n_ctx // 2
+        most = self._affordable(value)
+        if n + d.most > lane.room or (n > most and n > FIRST_READ):
+            lane.begin_late(ids, min(half, most))
+        elif lane.n_skipped and len(ids) <= half and len(ids) * (self.times.per_token or 0.0) < self._gains(value):
+            lane.begin_late(ids, len(ids))
+        return lane.room > d.most
+
+    def _affordable(self, value: Value) -> int:
+        """Tokens of a text that may be read at once."""
+        if self.times.per_token is None:
+            return FIRST_READ
+        seconds = INVESTED * value.plain + self._gains(value)
+        return max(FIRST_READ // 4, int(seconds / self.times.per_token))
+
+    def _gains(self, value: Value) -> float:
+        """Seconds of what was gained so far that reading may take."""
+        return REINVESTED * max(0.0, self.credit.total_gain) * value.plain
+
+    # --- passes ---
+    def _stopped_as_main(self) -> AbstractContextManager[None]:
+        stop = self.main.engine.stop
+        return nullcontext() if stop is None else self.model.stopped_by(stop)
+
+    def _draft(self, drafting: "list[_Drafting]", value: Value, begin: float, compiled: float) -> None:
+        """Foretell token after token, for as long as another pass is expected to pay."""
+        if not drafting:
+            return
+        rows, reading = self._read(drafting), time.perf_counter() - begin
+        self._invested = max(0.0, reading - INVESTED * value.plain)
+        self._take(drafting, rows)
+        # what was read stays read: of a long text it is no cost of this guess alone
+        begin = max(begin, time.perf_counter() - 2 * value.plain)
+        while active := [d for d in drafting if d.goes_on]:
+            spent = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+            if not self._goes_on(drafting, active, value, spent):
+                break
+            self._take(active, self._pass(active))
+
+    def _goes_on(self, drafting: "list[_Drafting]", active: "list[_Drafting]", value: Value, spent: float) -> bool:
+        """Whether one more pass, or some, are expected to pay."""
+        chances = sorted((c for d in drafting for c in d.guess.chances), reverse=True)
+        now, more = best_rate(chances, value, spent)[0], list(chances)
+        one = self.times.seconds(len(active)) or spent
+        for n in range(1, AHEAD + 1):
+            more += [d.chance * self.odds.mean**n for d in active if len(d.guess.tokens) + n <= d.most]
+            if best_rate(sorted(more, reverse=True), value, spent + n * one)[0] > now:
+                return True
+        return False
+
+    def _read(self, drafting: "list[_Drafting]") -> list[np.ndarray]:
+        """What texts have not read yet: the logits behind their ends, each f32 [n_vocab]."""
+        start, compiled = time.perf_counter(), self.model.compile_seconds
+        works = [self._work(d) for d in drafting]
+        results = self.model.eval(works)
+        seconds = time.perf_counter() - start - (self.model.compile_seconds - compiled)
+        n = sum(len(work.ids) for work in works)
+        if n > FIRST_READ // 2 and self.model.compile_seconds == compiled:
+            self.times.read(n, seconds)
+        rows = []
+        for d, result in zip(drafting, results, strict=True):
+            d.lane.has_read()
+            assert result.logits is not None
+            rows.append(result.logits[-1])
+        return rows
+
+    def _work(self, d: "_Drafting") -> Work:
+        slot, ids = d.lane.unread(d.track.ids)
+        return Work(slot, [token if token < self.model.n_vocab else 0 for token in ids])
+
+    def _pass(self, drafting: "list[_Drafting]") -> list[np.ndarray]:
+        """The logits behind the tokens that were foretold last."""
+        start, compiled = time.perf_counter(), self.model.compile_seconds
+        for d in drafting:
+            d.slot = d.slot or d.lane.drafting()
+        if len(drafting) == 1:
+            slot = drafting[0].slot
+            assert slot is not None
+            rows = [self.model.runner.step(slot, drafting[0].guess.tokens[-1])]
+        else:
+            works = [Work(d.slot, d.guess.tokens[-1:]) for d in drafting if d.slot is not None]
+            rows = [result.logits[-1] for result in self.model.eval(works) if result.logits is not None]
+        if self.model.compile_seconds == compiled:
+            self.times.timed(len(drafting), time.perf_counter() - start)
+        return rows
+
+    def _take(self, drafting: "Sequence[_Drafting]", rows: Sequence[np.ndarray]) -> None:
+        """The likeliest token of each."""
+        for d, logits in zip(drafting, rows, strict=True):
+            token, p = self._likeliest(logits, d)
+            if token is None or token in self._ends:  # behind the end of an answer nothing is verified
+                d.over = True
+                continue
+            kind = self.odds.kind(p)
+            d.chance *= self.odds.chance(kind)
+            d.guess.tokens.append(token)
+            d.guess.chances.append(d.chance)
+            d.track.foretold.append((token, kind))
+
+    def _likeliest(self, logits: np.ndarray, d: "_Drafting") -> tuple[int | None, float]:
+        """A token and its probability, of those that can come; None: nothing can."""
+        logits, mask = logits[: self._n_tokens], d.asked.mask
+        if mask is not None:
+            whole = np.full(self.main.n_vocab, -np.inf, np.float32)
+            whole[: self._n_tokens] = logits
+            try:
+                if d.guess.tokens:
+                    mask.accept(d.guess.tokens[-1])
+                logits = whole if mask.ended else mask.masked(whole)
+            except HybridError:
+                return None, 0.0
+            if mask.ended:
+                return None, 0.0
+        token = int(logits.argmax())
+        top = float(logits[token])
+        if not np.isfinite(top):
+            return None, 0.0
+        return token, 1.0 / float(np.exp(logits - top).sum())
+
+
+@dataclass(eq=False)
+class _Drafting:
+    """A text for which a guess is being made."""
+
+    asked: Asked
+    track: DraftTrack
+    guess: Guess = field(default_factory=lambda: Guess([], []))
+    chance: float = 1.0
+    over: bool = False
+    slot: Slot | None = None
+
+    def __post_init__(self) -> None:
+        self.track.foretold = []
+
+    @property
+    def lane(self) -> Lane:
+        return self.track.lane
+
+    @property
+    def most(self) -> int:
+        return min(MOST, self.asked.most)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.over and len(self.guess.tokens) < self.most and self.chance > LEAST_CHANCE
+
+
+def _keep_best(drafting: Sequence[_Drafting], value: Value, spent: float) -> None:
+    """What is worth verifying, of all guesses."""
+    chances = sorted((c for d in drafting for c in d.guess.chances), reverse=True)
+    n = best_rate(chances, value, spent)[1]
+    least = chances[n - 1] if n else 2.0
+    for d in drafting:
+        worth = sum(chance >= least for chance in d.guess.chances)
+        d.guess = Guess(d.guess.tokens[:worth], d.guess.chances[:worth])

@@ -1,0 +1,230 @@
+"""Guesses of the model's own head for tokens ahead (multi-token prediction): see engine/head.py.
+
+    if (guesser := head_guesser(model)) is not None:
+        model.runner.guessers.helper = guesser
+
+One head guesses several tokens, each from the state that it made for the last one. It reads every text along from the
+states of the model; what it guesses is weighed as a draft's is: by how often tokens of such a probability came true,
+and by what its passes and wider passes of the model take.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError
+
+from ...engine.head_passes import HeadPasses, HeadSegment
+from ...guessers import NO_GUESS, Asked, Credit, Guess, Place, Value
+from ...model import Model
+from ...runner import Slot
+from .draft_odds import Odds, PassTimes, best_rate, may_pay
+from .head_texts import HeadText
+
+MOST = 4  # tokens of one guess: what a head makes of its own states gets worse with each
+LEAST_CHANCE = 0.1
+AT_START = 4.0  # plain passes that it may lose before it has gained anything
+AGAIN = 1.0  # passes that it may lose when it tries again: a few guesses, since it has to read some text first
+A_FEW = 8  # tokens of a pass that is no prompt's
+
+
+def head_guesser(model: Model) -> "HeadGuesser | None":
+    """None: the model has no such head."""
+    head = model.engine.network.head
+    return None if head is None else HeadGuesser(model, HeadPasses(model.engine, head))
+
+
+@dataclass(eq=False)
+class HeadTrack:
+    """A text, and what was foretold of it."""
+
+    guesser: "HeadGuesser"
+    place: Place
+    last: int = -1  # the token that was drawn last
+    n: int = 0  # tokens
+    foretold: list[tuple[int, int]] = field(default_factory=list)  # token, kind of probability: what may come next
+    guessed: tuple[int, Guess] | None = None  # the length of the text when it was asked for last, and the guess
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """See guessers.Track."""
+        odds = self.guesser.odds
+        for token in ids:
+            self.last, self.n = token, self.n + 1
+            if not self.foretold:
+                odds.rested()
+                continue
+            foretold, kind = self.foretold.pop(0)
+            odds.seen(kind, right=token == foretold)
+            if token != foretold:
+                self.foretold = []
+
+    def end(self) -> None:
+        """See guessers.Track."""
+
+
+class HeadGuesser:
+    """A `Guesser` for a model with a head, which is the `Follower` of its runner, too."""
+
+    def __init__(self, model: Model, passes: HeadPasses) -> None:
+        self.model, self.passes = model, passes
+        self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(AT_START)
+        self._texts: dict[int, HeadText] = {}
+        self._is_resting = False
+        self._reading = 0.0  # seconds of what was read along and not paid for yet
+        self._ends = model.tokenizer.eog
+        model.engine.keeps_states = True
+        model.runner.follower = self
+
+    # --- as runner.Follower has it ---
+    def follow(self, read: Sequence[tuple[Slot, int]]) -> None:
+        if self.rests:
+            self._texts.clear()
+            return
+        begin, compiled, n_tok = time.perf_counter(), self.model.compile_seconds, sum(n for _, n in read)
+        states = self.model.engine.last_states(n_tok)
+        first = 0
+        for slot, n in read:
+            text = self._texts.get(slot.slot)
+            if text is None or text.slot is not slot:
+                self._texts[slot.slot] = text = HeadText(self.passes, slot)
+            text.read(states[first : first + n])
+            first += n
+        # a prompt takes the head a small part of what it takes the model, whatever is guessed then
+        if n_tok <= A_FEW and self.model.compile_seconds == compiled:
+            self._reading += time.perf_counter() - begin
+
+    # --- as guessers.Guesser has it ---
+    @property
+    def rests(self) -> bool:
+        self._is_resting = self.credit.left < (AGAIN if self._is_resting else 0.0)
+        return self._is_resting
+
+    def begin(self, ids: Sequence[int], place: Place) -> HeadTrack:
+        return HeadTrack(self, place, n=len(ids))
+
+    def passed(self, cost: float) -> None:
+        self.credit.passed(cost)
+
+    def came_true(self, share: float = 1.0) -> None:
+        self.credit.earn(share)
+
+    def close(self) -> None:
+        self.model.engine.keeps_states, self.model.runner.follower = False, None
+        self._texts.clear()
+
+    def guesses(self, asked: Sequence[Asked], value: Value) -> list[Guess]:
+        begin, compiled = time.perf_counter(), self.model.compile_seconds
+        guessing = [_Guessing(one, one.track) for one in asked if isinstance(one.track, HeadTrack)]
+        todo = [g for g in guessing if g.track.guessed is None or g.track.guessed[0] != g.track.n]
+        try:
+            self._guess([g for g in todo if g.most > 0], value, begin, compiled)
+        finally:
+            seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+            self.credit.spend((seconds + self._reading) / value.plain)
+            self._reading = 0.0
+        _keep_best(todo, value, seconds)
+        for g in todo:
+            g.track.guessed = g.track.n, g.guess
+        known = {id(g.track): g.track.guessed[1] for g in guessing if g.track.guessed}
+        return [known.get(id(one.track), NO_GUESS) for one in asked]
+
+    def _guess(self, guessing: "list[_Guessing]", value: Value, begin: float, compiled: float) -> None:
+        """Foretell token after token, for as long as another pass is expected to pay."""
+        if not guessing:
+            return
+        one = [self.times.seconds(n) or 0.0 for n in range(1, len(guessing) + 1)]
+        if not may_pay(self.odds.mean, [g.most for g in guessing], value, 0.0, one):
+            return
+        segments = [(g, s) for g in guessing if (s := self._rest(g)) is not None]
+        while segments:
+            self._pass([g for g, _ in segments], [s for _, s in segments])
+            active = [g for g, _ in segments if g.goes_on]
+            spent = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+            chances = sorted((c for g in guessing for c in g.guess.chances), reverse=True)
+            more = sorted([*chances, *(g.chance * self.odds.mean for g in active)], reverse=True)
+            cost = self.times.seconds(len(active)) or spent if active else 0.0
+            if not active or best_rate(more, value, spent + cost)[0] <= best_rate(chances, value, spent)[0]:
+                break
+            segments = [(g, g.next_segment()) for g in active]
+
+    def _rest(self, g: "_Guessing") -> HeadSegment | None:
+        text = self._texts.get(g.track.place.slot)
+        if text is None or text.slot is not g.track.place or len(text.slot.tokens) + 1 != g.track.n:
+            return None
+        return text.rest_with(g.track.last)
+
+    def _pass(self, guessing: "Sequence[_Guessing]", segments: Sequence[HeadSegment]) -> None:
+        """The likeliest token behind each segment."""
+        start, compiled = time.perf_counter(), self.model.compile_seconds
+        foretold = self.passes.run(segments)
+        if self.model.compile_seconds == compiled and all(len(s.tokens) <= MOST for s in segments):
+            self.times.timed(len(segments), time.perf_counter() - start)
+        for g, state, logits in zip(guessing, foretold.states, foretold.logits, strict=True):
+            token, p = g.likeliest(logits)
+            if token is None or token in self._ends:  # behind the end of an answer nothing is verified
+                g.over = True
+                continue
+            kind = self.odds.kind(p)
+            g.chance *= self.odds.chance(kind)
+            g.state = state
+            g.guess.tokens.append(token)
+            g.guess.chances.append(g.chance)
+            g.track.foretold.append((token, kind))
+
+
+@dataclass(eq=False)
+class _Guessing:
+    """A text for which a guess is being made."""
+
+    asked: Asked
+    track: HeadTrack
+    guess: Guess = field(default_factory=lambda: Guess([], []))
+    chance: float = 1.0
+    over: bool = False
+    state: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def __post_init__(self) -> None:
+        if self.track.guessed is None or self.track.guessed[0] != self.track.n:
+            self.track.foretold = []
+
+    @property
+    def most(self) -> int:
+        return min(MOST, self.asked.most)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.over and len(self.guess.tokens) < self.most and self.chance > LEAST_CHANCE
+
+    def next_segment(self) -> HeadSegment:
+        """The token that was guessed last, with the head's own state."""
+        return HeadSegment(self.track.place.slot, self.guess.tokens[-1:], self.state[None])
+
+    def likeliest(self, logits: np.ndarray) -> tuple[int | None, float]:
+        """A token and its probability, of those that can come; None: nothing can."""
+        mask = self.asked.mask
+        if mask is not None:
+            try:
+                if self.guess.tokens:
+                    mask.accept(self.guess.tokens[-1])
+                if mask.ended:
+                    return None, 0.0
+                logits = mask.masked(logits)
+            except HybridError:
+                return None, 0.0
+        token = int(logits.argmax())
+        top = float(logits[token])
+        if not np.isfinite(top):
+            return None, 0.0
+        return token, 1.0 / float(np.exp(logits - top).sum())
+
+
+def _keep_best(guessing: Sequence[_Guessing], value: Value, spent: float) -> None:
+    """What is worth verifying, of all guesses."""
+    chances = sorted((c for g in guessing for c in g.guess.chances), reverse=True)
+    n = best_rate(chances, value, spent)[1]
+    least = chances[n - 1] if n else 2.0
+    for g in guessing:
+        worth = sum(chance >= least for chance in g.guess.chances)
+        g.guess = Guess(g.guess.tokens[:worth], g.guess.chances[:worth])

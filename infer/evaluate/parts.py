@@ -1,0 +1,83 @@
+"""Measurements in parts, wherever these are evaluated: by one model here, or by many processes that have its file.
+
+A measurement plans its parts, asks `each` for what they give, and adds that up in their order. A part is a function of
+the module it stands in, and what it is called with: both can be pickled. What a part gives does not depend on who
+evaluates it, or on the parts before it, so that figures are the same to the last bit.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, Union
+
+if TYPE_CHECKING:
+    from hybrid.quant.ggml.reader import GGUFFile
+
+    from ..model import Model
+    from ..text.chat_template import ChatTemplate
+    from ..text.tokenizer import Tokenizer
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What measurements ask of a loaded model before they evaluate anything: fields of `Model` by their names."""
+
+    path: Path
+    name: str
+    description: str
+    file_type: str
+    fingerprint: str
+    precision: str
+    n_ctx: int
+    n_vocab: int
+    n_seq_max: int
+    n_params: int
+
+    @classmethod
+    def of(cls, model: "Model") -> "ModelFacts":
+        return cls(
+            model.path, model.name, model.description, model.file_type, model.fingerprint, model.precision,
+            model.n_ctx, model.n_vocab, model.n_seq_max, model.n_params,
+        )  # fmt: skip
+
+
+class SpreadModel(ABC):
+    """A model that is loaded in many processes, and here only open as a file. Has what measurements ask of `Model`, by
+    the same names."""
+
+    def __init__(self, facts: ModelFacts, gguf: "GGUFFile", tokenizer: "Tokenizer") -> None:
+        self.gguf, self.tokenizer = gguf, tokenizer
+        self.path, self.name, self.description = facts.path, facts.name, facts.description
+        self.file_type, self.fingerprint, self.precision = facts.file_type, facts.fingerprint, facts.precision
+        self.n_ctx, self.n_vocab, self.n_seq_max = facts.n_ctx, facts.n_vocab, facts.n_seq_max
+        self.n_params = facts.n_params
+        self.n_free = facts.n_seq_max
+        """Parts do not come into each other's way: each finds all sequences free."""
+
+    @cached_property
+    def chat_template(self) -> "ChatTemplate | None":
+        """None where the file has none."""
+        from ..text.chat_template import ChatTemplate
+
+        return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
+
+    @abstractmethod
+    def each(self, function: Callable[["Model", P], R], parts: Iterable[P]) -> Iterator[R]:
+        """function(model, part) of every part, in their order. Raises what the first part that fails raises."""
+
+
+Measurable = Union["Model", SpreadModel]
+
+
+def each(model: Measurable, function: Callable[["Model", P], R], parts: Iterable[P]) -> Iterator[R]:
+    """function(model, part) of every part, in their order; here one after the other, when they are asked for."""
+    if isinstance(model, SpreadModel):
+        yield from model.each(function, parts)
+    else:
+        for part in parts:
+            yield function(model, part)

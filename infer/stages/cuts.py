@@ -1,0 +1,174 @@
+"""Between which blocks a model can be cut, what crosses there, and which cuts make stages of equal size.
+
+Found in the program itself, recorded for one token: what a block uses that earlier blocks made. The residual stream and
+f32 rows that layers leave to later ones by name cross with it. Two things cannot: the memory of another block (layers
+that use keys and values of an earlier one), and lists of chosen tokens. What follows from the batch alone is made again
+in every stage.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybrid.quant.ggml.byte_sizes import size_text
+from hybrid.quant.ggml.errors import UsageError
+
+from ..engine.network import Network, Seam
+from ..engine.ubatch import Control
+from ..kernels.attention.kv import PAGE, KVType
+from ..memory import HybridMemory, RecurrentSpec, RowsSpec
+from ..program.builder import Buffer, Builder, Rows, round_up
+
+
+@dataclass(frozen=True)
+class Cut:
+    """In front of block `block`. carried: names and widths of the rows that cross beside the stream of `width` values;
+    refused: why the model cannot be cut here, mostly empty."""
+
+    block: int
+    width: int
+    carried: tuple[tuple[str, int], ...] = ()
+    refused: str = ""
+
+    @property
+    def nbytes_per_token(self) -> int:
+        """What crosses."""
+        return 4 * (self.width + sum(n for _, n in self.carried))
+
+
+def cuts_of(network: Network, kind: KVType, *, exact: bool = False) -> list[Cut]:
+    """One in front of every block but the first, of a network with all blocks."""
+    memory = HybridMemory(network.specs, 1, PAGE, kind)
+    builder = Builder(1, 1, exact=exact, batch=Control(1).batch)
+    seams: list[Seam] = []
+    with network.weights.trial():
+        network.add_body(builder, memory, seams=seams)
+    owners = _Owners(network, memory)
+    reads = [_furthest(builder, owners, seams, i) for i in range(len(seams))]
+    return [_cut(network, builder, seam, reads[i:]) for i, seam in enumerate(seams) if i]
+
+
+class _Owners:
+    """Which block has what of the memory, by address."""
+
+    def __init__(self, network: Network, memory: HybridMemory) -> None:
+        attention, recurrent = memory.attention, memory.recurrent
+        self.ends: list[tuple[int, int, int]] = []  # first address, the one behind the last, block
+        for part in network.parts:
+            for spec in part.layer.memory():
+                kept: list[np.ndarray | None]
+                if isinstance(spec, RecurrentSpec):
+                    kept = [recurrent.conv[spec.key], recurrent.ssm.get(spec.key)]
+                elif isinstance(spec, RowsSpec):
+                    kept = [attention.rows[spec.key]]
+                else:
+                    kept = [attention.k[spec.layer], attention.v.get(spec.layer)]
+                self.ends += [(*_extent(array), part.block) for array in kept if array is not None]
+
+    def of(self, address: int) -> int | None:
+        return next((block for first, end, block in self.ends if first <= address < end), None)
+
+
+def _extent(array: np.ndarray) -> tuple[int, int]:
+    first = int(array.ctypes.data)
+    return first, first + array.nbytes
+
+
+def _furthest(b: Builder, owners: _Owners, seams: Sequence[Seam], i: int) -> tuple[int, int]:
+    """The block of seam i, and the first block whose memory it uses."""
+    end = seams[i + 1].op if i + 1 < len(seams) else len(b.ops)
+    fields = {value for op in b.ops[seams[i].op : end] for value in op.fields if isinstance(value, int)}
+    found = [block for value in fields if value > PAGE and (block := owners.of(value)) is not None]
+    return seams[i].block, min(found, default=seams[i].block)
+
+
+def _cut(network: Network, b: Builder, seam: Seam, reads: Sequence[tuple[int, int]]) -> Cut:
+    width, at = network.stream.n, seam.block
+    borrowed = next(((block, owner) for block, owner in reads if owner < at), None)
+    if borrowed is not None:
+        return Cut(at, width, refused=f"block {borrowed[0]} uses what block {borrowed[1]} keeps of the text")
+    alive = {id(buffer) for buffer in b.buffers if _is_alive(buffer, seam.op)}
+    needed = {name: rows for name, rows in seam.named.items() if id(rows.base) in alive}
+    lists = [name for name, rows in needed.items() if not _is_floats(b, rows)]
+    if lists:
+        return Cut(at, width, refused=f"later blocks use what an earlier one has chosen ({lists[0]})")
+    return Cut(at, width, tuple(sorted((name, rows.n) for name, rows in needed.items())))
+
+
+def _is_alive(buffer: Buffer, op: int) -> bool:
+    """Whether something is written to it before an op, and read from then on."""
+    return 0 <= buffer.first < op <= buffer.last
+
+
+def _is_floats(b: Builder, rows: Rows) -> bool:
+    """Whether they are as `Builder.rows` makes them, for one column."""
+    assert isinstance(rows.base, Buffer)
+    return not b.depends_on_context(rows.base) and rows.ld == round_up(rows.n, 16) * 4
+
+
+# --- where to cut ---
+def planned(network: Network, cuts: Sequence[Cut], n: int) -> list[range]:
+    """The blocks of each of n stages, such that the largest has as few bytes of weights as possible.
+
+    UsageError: there are not so many places to cut at.
+    """
+    free = [cut.block for cut in cuts if not cut.refused]
+    if not 1 <= n <= len(free) + 1:
+        raise UsageError(_too_many(network, cuts, n, len(free) + 1))
+    ends = [0, *free, network.blocks.stop]
+    sizes = _Sizes(network)
+    # best[k][j]: the largest of k stages that end at ends[j], and where the last of them begins
+    best: list[list[tuple[int, int]]] = [[(sizes.of(range(ends[j])), 0) for j in range(len(ends))]]
+    for k in range(1, n):
+        row = [(1 << 62, 0)] * len(ends)
+        for j in range(k + 1, len(ends)):
+            row[j] = min(
+                (max(best[-1][i][0], sizes.of(range(ends[i], ends[j]))), i) for i in range(k, j)
+            )  # fmt: skip
+        best.append(row)
+    j, blocks = len(ends) - 1, []
+    for row in reversed(best):
+        i = row[j][1]
+        blocks.append(range(ends[i], ends[j]))
+        j = i
+    return blocks[::-1]
+
+
+class _Sizes:
+    """Bytes of the tensors of stages."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._known: dict[range, int] = {}
+        tensors = network.weights.gguf.tensors
+        self.bytes = {name: tensor.nbytes for name, tensor in tensors.items()}
+        first = {"token_embd.weight", "position_embd.weight"}
+        beside = network.tensors_beside & set(self.bytes)
+        self.front, self.behind = beside & first, beside - first
+        if "output.weight" not in tensors:
+            self.behind = self.behind | {"token_embd.weight"}
+
+    def of(self, blocks: range) -> int:
+        if blocks not in self._known:
+            self._known[blocks] = self._of(blocks)
+        return self._known[blocks]
+
+    def _of(self, blocks: range) -> int:
+        names = set().union(*(self.network.tensors[i] for i in blocks)) & set(self.bytes)
+        names |= self.front if blocks.start == 0 else set()
+        names |= self.behind if blocks.stop == self.network.blocks.stop else set()
+        return sum(self.bytes[name] for name in names)
+
+
+def stage_bytes(network: Network, stages: Sequence[range]) -> list[int]:
+    """Bytes of weights that each of them maps."""
+    sizes = _Sizes(network)
+    return [sizes.of(blocks) for blocks in stages]
+
+
+def _too_many(network: Network, cuts: Sequence[Cut], n: int, most: int) -> str:
+    name = network.weights.gguf.path.name
+    why = next((f": in front of block {cut.block}, {cut.refused}" for cut in cuts if cut.refused), "")
+    size = size_text(network.weights.gguf.nbytes)
+    return f"{n} stages: {name} ({size}, {network.blocks.stop} blocks) can be cut into at most {most}{why}."

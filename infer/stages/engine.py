@@ -1,0 +1,175 @@
+"""The leader of a model in stages, which is an Engine to Runner and Sequence."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+
+import numpy as np
+
+from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.machine_memory import MachineMemory
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..engine.collection import Collection
+from ..engine.engine import Engine, OpTime
+from ..engine.network import Network
+from ..engine.ubatch import Segment
+from ..kernels.attention.kv import KV_TYPES
+from ..kernels.build.jit import CompileProgress
+from ..loading.options import LoadOptions
+from ..memory import plan_memory
+from ..program.threads import default_threads
+from .cuts import Cut, cuts_of, planned
+from .line import Foreman, Line, Ticket
+from .memory import LedMemory
+from .orders import Opening, Pass, Wanted
+
+LEAST_PIECE = 64  # tokens of an ubatch, when prompts are cut so that all stages have something to do
+
+
+class StagedEngine(Engine):
+    """n_stages stages on a line. FormatError, UnsupportedError, UsageError: also where the model cannot be cut so."""
+
+    memory: LedMemory
+
+    def __init__(
+        self, gguf: GGUFFile, line: Line, n_stages: int, given: LoadOptions, adapters: Sequence[Adapter] = ()
+    ) -> None:
+        self.line, self.foreman = line, Foreman(line)
+        super().__init__(
+            gguf, n_ctx=given.n_ctx, n_seq_max=given.n_seq_max, n_ubatch=given.n_ubatch,
+            n_threads=given.n_threads or default_threads(), exact=given.exact, kv_type=KV_TYPES[given.kv_type_used],
+            spare=given.checkpoint_budget, adapters=adapters,
+        )  # fmt: skip
+        if given.checkpoint_budget and given.checkpoint_type != "f32":
+            raise UsageError(
+                f"checkpoint_type = {given.checkpoint_type!r}: the states of a model in stages are kept as they are, "
+                "f32."
+            )
+        self.cuts = cuts_of(self.network, self._kind, exact=self.exact)
+        self.stages = planned(self.network, self.cuts, n_stages)
+        self.openings = self._openings(given)
+        line.open(self.openings)
+
+    def _openings(self, given: LoadOptions) -> list[Opening]:
+        at = {cut.block: cut for cut in self.cuts}
+        none = Cut(0, 0)
+        return [
+            Opening(
+                blocks, at.get(blocks.start, none).carried, at.get(blocks.stop, none).carried, self.n_ctx,
+                given.n_seq_max, self.memory.n_spare_pages, self.memory.n_spare_rows, given.n_ubatch, given.n_threads,
+                given.exact, given.kv_type_used, tuple((str(file), scale) for file, scale in given.lora),
+            )
+            for blocks in self.stages
+        ]  # fmt: skip
+
+    def _network(self, adapters: Sequence[Adapter], n_ctx: int) -> Network:
+        return Network(self.gguf, self.n_ubatch, adapters, n_ctx, heads=False)
+
+    def _machine(self) -> MachineMemory:
+        each = self.line.machines()
+        total, available = sum(one.total for one in each), sum(one.available for one in each)
+        return MachineMemory(total, available, min(one.mappable for one in each))
+
+    def _memory(self, n_seq_max: int, spare: int, machine: MachineMemory) -> LedMemory:
+        make = partial(LedMemory, foreman=self.foreman)
+        memory = plan_memory(self.network.specs, n_seq_max, self.n_ctx, self._kind, spare, machine, make)
+        assert isinstance(memory, LedMemory)
+        return memory
+
+    # --- passes ---
+    @property
+    def depth(self) -> int:
+        """Passes that can be under way at a time."""
+        return len(self.stages)
+
+    def piece(self, n_tok: int) -> int:
+        """Tokens of an ubatch, at most, when so many are read: twice as many ubatches as stages, if that makes no tiny
+        ones."""
+        return min(self.n_ubatch, max(LEAST_PIECE, -(-n_tok // (2 * self.depth))))
+
+    def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
+        """As `Engine.run`."""
+        (values,) = self.passes([segments], likelihood=likelihood, hidden=hidden)
+        return values
+
+    def passes(
+        self, ubatches: Iterable[Sequence[Segment]], *, likelihood: bool = False, hidden: bool = False
+    ) -> Iterator[np.ndarray | None]:
+        """`run` of one after the other: the next ones are under way while somebody waits for the first.
+
+        Whatever interrupts it, all sequences are then as they were before the first of them.
+        """
+        wanted: Wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
+        held: dict[int, tuple[int, int]] = {}
+        under_way: deque[Ticket] = deque()
+        try:
+            for segments in ubatches:
+                for s in segments:
+                    if s.slot not in held:
+                        held[s.slot] = self.memory.hold_row(s.slot)
+                under_way.append(self._start(segments, wanted))
+                if len(under_way) > self.depth:
+                    yield self._values(under_way.popleft())
+            while under_way:
+                yield self._values(under_way.popleft())
+        except BaseException:
+            for slot, before in held.items():
+                self.memory.go_back(slot, *before)
+            raise
+        for _, row in held.values():
+            self.memory.let_row_go(row)
+
+    def _values(self, ticket: Ticket) -> np.ndarray | None:
+        (values,) = ticket.wait(self.stop)
+        assert not isinstance(values, dict)
+        return values
+
+    def _start(self, segments: Sequence[Segment], wanted: Wanted) -> Ticket:
+        """Order a pass; it counts as done."""
+        assert 0 < sum(len(s.tokens) for s in segments) <= self.n_ubatch
+        self.expects_few = self.expects_few or any(s.each for s in segments)
+        moves = self._begin(segments, keep=False)
+        rows, targets = self._control.fill(segments, moves)
+        reach = max(min(self.n_ctx, move.position + move.reach - move.past) for move in moves)
+        ticket = self.foreman.put(
+            Pass(self._control.copied(), rows, targets, wanted if rows else "none", reach, self.expects_few)
+        )
+        for move in moves:
+            self.memory.n_past[move.seq] = move.past + move.n
+            if len(move.rows) == 1:
+                self.memory.finish(move)
+        return ticket
+
+    def step(self, slot: int, token: int) -> np.ndarray:
+        """As `Engine.step`."""
+        values = self.run([Segment(slot, (token,), (0,))])
+        assert values is not None
+        return values[0]
+
+    def reopen(self) -> None:
+        """After a stage was lost: all stages again, with nothing in their memory, and nothing in the leader's."""
+        self.line.open(self.openings)
+        for slot in range(self.memory.n_seq_max):
+            self.memory.release(slot)
+
+    def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
+        """The stages have done that."""
+
+    def close(self) -> None:
+        self.line.close()
+        super().close()
+
+    # --- what looks into one machine's passes ---
+    def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
+        raise UsageError(
+            "the time of every operation is not taken of a model in stages. Load the model whole for that."
+        )
+
+    def collecting(self, collection: Collection) -> AbstractContextManager[None]:  # type: ignore[override]
+        raise UsageError("an importance matrix is not measured of a model in stages. Load the model whole for that.")
+
+    def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
+        raise UsageError("the layers of a model in stages cannot be traced. Load the model whole for that.")

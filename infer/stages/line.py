@@ -1,0 +1,102 @@
+"""How orders reach the stages, and rows get from one stage to the next."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..program.threads import Stop
+from .orders import Arrays, Chore, Opening, Order, Pass
+from .stage import Stage
+
+Answer = Arrays | np.ndarray | None
+
+
+class Ticket(Protocol):
+    """An order that is being obeyed."""
+
+    def wait(self, stop: Stop | None) -> Sequence[Answer]:
+        """What every stage answers; of a pass, the last one alone. Interrupted: `stop` was set before, and the order is
+        obeyed all the same. LostStageError: it never will be."""
+
+
+class Line(Protocol):
+    """All stages of a model. Each obeys orders one after the other; rows of a pass go from one to the next."""
+
+    def machines(self) -> list[MachineMemory]:
+        """What the machines have that stages can be on, one for each."""
+
+    def open(self, openings: Sequence[Opening]) -> None:
+        """Have a stage for each of these, with nothing in its memory: also again, when one was lost."""
+
+    def put(self, order: Order) -> Ticket:
+        """To all stages. Does not wait."""
+
+    def close(self) -> None: ...
+
+
+class Foreman:
+    """Gives orders to a line on behalf of a leader. pages: entries of its table of pages that no order has had yet."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.pages: list[tuple[int, int, int]] = []
+
+    def put(self, what: Pass | Chore) -> Ticket:
+        """An order with what has changed in the table."""
+        pages, self.pages = self.pages, []
+        return self.line.put(Order(pages, what))
+
+    def order(self, what: Chore) -> None:
+        """To be done before whatever is ordered next."""
+        self.put(what)
+
+    def ask(self, what: Chore) -> Arrays:
+        """What all stages answer, together."""
+        found: Arrays = {}
+        for answer in self.put(what).wait(None):
+            assert isinstance(answer, dict)
+            found |= answer
+        return found
+
+
+class _Done:
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self.answers = answers
+
+    def wait(self, stop: Stop | None) -> Sequence[Answer]:
+        if stop is not None:
+            stop.check()
+        return self.answers
+
+
+class LineHere:
+    """All stages in this process, one after the other."""
+
+    def __init__(self, gguf: GGUFFile) -> None:
+        self.gguf = gguf
+        self.stages: list[Stage] = []
+
+    def machines(self) -> list[MachineMemory]:
+        return [machine_memory()]
+
+    def open(self, openings: Sequence[Opening]) -> None:
+        self.close()
+        self.stages = [Stage(self.gguf, opening) for opening in openings]
+
+    def put(self, order: Order) -> Ticket:
+        if isinstance(order.what, Pass):
+            rows: Answer = None
+            for stage in self.stages:
+                assert not isinstance(rows, dict)
+                rows = stage.obey(order, rows)
+            return _Done([rows])
+        return _Done([stage.obey(order.to(stage.blocks)) for stage in self.stages])
+
+    def close(self) -> None:
+        for stage in self.stages:
+            stage.close()
+        self.stages = []

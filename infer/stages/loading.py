@@ -1,0 +1,42 @@
+"""Load a model in stages."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hybrid.quant.ggml.reader import GGUFFile
+
+from ..loading.model_file import ModelFile
+from ..loading.options import LoadOptions
+from ..memory import PromptCache
+from ..model import Model, open_files
+from .engine import StagedEngine
+from .line import Line
+from .runner import StagedRunner
+
+
+def load_staged(
+    path: Path | str,
+    options: LoadOptions,
+    n_stages: int,
+    line_for: Callable[[GGUFFile], Line],
+    said: Callable[[str], None] = lambda line: None,
+) -> Model:
+    """`Model.load` of n_stages stages on the line that `line_for` gives. said: gets a line when a stage was lost.
+
+    UsageError: also where the model cannot be cut into so many.
+    """
+    start = time.perf_counter()
+    gguf, adapters = open_files(path, options)
+    line = line_for(gguf)
+    try:
+        engine = StagedEngine(gguf, line, n_stages, options, adapters)
+    except BaseException:
+        line.close()
+        raise
+    budget = options.checkpoint_budget
+    cache = PromptCache(engine.memory, budget) if budget else None
+    file = ModelFile(gguf, engine.hparams, engine.n_ctx, engine.n_vocab, adapters)
+    model = Model(StagedRunner(engine, file, cache, said), options.precision)
+    model.load_seconds = time.perf_counter() - start
+    return model

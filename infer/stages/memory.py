@@ -1,0 +1,122 @@
+"""The leader's memory of a model in stages: which pages and rows of states sequences and checkpoints have. What is in
+them is with the stages, which are told what happens to it.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels.attention.kv import KVType
+from ..memory import HybridMemory
+from ..memory.attention import AttentionMemory, AttentionSpec
+from ..memory.needs import Specs, split_specs
+from ..memory.recurrent import RecurrentMemory, RecurrentSpec
+from ..memory.rows import RowsSpec
+from . import orders
+
+if TYPE_CHECKING:
+    from .line import Foreman
+
+
+class LedPages(AttentionMemory):
+    """Memory for one page, of which nothing but the layout is used. `changed`: the table since the last order."""
+
+    def __init__(
+        self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int,
+        foreman: "Foreman",
+    ) -> None:  # fmt: skip
+        self._foreman = foreman
+        super().__init__(specs, n_slots, n_ctx, kind, n_spare)
+
+    @property
+    def n_stored(self) -> int:
+        return min(1, self.pool.size)
+
+    def _put(self, slot: int, i: int, page: int) -> None:
+        super()._put(slot, i, page)
+        self._foreman.pages.append((slot, i, page))
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._foreman.order(orders.CopyPage(source, target))
+
+    def move_down(self, slot: int, start: int, end: int, n: int) -> None:
+        self._foreman.order(orders.MoveDown(slot, start, end, n))
+
+    def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
+        self._foreman.order(orders.Turn(slot, start, deltas))
+
+    def export(self, pages: list[int], end: int, start: int = 0) -> Iterator[tuple[str, np.ndarray]]:
+        found = self._foreman.ask(orders.ExportPages(pages, end, start))
+        for name in self.layout(end, start):
+            yield name, found[name]
+
+    def load(self, pages: list[int], end: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
+        self._foreman.order(orders.LoadPages(pages, end, arrays, start))
+
+    def fill_pages(self, pages: list[int], rng: np.random.Generator) -> None:
+        self._foreman.order(orders.FillPages(list(pages)))
+
+
+class LedStates(RecurrentMemory):
+    """No memory for rows."""
+
+    def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int, foreman: "Foreman") -> None:
+        self._foreman = foreman
+        super().__init__(specs, n_slots, n_spare)
+
+    @property
+    def n_stored(self) -> int:
+        return 0
+
+    def fill_row(self, row: int, rng: np.random.Generator) -> None:
+        self._foreman.order(orders.FillRow(row))
+
+    def export(self, row: int) -> Iterator[tuple[str, np.ndarray]]:
+        found = self._foreman.ask(orders.ExportRow(row))
+        for name in self.shapes():
+            yield name, found[name]
+
+    def load(self, row: int, arrays: dict[str, np.ndarray]) -> None:
+        self._foreman.order(orders.LoadRow(row, {name: np.array(arrays[name]) for name in self.shapes()}))
+
+
+class LedMemory(HybridMemory):
+    """See the head of this file. n_spare_pages, n_spare_rows: for stages to have as many."""
+
+    def __init__(
+        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int,
+        foreman: "Foreman",
+    ) -> None:  # fmt: skip
+        self._foreman = foreman
+        self.n_spare_pages, self.n_spare_rows = n_spare_pages, n_spare_rows
+        super().__init__(specs, n_seq_max, n_ctx, kind, n_spare_pages, n_spare_rows)
+
+    def _parts(
+        self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int
+    ) -> tuple[AttentionMemory, RecurrentMemory]:
+        kv, states = split_specs(specs)
+        pages = LedPages(kv, n_seq_max, n_ctx, kind, n_spare_pages, self._foreman)
+        return pages, LedStates(states, n_seq_max, n_spare_rows, self._foreman)
+
+    # --- passes that are ordered, and may be taken back ---
+    def hold_row(self, seq: int) -> tuple[int, int]:
+        """Tokens and row of states of a sequence, which nobody overwrites until `let_row_go` or `go_back`."""
+        self.check(seq)
+        past, row = int(self.n_past[seq]), self.recurrent.row[seq]
+        return past, self.recurrent.pool.share(row) if past and row >= 0 else -1
+
+    def let_row_go(self, row: int) -> None:
+        """It is not gone back to."""
+        if row >= 0:
+            self.recurrent.pool.drop(row)
+
+    def go_back(self, seq: int, past: int, row: int) -> None:
+        """The sequence is as it was when `hold_row` gave these."""
+        if (move := self._moves.get(seq)) is not None:
+            self.abandon(move)
+        if row >= 0:
+            self.recurrent.put(seq, row)
+        self.n_past[seq] = past
+        self.trim(seq)

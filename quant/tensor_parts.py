@@ -1,0 +1,101 @@
+"""A quantization in parts, for processes that see the source and the new file's folder: each writes its own places.
+
+parts_of(...)  what there is to do; each part can be pickled, and is the same however often it is done
+fill(...)      does one, where a process is
+`checked`      looks at what was written, and adds up what was found, in the order of one process
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+from .ggml.places import Place
+from .ggml.progress import Progress
+from .imatrix import Imatrix
+from .imatrix_data import InputSums
+from .planning import PlannedTensor
+from .pool import in_order
+from .recoding import ErrorSums, TensorReport, bytes_of, recoded, tasks_of
+from .source import Source
+
+PART_TASKS = 64  # tasks of a part: some seconds of the slowest types, and few parts even of the largest models
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """Tasks `begin` .. `end` - 1 of a tensor (see `recoding`), and where their `n_rows` rows go."""
+
+    tensor: PlannedTensor
+    begin: int
+    end: int
+    place: Place
+    importance: InputSums | None
+    effort: int
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class FilledPart:
+    """checksum: of the bytes that were written; sums: of every task, in order."""
+
+    checksum: int
+    sums: list[ErrorSums]
+
+
+Spread = Callable[[Iterable[TensorPart]], Iterator[FilledPart]]  # `fill` of every part, in their order
+
+
+def parts_of(
+    source: Source,
+    planned: Iterable[PlannedTensor],
+    places: Mapping[str, Place],
+    imatrix: Imatrix | None,
+    effort: int,
+) -> Iterator[TensorPart]:
+    """All tensors in order, at most PART_TASKS tasks of one in a part. places: of the new tensors."""
+    for t in planned:
+        importance = imatrix.entries.get(t.name) if imatrix else None
+        nbytes = bytes_of(t.target, t.shape[-1])  # of a row
+        tasks = enumerate(tasks_of(source, t, None, effort))
+        while group := list(islice(tasks, PART_TASKS)):
+            begin, first, n_rows = group[0][0], group[0][1].first, sum(task.rows.n for _, task in group)
+            place = places[t.name].part(first * nbytes, n_rows * nbytes)
+            yield TensorPart(t, begin, begin + len(group), place, importance, effort, n_rows)
+
+
+def fill(source: Source, part: TensorPart, n_threads: int) -> FilledPart:
+    """Writes the rows of a part. HybridError: its file is not to be seen from here, or cannot be written; FormatError:
+    values that the new type cannot hold."""
+    tasks = islice(tasks_of(source, part.tensor, part.importance, part.effort), part.begin, part.end)
+    sums = []
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="quantize") as pool, part.place.opened(sync=True) as place:
+        for done in in_order(pool, recoded, tasks, 2 * n_threads):
+            assert done.data is not None
+            place.write(done.data)
+            done.task.rows.done()
+            sums.append(done.sums)
+    return FilledPart(place.checksum, sums)
+
+
+def checked(
+    parts: Sequence[TensorPart], filled: Iterable[FilledPart], progress: Progress | None = None
+) -> Iterator[TensorReport]:
+    """The report of every tensor once all of its parts are in the file. progress(tensor, done, total) in bytes of the
+    source's tensors. FormatError: the file does not hold what was written."""
+    total = sum(_source_nbytes(part) for part in parts)
+    passed, sums = 0, ErrorSums()
+    for i, (part, done) in enumerate(zip(parts, filled, strict=True)):
+        part.place.check(done.checksum)
+        for one in done.sums:
+            sums.merge(one)
+        passed += _source_nbytes(part)
+        if progress:
+            progress(part.tensor.name, passed, total)
+        if i + 1 == len(parts) or parts[i + 1].tensor is not part.tensor:
+            yield sums.report(part.tensor)
+            sums = ErrorSums()
+
+
+def _source_nbytes(part: TensorPart) -> int:
+    return part.n_rows * bytes_of(part.tensor.source, part.tensor.shape[-1])

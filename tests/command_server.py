@@ -1,0 +1,141 @@
+"""The command `hybrid` for tests that type many command lines: a process that has loaded its modules forks for each.
+
+    with CommandServer() as server:
+        server.write_command(path, folder)     # an executable file; what is converted or kept goes to `folder`
+
+Starting Python and loading modules takes half a second of each command, in which nothing of a page is tested; how
+commands start is what test_cli_startup.py and test_cli_packaging.py test, in processes of their own.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+# Without modules that take long to load. What was typed, where, and the three streams go to the server; back comes the
+# exit code, when the command has ended.
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+asked = {{"words": sys.argv[1:], "cwd": os.getcwd(), "environment": dict(os.environ), "folder": {folder!r}}}
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    socket.send_fds(server, [b"3"], [0, 1, 2])
+    server.sendall(json.dumps(asked).encode())
+    server.shutdown(socket.SHUT_WR)
+    code = server.recv(16)
+sys.exit(int(code or 1))
+"""
+
+
+# macOS has libraries that do not survive a fork: there each command loads its modules
+FORKS = sys.platform == "linux"
+ALONE = """#!{python}
+import sys
+sys.path.insert(0, {tests!r})
+from command_server import run
+run(sys.argv[1:], {folder!r})
+"""
+
+
+class CommandServer:
+    """address: of its socket; paths of sockets have to be short."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="hybrid-")
+        self.address = f"{self.folder.name}/s"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen()
+            program = [sys.executable, __file__, str(listener.fileno())]
+            self.process = subprocess.Popen(program, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
+
+    def write_command(self, path: Path, folder: Path) -> None:
+        """An executable file that runs `hybrid`. folder: for what it converts and keeps."""
+        more = {"python": sys.executable, "folder": str(folder), "tests": str(Path(__file__).parent)}
+        path.write_text((CLIENT if FORKS else ALONE).format(address=self.address, **more))
+        path.chmod(0o755)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
+
+
+def _serve(listener: socket.socket) -> None:
+    """In a process of its own, which has one thread: it may fork."""
+    import hybrid.cli.commands.run
+    import hybrid.infer.engine.engine
+    import hybrid.quant.quantization  # noqa: F401
+    from hybrid.cli.__main__ import main  # noqa: F401
+
+    parent = os.getppid()
+    listener.settimeout(2)
+    while os.getppid() == parent:  # tests that were killed end nothing
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            continue
+        if os.fork() == 0:
+            listener.close()
+            _answer(connection)
+        connection.close()
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+
+
+def _answer(connection: socket.socket) -> None:
+    """Waits for the command, in a process between it and the server, and tells its exit code."""
+    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    asked = json.loads(b"".join(iter(lambda: connection.recv(65536), b"")))
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(asked["cwd"])
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+        run(asked["words"], asked["folder"])
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    connection.sendall(str(status % 256).encode())
+    os._exit(0)
+
+
+def run(words: list[str], folder: str) -> NoReturn:
+    """A command line in this process, which ends with it. folder: as in write_command."""
+    from hybrid.cli.__main__ import main
+    from hybrid.cli.chains import cache_paths
+
+    assert cache_paths.cache_dir and cache_paths.state_dir
+    # kernels stay where they are, or every test would compile its own
+    cache_paths.cache_dir, cache_paths.state_dir = lambda: Path(folder, "cache"), lambda: Path(folder, "state")
+    sys.argv = ["hybrid", *words]
+    code: object = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,156 @@
+"""The model's own head guesses: to the bit what the model says without it, whatever the head says."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import random_heads
+from test_batch_guessing import BUDGET, Asked, outcome
+from test_conformance import tokens
+from test_draft import Measured, Steps, answer
+
+from hybrid.convert import convert
+from hybrid.infer import Model
+from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.generation import head_guesser as heads
+from hybrid.infer.answers.generation.head_guesser import HeadGuesser
+from hybrid.infer.answers.sampling import SamplingParams
+
+RECURRENT, PLAIN = "qwen35-mtp", "glm4-moe-mtp"
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guesses as much as it can: these models are too small for guesses to pay."""
+    monkeypatch.setattr(heads, "may_pay", lambda *_: True)
+    monkeypatch.setattr(heads, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    monkeypatch.setattr(heads, "LEAST_CHANCE", 0.0)
+    monkeypatch.setattr(HeadGuesser, "rests", False)
+
+
+@contextmanager
+def with_head(path: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[Model]:
+    with Model.load(path, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
+        model.runner.pass_costs = Measured()
+        helper = model.runner.guessers.helper = heads.head_guesser(model)
+        model.runner.guessers.ngrams = False
+        assert helper is not None
+        yield model
+        helper.close()
+
+
+@pytest.fixture
+def model_file(tmp_path: Path, data_dir: Path) -> Callable[..., Path]:
+    def made(name: str, write: Callable[[str, Path], Path] = random_heads.write) -> Path:
+        path = tmp_path / f"{name}-{write.__name__}.gguf"
+        checkpoint = write(name, tmp_path / f"{name}-{write.__name__}")
+        convert(checkpoint, path, outtype="q8_0", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+        return path
+
+    return made
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", [RECURRENT, "qwen3next-mtp", PLAIN])
+def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> None:
+    """All of its guesses come true, in a fifth of the passes, from the states that it made itself."""
+    with with_head(model_file(name, random_heads.write_right)) as model:
+        want, plain = answer(model, tokens(40), 60, guess=False)
+        got, guessed = answer(model, tokens(40), 60)
+        assert got == want
+        assert plain.passes == 59
+        assert guessed.accepted > 0.9 * guessed.guessed and guessed.passes < 18
+        assert guessed.passes + guessed.accepted == 59
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("temp", [0.0, 0.9])
+@pytest.mark.parametrize("name", [RECURRENT, PLAIN])
+def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callable[..., Path]) -> None:
+    with with_head(model_file(name)) as model:
+        for seed in range(3):
+            prompt = tokens(20 + seed, seed)
+            want, _ = answer(model, prompt, 50, temp=temp, guess=False)
+            got, guessed = answer(model, prompt, 50, temp=temp)
+            assert got == want and guessed.guessed > 40
+            assert guessed.passes + guessed.accepted == 49
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(("name", "right"), [(RECURRENT, True), (RECURRENT, False), (PLAIN, True)])
+def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Path]) -> None:
+    """Beside prompts that are read and answers that do not guess."""
+    path = model_file(name, random_heads.write_right if right else random_heads.write)
+    asked = [Asked(i, tokens(20 + 7 * i, i), 30 + i, temp=(0.0, 0.9)[i % 2], remember=i == 3) for i in range(7)]
+    for i, one in enumerate(asked):  # without the bias, which a head knows nothing of
+        one.params = SamplingParams(temp=(0.0, 0.5)[i % 2], seed=i)
+    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+        want = [outcome(one.alone(model)) for one in asked]
+    with with_head(path, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
+        batcher = Batcher(model, 4)
+        batcher.guessing.costs = Steps()
+        jobs = [one.job(model, speculate=i != 5) for i, one in enumerate(asked)]
+        for job in jobs:
+            batcher.submit(job)
+        for _ in batcher.run():
+            pass
+        assert [outcome(job.result) for job in jobs] == want
+        n_right, n_all = (sum(getattr(j.result, name) for j in jobs) for name in ("accepted", "guessed"))
+        print(f"{name}: {n_right} of {n_all} in {batcher.n_steps} steps")
+        assert n_all > 50 and jobs[5].result.guessed == 0
+        assert not right or n_right > 0.5 * n_all
+
+
+@pytest.mark.usefixtures("eager")
+def test_texts_that_go_back_and_on(model_file: Callable[..., Path]) -> None:
+    """What a head knows of a text follows it: rewound, continued otherwise, moved, cleared, in another's slot."""
+    with with_head(model_file(PLAIN, random_heads.write_right), n_ctx=96) as model:
+        plain: list[list[int]] = []
+        for guess in (False, True):
+            seq, out = model.sequence(), []
+            for step in ("begin", "rewind", "shift", "clear"):
+                if step == "rewind":
+                    seq.rewind(30)
+                elif step == "shift":
+                    seq.shift(2, 20)
+                elif step == "clear":
+                    seq.clear()
+                more, result = go_on(model, seq, tokens(12, len(step)), guess)
+                out.append(more)
+                assert not guess or result.accepted > 10, step
+            seq.close()
+            plain.append(out)
+        assert plain[0] == plain[1]
+
+
+def go_on(model: Model, seq, prompt: list[int], guess: bool) -> tuple:  # type: ignore[no-untyped-def]
+    from test_speculation import Plain
+
+    from hybrid.infer.answers.generation.generate import generate
+    from hybrid.infer.answers.sampling import Sampler
+
+    sampler = Sampler(SamplingParams(temp=0.0, seed=3), model.n_vocab)
+    run = generate(seq, prompt, sampler, max_tokens=20, tokenizer=Plain(), speculate=guess)  # type: ignore[arg-type]
+    for _ in run:
+        pass
+    return run.result.ids, run.result
+
+
+def test_a_head_that_never_paid_rests(model_file: Callable[..., Path]) -> None:
+    """Nothing is guessed, and no text is read along."""
+    with with_head(model_file(RECURRENT)) as model:
+        helper = model.runner.guessers.helper
+        assert isinstance(helper, HeadGuesser)
+        helper.credit.left = -1.0
+        _, result = answer(model, tokens(40), 20)
+        assert result.guessed == 0 and not helper._texts
+
+
+def test_a_file_without_a_head_has_no_guesser(model_file: Callable[..., Path], data_dir: Path) -> None:
+    path = model_file(PLAIN)
+    plain = path.parent / "plain.gguf"
+    folder, tokenizer = path.parent / path.stem, data_dir / "checkpoints" / "mamba-bf16"
+    convert(folder, plain, outtype="q8_0", tokenizer=tokenizer, heads=False)
+    with Model.load(plain, n_ctx=64) as model:
+        assert heads.head_guesser(model) is None

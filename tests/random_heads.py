@@ -1,0 +1,78 @@
+"""Random checkpoints of models with a head that guesses tokens ahead: the tensors without which they would have none,
+and where the head's own tensors are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import random_checkpoints
+from safetensors.numpy import load_file, save_file
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def _of_mtp(config: dict[str, Any]) -> Shapes:
+    n = config["hidden_size"]
+    return {"mtp.fc.weight": (n, 2 * n)}
+
+
+def _numbered(config: dict[str, Any], *own: str) -> Shapes:
+    """`own`: what the head has of its own, though the model has it."""
+    p = f"model.layers.{config['num_hidden_layers']}."
+    return dict.fromkeys((p + "eh_proj.weight", *(p + name for name in own)), ())
+
+
+# name -> config, and what tells of a head
+WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
+    **{
+        name + "-mtp": (config := random_checkpoints.CONFIGS[name] | more, _of_mtp(config))
+        for name, more in (
+            ("qwen3next", {}), ("qwen35", {"mtp_num_hidden_layers": 1}), ("qwen35moe", {"mtp_num_hidden_layers": 1}),
+        )
+    },
+    "glm4-moe-mtp": (
+        config := random_checkpoints.CONFIGS["glm4-moe"],
+        _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
+    ),
+    "glm4-moe-mtp-shared": (
+        config := random_checkpoints.CONFIGS["glm4-moe-plain"], _numbered(config, "shared_head.norm.weight"),
+    ),
+    "bailing-hybrid-mtp": (
+        config := random_checkpoints.CONFIGS["bailing-hybrid"] | {"num_nextn_predict_layers": 1},
+        _numbered(config, "final_layernorm.weight"),
+    ),
+}  # fmt: skip
+
+
+def write(name: str, folder: Path) -> Path:
+    """config.json and model.safetensors, without a tokenizer."""
+    config, shapes = WITH_HEADS[name]
+    return random_checkpoints.write(config, folder, shapes)
+
+
+def write_right(name: str, folder: Path) -> Path:
+    """A model of which every token has one that follows it, and whose head knows that: what layers add is 0, the output
+    matrix has the embedding of the token before, and the head hands on the embedding that it gets."""
+    config, shapes = WITH_HEADS[name]
+    random_checkpoints.write(config, folder, shapes)
+    tensors = load_file(folder / "model.safetensors")
+    n = config["hidden_size"]
+    for part, values in tensors.items():
+        if part.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
+            values[:] = 0
+        elif "norm" in part or "q_proj" in part:
+            values[:] = 0 if "mtp" in name and "qwen" in name else 1
+    embedding = tensors["model.embed_tokens.weight"]
+    embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
+    tensors["lm_head.weight"] = embedding[np.random.default_rng(7).permutation(len(embedding))]
+    joins = [part for part in tensors if part.endswith(("mtp.fc.weight", "eh_proj.weight"))]
+    tensors[joins[0]] = np.concatenate([np.eye(n), np.zeros((n, n))], axis=1).astype(np.float32)
+    for part in list(tensors):
+        if "shared_head.head" in part or part.endswith(f"layers.{config['num_hidden_layers']}.embed_tokens.weight"):
+            tensors[part] = tensors["lm_head.weight" if "head.head" in part else "model.embed_tokens.weight"]
+    (folder / "config.json").write_text(
+        json.dumps({**json.loads((folder / "config.json").read_text()), "tie_word_embeddings": False})
+    )
+    save_file(tensors, folder / "model.safetensors")
+    return folder

@@ -1,0 +1,141 @@
+"""Which prompts meet on one worker."""
+
+import heapq
+
+import numpy as np
+import pytest
+
+from hybrid.cli.cluster.plan import SHARES, WORTH_SHARING, Group, plan
+
+DOCUMENT = 200  # tokens
+
+
+def prompts_about(n_documents: int, n_questions: int, seed: int = 1) -> list[list[int]]:
+    """Questions about documents, shuffled; all begin with BOS."""
+    rng = np.random.default_rng(seed)
+    documents = [[1, *rng.integers(10, 1000, DOCUMENT).tolist()] for _ in range(n_documents)]
+    prompts = [[*d, *rng.integers(1000, 2000, 7).tolist()] for d in documents for _ in range(n_questions)]
+    return [prompts[i] for i in rng.permutation(len(prompts))]
+
+
+def members(groups: list[Group]) -> list[int]:
+    return sorted(i for group in groups for i in group.members)
+
+
+def test_questions_about_a_document_meet() -> None:
+    prompts = prompts_about(40, 5)
+    groups = plan(prompts, 1, 2)
+    assert members(groups) == list(range(200))
+    assert len(groups) == 40
+    for group in groups:
+        assert group.shared == DOCUMENT + 1
+        assert len({tuple(prompts[i][: DOCUMENT + 1]) for i in group.members}) == 1
+        assert group.work == group.shared + 5 * (7 + 8)
+    assert [g.members[0] for g in groups] == sorted(g.members[0] for g in groups), "in the order of the file"
+
+
+def test_what_all_begin_with_divides_nothing() -> None:
+    """A system prompt before every document is read by every worker; the documents are what is met for."""
+    system = list(range(3000, 3300))
+    prompts = [system + p for p in prompts_about(40, 5)]
+    groups = plan(prompts, 1, 2)
+    assert members(groups) == list(range(200)) and len(groups) == 40
+    assert {g.shared for g in groups} == {300 + DOCUMENT + 1}
+
+
+def test_one_document_for_all_is_cut_so_that_the_work_divides() -> None:
+    prompts = prompts_about(1, 300)
+    groups = plan(prompts, 10, 3)
+    assert members(groups) == list(range(300))
+    total = DOCUMENT + 1 + 300 * (7 + 80)
+    assert max(g.work for g in groups) <= total / (3 * SHARES) + 7 + 80
+    assert len(groups) >= 3 * SHARES
+
+
+def test_prompts_with_nothing_in_common_are_alone() -> None:
+    prompts = [[1, *range(100 * i, 100 * i + 30)] for i in range(1, 20)]
+    groups = plan(prompts, 5, 4)
+    assert [g.members for g in groups] == [(i,) for i in range(19)]
+    assert {g.shared for g in groups} == {0}
+
+
+def test_fewer_tokens_than_are_worth_it() -> None:
+    prompts = [[*range(WORTH_SHARING - 1), 500 + i] for i in range(6)]
+    assert len(plan(prompts, 100, 1)) == 6
+    prompts = [[*range(WORTH_SHARING), 500 + i] for i in range(60)]
+    assert len(plan(prompts, 1, 1)) < 60
+
+
+def test_the_same_prompt_many_times() -> None:
+    """Samples: their whole prompt is what they share, and they divide."""
+    groups = plan([[*range(100)]] * 64, 50, 2)
+    assert members(groups) == list(range(64)) and len(groups) >= 2 * SHARES
+
+
+def test_what_would_take_long_at_the_end_goes_first() -> None:
+    prompts = [[1, 100 + i] for i in range(50)] + [[2] * 5000]
+    groups = plan(prompts, 1, 4)
+    assert groups[0].members == (50,)
+    assert [g.members[0] for g in groups[1:]] == list(range(50))
+
+
+def test_a_prompt_in_another_and_thousands_of_those() -> None:
+    nested = [[*range(n)] for n in range(1, 1500)]
+    assert members(plan(nested, 3, 2)) == list(range(1499))
+    assert plan([], 3, 2) == []
+    assert plan([[5]], 3, 0) == [Group((0,), 0, 25.0)]
+
+
+# --- a hundred workers ---
+def makespan(groups: list[Group], speeds: np.ndarray, deaths: dict[int, float], work: list[float]) -> float:
+    """Seconds until all answers are there: an idle worker takes the next answer of its group; without one the next
+    group; without one it steals an answer from whoever has most left, and reads the beginning again. A worker that
+    dies comes back at once; what it was on is begun again.
+
+    speeds: tokens per second; deaths: worker -> when; work: of each answer without its shared beginning
+    """
+    queue = list(reversed(groups))
+    mine: list[list[tuple[float, int, float]]] = [[] for _ in speeds]  # answers of a worker: work, group, its beginning
+    known: list[set[int]] = [set() for _ in speeds]
+    free = [(0.0, w) for w in range(len(speeds))]
+    heapq.heapify(free)
+    end = 0.0
+    while free:
+        now, w = heapq.heappop(free)
+        if not mine[w] and queue:
+            group = queue.pop()
+            mine[w] = [(work[i] - group.shared, len(queue), group.shared) for i in group.members]
+        if not mine[w]:
+            victim = max(range(len(speeds)), key=lambda v: sum(x[0] for x in mine[v]) / speeds[v])
+            if not mine[victim]:
+                continue
+            mine[w] = [mine[victim].pop()]
+        own, group_id, shared = mine[w].pop()
+        seconds = (own + (0 if group_id in known[w] else shared)) / speeds[w]
+        known[w].add(group_id)
+        if w in deaths and now <= deaths[w] < now + seconds:
+            mine[w].append((own, group_id, shared))
+            known[w].clear()
+            heapq.heappush(free, (deaths.pop(w) + 1e-6, w))
+            continue
+        end = max(end, now + seconds)
+        heapq.heappush(free, (now + seconds, w))
+    return end
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hundred_workers_of_all_speeds_some_of_which_die(seed: int) -> None:
+    """Within 10 % of work divided among their speeds without any loss, though no one knows speeds or lengths before."""
+    rng = np.random.default_rng(seed)
+    n = 100
+    speeds = rng.lognormal(np.log(100), 0.5, n)
+    prompts = prompts_about(2000, 8, seed)
+    drawn = 8.0 * rng.integers(20, 129, len(prompts))  # tokens of a prompt; the plan knows 128 as the most only
+    groups = plan(prompts, 128, n)
+    assert members(groups) == list(range(len(prompts)))
+    work = [len(p) + float(d) for p, d in zip(prompts, drawn, strict=True)]
+    ideal = (sum(work) - sum(g.shared * (len(g.members) - 1) for g in groups)) / float(speeds.sum())
+    deaths = {int(w): float(rng.uniform(0, ideal)) for w in rng.choice(n, 10, replace=False)}
+    took = makespan(groups, speeds, deaths, work)
+    print(f"{took / ideal:.3f} of the ideal {ideal:.0f} s")
+    assert ideal <= took <= 1.10 * ideal
