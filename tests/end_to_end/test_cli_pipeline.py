@@ -1,5 +1,6 @@
 """The command line on the bundled trained model: convert, quantize, inspect, run, perplexity, bench."""
 
+import enum
 import io
 import json
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from test_batch_guessing import Free as FreeSteps
@@ -206,6 +208,29 @@ def test_a_signal_ends_quietly(
     assert process.returncode == code, err.decode()
     assert b"Traceback" not in err
     assert list(tmp_path.glob("*.state*")) == []
+
+
+def test_numpy_does_not_drop_a_signal(cli: Cli, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy asks what it is given for `__array_ufunc__`, and drops whatever is raised meanwhile. Up to Python 3.11 a
+    class of `enum` answers with Python code, in which a signal may be handled: the run would go on as if none came."""
+    asked: set[str] = set()
+
+    def answer(cls: type, name: str) -> Any:
+        if name.startswith("__array"):
+            frame = sys._getframe(1)
+            asked.add(f"{frame.f_code.co_filename}, line {frame.f_lineno}: {cls.__name__}.{name}")
+        raise AttributeError(name)
+
+    monkeypatch.setattr(enum.EnumType, "__getattr__", answer, raising=False)
+    assert np.int32(1) != Caller.ONE, "it asks"
+    assert len(asked) == 1, asked
+    asked.clear()
+    ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 40, "--temp", 1.5, "--seed", 3))
+    assert not asked
+
+
+class Caller(enum.IntEnum):
+    ONE = 2
 
 
 @pytest.mark.parametrize("temp", [0, 0.7])

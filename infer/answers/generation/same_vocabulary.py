@@ -42,7 +42,7 @@ def _is_nothing(tokenizer: "Tokenizer", i: int) -> bool:
     from ...text.tokenizer.vocabulary import TokenType
 
     vocabulary = tokenizer.vocabulary
-    return vocabulary.is_padding(i) or vocabulary.types[i] == TokenType.UNUSED
+    return vocabulary.is_padding(i) or vocabulary.type_of(i) == TokenType.UNUSED
 
 
 def _named(tokenizer: "Tokenizer", i: int) -> str:

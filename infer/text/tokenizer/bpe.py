@@ -71,7 +71,7 @@ class BPETokenizer(Tokenizer):
 
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
-        kind = self.vocabulary.types[token]
+        kind = self.vocabulary.type_of(token)
         if kind not in (TokenType.NORMAL, TokenType.BYTE) or token in self.eog:
             return text.encode()
         if not self._rule.byte_level:

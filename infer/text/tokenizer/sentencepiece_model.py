@@ -55,7 +55,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
-        kind = self.vocabulary.types[token]
+        kind = self.vocabulary.type_of(token)
         if token in self._bytes:
             return bytes([self._bytes[token]])
         if kind == TokenType.UNKNOWN or token == self._unknown:

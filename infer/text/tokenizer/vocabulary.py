@@ -97,9 +97,14 @@ class Vocabulary:
     def of_type(self, *types: TokenType) -> list[int]:
         return np.flatnonzero(np.isin(self.types, types)).tolist()
 
+    def type_of(self, token: int) -> int:
+        """A TokenType. As Python's own integer: numpy asks what one of its own is compared with for `__array_ufunc__`,
+        which up to Python 3.11 runs Python code of `enum`, and drops whatever is raised there, Ctrl-C as well."""
+        return int(self.types[token])
+
     def is_padding(self, token: int) -> bool:
         """A row that only rounds the embedding up: `[PAD123]`, never text."""
-        return self.types[token] == TokenType.UNUSED and _PADDING.fullmatch(self.tokens[token]) is not None
+        return self.type_of(token) == TokenType.UNUSED and _PADDING.fullmatch(self.tokens[token]) is not None
 
 
 class _Keys:
@@ -175,7 +180,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     n = len(tokens)
     types = keys.numbers(prefix + "token_type", np.int32, n)
     if types is None:
-        types = np.full(n, TokenType.NORMAL, np.int32)
+        types = np.full(n, TokenType.NORMAL.value, np.int32)
     scores = keys.numbers(prefix + "scores", np.float32, n)
     if scores is not None and not np.isfinite(scores).all():
         raise keys.wrong(prefix + "scores", "holds NaN or infinity")
@@ -233,7 +238,7 @@ def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
     ends: dict[str, int] = {}
     for text in _END_OF_GENERATION.intersection(tokens):
         token = tokens.index(text)
-        if types[token] in marked or text.startswith("<|") or text.endswith("|>"):
+        if int(types[token]) in marked or text.startswith("<|") or text.endswith("|>"):
             ends[text] = token
     calls = "<|call|>" in ends or "<|calls|>" in ends
     if calls and ("<|return|>" in ends or "<|flush|>" in ends):

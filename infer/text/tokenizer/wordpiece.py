@@ -43,10 +43,10 @@ class WordPieceTokenizer(Tokenizer):
 
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
-        if text.startswith(SPACE) and self.vocabulary.types[token] == TokenType.NORMAL:
+        if text.startswith(SPACE) and self.vocabulary.type_of(token) == TokenType.NORMAL:
             word = text[1:]
             return (word if word in _CLOSE else " " + word).encode()
-        if token == self.vocabulary.unk or self.vocabulary.types[token] != TokenType.NORMAL:
+        if token == self.vocabulary.unk or self.vocabulary.type_of(token) != TokenType.NORMAL:
             return (" " + text).encode()
         return text.encode()
 
