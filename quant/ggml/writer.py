@@ -262,11 +262,11 @@ class GGUFWriter:
         if self._began:
             return
         header = self._header()
-        self._began = True
         self._data = len(header)
         self._by_name = {info.name: info for info in self._infos}
         self.check_room(len(header) + self._size)
         self._put(header)
+        self._began = True  # last: from here on `put` may be called on any thread
 
     def _header(self) -> bytes:
         parts = [MAGIC, struct.pack("<IQQ", VERSION, len(self._infos), len(self._pairs)), *self._pairs.values()]

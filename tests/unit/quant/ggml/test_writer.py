@@ -28,6 +28,30 @@ from hybrid.quant.ggml.writer import GGUFWriter
 X = np.arange(15, dtype=np.float32).reshape(3, 5)
 
 
+def test_no_thread_puts_before_places_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def header(self: GGUFWriter) -> bytes:
+        taken.append(self.takes("x"))
+        return made(self)
+
+    def room(self: GGUFWriter, nbytes: int) -> None:
+        taken.append(self.takes("x"))
+
+    made = GGUFWriter._header
+    with GGUFWriter(tmp_path / "out.gguf", "jamba") as w:
+        monkeypatch.setattr(GGUFWriter, "_header", header)
+        monkeypatch.setattr(GGUFWriter, "check_room", room)
+        w.declare("x", X.shape, GGMLType.F32)
+        w.begin("x")
+        assert taken == [False, False]
+        assert w.takes("x")
+        w.put("x", 0, X.view(np.uint8))
+        w.end("x")
+    with GGUFFile.open(tmp_path / "out.gguf") as file:
+        np.testing.assert_array_equal(file.f32("x"), X)
+
+
 def test_bytes_are_those_of_the_specification(tmp_path: Path) -> None:
     path = tmp_path / "out.gguf"
     data = bytes(range(68))
