@@ -3,6 +3,7 @@
 A worker looks for orders, files in a folder, at certain points; what dies once removes its order first.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Nanny, Scheduler, SpecCluster
+from distributed import Client, Nanny, Scheduler, SpecCluster, Status
 
 PRELOAD = """
 import os, signal, time
@@ -112,6 +113,20 @@ class Workers:
     def clear(self) -> None:
         for path in self.orders.iterdir():
             path.unlink()
+
+    def all_there(self, patience: float) -> None:
+        """Those that died are there again: Dask gives up a process that dies while it starts, or is long in it."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                return self.client.wait_for_workers(len(self.cluster.worker_spec), timeout=2)
+            except TimeoutError:
+                if time.monotonic() > end:
+                    raise
+            for name, worker in [*self.cluster.workers.items()]:
+                if worker.status in (Status.closed, Status.failed):
+                    self.cluster.workers.pop(name, None)
+            self.cluster.sync(self.cluster._correct_state)
 
     @contextmanager
     def late(self, name: str, env: dict[str, str] | None = None) -> Iterator[None]:

@@ -22,10 +22,11 @@ from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 
 from ..options.cluster import ClusterAddress
 from .fit import Facts, ModelAsked, program_version
-from .local_workers import loop_without_interrupts
+from .local_workers import kept_up, loop_without_interrupts
 from .plugin import TOPIC, Fits, Shares, checked, label
 
 CONNECT_SECONDS = 20
+LOST_SECONDS = 60  # for a process of local:N that died to come again; its imports are slow on a busy machine
 
 
 class Connection:
@@ -147,6 +148,7 @@ def _quiet() -> None:
     dask.config.set(
         {
             "distributed.scheduler.allowed-failures": 0,
+            "distributed.deploy.lost-worker-timeout": LOST_SECONDS,
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
         }
@@ -167,6 +169,7 @@ def _local(n: int, slots: int) -> Iterator[Client]:
             security=security, dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=logging.CRITICAL,
             scheduler_kwargs={"dashboard": False},
         ) as cluster,
+        kept_up(cluster, n),
         Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False) as client,
     ):  # fmt: skip
         yield client

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
+from distributed import LocalCluster, Status
 from distributed.utils import LoopRunner
+from tornado.ioloop import PeriodicCallback
 
 if TYPE_CHECKING:
     from tornado.ioloop import IOLoop
@@ -29,3 +31,33 @@ def loop_without_interrupts() -> "Iterator[IOLoop]":
         yield runner.loop
     finally:
         runner.stop()
+
+
+LOOK_SECONDS = 1.0
+
+
+@contextmanager
+def kept_up(cluster: LocalCluster, n: int) -> Iterator[None]:
+    """Within, `cluster` has n workers again after some have died.
+
+    Dask starts a process that died again, but where that one dies before it is up, too, it gives the place up for good.
+    """
+
+    loop = cluster.loop
+    assert loop is not None, "a cluster that runs"
+
+    def look() -> None:  # in the cluster's loop, as all that changes its workers
+        if cluster.status != Status.running:
+            return
+        for name, worker in [*cluster.workers.items()]:
+            if worker.status in (Status.closed, Status.failed):
+                del cluster.workers[name]
+        if len(cluster.workers) < n:
+            cluster.scale(n)
+
+    looks = PeriodicCallback(look, LOOK_SECONDS * 1000)
+    loop.add_callback(looks.start)
+    try:
+        yield
+    finally:
+        loop.add_callback(looks.stop)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from distributed import Event, Future, KilledWorker, as_completed
+from distributed import CancelledError, Event, Future, KilledWorker, as_completed
 
 from hybrid.infer.answers.prompts.prompt_files import BatchResult, Lines, Prompt, PromptBatch
 from hybrid.quant.ggml.errors import ClusterError, shown
@@ -152,6 +152,9 @@ class _Answers:
                 for future in self._submit(groups.popleft()):
                     running.add(future)
             future = next(running)
+            if future.status in ("lost", "pending"):  # it was there: its worker died with it, and Dask has it done anew
+                running.add(future)
+                continue
             asked = self.waiting.pop(future)
             again = self._over(future, asked)
             future.release()
@@ -204,15 +207,18 @@ class _Answers:
     # --- what becomes of it ---
     def _over(self, future: Future, asked: _Asked) -> _Asked | None:
         """After an answer, or a failure; not None: it is to be asked for again."""
-        if future.status == "finished":
-            self._answered(asked.number, future.result())
-            return None
-        if future.status == "error":
-            error = future.exception()
-            if not isinstance(error, KilledWorker):
-                raise error
+        try:
+            answered = future.result()  # waits where it is lost only now
+        except KilledWorker as error:
             return self._killed(asked, error)
-        raise self._lost()
+        except CancelledError:
+            raise self._lost() from None
+        except OSError:
+            if self.client.status == "running":
+                raise  # of the worker's files
+            raise self._lost() from None
+        self._answered(asked.number, answered)
+        return None
 
     def _lost(self) -> ClusterError:
         address = shown(self.connection.address.text)

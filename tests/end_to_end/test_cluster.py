@@ -32,7 +32,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 def obedient(two: Workers) -> Iterator[Workers]:
     """Both workers are there, and nothing is asked of them."""
     two.clear()
-    two.client.wait_for_workers(2, timeout=PATIENCE)
+    two.all_there(PATIENCE)
     yield two
     two.clear()
 

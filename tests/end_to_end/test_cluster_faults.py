@@ -95,6 +95,28 @@ def test_interrupted(command: str, files: dict[str, Path], prose: Path, tmp_path
     assert not [worker for worker in left if worker.is_running()]
 
 
+def test_a_local_worker_that_dask_gives_up_comes_again() -> None:
+    """Dask closes the nanny of a process that died while it started."""
+    from hybrid.cli.cluster.local_workers import kept_up
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=50,
+            worker_dashboard_address=None,
+        ) as cluster,
+        kept_up(cluster, 2),
+        Client(cluster, set_as_default=False) as client,
+    ):  # fmt: skip
+        before = set(client.scheduler_info(n_workers=-1)["workers"])
+        nanny = cluster.workers[1]
+        cluster.sync(nanny.close)
+        deadline = time.monotonic() + PATIENCE
+        while cluster.workers.get(1) in (nanny, None) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        client.wait_for_workers(2, timeout=PATIENCE)
+        assert len(before & set(client.scheduler_info(n_workers=-1)["workers"])) == 1
+
+
 @pytest.fixture(scope="module")
 def workers() -> Iterator[LocalCluster]:
     with LocalCluster(
