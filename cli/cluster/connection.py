@@ -170,7 +170,7 @@ def _local(n: int, slots: int) -> Iterator[Client]:
             scheduler_kwargs={"dashboard": False},
         ) as cluster,
         kept_up(cluster, n),
-        Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False) as client,
+        _closed(Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)) as client,
     ):  # fmt: skip
         yield client
 
@@ -182,8 +182,18 @@ def _remote(address: ClusterAddress) -> Iterator[Client]:
         client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
         raise ClusterError(f"--cluster {shown(address.text)}: {_reason(error)}") from None
-    with client:
+    with _closed(client):
         yield client
+
+
+@contextmanager
+def _closed(client: Client) -> Iterator[Client]:
+    """Closed afterwards. What Dask raises in that, of a connection that is gone already, hides nothing."""
+    try:
+        yield client
+    finally:
+        with suppress(OSError, RuntimeError, TimeoutError):
+            client.close()
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from distributed import CancelledError, Future, KilledWorker, as_completed, get_worker
+from distributed.comm import CommClosedError
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
@@ -111,7 +112,7 @@ class _Work:
                 ) from None
             self._submit(number)
             return
-        except CancelledError:
+        except (CancelledError, CommClosedError):
             raise ClusterError("the scheduler of the workers is gone. Start it, then this again.") from None
         del self._part[number]
 

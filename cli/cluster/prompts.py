@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from distributed import CancelledError, Event, Future, KilledWorker, as_completed
+from distributed.comm import CommClosedError
 
 from hybrid.infer.answers.prompts.prompt_files import BatchResult, Lines, Prompt, PromptBatch
 from hybrid.quant.ggml.errors import ClusterError, shown
@@ -211,11 +212,7 @@ class _Answers:
             answered = future.result()  # waits where it is lost only now
         except KilledWorker as error:
             return self._killed(asked, error)
-        except CancelledError:
-            raise self._lost() from None
-        except OSError:
-            if self.client.status == "running":
-                raise  # of the worker's files
+        except (CancelledError, CommClosedError):
             raise self._lost() from None
         self._answered(asked.number, answered)
         return None
