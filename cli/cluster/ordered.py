@@ -11,12 +11,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from distributed import CancelledError, Future, KilledWorker, as_completed, get_worker
+from distributed import CancelledError, Future, KilledWorker, get_worker
 from distributed.comm import CommClosedError
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
 from .connection import Connection
+from .fetching import Fetching
 from .plugin import label
 
 P = TypeVar("P")
@@ -55,12 +56,12 @@ class _Work:
         self._found: dict[int, Any] = {}  # results before their turn
         self._begun = self._turn = 0
         self._slots, self._asked_at = 1, -math.inf
-        self._completed = as_completed([], loop=connection.client.loop)
+        self._fetching = Fetching(connection.client)
 
     def results(self) -> Iterator[Any]:
         self._fill()
         while self._running:
-            self._take(next(self._completed))
+            self._take()
             while self._turn in self._found:
                 result = self._found.pop(self._turn)
                 self._turn += 1
@@ -97,30 +98,35 @@ class _Work:
         # the first ones first: their results are waited for
         future = self._connection.client.submit(self._function, self._part[number], pure=False, priority=-number)
         self._running[future] = number
-        self._completed.add(future)
+        self._fetching.add(future)
 
-    def _take(self, future: Future) -> None:
-        number = self._running.pop(future)
+    def _take(self) -> None:
+        """Some that are over."""
         try:
-            self._found[number] = future.result()
-        except KilledWorker:
-            self._deaths[number] = self._deaths.get(number, 0) + 1
-            if self._deaths[number] > MOST_DEATHS:
-                raise ClusterError(
-                    f"workers died {self._deaths[number]} times that were to do part {number + 1} of the work. See "
-                    "whether they have enough memory."
-                ) from None
-            self._submit(number)
-            return
+            over = self._fetching.next()
         except (CancelledError, CommClosedError):
             raise ClusterError("the scheduler of the workers is gone. Start it, then this again.") from None
-        del self._part[number]
+        for future, outcome in over:
+            number = self._running.pop(future)
+            if isinstance(outcome, KilledWorker):
+                self._deaths[number] = self._deaths.get(number, 0) + 1
+                if self._deaths[number] > MOST_DEATHS:
+                    raise ClusterError(
+                        f"workers died {self._deaths[number]} times that were to do part {number + 1} of the work. See "
+                        "whether they have enough memory."
+                    )
+                self._submit(number)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                (self._found[number],) = outcome
+                del self._part[number]
 
 
-def _done(function: Callable[[P], R], part: P) -> R:
-    """On a worker. Errors that concern its files or itself say which worker it is."""
+def _done(function: Callable[[P], R], part: P) -> tuple[R]:
+    """On a worker: the result, which may be None, in a tuple. Errors of its own or of its files name the worker."""
     try:
-        return function(part)
+        return (function(part),)
     except HybridError as error:
         if type(error) in (HybridError, ClusterError):
             worker = get_worker()

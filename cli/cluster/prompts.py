@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from distributed import CancelledError, Event, Future, KilledWorker, as_completed
+from distributed import CancelledError, Event, Future, KilledWorker
 from distributed.comm import CommClosedError
 
 from hybrid.infer.answers.prompts.prompt_files import BatchResult, Lines, Prompt, PromptBatch
@@ -25,6 +25,7 @@ from ..options.cluster import ClusterAddress
 from . import answering
 from .answering import Answered, Run, begun_name
 from .connection import Connection, connected
+from .fetching import Fetching
 from .fit import ModelAsked
 from .plan import Group, plan
 
@@ -144,7 +145,7 @@ class _Answers:
 
     def _answer_all(self) -> None:
         groups = deque(self._groups())
-        running = as_completed(loop=self.client.loop)
+        running = Fetching(self.client)
         ahead, until = 0, 0.0
         while groups or self.waiting:
             if groups and time.monotonic() > until:  # asking takes a way to the scheduler and back
@@ -152,15 +153,15 @@ class _Answers:
             while groups and len(self.waiting) < ahead:
                 for future in self._submit(groups.popleft()):
                     running.add(future)
-            future = next(running)
-            if future.status in ("lost", "pending"):  # it was there: its worker died with it, and Dask has it done anew
-                running.add(future)
-                continue
-            asked = self.waiting.pop(future)
-            again = self._over(future, asked)
-            future.release()
-            if again is not None:
-                running.add(self._ask(again))
+            try:
+                over = running.next()
+            except (CancelledError, CommClosedError):
+                raise self._lost() from None
+            for future, outcome in over:
+                again = self._over(self.waiting.pop(future), outcome)
+                future.release()
+                if again is not None:
+                    running.add(self._ask(again))
 
     def _groups(self) -> Iterator[Group]:
         """Of answers, by their numbers."""
@@ -206,15 +207,13 @@ class _Answers:
             asked.begun = True
 
     # --- what becomes of it ---
-    def _over(self, future: Future, asked: _Asked) -> _Asked | None:
+    def _over(self, asked: _Asked, outcome: Answered | Exception) -> _Asked | None:
         """After an answer, or a failure; not None: it is to be asked for again."""
-        try:
-            answered = future.result()  # waits where it is lost only now
-        except KilledWorker as error:
-            return self._killed(asked, error)
-        except (CancelledError, CommClosedError):
-            raise self._lost() from None
-        self._answered(asked.number, answered)
+        if isinstance(outcome, KilledWorker):
+            return self._killed(asked, outcome)
+        if isinstance(outcome, Exception):
+            raise outcome
+        self._answered(asked.number, outcome)
         return None
 
     def _lost(self) -> ClusterError:

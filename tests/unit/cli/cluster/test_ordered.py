@@ -3,6 +3,8 @@
 Functions in functions are sent whole: workers do not have this file.
 """
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 pytest.importorskip("distributed")
 
 from hybrid.cli.cluster.connection import Connection, connected
+from hybrid.cli.cluster.fetching import Fetching
 from hybrid.cli.cluster.ordered import AHEAD, MOST_DEATHS, in_order
 from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.quant.ggml.errors import ClusterError, FormatError, HybridError, Remedy, UsageError
@@ -48,6 +51,19 @@ def test_parts_are_taken_as_they_are_needed(connection: Connection) -> None:
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     assert len(taken) <= 3 + 2 * AHEAD
     results.close()  # type: ignore[attr-defined]
+
+
+def test_a_result_that_died_with_its_worker_is_computed_anew(connection: Connection) -> None:
+    future = connection.client.submit(os.getpid, pure=False)
+    first = future.result()
+    fetching = Fetching(connection.client)
+    fetching.add(future)
+    os.kill(first, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while future.status == "finished" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    [(over, again)] = fetching.next()
+    assert over is future and again != first
 
 
 def test_a_worker_killed_with_its_parts(connection: Connection, tmp_path: Path) -> None:

@@ -1,0 +1,217 @@
+"""What `hybrid run -f FILE --cluster` costs and how well it divides the work.
+
+    python benchmarks/cluster.py simulate [--workers 100] [--seconds 60] [--seed 0]
+    python benchmarks/cluster.py tasks [--workers 2]
+    python benchmarks/cluster.py throughput MODEL.gguf [--workers 2] [--prompts 32] [--tokens 32] [--rounds 3]
+
+simulate    Dask's own scheduler and so many workers in this process, whose answers are waited for instead of drawn:
+            speeds are log-normal (sigma 0.5), lengths unknown, a tenth of the workers dies. The time beside that of
+            work divided among the speeds without any loss
+tasks       seconds per answer when drawing takes none: what Dask, the events and the order of the output cost
+throughput  answers per second of one process with as many threads as workers, and of workers with one thread each
+"""
+
+import argparse
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from distributed import LocalCluster, Worker, get_worker
+from quiet import Watch
+
+from hybrid.cli.cluster import answering
+from hybrid.cli.cluster.answering import Answered, Beginning
+from hybrid.cli.cluster.connection import connected
+from hybrid.cli.cluster.plan import DRAWN, plan
+from hybrid.cli.cluster.prompts import ClusterBatch
+from hybrid.cli.options.cluster import ClusterAddress
+from hybrid.infer.answers.prompts.prompt_files import Prompt
+from hybrid.infer.bench.machine import cpu_name
+
+DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8
+SIGMA = 0.5  # of the logarithm of speeds
+
+
+class StubBatch:
+    """What the client asks of a `PromptBatch`. tokens: of each prompt."""
+
+    n_samples, max_tokens = 1, MOST_DRAWN
+
+    def __init__(self, tokens: list[list[int]]) -> None:
+        self.tokens = tokens
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        return self.tokens[prompt.index]
+
+    def key(self, prompt: Prompt, _sample: int) -> str:
+        return str(prompt.index)
+
+
+def stub_answer(key: str, number: int, line: str, alone: bool, _beginning: Beginning | None = None) -> Answered:
+    """On a worker: the time that drawing takes, the beginning of a prompt read once."""
+    worker = get_worker()
+    told = json.loads(line)
+    if not alone:
+        worker.log_event(key, number)
+    known = worker.__dict__.setdefault("stub_known", set())
+    seconds = told["own"] + (0 if told["document"] in known else told["shared"])
+    known.add(told["document"])
+    time.sleep(seconds / getattr(type(worker), "stub_speeds", {}).get(worker.name, 1.0))
+    return Answered(line, (0,) * 6)
+
+
+def answered(cluster: LocalCluster, tokens: list[list[int]], lines: list[str]) -> tuple[float, list[str]]:
+    """Seconds that all answers took, and what was noted."""
+    prompts = [Prompt(i, "", None, line=line) for i, line in enumerate(lines)]
+    notes: list[str] = []
+    out = io.StringIO()
+    address = ClusterAddress(cluster.scheduler_address, "address", cluster.scheduler_address)
+    with connected(address) as connection:
+        batch: Any = StubBatch(tokens)
+        start = time.perf_counter()
+        ClusterBatch(connection, batch, "stub", notes.append).run(prompts, out)
+        seconds = time.perf_counter() - start
+    assert out.getvalue().splitlines() == lines, "every answer, in order"
+    return seconds, notes
+
+
+def in_this_process(n: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=n, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1",
+        dashboard_address=None, silence_logs=60, memory_limit=0,
+    )  # fmt: skip
+
+
+def simulate(n: int, seconds: float, seed: int) -> None:
+    """Prints the time beside the ideal one."""
+    rng = np.random.default_rng(seed)
+    n_documents = 10 * n
+    documents = [[1, *rng.integers(10, 1000, DOCUMENT).tolist()] for _ in range(n_documents)]
+    asked = rng.permutation(np.repeat(np.arange(n_documents), QUESTIONS))
+    tokens = [[*documents[d], *rng.integers(1000, 2000, QUESTION).tolist()] for d in asked]
+    drawn = DRAWN * rng.integers(20, MOST_DRAWN + 1, len(tokens))  # the client knows 128 as the most only
+    speeds = rng.lognormal(0, SIGMA, n)
+    own = QUESTION + drawn
+    shared = {i: g.shared for g in plan(tokens, MOST_DRAWN, n) for i in g.members}
+    work = float(own.sum()) + n_documents * (DOCUMENT + 1)  # every document read once
+    scale = seconds * float(speeds.sum()) / work
+    lines = [
+        json.dumps({"own": own[i] * scale, "shared": shared[i] * scale, "document": int(asked[i])})
+        for i in range(len(tokens))
+    ]
+    with suppress(TimeoutError), in_this_process(n) as cluster:  # so many are long in closing
+        Worker.stub_speeds = {i: float(s) for i, s in enumerate(speeds)}
+        died: list[int] = []
+
+        def die(name: int) -> None:
+            worker = cluster.workers.pop(name)
+            died.append(name)
+
+            async def lost() -> None:
+                await cluster.scheduler.remove_worker(worker.address, stimulus_id=f"died-{name}", safe=False)
+                cluster.scale(n)  # it comes again
+
+            cluster.loop.add_callback(lost)
+
+        timers = [
+            threading.Timer(float(rng.uniform(0.05, 0.9)) * seconds, die, [int(name)])
+            for name in rng.choice(n, n // 10, replace=False)
+        ]
+        for timer in timers:
+            timer.start()
+        took, notes = answered(cluster, tokens, lines)
+        for timer in timers:
+            timer.cancel()
+        print(
+            f"{len(tokens)} answers about {n_documents} documents, {n} workers, {len(died)} of which died: "
+            f"{took:.1f} s, {took / seconds:.3f} of the ideal {seconds:.1f} s; {len(notes)} notes",
+            flush=True,
+        )
+
+
+def tasks(n: int) -> None:
+    """Prints the time per answer."""
+    tokens = [[1, *range(10 * i, 10 * i + 5)] for i in range(2000)]
+    line = json.dumps({"own": 0, "shared": 0, "document": 0})
+    with LocalCluster(
+        n_workers=n, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=60,
+        worker_dashboard_address=None,
+    ) as cluster:  # fmt: skip
+        answered(cluster, tokens[:200], [line] * 200)
+        took, _ = answered(cluster, tokens, [line] * len(tokens))
+    print(f"{len(tokens)} answers that take no time, {n} workers: {took / len(tokens) * 1e3:.2f} ms each")
+
+
+def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) -> None:
+    """Prints answers per second of both, medians of alternating rounds. Starting is in neither: see `timed`."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "prompts.jsonl"
+
+        def timed(count: int, *more: str) -> float:
+            text = "".join(json.dumps({"prompt": f"{i} of the states that are kept are"}) + "\n" for i in range(count))
+            file.write_text(text)
+            words = ["run", str(model), "-f", str(file), "-n", str(n_tokens), "-c", "512", "--ignore-eos", *more]
+            start = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "hybrid.cli", *words, "-o", str(Path(folder) / f"{time.monotonic_ns()}.jsonl")],
+                check=True, capture_output=True,
+            )  # fmt: skip
+            return time.perf_counter() - start
+
+        ways = {
+            f"one process, {n} threads": ("-t", str(n), "--parallel", "8"),
+            f"{n} processes": ("--cluster", f"local:{n}", "--parallel", "8"),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for i in range(rounds + 1):  # the first compiles
+            for name, more in ways.items():
+                few = timed(n, *more)  # starting, and an answer of each
+                all_of_them = timed(n_prompts, *more)
+                if i:
+                    rates[name].append((n_prompts - n) / (all_of_them - few))
+        for name, found in rates.items():
+            spread = max(found) / min(found) - 1
+            print(f"{name}: {median(found):.2f} answers/s of {n_tokens} tokens, spread {spread:.0%}")
+        one, many = (median(found) for found in rates.values())
+        print(f"ratio {many / one:.2f}")
+
+
+def main() -> None:
+    """One of the three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ways = parser.add_subparsers(dest="way", required=True)
+    way = ways.add_parser("simulate")
+    way.add_argument("--workers", type=int, default=100)
+    way.add_argument("--seconds", type=float, default=60.0)
+    way.add_argument("--seed", type=int, default=0)
+    way = ways.add_parser("tasks")
+    way.add_argument("--workers", type=int, default=2)
+    way = ways.add_parser("throughput")
+    way.add_argument("model", type=Path)
+    way.add_argument("--workers", type=int, default=2)
+    way.add_argument("--prompts", type=int, default=32)
+    way.add_argument("--tokens", type=int, default=32)
+    way.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    answering.answer = stub_answer if given.way != "throughput" else answering.answer
+    with Watch() as watch:
+        if given.way == "simulate":
+            simulate(given.workers, given.seconds, given.seed)
+        elif given.way == "tasks":
+            tasks(given.workers)
+        else:
+            throughput(given.model, given.workers, given.prompts, given.tokens, given.rounds)
+    print(cpu_name() + (f"; others used {watch.usage.others:.1f} cores" if watch.usage else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

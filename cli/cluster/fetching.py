@@ -1,0 +1,42 @@
+"""Results of tasks as they complete, those that are there fetched together.
+
+One by one, each would take a way to the scheduler and back, during which nothing else is begun.
+"""
+
+from typing import Any
+
+from distributed import CancelledError, Client, Future, as_completed
+
+
+class Fetching:
+    """Futures are added at any time; `next` gives each once. Results must not be None."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._completed = as_completed([], loop=client.loop)
+
+    def add(self, future: Future) -> None:
+        """It is waited for from now on."""
+        self._completed.add(future)
+
+    def next(self) -> list[tuple[Future, Any]]:
+        """At least one future that has been added and is over, each with its result or the exception it failed with.
+
+        A result whose worker died before it was fetched is not there: Dask has it computed anew, and it is waited for
+        again. CancelledError or CommClosedError: the scheduler is gone.
+        """
+        over: list[tuple[Future, Any]] = []
+        while not over:
+            batch = self._completed.next_batch(block=True)
+            finished = {future.key: future for future in batch if future.status == "finished"}
+            found = self._client.gather(finished, errors="skip") if finished else {}
+            for future in batch:
+                if (result := found.get(future.key)) is not None:
+                    over.append((future, result))
+                elif future.status == "error":
+                    over.append((future, future.exception()))
+                elif future.status == "cancelled":
+                    raise CancelledError(future.key)
+                else:
+                    self.add(future)
+        return over
