@@ -19,7 +19,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -84,11 +85,17 @@ def answered(cluster: LocalCluster, tokens: list[list[int]], lines: list[str]) -
     return seconds, notes
 
 
-def in_this_process(n: int) -> LocalCluster:
-    return LocalCluster(
+@contextmanager
+def in_this_process(n: int) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(
         n_workers=n, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1",
         dashboard_address=None, silence_logs=60, memory_limit=0,
     )  # fmt: skip
+    try:
+        yield cluster
+    finally:
+        with suppress(TimeoutError):  # so many are long in closing
+            cluster.close()
 
 
 def simulate(n: int, seconds: float, seed: int) -> None:
@@ -108,7 +115,7 @@ def simulate(n: int, seconds: float, seed: int) -> None:
         json.dumps({"own": own[i] * scale, "shared": shared[i] * scale, "document": int(asked[i])})
         for i in range(len(tokens))
     ]
-    with suppress(TimeoutError), in_this_process(n) as cluster:  # so many are long in closing
+    with in_this_process(n) as cluster:
         Worker.stub_speeds = {i: float(s) for i, s in enumerate(speeds)}
         died: list[int] = []
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "models": "List or remove the models that are here.",
     "pull": "Download models from Hugging Face, or bring them up to date.",
     "state": "List, show or remove saved states.",
+    "precompile": "Compile a model's kernels before it runs.",
     "cache": "List or clear compiled kernels and converted models.",
 }
 

@@ -230,6 +230,18 @@ class Engine:
         """The kernels that `prepare` makes ready."""
         return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
 
+    def usual_kernels(self) -> list[Kernel]:
+        """Those of all programs that generation has sooner or later, and of measuring texts; the first ones first."""
+        keys = [*self._first_programs(), *sorted(self.usual_shapes()), self._key("likelihood", self.n_ubatch)]
+        programs = (self._build(*key)[0] for key in dict.fromkeys(keys))
+        return [execute.EXECUTE, *(k for program in programs for k in program.kernels)]
+
+    def compile_usual(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> int:
+        """Compiles what of these the disk cache does not have; how many they are in all. `helper`: see `prepare`."""
+        kernels = dict.fromkeys(self.usual_kernels())
+        self._compile(kernels, progress, helper)
+        return len(kernels)
+
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
         """Build and compile what generation needs; `helper`: see compile_kernels."""
         programs = self._first_programs()

@@ -1,39 +1,107 @@
 """Compile a model's kernels into the disk cache.
 
-    python -m hybrid.infer.engine.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE
+    python -m hybrid.infer.engine.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE [N_SEQ]
 
-Started by `Model.load` when kernels are missing, to use a second core; works from the end of the list of kernels while
-the model's own process works from its beginning.
+Started when kernels are missing, to use a second core; works from the end of the list of kernels while the process that
+needs them works from its beginning. With N_SEQ it is the list of `hybrid precompile`, otherwise that of `Model.load`.
 """
 
 import os
 import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
 from ..kernels.attention.kv import KV_TYPES
-from ..kernels.build.jit import compile_backwards
+from ..kernels.build.cache_folders import folder, roots
+from ..kernels.build.jit import CompileProgress, compile_backwards
+from ..loading.options import LoadOptions
 from .engine import Engine
+
+MODULE = "hybrid.infer.engine.precompile"
+
+
+@dataclass(frozen=True)
+class Precompiled:
+    """What `precompile` did for a file.
+
+    n_kernels   that it needs
+    n_compiled  that were missing, here or by the helper
+    folder      where all are
+    """
+
+    n_kernels: int
+    n_compiled: int
+    seconds: float
+    folder: Path
+
+
+def precompile(path: Path, options: LoadOptions, progress: CompileProgress | None = None) -> Precompiled:
+    """Kernels of everything that a model loaded with these options usually runs are in the disk cache afterwards.
+
+    HybridError: the file cannot be loaded, or no folder for kernels can be written.
+    """
+    place = folder()
+    if place is None or not os.access(place, os.W_OK):
+        tried = ", ".join(str(root) for root in roots())
+        raise HybridError(
+            f"no folder for kernels can be written (tried {tried}). Set XDG_CACHE_HOME to one that can be, here and "
+            "where models run."
+        )
+    options = replace(options, n_threads=1, kv_type=options.kv_type_used)
+    with open_gguf(path) as gguf:
+        engine = _engine(gguf, options)
+        helper = [
+            str(path),
+            str(options.n_ubatch),
+            "1",
+            options.precision,
+            options.kv_type_used,
+            str(options.n_seq_max),
+        ]
+        missing = 0
+
+        def told(name: str, done: int, total: int) -> None:
+            nonlocal missing
+            missing = total
+            if progress is not None:
+                progress(name, done, total)
+
+        n = engine.compile_usual(told, ["-m", MODULE, *helper])
+        return Precompiled(n, missing, engine.compile_seconds, place)
+
+
+def _engine(gguf: GGUFFile, options: LoadOptions) -> Engine:
+    """One that nothing is computed with: kernels are the same for every length of context."""
+    return Engine(
+        gguf,
+        n_ctx=16,
+        n_seq_max=options.n_seq_max,
+        n_ubatch=options.n_ubatch,
+        n_threads=options.n_threads,
+        exact=options.precision == "exact",
+        kv_type=KV_TYPES[options.kv_type_used],
+    )
 
 
 def main(arguments: list[str]) -> int:
-    """Compiles what the first run of such a model needs, last kernels first, at a lower priority. Exit code 1: the file
-    cannot be loaded."""
-    path, n_ubatch, n_threads, precision, kv_type = arguments
+    """Compiles what is asked for, last kernels first, at a lower priority. Exit code 1: the file cannot be loaded."""
+    path, n_ubatch, n_threads, precision, kv_type, *n_seq = arguments
     os.nice(1)
     try:
+        options = LoadOptions.from_json(
+            {
+                "n_ubatch": int(n_ubatch), "n_threads": int(n_threads), "precision": precision, "kv_type": kv_type,
+                "n_seq_max": int(n_seq[0]) if n_seq else 1,
+            },
+            path,
+        )  # fmt: skip
         with open_gguf(path) as gguf:
-            engine = Engine(
-                gguf,
-                n_ctx=16,
-                n_seq_max=1,
-                n_ubatch=int(n_ubatch),
-                n_threads=int(n_threads),
-                exact=precision == "exact",
-                kv_type=KV_TYPES[kv_type],
-            )
-            compile_backwards(engine.first_kernels())
+            engine = _engine(gguf, options)
+            compile_backwards(engine.usual_kernels() if n_seq else engine.first_kernels())
     except HybridError:
         return 1
     return 0

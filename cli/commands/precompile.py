@@ -1,0 +1,53 @@
+"""`hybrid precompile`: kernels compiled before a model runs, for images and clusters."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import console
+from ..options import model_argument
+from ..options.loading_options import Exact, KVTypeOption, load_options
+
+
+def precompile(
+    models: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT),
+    ] = None,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=1, help="Sequences that will run together: batches, a server.")
+    ] = 1,
+    ubatch: Annotated[
+        int, typer.Option("-b", "-ub", "--ubatch", min=1, help="Tokens that will be computed at once.")
+    ] = 512,
+    kv_type: KVTypeOption = None,
+    exact: Exact = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compile a model's kernels before it runs.
+
+    They are kept for this version of hybrid on this kind of processor, and shared by all models: one that needs nothing
+    new is done at once. In an image, or on a cluster's shared disk, set XDG_CACHE_HOME to where they shall be, here and
+    where models run.
+    """
+    from dataclasses import replace
+
+    from hybrid.infer.engine.precompile import precompile as library
+
+    from ..chains.models import resolve
+
+    loading = load_options(exact=exact, kv_type=kv_type)
+    loading = replace(loading, n_seq_max=parallel, n_ubatch=ubatch)
+    done = []
+    for path in [resolve(model) for model in models] if models else [resolve(None)]:
+        with console.ProgressBar(f"compiling for {path.name}", "kernels") as progress:
+            result = library(path, loading, progress)
+        done.append({"model_filename": str(path), **console.plain(result)})
+        if not as_json:
+            compiled = f"{result.n_compiled} of them compiled in {console.duration(result.seconds)}"
+            console.out(f"{path.name}: {result.n_kernels} kernels, {compiled if result.n_compiled else 'all there'}")
+    if as_json:
+        console.out_json(done)
+    else:
+        console.out(f"in {result.folder}")
