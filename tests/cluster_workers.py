@@ -172,7 +172,7 @@ def workers(orders: Path, envs: Sequence[dict[str, str]] = ({}, {})) -> Iterator
         "options": {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"},
     }
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.comm.timeouts.connect": 120}),
         SpecCluster(workers=specs, scheduler=scheduler, silence_logs=50) as cluster,
     ):
         made = Workers(cluster, orders)

@@ -26,6 +26,7 @@ from .local_workers import kept_up, loop_without_interrupts
 from .plugin import TOPIC, Fits, Shares, checked, label
 
 CONNECT_SECONDS = 20
+START_SECONDS = 120  # for processes of local:N to find each other
 LOST_SECONDS = 60  # for a process of local:N that died to come again; its imports are slow on a busy machine
 
 
@@ -160,19 +161,25 @@ def _quiet() -> None:
 
 @contextmanager
 def _local(n: int, slots: int) -> Iterator[Client]:
-    security = Security.temporary()
-    with (
-        loop_without_interrupts() as loop,
-        LocalCluster(
-            loop=loop,
-            n_workers=n, threads_per_worker=slots, processes=True, host="127.0.0.1", protocol="tls://",
-            security=security, dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=logging.CRITICAL,
-            scheduler_kwargs={"dashboard": False},
-        ) as cluster,
-        kept_up(cluster, n),
-        _closed(Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)) as client,
-    ):  # fmt: skip
-        yield client
+    with loop_without_interrupts() as loop, dask.config.set({"distributed.comm.timeouts.connect": START_SECONDS}):
+        try:
+            cluster = LocalCluster(
+                loop=loop,
+                n_workers=n, threads_per_worker=slots, processes=True, host="127.0.0.1", protocol="tls://",
+                security=Security.temporary(), dashboard_address="127.0.0.1:0", memory_limit=0,
+                silence_logs=logging.CRITICAL, scheduler_kwargs={"dashboard": False},
+            )  # fmt: skip
+        except RuntimeError as error:
+            reason = shown(str(error.__cause__ or error).splitlines()[0])
+            raise ClusterError(
+                f"--cluster local:{n}: its processes did not start ({reason}). Try fewer, or when less runs here."
+            ) from None
+        with (
+            cluster,
+            kept_up(cluster, n),
+            _closed(Client(cluster, timeout=CONNECT_SECONDS, set_as_default=False)) as client,
+        ):
+            yield client
 
 
 @contextmanager

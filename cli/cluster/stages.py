@@ -7,6 +7,7 @@ streams of its own kind, and rows directly from one station to the next.
 import pickle
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from hybrid.infer.stages.line import Answer, Ticket
 from hybrid.infer.stages.loading import load_staged
 from hybrid.infer.stages.orders import Opening, Order, Pass
 from hybrid.quant.ggml.errors import ClusterError, LostStageError, UsageError
-from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
+from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory, memory_place
 
 from ..options.cluster import ClusterAddress
 from .connection import Connection, connected
@@ -62,8 +63,19 @@ class _Ticket:
         return self.answers
 
 
+def _memory_here() -> tuple[str, MachineMemory]:
+    """On a worker: where its memory is, and how much."""
+    return memory_place(), machine_memory()
+
+
+def _part(memory: MachineMemory, n: int) -> MachineMemory:
+    """Of n workers in one place."""
+    return MachineMemory(memory.total // n, memory.available // n, memory.mappable)
+
+
 class ClusterLine:
-    """n stages, each on a worker of its own. back_seconds: how long one that was lost is waited for."""
+    """n stages, each on a worker of its own; AUTO: as many as are opened. back_seconds: how long one that was lost is
+    waited for."""
 
     def __init__(self, connection: Connection, asked: ModelAsked, n: int, back_seconds: float = BACK_SECONDS) -> None:
         self.connection, self.asked, self.n, self.back_seconds = connection, asked, n, back_seconds
@@ -71,6 +83,7 @@ class ClusterLine:
         self._loop = loop_of(self._client)
         self._key = ""
         self._workers: list[str] = []
+        self._order: list[str] = []
         self._gone: set[str] = set()
         self._senders: list[Sender] = []
         self._openings: Sequence[Opening] = ()
@@ -79,9 +92,13 @@ class ClusterLine:
         self._failure: BaseException | None = None
 
     def machines(self) -> list[MachineMemory]:
-        workers = self._found(wait=False)
-        found = self._client.run(machine_memory, workers=workers)
-        return [found[worker] for worker in workers]
+        """Those with the most memory first."""
+        self._found(wait=False)
+        found = self._client.run(_memory_here)
+        sharing = Counter(place for place, _ in found.values())
+        parts = {worker: _part(memory, sharing[place]) for worker, (place, memory) in found.items()}
+        self._order = sorted(parts, key=lambda worker: -parts[worker].available)
+        return [parts[worker] for worker in self._order[: self.n or None]]
 
     def _found(self, *, wait: bool) -> list[str]:
         """n workers, those first that have a stage already."""
@@ -90,10 +107,9 @@ class ClusterLine:
             if self._client.status != "running":
                 raise ClusterError("the scheduler has gone: start it again, then this.")
             there = [worker for worker in self.connection.labels() if worker not in self._gone]
-            if len(there) >= self.n:
-                return sorted(there, key=lambda w: self._workers.index(w) if w in self._workers else len(there))[
-                    : self.n
-                ]
+            if len(there) >= max(1, self.n):
+                order = self._workers or self._order
+                return sorted(there, key=lambda w: order.index(w) if w in order else len(there))[: self.n or None]
             if not wait:
                 raise UsageError(f"{self.n} stages need as many workers, there are {len(there)}. Start more of them.")
             if time.monotonic() - begin > self.back_seconds:
@@ -102,6 +118,7 @@ class ClusterLine:
 
     def open(self, openings: Sequence[Opening]) -> None:
         again = bool(self._workers)
+        self.n = len(openings)
         while True:
             before = self._key
             self._hang_up()
@@ -209,8 +226,8 @@ class ClusterLine:
 def loader(
     path: Path, options: LoadOptions, address: ClusterAddress, n: int, said: Callable[[str], None]
 ) -> Iterator[Callable[..., Model]]:
-    """What loads the model at `path` in n stages on workers of a cluster, with fields of `options` that differ. said:
-    gets one line when a worker was lost.
+    """What loads the model at `path` in n stages, or AUTO, on workers of a cluster, with fields of `options` that
+    differ. said: gets a line when a worker was lost, or is too small.
 
     ClusterError, UsageError: there are too few workers, they do not fit, or the model cannot be cut so.
     """

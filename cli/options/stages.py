@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from .cluster import cluster_address
@@ -22,16 +22,26 @@ if TYPE_CHECKING:
     from hybrid.infer.loading.options import LoadFields, LoadOptions
 
 MOST = 4096  # beyond, a slip
+AUTO = 0  # as infer/stages/engine.py has it, which is imported when there are stages
+
+
+def stages_of(text: str) -> int:
+    """N, or AUTO. BadParameter says what it is not."""
+    if text == "auto":
+        return AUTO
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST:
+        raise typer.BadParameter(f"{shown(text)} is neither a number of stages from 1 to {MOST} nor auto.")
+    return int(text)
+
 
 Stages = Annotated[
     int | None,
     typer.Option(
         "--stages",
-        min=1,
-        max=MOST,
+        parser=stages_of,
         metavar="N",
         help="With --cluster: one model over N workers, each with some of its layers, where one machine's memory is "
-        "too small.",
+        "too small; auto: as few as have the memory.",
         show_default=False,
     ),
 ]

@@ -6,8 +6,9 @@ that use keys and values of an earlier one), and lists of chosen tokens. What fo
 in every stage.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -108,31 +109,58 @@ def _is_floats(b: Builder, rows: Rows) -> bool:
 
 
 # --- where to cut ---
-def planned(network: Network, cuts: Sequence[Cut], n: int) -> list[range]:
+def planned(network: Network, cuts: Sequence[Cut], n: int, rooms: Sequence[int] = ()) -> list[range]:
     """The blocks of each of n stages, such that the largest has as few bytes of weights as possible.
+
+    rooms: bytes that the machine of each stage has for weights, where that is known. Each stage then fits its machine;
+    if no cuts make that so, the one that is furthest beyond it is so as little as possible.
 
     UsageError: there are not so many places to cut at.
     """
-    free = [cut.block for cut in cuts if not cut.refused]
-    if not 1 <= n <= len(free) + 1:
-        raise UsageError(_too_many(network, cuts, n, len(free) + 1))
-    ends = [0, *free, network.blocks.stop]
+    most = sum(not cut.refused for cut in cuts) + 1
+    if not 1 <= n <= most:
+        raise UsageError(_too_many(network, cuts, n, most))
     sizes = _Sizes(network)
-    # best[k][j]: the largest of k stages that end at ends[j], and where the last of them begins
-    best: list[list[tuple[int, int]]] = [[(sizes.of(range(ends[j])), 0) for j in range(len(ends))]]
+    return (rooms and _fitting(network, cuts, rooms[:n], sizes)) or _least(
+        network, cuts, n, lambda k, blocks: sizes.of(blocks) / (rooms[k] if rooms else 1)
+    )[0]
+
+
+def fewest(network: Network, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range] | None:
+    """`planned` for as few of the machines as possible, of which the first ones are taken; None: all are too few."""
+    sizes = _Sizes(network)
+    most = min(len(rooms), sum(not cut.refused for cut in cuts) + 1)
+    return next((found for n in range(1, most + 1) if (found := _fitting(network, cuts, rooms[:n], sizes))), None)
+
+
+def _fitting(network: Network, cuts: Sequence[Cut], rooms: Sequence[int], sizes: "_Sizes") -> list[range]:
+    """As equal as possible; none when no cuts fit."""
+
+    def cost(k: int, blocks: range) -> float:
+        return nbytes if (nbytes := sizes.of(blocks)) <= rooms[k] else inf
+
+    blocks, worst = _least(network, cuts, len(rooms), cost)
+    return blocks if worst < inf else []
+
+
+def _least(
+    network: Network, cuts: Sequence[Cut], n: int, cost: Callable[[int, range], float]
+) -> tuple[list[range], float]:
+    """n stages whose largest cost is the least, and that. cost: of stage k with these blocks."""
+    ends = [0, *(cut.block for cut in cuts if not cut.refused), network.blocks.stop]
+    # best[k][j]: the largest cost of k + 1 stages that end at ends[j], and where the last of them begins
+    best: list[list[tuple[float, int]]] = [[(cost(0, range(end)), 0) for end in ends]]
     for k in range(1, n):
-        row = [(1 << 62, 0)] * len(ends)
+        row: list[tuple[float, int]] = [(inf, k)] * len(ends)
         for j in range(k + 1, len(ends)):
-            row[j] = min(
-                (max(best[-1][i][0], sizes.of(range(ends[i], ends[j]))), i) for i in range(k, j)
-            )  # fmt: skip
+            row[j] = min((max(best[-1][i][0], cost(k, range(ends[i], ends[j]))), i) for i in range(k, j))
         best.append(row)
     j, blocks = len(ends) - 1, []
     for row in reversed(best):
         i = row[j][1]
         blocks.append(range(ends[i], ends[j]))
         j = i
-    return blocks[::-1]
+    return blocks[::-1], best[-1][-1][0]
 
 
 class _Sizes:

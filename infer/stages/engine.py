@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile
@@ -21,16 +22,22 @@ from ..kernels.build.jit import CompileProgress
 from ..loading.options import LoadOptions
 from ..memory import plan_memory
 from ..program.threads import default_threads
-from .cuts import Cut, cuts_of, planned
+from .cuts import Cut, cuts_of, fewest, planned, stage_bytes
 from .line import Foreman, Line, Ticket
 from .memory import LedMemory
 from .orders import Opening, Pass, Wanted
 
+AUTO = 0  # stages: as many as memory asks for
+FOR_WEIGHTS = 0.85  # of what a machine has free; the rest is for keys, values, states and what passes compute in
 LEAST_PIECE = 64  # tokens of an ubatch, when prompts are cut so that all stages have something to do
 
 
 class StagedEngine(Engine):
-    """n_stages stages on a line. FormatError, UnsupportedError, UsageError: also where the model cannot be cut so."""
+    """n_stages stages on a line; AUTO: as few as fit the memory of their machines.
+
+    tight: a line for each stage that is larger than what its machine has free.
+    FormatError, UnsupportedError, UsageError: also where the model cannot be cut so.
+    """
 
     memory: LedMemory
 
@@ -38,6 +45,8 @@ class StagedEngine(Engine):
         self, gguf: GGUFFile, line: Line, n_stages: int, given: LoadOptions, adapters: Sequence[Adapter] = ()
     ) -> None:
         self.line, self.foreman = line, Foreman(line)
+        self.tight: list[str] = []
+        self._machines: list[MachineMemory] = []
         super().__init__(
             gguf, n_ctx=given.n_ctx, n_seq_max=given.n_seq_max, n_ubatch=given.n_ubatch,
             n_threads=given.n_threads or default_threads(), exact=given.exact, kv_type=KV_TYPES[given.kv_type_used],
@@ -49,9 +58,30 @@ class StagedEngine(Engine):
                 "f32."
             )
         self.cuts = cuts_of(self.network, self._kind, exact=self.exact)
-        self.stages = planned(self.network, self.cuts, n_stages)
+        self.stages = self._planned(n_stages)
         self.openings = self._openings(given)
         line.open(self.openings)
+
+    def _planned(self, n: int) -> list[range]:
+        rooms = [int(one.available * FOR_WEIGHTS) for one in self._machines]
+        if n == AUTO:
+            stages = fewest(self.network, self.cuts, rooms)
+            if stages is None:
+                raise UsageError(
+                    f"{self.gguf.path.name} ({size_text(self.gguf.nbytes)}) does not fit what {len(rooms)} workers "
+                    f"have free for weights ({', '.join(map(size_text, rooms))}), cut as it can be. Start more of "
+                    "them, or say a number of stages."
+                )
+            return stages
+        # a line that is all in one place: what is there is for all of them
+        stages = planned(self.network, self.cuts, n, rooms if len(rooms) >= n else ())
+        for blocks, nbytes, room in zip(stages, stage_bytes(self.network, stages), rooms, strict=False):
+            if nbytes > room and len(rooms) >= n:
+                self.tight.append(
+                    f"blocks {blocks.start} to {blocks.stop - 1} are {size_text(nbytes)}, their worker has "
+                    f"{size_text(room)} free for them: what does not fit is read from its disk again and again"
+                )
+        return stages
 
     def _openings(self, given: LoadOptions) -> list[Opening]:
         at = {cut.block: cut for cut in self.cuts}
@@ -69,7 +99,7 @@ class StagedEngine(Engine):
         return Network(self.gguf, self.n_ubatch, adapters, n_ctx, heads=False)
 
     def _machine(self) -> MachineMemory:
-        each = self.line.machines()
+        each = self._machines = self.line.machines()
         total, available = sum(one.total for one in each), sum(one.available for one in each)
         return MachineMemory(total, available, min(one.mappable for one in each))
 

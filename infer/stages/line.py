@@ -27,7 +27,8 @@ class Line(Protocol):
     """All stages of a model. Each obeys orders one after the other; rows of a pass go from one to the next."""
 
     def machines(self) -> list[MachineMemory]:
-        """What the machines have that stages can be on, one for each."""
+        """What the machines have that stages can be on, in the order of the stages: of a place where several can be,
+        each has its part."""
 
     def open(self, openings: Sequence[Opening]) -> None:
         """Have a stage for each of these, with nothing in its memory: also again, when one was lost."""

@@ -22,7 +22,8 @@ def load_staged(
     line_for: Callable[[GGUFFile], Line],
     said: Callable[[str], None] = lambda line: None,
 ) -> Model:
-    """`Model.load` of n_stages stages on the line that `line_for` gives. said: gets a line when a stage was lost.
+    """`Model.load` of n_stages stages, or AUTO, on the line that `line_for` gives. said: gets a line when a stage was
+    lost, or is larger than its machine's memory.
 
     UsageError: also where the model cannot be cut into so many.
     """
@@ -34,6 +35,8 @@ def load_staged(
     except BaseException:
         line.close()
         raise
+    for text in engine.tight:
+        said(text)
     budget = options.checkpoint_budget
     cache = PromptCache(engine.memory, budget) if budget else None
     file = ModelFile(gguf, engine.hparams, engine.n_ctx, engine.n_vocab, adapters)

@@ -1,12 +1,14 @@
 """How much memory this process can have: of the machine, of its control groups, and what its limits let it map.
 
     machine_memory()                    this machine, now
+    memory_place()                      which one it is
     MachineMemory.of(8 << 30)           another one, with 8 GiB that are free
 
 What cannot be found out is left out of the account: a number here is an upper bound, never a promise.
 """
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -52,6 +54,15 @@ def machine_memory(root: Path = Path("/")) -> MachineMemory:
             total, available = min(total, group[0]), min(available, group[1])
     mappable = min(_left_of_limits(root), _left_to_commit(root, info))
     return MachineMemory(total, max(0, available), max(0, mappable))
+
+
+def memory_place(root: Path = Path("/")) -> str:
+    """Equal in processes that share one memory, of a machine or of a control group."""
+    try:
+        machine = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except (OSError, ValueError):
+        machine = platform.node()
+    return " ".join([machine, *(str(folder) for folder in group_folders("memory", root) if _group(folder))])
 
 
 def _physical() -> int:

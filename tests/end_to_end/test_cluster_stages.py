@@ -25,13 +25,21 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 
 @pytest.fixture
 def staged(two: Workers) -> list[str]:
-    two.client.wait_for_workers(2, timeout=PATIENCE)
+    two.all_there(PATIENCE)
     return ["--stages", "2", "--cluster", two.address]
 
 
 def test_an_answer(cli: Cli, files: dict[str, Path], staged: list[str]) -> None:
     command = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "24", "--seed", "3", "--temp", "0.8", "--spec", "ngram"]
     assert ok(cli(*command, *staged)) == ok(cli(*command))
+
+
+def test_as_few_as_have_the_memory(cli: Cli, files: dict[str, Path], staged: list[str]) -> None:
+    command = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "8", "--seed", "3"]
+    given = ["auto" if word == "2" else word for word in staged]
+    assert ok(cli(*command, *given)) == ok(cli(*command))
+    for wrong in ("0", "-1", "two", "5000", "²"):
+        assert "neither a number of stages from 1 to 4096 nor auto" in failed(cli(*command, "--stages", wrong), 2)
 
 
 def test_many_answers(cli: Cli, files: dict[str, Path], staged: list[str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ and what a stage that is lost, or a stop, leaves."""
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ from hybrid.infer import Interrupted, LoadOptions, Model, Sequence, Stop, Work
 from hybrid.infer.bench.shapes import Shape
 from hybrid.infer.engine.network import Network
 from hybrid.infer.kernels.attention.kv import KV_TYPES
-from hybrid.infer.stages.cuts import cuts_of, planned, stage_bytes
+from hybrid.infer.stages.cuts import cuts_of, fewest, planned, stage_bytes
+from hybrid.infer.stages.engine import AUTO, StagedEngine
 from hybrid.infer.stages.line import LineHere, Ticket
 from hybrid.infer.stages.loading import load_staged
 from hybrid.infer.stages.orders import Order, Pass
 from hybrid.quant.ggml.errors import HybridError, LostStageError, UsageError
+from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType
@@ -159,6 +162,63 @@ def test_stages_are_alike_in_size(jamba: Path) -> None:
             for b in range(a + 1, 5)
         ]
         assert found == min(others)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stages_fit_their_machines(jamba: Path, seed: int) -> None:
+    """As every way to cut says it, tried one by one."""
+    rng = np.random.default_rng(seed)
+    with open_gguf(jamba) as gguf:
+        network = Network(gguf, 8)
+        cuts = cuts_of(network, KV_TYPES["f32"])
+        whole = stage_bytes(network, [range(5)])[0]
+        rooms = [int(whole * share) for share in rng.uniform(0.1, 1.0, 4)]
+        best: dict[int, tuple[bool, float]] = {}  # of every number of stages: whether they do not fit, and how large
+        for n in range(1, 5):
+            for places in combinations(range(1, 5), n - 1):
+                sizes = stage_bytes(network, [range(a, b) for a, b in pairwise([0, *places, 5])])
+                shares = [size / room for size, room in zip(sizes, rooms, strict=False)]
+                rank = (True, max(shares)) if max(shares) > 1 else (False, float(max(sizes)))
+                best[n] = min(best.get(n, rank), rank)
+            stages = planned(network, cuts, n, rooms)
+            assert [stages[0].start, stages[-1].stop] == [0, 5] and len(stages) == n
+            sizes = stage_bytes(network, stages)
+            too_large, cost = best[n]
+            found = max(a / b for a, b in zip(sizes, rooms, strict=False)) if too_large else max(sizes)
+            assert found == pytest.approx(cost, rel=1e-12)
+        least = next((n for n in range(1, 5) if not best[n][0]), None)
+        stages = fewest(network, cuts, rooms)
+        assert (None if stages is None else len(stages)) == least
+        assert stages is None or stages == planned(network, cuts, len(stages), rooms)
+
+
+class SmallMachines(LineHere):
+    """rooms: bytes that are free on each."""
+
+    rooms: tuple[int, ...] = ()
+
+    def machines(self) -> list[MachineMemory]:
+        return [MachineMemory.of(room) for room in self.rooms]
+
+
+def test_as_many_stages_as_memory_asks_for(jamba: Path) -> None:
+    with open_gguf(jamba) as gguf:
+        whole = stage_bytes(Network(gguf, 8), [range(5)])[0]
+    said: list[str] = []
+
+    def opened(n: int, *rooms: float) -> int:
+        line = type("Line", (SmallMachines,), {"rooms": tuple(int(whole * room) for room in rooms)})
+        with load_staged(jamba, replace(OPTIONS, checkpoint_budget=0, n_ctx=16), n, line, said.append) as model:
+            assert isinstance(model.engine, StagedEngine)
+            return len(model.engine.stages)
+
+    assert opened(AUTO, 40, 40, 40) == 1
+    assert opened(AUTO, 1.1, 40) == 2, "a part of it is for what is computed"
+    assert opened(3, 40, 40, 40) == 3 and not said
+    assert opened(2, 0.1, 40) == 2
+    assert len(said) == 1 and said[0].startswith("blocks 0 to 0 are ") and " free for them: " in said[0]
+    with pytest.raises(UsageError, match=r"does not fit what 2 workers have free for weights \(.*Start more"):
+        opened(AUTO, 0.1, 40 / 100)
 
 
 def test_a_stage_asks_for_its_own_tensors_alone(jamba: Path) -> None:

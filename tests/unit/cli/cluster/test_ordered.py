@@ -28,6 +28,20 @@ def connection() -> Iterator[Connection]:
         yield opened
 
 
+def test_processes_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("Cluster failed to start: no more processes")
+
+    monkeypatch.setattr("hybrid.cli.cluster.connection.LocalCluster", broken)
+    with (
+        pytest.raises(
+            ClusterError, match=r"^--cluster local:2: its processes did not start \(Cluster failed .*Try fewer"
+        ),
+        connected(ClusterAddress("local", "local:2", n_workers=2)),
+    ):
+        raise AssertionError
+
+
 def test_order(connection: Connection) -> None:
     def slow_at_first(part: int) -> int:
         import time

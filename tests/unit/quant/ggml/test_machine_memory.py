@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybrid.quant.ggml import machine_memory as mm
-from hybrid.quant.ggml.machine_memory import ENDLESS, MachineMemory, machine_memory, vm_stat_available
+from hybrid.quant.ggml.machine_memory import ENDLESS, MachineMemory, machine_memory, memory_place, vm_stat_available
 
 GIB = 1 << 30
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc and control groups")
@@ -40,6 +40,15 @@ def test_a_machine_without_limits(root: Path) -> None:
     write(root, "sys/fs/cgroup/a/b/memory.max", "max\n")
     write(root, "sys/fs/cgroup/a/b/memory.current", f"{GIB}\n")
     assert seen(root) == (16, 12)
+
+
+@linux
+def test_who_shares_a_memory(root: Path) -> None:
+    write(root, "proc/sys/kernel/random/boot_id", "1-2-3\n")
+    assert memory_place(root) == "1-2-3"
+    write(root, "sys/fs/cgroup/a/memory.max", f"{8 * GIB}\n")
+    assert memory_place(root) == f"1-2-3 {root}/sys/fs/cgroup/a"
+    assert memory_place() == memory_place()
 
 
 @linux
