@@ -19,7 +19,7 @@ def precompile(
         int, typer.Option("--parallel", min=1, help="Sequences that will run together: batches, a server.")
     ] = 1,
     ubatch: Annotated[
-        int, typer.Option("-b", "-ub", "--ubatch", min=1, help="Tokens that will be computed at once.")
+        int, typer.Option("-ub", "--ubatch", min=1, help="Tokens that will be computed at once.")
     ] = 512,
     kv_type: KVTypeOption = None,
     exact: Exact = False,
