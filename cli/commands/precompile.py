@@ -18,9 +18,7 @@ def precompile(
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, help="Sequences that will run together: batches, a server.")
     ] = 1,
-    ubatch: Annotated[
-        int, typer.Option("-ub", "--ubatch", min=1, help="Tokens that will be computed at once.")
-    ] = 512,
+    ubatch: Annotated[int, typer.Option("-ub", "--ubatch", min=1, help="Tokens that will be computed at once.")] = 512,
     kv_type: KVTypeOption = None,
     exact: Exact = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
