@@ -57,7 +57,9 @@ class StubBatch:
         return str(prompt.index)
 
 
-def stub_answer(key: str, number: int, line: str, alone: bool, _beginning: Beginning | None = None) -> Answered:
+def stub_answer(
+    key: str, number: int, line: str, alone: bool, _parts: tuple[int, ...] = (), _beginning: Beginning | None = None
+) -> Answered:
     """On a worker: the time that drawing takes, the beginning of a prompt read once."""
     worker = get_worker()
     told = json.loads(line)

@@ -48,7 +48,7 @@ def drawing(self):
     return step(self)
 
 
-def answering_one(self, number, line):
+def answering_one(self, number, line, parts=()):
     try:
         if (ORDERS / "poison").read_text() in line:
             with (ORDERS / "poisoned").open("a") as file:
@@ -64,7 +64,7 @@ def answering_one(self, number, line):
         file.write(str(os.getpid()) + "\\n")
     while (ORDERS / "hold").exists():
         time.sleep(0.02)
-    done = answer(self, number, line)
+    done = answer(self, number, line, parts)
     if self._service.n_jobs:
         die_once("between")
     with (ORDERS / "answered").open("a") as file:

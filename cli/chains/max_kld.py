@@ -3,12 +3,14 @@
 import math
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import Estimate
+from hybrid.infer.evaluate.parts import Measurable, SpreadModel
 from hybrid.infer.evaluate.windows import check_length
 from hybrid.infer.text.encode import document_ids
 from hybrid.quant import Imatrix, Options, quantize, target
@@ -16,11 +18,13 @@ from hybrid.quant.budget import Measured
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.progress import Stage, silent
 from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.tensor_parts import Spread
 
 from . import models
 from .target import EFFORT, N_CTX, Elsewhere, measured
 
 CHUNKS = 24  # of N_CTX tokens that a file is measured on
+SEQUENCES = 4  # at a time
 ROUNDS = 7
 CLOSE = 0.95  # of what is allowed: no further search
 
@@ -36,6 +40,16 @@ class Choice:
     bits_per_weight: float
 
 
+class TriedElsewhere(Elsewhere, Protocol):
+    """Processes that write and measure trials as this one would. They see the folder of the trials."""
+
+    def spread(self) -> Spread:
+        """Who does the parts of a quantization of the file that is measured."""
+
+    def model(self, path: Path, n_ctx: int, n_seq_max: int) -> AbstractContextManager[SpreadModel]:
+        """The model of a file."""
+
+
 def choose(
     source: Path,
     text: str,
@@ -48,29 +62,37 @@ def choose(
     threads: int = 0,
     stage: Stage = silent,
     tried: Callable[[Choice], None] | None = None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: TriedElsewhere | None = None,
+    folder: Path | None = None,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
     as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
-    elsewhere: who measures single matrices, where that is not this process; trials are of this one.
-    UsageError: not even the largest types stay within `most`.
+    elsewhere: who writes and measures, where that is not this process. folder: where trials are written, and nothing
+    of them is left; None: among temporary files. UsageError: not even the largest types stay within `most`.
     """
     path = models.resolve(source)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
+        trials = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hybrid-", dir=folder)))
         known = measured(
             path, text, options, imatrix,
             allow_requantize=allow_requantize, effort=effort, threads=threads, stage=stage, elsewhere=elsewhere,
         )  # fmt: skip
-        base = _base(path, text, folder / "base.kld", threads, stage)
+
+        def loaded(file: Path) -> AbstractContextManager[Measurable]:
+            if elsewhere is not None:
+                return elsewhere.model(file, N_CTX, SEQUENCES)
+            return models.load(file, n_ctx=N_CTX, n_seq_max=SEQUENCES, n_threads=threads)
+
+        with loaded(path) as original:
+            base = _base(original, text, trials / "base.kld", stage)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             """A file of these types, written over the one before and measured on `base`."""
             chosen = replace(options, by_name=types)
             kind = target.file_type_of(types, known.choices)
-            file = folder / "trial.gguf"
+            file = trials / "trial.gguf"
             report = quantize(
                 path,
                 file,
@@ -80,8 +102,9 @@ def choose(
                 imatrix=imatrix,
                 allow_requantize=allow_requantize,
                 effort=effort,
+                spread=elsewhere.spread() if elsewhere is not None else None,
             )
-            with models.load(file, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
+            with loaded(file) as model:
                 kld = kl_divergence(model, base).kld
             choice = Choice(kind, chosen, kld, report.nbytes, report.bits_per_weight)
             if tried:
@@ -122,13 +145,11 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
     return best
 
 
-def _base(path: Path, text: str, file: Path, threads: int, stage: Stage) -> BaseFile:
+def _base(model: Measurable, text: str, file: Path, stage: Stage) -> BaseFile:
     """What the original predicts."""
-    with models.load(path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads) as model:
-        tokens = document_ids(model.tokenizer, text)
-        check_length(len(tokens), N_CTX, 2 * N_CTX)
-        with stage("measuring the original", "chunks") as progress:
-            write_base(
-                model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(shown(path.name), i, n)
-            )
+    tokens = document_ids(model.tokenizer, text)
+    check_length(len(tokens), N_CTX, 2 * N_CTX)
+    name = shown(model.path.name)
+    with stage("measuring the original", "chunks") as progress:
+        write_base(model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(name, i, n))
     return BaseFile(file)

@@ -91,14 +91,16 @@ class Answering:
             model, self._batch.n_parallel, most_waiting=MOST_WAITING, step_seconds=math.inf
         )  # nobody watches these answers: all of a pass for prompts
 
-    def answer(self, number: int, line: str) -> Answered:
-        """The answer of this number to a line of the file. HybridError: it cannot be drawn."""
+    def answer(self, number: int, line: str, parts: tuple[int, ...] = ()) -> Answered:
+        """The answer of this number to a line of the file. parts: after how many tokens of its prompt others part from
+        it. HybridError: it cannot be drawn."""
         from hybrid.infer.answers.prompts.prompt_files import counted
 
         index, sample = divmod(number, self._batch.n_samples)
         with self._reading:
             asked = self._batch.prepared(self._reader.read(line, index, f"prompt {index + 1}"))
             job = self._batch.job(asked, sample)
+        job.boundaries = parts
         pieces: list[TextPiece] = []
         ended = threading.Event()
         job.on_text = pieces.append if self._batch.n_probs else None
@@ -143,12 +145,15 @@ def begun_name(key: str, number: int) -> str:
     return f"hybrid-{key}-{number}"
 
 
-def answer(key: str, number: int, line: str, alone: bool, beginning: Beginning | None = None) -> Answered:
-    """An answer of the run `key`. alone: nothing else runs in this process meanwhile, since it may kill it."""
+def answer(
+    key: str, number: int, line: str, alone: bool, parts: tuple[int, ...] = (), beginning: Beginning | None = None
+) -> Answered:
+    """An answer of the run `key`. alone: nothing else runs in this process meanwhile, since it may kill it. parts: see
+    `Answering.answer`."""
     answering = HERE.thing(key, lambda: Answering(HERE.shared(key)))
     with answering.turns.turn(alone):
         if alone:
             Event(begun_name(key, number)).set()
         else:
             get_worker().log_event(key, number)
-        return answering.answer(number, line)
+        return answering.answer(number, line, parts)

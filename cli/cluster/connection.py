@@ -185,9 +185,11 @@ def _local(n: int, slots: int) -> Iterator[Client]:
 @contextmanager
 def _remote(address: ClusterAddress) -> Iterator[Client]:
     where: dict[str, Any] = {"scheduler_file": address.value} if address.kind == "file" else {"address": address.value}
+    client = Client.__new__(Client)
     try:
-        client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
+        Client.__init__(client, **where, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
+        client.status = "closed"  # its destructor would wait for the end of a connection that never was, and complain
         raise ClusterError(f"--cluster {shown(address.text)}: {_reason(error)}") from None
     with _closed(client):
         yield client

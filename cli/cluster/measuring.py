@@ -48,8 +48,16 @@ def spread(address: ClusterAddress, path: Path, options: "LoadOptions") -> Itera
             "workers of a cluster need to know how long a context is, to have the same one.",
             remedy=Remedy.LARGER_CONTEXT,
         )
-    with open_gguf(path) as gguf, connected(address, n_threads=options.n_threads) as connection:
-        asked = ModelAsked.of(path, replace(options, n_threads=0))
+    asked = ModelAsked.of(path, options)
+    with connected(address, n_threads=options.n_threads) as connection, held(connection, path, asked) as model:
+        yield model
+
+
+@contextmanager
+def held(connection: Connection, path: Path, asked: ModelAsked) -> Iterator[ClusterModel]:
+    """The model of a file, which is all that the workers of a connection hold. n_threads: see `connected`."""
+    asked = replace(asked, options=replace(asked.options, n_threads=0))
+    with open_gguf(path) as gguf:
         connection.hold(asked)
         (facts,) = in_order(connection, partial(_on_model, asked, _facts), [path])
         yield ClusterModel(connection, asked, facts, gguf)

@@ -6,7 +6,7 @@ all, so that at the end none has much more left than others; what is still unfai
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ from hybrid.infer.memory.prefix_tree import common_beginning
 
 WORTH_SHARING = 16  # tokens in common that are worth meeting for
 SHARES = 2  # of the work, per worker; a group is at most one
+MOST_PARTS = 8  # positions above a group at which checkpoints are left
 DRAWN = 8.0  # what a drawn token costs, in tokens of a prompt
 LONGEST = 0.25  # of a worker's part of the work: what is longer goes first
 
@@ -29,11 +30,14 @@ class Group:
     members  indices of the prompts, in their order
     shared   tokens that all of them begin with; 0: a prompt that is alone
     work     of all of them, the shared beginning read once, in tokens of a prompt
+    parts    of each member: after how many tokens others part from it, in rising order. A worker with one slot sees no
+             other prompt while it reads one, and would keep no state there
     """
 
     members: tuple[int, ...]
     shared: int
     work: float
+    parts: tuple[tuple[int, ...], ...] = field(compare=False)
 
 
 def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list[Group]:
@@ -57,8 +61,10 @@ def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: fl
     """common: tokens in common of neighbours in `order`."""
     own = [len(tokens[i]) + drawn for i in order]
     before = np.concatenate([[0.0], np.cumsum(own)])
-    # branches too large for one worker: what all of it begins with, and who is in none of its groups (places in order)
-    large: list[tuple[int, list[int]]] = [(0, [])]
+    # branches too large for one worker: after how many tokens they and those around them begin to branch, and who is in
+    # none of their groups (places in order)
+    large: list[tuple[tuple[int, ...], list[int]]] = [((0,), [])]
+    nearest = _nearest(order, common)
     branches = [(0, len(order), 0)] if order else []  # first, behind the last, number of the large one it is in
     while branches:
         first, end, around = branches.pop()
@@ -66,29 +72,46 @@ def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: fl
             large[around][1].append(first)
             continue
         shared = min(common[first : end - 1])
-        if shared - large[around][0] >= WORTH_SHARING:
+        above = large[around][0]
+        if shared - above[-1] >= WORTH_SHARING:
             work = float(before[end] - before[first]) - shared * (end - first - 1)
             if work <= most:
-                yield Group(tuple(sorted(order[first:end])), shared, work)
+                yield _group(order[first:end], shared, work, nearest, above)
                 continue
             around = len(large)
-            large.append((shared, []))
+            large.append(((*above[: MOST_PARTS - 1], shared), []))
         cuts = [i + 1 for i in range(first, end - 1) if common[i] == shared]
         branches += [(a, b, around) for a, b in pairwise([first, *cuts, end])]
-    for shared, places in large:
-        yield from _runs(sorted((order[i], own[i]) for i in places), shared, most)
+    for above, places in large:
+        yield from _runs(sorted((order[i], own[i]) for i in places), above, most, nearest)
 
 
-def _runs(members: list[tuple[int, float]], shared: int, most: float) -> Iterator[Group]:
+def _nearest(order: list[int], common: list[int]) -> dict[int, set[int]]:
+    """Of each prompt: the tokens in common with those that are most like it."""
+    beside = [0, *common, 0]
+    return {i: {beside[place], beside[place + 1]} for place, i in enumerate(order)}
+
+
+def _group(members: list[int], shared: int, work: float, nearest: dict[int, set[int]], above: tuple[int, ...]) -> Group:
+    """above: after how many tokens other groups part from them."""
+    rising = sorted(members)
+    parts = (sorted(n for n in nearest[i] | {shared, *above} if n >= WORTH_SHARING) for i in rising)
+    return Group(tuple(rising), shared, work, tuple(map(tuple, parts)))
+
+
+def _runs(
+    members: list[tuple[int, float]], above: tuple[int, ...], most: float, nearest: dict[int, set[int]]
+) -> Iterator[Group]:
     """Those that are left of a large branch, in runs of `most` work; one by one where they have nothing in common.
 
     members: index and work of each
     """
+    shared = above[-1]
     run: list[int] = []
     work = 0.0
     for i, (member, own) in enumerate(members):
         work += own - (shared if run else 0)
         run.append(member)
         if not shared or work >= most or i == len(members) - 1:
-            yield Group(tuple(run), shared if len(run) > 1 else 0, work)
+            yield _group(run, shared if len(run) > 1 else 0, work, nearest, above)
             run, work = [], 0.0

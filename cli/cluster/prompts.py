@@ -45,9 +45,10 @@ PROMPT_TOKENS_PER_SECOND = 100.0  # what reading costs another worker, as far as
 
 @dataclass
 class _Asked:
-    """An answer that is being waited for. deaths: of workers that it was on."""
+    """An answer that is being waited for. parts: see `Group`; deaths: of workers that it was on."""
 
     number: int
+    parts: tuple[int, ...] = ()
     alone: bool = False
     begun: bool = False
     deaths: int = 0
@@ -170,7 +171,7 @@ class _Answers:
         ids = [self.batch.ids(self.prompts[i]) for i in left]
         numbers = range(first, self.total)
         return iter(
-            Group(tuple(numbers[i] for i in group.members), group.shared, group.work)
+            replace(group, members=tuple(numbers[i] for i in group.members))
             for group in plan(
                 [ids[number // n - left.start] for number in numbers],
                 self.batch.max_tokens if self.batch.max_tokens >= 0 else self.batch.model.n_ctx,
@@ -185,8 +186,8 @@ class _Answers:
             seconds = group.shared / PROMPT_TOKENS_PER_SECOND
             name = f"hybrid-begin-{self.key}-{group.members[0]}"
             beginning = self.client.submit(answering.begin, seconds, key=name, pure=False)
-        for number in group.members:
-            yield self._ask(_Asked(number, beginning=beginning))
+        for number, parts in zip(group.members, group.parts, strict=True):
+            yield self._ask(_Asked(number, parts, beginning=beginning))
 
     def _ask(self, asked: _Asked) -> Future:
         number = asked.number
@@ -195,7 +196,7 @@ class _Answers:
         # a name of its own for each try: what Dask knows of the last one is over
         name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.deaths}"
         future = self.client.submit(
-            answering.answer, self.key, number, line, asked.alone, asked.beginning,
+            answering.answer, self.key, number, line, asked.alone, asked.parts, asked.beginning,
             key=name, pure=False, priority=int(asked.alone),
         )  # fmt: skip
         self.waiting[future] = self.by_number[number] = asked

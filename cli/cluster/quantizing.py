@@ -9,7 +9,7 @@ from hybrid.quant.tensor_parts import FilledPart, Spread, TensorPart, fill
 
 from ..chains.checkpoint_source import CheckpointSource
 from ..options.cluster import ClusterAddress
-from .connection import connected
+from .connection import Connection, connected
 from .holding import HERE
 from .ordered import in_order
 from .sources import OpenSource, SourceAsked, asked_of, check_everywhere
@@ -19,14 +19,19 @@ from .sources import OpenSource, SourceAsked, asked_of, check_everywhere
 def spread(address: ClusterAddress, source: Path | CheckpointSource, n_threads: int) -> Iterator[Spread]:
     """Who does the parts of a quantization of `source`; n_threads: of each part, 0: one."""
     with connected(address) as connection:
-        asked = asked_of(source)
+        yield spread_on(connection, source, n_threads)
 
-        def done(parts: Iterable[TensorPart]) -> Iterator[FilledPart]:
-            parts = list(parts)
-            check_everywhere(connection, asked, {part.place.path for part in parts})
-            return in_order(connection, partial(_fill, asked, n_threads or 1), parts)
 
-        yield done
+def spread_on(connection: Connection, source: Path | CheckpointSource, n_threads: int) -> Spread:
+    """`spread` of workers that are connected."""
+    asked = asked_of(source)
+
+    def done(parts: Iterable[TensorPart]) -> Iterator[FilledPart]:
+        parts = list(parts)
+        check_everywhere(connection, asked, {part.place.path for part in parts})
+        return in_order(connection, partial(_fill, asked, n_threads or 1), parts)
+
+    return done
 
 
 def _fill(asked: SourceAsked, n_threads: int, part: TensorPart) -> FilledPart:

@@ -1,4 +1,4 @@
-"""`hybrid quantize --target-bpw --cluster`: errors and sensitivities of matrices, measured by workers."""
+"""`hybrid quantize --target-bpw --cluster` and `--max-kld`: matrices and files, measured by workers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,13 +9,16 @@ from pathlib import Path
 from hybrid.quant import Imatrix, PlannedTensor
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.target import Candidate, is_free, measure
+from hybrid.quant.tensor_parts import Spread
 
 from ..chains.target import ProbedCopy, Probing
 from ..options.cluster import ClusterAddress
 from .connection import Connection, connected
-from .fit import FileAsked, find
+from .fit import FileAsked, ModelAsked, find
 from .holding import HERE
+from .measuring import ClusterModel, held
 from .ordered import in_order
+from .quantizing import spread_on
 from .sources import OpenSource, check_everywhere
 
 SHARE = 8  # matrices that a worker measures beside one pass of the original
@@ -35,10 +38,12 @@ class _CopyAsked:
 
 
 class Workers:
-    """Implements `chains.target.Elsewhere`."""
+    """Implements `chains.max_kld.TriedElsewhere`. n_threads: of each process, 0: see `connected`."""
 
-    def __init__(self, connection: Connection, file: FileAsked, n_threads: int) -> None:
-        self._connection, self._file, self._n_threads = connection, file, n_threads
+    def __init__(self, connection: Connection, path: Path, n_threads: int) -> None:
+        self._connection, self._path, self._file = connection, path, FileAsked.of(path)
+        self._n_threads = n_threads or 1  # of what is no model
+        check_everywhere(connection, self._file, [])
 
     def errors(
         self, planned: Sequence[PlannedTensor], imatrix: Imatrix | None, effort: int, progress: Progress
@@ -60,6 +65,20 @@ class Workers:
         for found in in_order(self._connection, function, parts, alone=True):
             yield from found
 
+    def spread(self) -> Spread:
+        """Who does the parts of a quantization of the file."""
+        return spread_on(self._connection, self._path, self._n_threads)
+
+    @contextmanager
+    def model(self, path: Path, n_ctx: int, n_seq_max: int) -> Iterator[ClusterModel]:
+        """The model of a file that all see. Afterwards no worker has it open."""
+        from hybrid.infer import LoadOptions
+
+        asked = ModelAsked.of(path, LoadOptions(n_ctx=n_ctx, n_seq_max=n_seq_max))
+        with held(self._connection, path, asked) as model:
+            yield model
+        self._connection.hold(None)
+
 
 def _only(imatrix: Imatrix | None, tensors: Sequence[PlannedTensor]) -> Imatrix | None:
     """What it says of some tensors."""
@@ -70,11 +89,9 @@ def _only(imatrix: Imatrix | None, tensors: Sequence[PlannedTensor]) -> Imatrix 
 
 @contextmanager
 def measuring(address: ClusterAddress, path: Path, n_threads: int) -> Iterator[Workers]:
-    """Who measures the matrices of a file; n_threads: of each process, 0: one."""
-    with connected(address) as connection:
-        file = FileAsked.of(path)
-        check_everywhere(connection, file, [])
-        yield Workers(connection, file, n_threads or 1)
+    """Who measures what types do to a file; n_threads: of each process, 0: one, and of models see `connected`."""
+    with connected(address, n_threads=n_threads) as connection:
+        yield Workers(connection, path, n_threads)
 
 
 def _errors(

@@ -171,6 +171,8 @@ def quantize(
         measuring: dict[str, Any] = {"allow_requantize": allow_requantize, "effort": effort, "threads": threads}
         with measured_over(workers, source, threads) as measuring["elsewhere"]:
             if max_kld is not None:
+                if workers is not None:
+                    measuring["folder"] = output.parent  # they are to write there, too
                 target, options, divergence = _within_divergence(source, file, max_kld, options, importance, measuring)
             else:
                 file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)

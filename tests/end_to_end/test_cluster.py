@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster_workers import Workers, preload_file, workers
+from distributed import LocalCluster, Security
 from end_to_end.outcomes import Cli, failed, ok
 
 from hybrid.infer.kernels.emit.isa import host
@@ -318,3 +319,19 @@ def test_nobody_answers(cli: Cli, command: list[str], tmp_path: Path, monkeypatc
     assert "no scheduler answers there" in failed(cli(*command, "--cluster", "tcp://127.0.0.1:9"), 1)
     (tmp_path / "f.json").write_text("[]")
     assert "it is no scheduler's file" in failed(cli(*command, "--cluster", tmp_path / "f.json"), 1)
+
+
+def test_no_certificates(files: dict[str, Path], tmp_path: Path) -> None:
+    """In a process of its own: what Dask's client says when it is destroyed is part of it."""
+    file = tmp_path / "cluster.json"
+    with LocalCluster(
+        n_workers=0, host="127.0.0.1", protocol="tls://", security=Security.temporary(), dashboard_address=":0",
+        silence_logs=50,
+    ) as cluster:  # fmt: skip
+        file.write_text(json.dumps({"address": cluster.scheduler_address}))
+        done = subprocess.run(
+            [*HYBRID, "perplexity", str(files["q8_0"]), "-f", str(file), "-c", "64", "--cluster", str(file)],
+            capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.endswith("Name the certificates, as docs/cluster.md shows.\n")

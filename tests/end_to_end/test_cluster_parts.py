@@ -1,6 +1,7 @@
 """--cluster: commands whose work is divided into parts give the figures and files of one process, to the bit."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from harness_tasks import write_tasks
 pytest.importorskip("distributed")
 from distributed import LocalCluster
 
+from hybrid.cli.chains.max_kld import Choice, choose
 from hybrid.cli.chains.target import measured
 from hybrid.cli.cluster.targeting import measuring
 from hybrid.cli.options.cluster import ClusterAddress
@@ -48,6 +50,22 @@ def figures(text: str) -> Any:
     value = json.loads(text)
     value.pop("seconds", None)
     return value
+
+
+def test_a_worker_with_one_slot_reads_a_beginning_once(
+    cli: Cli, workers: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """It sees one prompt at a time, and is told where others part from it."""
+    documents = [f"A document about number {i} and its states, which are kept. " * 4 for i in range(8)]
+    lines = [json.dumps({"prompt": f"{documents[i % 8]}Question {i}:"}) + "\n" for i in range(24)]
+    (tmp_path / "prompts.jsonl").write_text("".join(lines))
+    args = ("run", files["q8_0"], "-f", tmp_path / "prompts.jsonl", "-n", 3, "-c", 256, "--seed", 5)
+    alone, spread = cli(*args, "--parallel", 4), cli(*args, "--cluster", workers)
+    assert spread[:2] == alone[:2]
+    counts = [re.findall(r"(\d+) of (\d+) prompt tokens were new", err)[0] for *_, err in (spread, alone)]
+    (new, old), (new_alone, old_alone) = (map(int, count) for count in counts)
+    assert old == old_alone and new_alone < old / 2
+    assert new < 1.5 * new_alone, "what all documents begin with is read by both"
 
 
 def test_perplexity(cli: Cli, workers: str, files: dict[str, Path], prose: Path, same: Callable[..., str]) -> None:
@@ -142,3 +160,27 @@ def test_types_by_what_each_matrix_does(data_dir: Path, prose: Path, tmp_path: P
     assert len({round(x, 9) for x in alone.sensitivity.values()}) > 3
     with measuring(ClusterAddress("address", workers, workers), path, 1) as who:
         assert measured(path, text, Options(), None, elsewhere=who) == alone
+
+
+@pytest.mark.slow
+def test_within_a_divergence(
+    data_dir: Path, prose: Path, tmp_path: Path, workers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials are written and measured by the workers, in a folder of which nothing is left. What single matrices do is
+    another test's."""
+    monkeypatch.setattr("hybrid.cli.chains.max_kld.CHUNKS", 4)
+    path, text, trials = tmp_path / "m.gguf", prose.read_text(), tmp_path / "trials"
+    trials.mkdir()
+    convert(data_dir / "checkpoints" / "jamba-dense", path, outtype="f32")
+    monkeypatch.setattr("hybrid.cli.chains.max_kld.ROUNDS", 1)
+    known = measured(path, None, Options(), None, effort=0)
+    monkeypatch.setattr("hybrid.cli.chains.max_kld.measured", lambda *args, **how: known)
+    tried: dict[str, list[Choice]] = {"alone": [], "workers": []}
+    alone = choose(path, text, 0.1, Options(), None, threads=1, tried=tried["alone"].append)
+    with measuring(ClusterAddress("address", workers, workers), path, 1) as who:
+        seen: list[Path] = []
+        model = who.model
+        monkeypatch.setattr(who, "model", lambda file, *how: (seen.append(file.parent.parent), model(file, *how))[1])
+        chosen = choose(path, text, 0.1, Options(), None, tried=tried["workers"].append, elsewhere=who, folder=trials)
+    assert chosen == alone and tried["workers"] == tried["alone"] and len(tried["alone"]) > 1
+    assert set(seen) == {tmp_path.parent, trials} and not [*trials.iterdir()]

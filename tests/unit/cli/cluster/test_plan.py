@@ -32,6 +32,7 @@ def test_questions_about_a_document_meet() -> None:
         assert len({tuple(prompts[i][: DOCUMENT + 1]) for i in group.members}) == 1
         assert group.work == group.shared + 5 * (7 + 8)
     assert [g.members[0] for g in groups] == sorted(g.members[0] for g in groups), "in the order of the file"
+    assert {n for group in groups for parts in group.parts for n in parts} == {DOCUMENT + 1}
 
 
 def test_what_all_begin_with_divides_nothing() -> None:
@@ -41,6 +42,7 @@ def test_what_all_begin_with_divides_nothing() -> None:
     groups = plan(prompts, 1, 2)
     assert members(groups) == list(range(200)) and len(groups) == 40
     assert {g.shared for g in groups} == {300 + DOCUMENT + 1}
+    assert {parts for group in groups for parts in group.parts} == {(301, 300 + DOCUMENT + 1)}
 
 
 def test_one_document_for_all_is_cut_so_that_the_work_divides() -> None:
@@ -83,7 +85,7 @@ def test_a_prompt_in_another_and_thousands_of_those() -> None:
     nested = [[*range(n)] for n in range(1, 1500)]
     assert members(plan(nested, 3, 2)) == list(range(1499))
     assert plan([], 3, 2) == []
-    assert plan([[5]], 3, 0) == [Group((0,), 0, 25.0)]
+    assert plan([[5]], 3, 0) == [Group((0,), 0, 25.0, ((),))]
 
 
 # --- a hundred workers ---
