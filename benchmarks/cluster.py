@@ -168,7 +168,7 @@ def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) 
         def timed(count: int, *more: str) -> float:
             text = "".join(json.dumps({"prompt": f"{i} of the states that are kept are"}) + "\n" for i in range(count))
             file.write_text(text)
-            words = ["run", str(model), "-f", str(file), "-n", str(n_tokens), "-c", "512", "--ignore-eos", *more]
+            words = ["run", str(model), "-f", str(file), "-n", str(n_tokens), "-c", "512", "--seed", "1", *more]
             start = time.perf_counter()
             subprocess.run(
                 [sys.executable, "-m", "hybrid.cli", *words, "-o", str(Path(folder) / f"{time.monotonic_ns()}.jsonl")],

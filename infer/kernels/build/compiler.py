@@ -11,6 +11,7 @@ Nothing is vectorized that is not written with vectors: kernels are, where it pa
 """
 
 import operator
+import sys
 import types as python_types
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -21,8 +22,9 @@ from llvmlite import ir
 from numba.core import compiler, types
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.datamodel import models, register_default
+from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.sigutils import normalize_signature
 from numba.core.typed_passes import IRLegalization, NativeLowering, NopythonTypeInference, PreLowerStripPhis
@@ -34,21 +36,12 @@ from ..emit.fields import Kind, load_field
 from .kernel import Device, KernelSource
 from .object_cache import CompiledObject
 
-_PASSES = (
-    TranslateByteCode,
-    FixupArgs,
-    IRProcessing,
-    ReconstructSSA,
-    NopythonTypeInference,
-    PreLowerStripPhis,
-    IRLegalization,
-    NativeLowering,
-)
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.ifloordiv, operator.imod, operator.itruediv)
 _COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 _OPERATORS = {
     *_IN_PLACE, *_COMPARISONS,
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.truediv,
+    operator.and_, operator.or_, operator.lshift, operator.rshift, bool,
 }  # fmt: skip
 _KINDS = {"i64": types.int64, "f32": types.float32, "f64": types.float64, "i32": types.int32, "void": types.void}
 # what a call is: the types of its arguments -> its type and a function (context, builder, type, arguments) -> value
@@ -145,6 +138,37 @@ class _Global:
         self._numba_type_ = _Callee(what, call)
 
 
+def _load_registries() -> None:
+    """What numba knows of types and functions. It looks for a BLAS meanwhile, for which it imports scipy where that is
+    installed: 0.6 s for what kernels do not use. Whoever uses numba beside finds it as ever, when it is asked for."""
+    from numba.np import linalg
+
+    look = linalg.ensure_blas
+    if "numba.np.arraymath" not in sys.modules:
+
+        def none() -> None:
+            raise ImportError
+
+        linalg.ensure_blas = none
+        try:
+            from numba.np import arraymath
+        finally:
+            linalg.ensure_blas = look
+        arraymath.ensure_blas, arraymath._HAVE_BLAS = look, _Later(arraymath._check_blas)
+    cpu_target.target_context.refresh()
+    cpu_target.typing_context.refresh()
+
+
+class _Later:
+    """Whether something is so, asked when it matters."""
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self._ask = ask
+
+    def __bool__(self) -> bool:
+        return self._ask()
+
+
 @cache
 def _global(what: Any) -> _Global:
     make = _piece if isinstance(what, Piece) else _device if isinstance(what, Device) else _extreme
@@ -196,6 +220,51 @@ class _Typing(type(cpu_target.typing_context)):  # type: ignore[misc]
         return self._operators[key]
 
 
+class _Lower(Lower):  # type: ignore[misc]
+    """numba's way to LLVM's operations, straight for operators on numbers: it would first try whether there is another
+    way for each operand that is a constant, which there is for powers only, and takes 1 ms for each operator."""
+
+    def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
+        wanted = self.fndesc.calltypes[expr]
+        if op not in _OPERATORS or not all(isinstance(a, types.Number) for a in wanted.args):
+            return super().lower_binop(resty, expr, op)
+        operands = [
+            self.context.cast(self.builder, self.loadvar(operand.name), self.typeof(operand.name), kind)
+            for operand, kind in zip((expr.lhs, expr.rhs), wanted.args, strict=True)
+        ]
+        write = self.context.get_function(*_operation(op, wanted.args))
+        result = write(self.builder, operands)
+        return self.context.cast(self.builder, result, wanted.return_type, resty)
+
+
+@cache
+def _operation(op: Any, args: tuple[Any, ...]) -> Any:
+    """An operator on numbers of these types, as numba knows it, and its signature."""
+    function = _TYPING.resolve_value_type(op)
+    return function, function.get_call_type(_TYPING, args, {})
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(NativeLowering):  # type: ignore[misc]
+    _name = "hybrid_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return _Lower
+
+
+_PASSES = (
+    TranslateByteCode,
+    FixupArgs,
+    IRProcessing,
+    ReconstructSSA,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+    IRLegalization,
+    _Lowering,
+)
+
+
 class _Compiler(compiler.CompilerBase):
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("kernel")
@@ -205,6 +274,7 @@ class _Compiler(compiler.CompilerBase):
         return [passes]
 
 
+_load_registries()
 _TYPING = _Typing()
 
 

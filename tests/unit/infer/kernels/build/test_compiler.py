@@ -1,5 +1,7 @@
 """What the kernels' own way through numba has to know: callees, their types, min and max, numbers' operators."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,53 @@ def floats(a, tid, nth, *, xy: Address, out: Address):
     stf(out + 4, max(x, y))
     stf(out + 8, total)
     stf(out + 12, x / y)
+
+
+def operators(a, tid, nth, *, xy: Address, out: Address):
+    x, y = ldi(xy), ldi(xy + 8)
+    z = x
+    z += 3
+    z *= y
+    z -= x - y
+    z //= 7
+    z %= 5
+    for i, value in enumerate((x + y, x - 3, 4 * y, x & 6, x | y, x << 3, x >> 1, x // 3, 7 % y, z)):
+        sti(out + 8 * i, value)
+    less = 1 if x < y else 0
+    for value in (x <= 5, x > y, x >= y, x == 7, x != y):
+        less = 2 * less + (1 if value else 0)
+    sti(out + 80, less)
+
+
+@pytest.mark.parametrize(("x", "y"), [(7, 5), (-7, 5), (5, 7), (5, 5), (-3, -4)])
+def test_operators(x: int, y: int) -> None:
+    """Of constants, too, and in place: as Python's own."""
+    out = np.zeros(11, np.int64)
+    kernel = Kernel(operators)
+    run(kernel, record(kernel, xy=np.array([x, y], np.int64), out=out))
+    z = ((x + 3) * y - (x - y)) // 7 % 5
+    bits = (x < y, x <= 5, x > y, x >= y, x == 7, x != y)
+    expected = [x + y, x - 3, 4 * y, x & 6, x | y, x << 3, x >> 1, x // 3, 7 % y, z]
+    assert out.tolist() == [*expected, int("".join(str(int(bit)) for bit in bits), 2)]
+
+
+OTHERS = """
+import sys
+import numpy as np
+from hybrid.infer.kernels.build import compiler
+assert "scipy.linalg" not in sys.modules, "half a second"
+import numba
+a, b = np.arange(12.0).reshape(3, 4), np.arange(8.0).reshape(4, 2)
+assert np.array_equal(numba.njit(lambda a, b: a @ b)(a, b), a @ b)
+assert numba.njit(lambda a, b: np.vdot(a, b))(a[0], a[1]) == a[0] @ a[1]
+assert "scipy.linalg" in sys.modules
+"""
+
+
+def test_who_uses_numba_beside_has_its_blas() -> None:
+    pytest.importorskip("scipy")
+    done = subprocess.run([sys.executable, "-c", OTHERS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("x", "y"), [(7, 5), (-7, 5), (7, -5), (-3, -4), (2, 9)])
