@@ -1,79 +1,116 @@
-"""The families that the core can run, by the name of their architecture in GGUF."""
+"""The families that the core can run, by the name of their architecture in GGUF.
 
-from .apertus import Apertus
-from .arcee import Arcee
-from .bailingmoe3 import BailingMoe3
+A family's module is imported when its first file is opened: all of them take longer than anything else at a start.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from .base import EncoderFamily, Family
 from .bert import Bert
-from .cohere2 import Cohere2
-from .command_r import CommandR
-from .deepseek2 import DeepSeek2
-from .deepseek4 import DeepSeek4
-from .dots1 import Dots1
-from .ernie4_5 import Ernie45, Ernie45Moe
-from .exaone4 import Exaone4
-from .falcon import Falcon
-from .falcon_h1 import FalconH1
-from .gemma import Gemma, Gemma2, Gemma3
-from .gemma3n import Gemma3n
-from .gemma4 import Gemma4
-from .glm4 import Glm4
-from .glm4_moe import Glm4Moe
-from .glm5_next import Glm5Next
-from .gpt2 import Gpt2
-from .gpt_oss import GptOss
-from .gptneox import GptNeox
-from .granite import Granite
-from .granitehybrid import GraniteHybrid, GraniteMoe
-from .hunyuan import Hunyuan, HunyuanMoe
-from .jamba import Jamba
-from .kimi_k3 import KimiK3
-from .kimi_linear import KimiLinear
-from .lfm2 import Lfm2, Lfm2Moe
-from .lfm3 import Lfm3
-from .llama import Llama
-from .llama4 import Llama4
-from .mamba import Mamba
-from .mamba2 import Mamba2
-from .minimax import MiniMax
-from .mistral3 import Mistral3
-from .nemotron import Nemotron
-from .nemotron_h import NemotronH, NemotronHMoe
-from .olmo import Olmo2, Olmoe
-from .olmo_hybrid import OlmoHybrid
-from .openelm import OpenElm
-from .phi3 import Phi3
-from .phi4flash import Phi4Flash
-from .phimoe import PhiMoe
-from .plamo2 import Plamo2
-from .qwen2 import Qwen2, Qwen3, Qwen3Moe
-from .qwen2moe import Qwen2Moe
-from .qwen3next import Qwen3Next
-from .qwen4exp import Qwen4Exp
-from .qwen35 import Qwen35, Qwen35Moe
-from .recurrentgemma import RecurrentGemma
-from .rwkv import Rwkv6, Rwkv7
-from .rwkv_distilled import Arwkv7, Rwkv6Qwen2
-from .seed_oss import SeedOss
-from .smollm3 import SmolLM3
-from .stablelm import StableLm
-from .starcoder2 import Phi2, StarCoder2
-from .xlstm import Xlstm
-from .zamba import Zamba
-from .zamba2 import Zamba2
-from .zaya import Zaya
 
-_ALL: tuple[Family, ...] = (
-    Apertus(), Arcee(), Arwkv7(), BailingMoe3(), Cohere2(), CommandR(), DeepSeek2(), DeepSeek4(), Dots1(), Ernie45(),
-    Ernie45Moe(), Exaone4(), Falcon(), FalconH1(), Gemma(), Gemma2(), Gemma3(), Gemma3n(), Gemma4(), Glm4(), Glm4Moe(),
-    Glm5Next(), Gpt2(), GptNeox(), GptOss(), Granite(), GraniteHybrid(), GraniteMoe(), Hunyuan(), HunyuanMoe(), Jamba(),
-    KimiK3(), KimiLinear(), Lfm2(), Lfm2Moe(), Lfm3(), Llama(), Llama4(), Mamba(), Mamba2(), MiniMax(), Mistral3(),
-    Nemotron(), NemotronH(), NemotronHMoe(), Olmo2(), Olmoe(), OlmoHybrid(), OpenElm(), Phi2(), Phi3(), Phi4Flash(),
-    PhiMoe(), Plamo2(), Qwen2(), Qwen2Moe(), Qwen3(), Qwen35(), Qwen35Moe(), Qwen3Moe(), Qwen3Next(), Qwen4Exp(),
-    RecurrentGemma(), Rwkv6(), Rwkv6Qwen2(), Rwkv7(), SeedOss(), SmolLM3(), StableLm(), StarCoder2(), Xlstm(), Zamba(),
-    Zamba2(), Zaya(),
-)  # fmt: skip
-FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
+# name in GGUF -> module and class
+_HOMES = {
+    "apertus": "apertus.Apertus",
+    "arcee": "arcee.Arcee",
+    "arwkv7": "rwkv_distilled.Arwkv7",
+    "bailingmoe3": "bailingmoe3.BailingMoe3",
+    "cohere2": "cohere2.Cohere2",
+    "command-r": "command_r.CommandR",
+    "deepseek2": "deepseek2.DeepSeek2",
+    "deepseek4": "deepseek4.DeepSeek4",
+    "dots1": "dots1.Dots1",
+    "ernie4_5": "ernie4_5.Ernie45",
+    "ernie4_5-moe": "ernie4_5.Ernie45Moe",
+    "exaone4": "exaone4.Exaone4",
+    "falcon": "falcon.Falcon",
+    "falcon-h1": "falcon_h1.FalconH1",
+    "gemma": "gemma.Gemma",
+    "gemma2": "gemma.Gemma2",
+    "gemma3": "gemma.Gemma3",
+    "gemma3n": "gemma3n.Gemma3n",
+    "gemma4": "gemma4.Gemma4",
+    "glm4": "glm4.Glm4",
+    "glm4moe": "glm4_moe.Glm4Moe",
+    "glm5-next": "glm5_next.Glm5Next",
+    "gpt-oss": "gpt_oss.GptOss",
+    "gpt2": "gpt2.Gpt2",
+    "gptneox": "gptneox.GptNeox",
+    "granite": "granite.Granite",
+    "granitehybrid": "granitehybrid.GraniteHybrid",
+    "granitemoe": "granitehybrid.GraniteMoe",
+    "hunyuan-dense": "hunyuan.Hunyuan",
+    "hunyuan-moe": "hunyuan.HunyuanMoe",
+    "jamba": "jamba.Jamba",
+    "kimi-k3": "kimi_k3.KimiK3",
+    "kimi-linear": "kimi_linear.KimiLinear",
+    "lfm2": "lfm2.Lfm2",
+    "lfm2moe": "lfm2.Lfm2Moe",
+    "lfm3": "lfm3.Lfm3",
+    "llama": "llama.Llama",
+    "llama4": "llama4.Llama4",
+    "mamba": "mamba.Mamba",
+    "mamba2": "mamba2.Mamba2",
+    "minimax-01": "minimax.MiniMax",
+    "mistral3": "mistral3.Mistral3",
+    "nemotron": "nemotron.Nemotron",
+    "nemotron_h": "nemotron_h.NemotronH",
+    "nemotron_h_moe": "nemotron_h.NemotronHMoe",
+    "olmo-hybrid": "olmo_hybrid.OlmoHybrid",
+    "olmo2": "olmo.Olmo2",
+    "olmoe": "olmo.Olmoe",
+    "openelm": "openelm.OpenElm",
+    "phi2": "starcoder2.Phi2",
+    "phi3": "phi3.Phi3",
+    "phi4flash": "phi4flash.Phi4Flash",
+    "phimoe": "phimoe.PhiMoe",
+    "plamo2": "plamo2.Plamo2",
+    "qwen2": "qwen2.Qwen2",
+    "qwen2moe": "qwen2moe.Qwen2Moe",
+    "qwen3": "qwen2.Qwen3",
+    "qwen35": "qwen35.Qwen35",
+    "qwen35moe": "qwen35.Qwen35Moe",
+    "qwen3moe": "qwen2.Qwen3Moe",
+    "qwen3next": "qwen3next.Qwen3Next",
+    "qwen4exp": "qwen4exp.Qwen4Exp",
+    "recurrentgemma": "recurrentgemma.RecurrentGemma",
+    "rwkv6": "rwkv.Rwkv6",
+    "rwkv6qwen2": "rwkv_distilled.Rwkv6Qwen2",
+    "rwkv7": "rwkv.Rwkv7",
+    "seed_oss": "seed_oss.SeedOss",
+    "smollm3": "smollm3.SmolLM3",
+    "stablelm": "stablelm.StableLm",
+    "starcoder2": "starcoder2.StarCoder2",
+    "xlstm": "xlstm.Xlstm",
+    "zamba": "zamba.Zamba",
+    "zamba2": "zamba2.Zamba2",
+    "zaya": "zaya.Zaya",
+}
+
+
+class _Families(Mapping[str, Family]):
+    """One of each, made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Family] = {}
+
+    def __getitem__(self, name: str) -> Family:
+        if name not in self._made:
+            module, kind = _HOMES[name].split(".")
+            self._made[name] = getattr(import_module(f"{__name__}.{module}"), kind)()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _HOMES
+
+
+FAMILIES: Mapping[str, Family] = _Families()
 # Those that only make embeddings.
 ENCODERS: dict[str, EncoderFamily] = {family.name: family for family in (Bert(),)}
 
