@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter, open_all
+from hybrid.quant.ggml.cpus import check_usable
 from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
@@ -77,6 +78,7 @@ class Model:
         """
         start = time.perf_counter()
         given = merged(options, fields)
+        check_usable(given.cpus)
         kv_type = given.kv_type_used
         gguf, adapters = open_files(path, given)
         engine = Engine(
@@ -90,6 +92,7 @@ class Model:
             spare=given.checkpoint_budget,
             adapters=adapters,
             beside=given.beside,
+            cpus=given.cpus,
         )
         budget = given.checkpoint_budget
         cache = PromptCache(engine.memory, budget, given.checkpoint_type) if budget else None

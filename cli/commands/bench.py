@@ -1,5 +1,6 @@
 """`hybrid bench`: how fast a model is on this machine."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options import model_argument
 from ..options.cluster import Cluster
-from ..options.loading_options import Exact, KVType, Lora, load_options
+from ..options.loading_options import Cpus, Exact, KVType, Lora, check_cpus, load_options
 from ..options.stages import Stages, check_stages, loader
 
 DEFAULTS = BenchOptions()
@@ -69,6 +70,7 @@ def bench(
     threads: Annotated[
         str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")
     ] = listed(DEFAULTS.threads),
+    cpus: Cpus = None,
     kv_types: Annotated[
         str | None,
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
@@ -109,7 +111,7 @@ def bench(
         return
     if as_json and output not in (Output.MD, Output.JSON):
         raise UsageError(f"--json and -o {output} contradict each other. Give one of them.")
-    loading = load_options(exact=exact, lora=lora)
+    loading = load_options(exact=exact, lora=lora, cpus=cpus)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
         gens=parse_ints(gens, "-n"),
@@ -126,9 +128,12 @@ def bench(
         start=not no_start,
     )
     check_stages(cluster, stages)
+    check_cpus(cpus, cluster)
     if stages is not None and profile:
         raise UsageError("--profile looks into the passes of one process. Leave out --stages.")
     options.tests()  # says what is wrong before a large file is written
+    for n in options.threads:
+        replace(loading, n_threads=n)  # likewise
     paths = files(models or [], shape or [], file_type)
     if profile:
         profiles = [found for path in paths for found in profiled(path, options, loading, as_json)]

@@ -14,7 +14,7 @@ from hybrid.quant.ggml.replacing import failures_named, replace_file
 from .. import console
 from ..chains import models
 from ..options import model_argument, texts
-from ..options.loading_options import Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
+from ..options.loading_options import Cpus, Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +55,7 @@ def embed(
     exact: Exact = False,
     kv_type: KVTypeOption = None,
     threads: Threads = 0,
+    cpus: Cpus = None,
 ) -> None:
     """Make embeddings of texts, one vector per line.
 
@@ -79,7 +80,7 @@ def embed(
         models.compiling() as compiling,
         Embedder(
             path,
-            load_options(n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type),
+            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, exact=exact, kv_type=kv_type),
             pooling=Pooling(pooling.value) if pooling else None,
             progress=compiling,
         ) as embedder,

@@ -14,7 +14,16 @@ from hybrid.quant.ggml.replacing import check_target, failures_named, replace_fi
 from .. import console
 from ..options import model_argument
 from ..options.cluster import Cluster, cluster_address
-from ..options.loading_options import Exact, KVTypeOption, Lora, Threads, context_option, load_options
+from ..options.loading_options import (
+    Cpus,
+    Exact,
+    KVTypeOption,
+    Lora,
+    Threads,
+    check_cpus,
+    context_option,
+    load_options,
+)
 
 if TYPE_CHECKING:
     from ..harness.model import HarnessModel
@@ -82,6 +91,7 @@ def eval(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    cpus: Cpus = None,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,
@@ -98,6 +108,7 @@ def eval(
     if predict_only and not (log_samples and (output or as_json)):
         raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
     workers = cluster_address(cluster)
+    check_cpus(cpus, cluster)
     if output is not None:
         check_target(output)
         if not output.parent.is_dir():
@@ -121,7 +132,7 @@ def eval(
                 **({} if seed is None else {"seeds": seeds(seed)}),
                 **({} if bootstrap_iters is None else {"bootstrap_iters": bootstrap_iters}),
             },
-            {"n_ctx": n_ctx, "threads": threads, "exact": exact, "kv_type": kv_type, "lora": lora},
+            {"n_ctx": n_ctx, "threads": threads, "cpus": cpus, "exact": exact, "kv_type": kv_type, "lora": lora},
             batch_size,
             add_bos_token,
             workers,

@@ -16,8 +16,10 @@ from ..options.loading_options import (
     CHUNK,
     BatchTokens,
     ChunkTokens,
+    Cpus,
     Exact,
     Threads,
+    check_cpus,
     chunks_together,
     load_options,
 )
@@ -56,6 +58,7 @@ def imatrix(
     ] = False,
     exact: Exact = False,
     threads: Threads = 0,
+    cpus: Cpus = None,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:
@@ -71,13 +74,15 @@ def imatrix(
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
         raise UsageError("-o FILE is missing: where to write the importance matrix.")
+    check_cpus(cpus, cluster)
     total = Imatrix()
     for path in in_file or ():
         total.merge(Imatrix.read(path))
     if file is not None:
         assert output is not None
         loading = replace(
-            load_options(n_ctx=n_ctx, threads=threads, exact=exact), n_seq_max=chunks_together(n_ctx, n_batch)
+            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, exact=exact),
+            n_seq_max=chunks_together(n_ctx, n_batch),
         )
         collected = _collected(model, file, output, loading, cluster_address(cluster), chunks, save_every, resume)
         collected.merge(total)

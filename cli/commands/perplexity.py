@@ -15,10 +15,12 @@ from ..options.loading_options import (
     CHUNK,
     BatchTokens,
     ChunkTokens,
+    Cpus,
     Exact,
     KVTypeOption,
     Lora,
     Threads,
+    check_cpus,
     chunks_together,
     load_options,
 )
@@ -86,6 +88,7 @@ def perplexity(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    cpus: Cpus = None,
     cluster: Cluster = None,
     stages: Stages = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -103,9 +106,10 @@ def perplexity(
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
-    loading = load_options(threads=threads, exact=exact, kv_type=kv_type, lora=lora)
+    loading = load_options(threads=threads, cpus=cpus, exact=exact, kv_type=kv_type, lora=lora)
     workers = cluster_address(cluster)
     check_stages(cluster, stages, divides=True)
+    check_cpus(cpus, cluster)
     if stages is not None and (kl_divergence_base or hellaswag or winogrande or multiple_choice):
         raise typer.BadParameter("--stages measures perplexity alone: leave out KL divergence and tasks")
     plot = plots.checked(plot)

@@ -21,11 +21,13 @@ from ..options.loading_options import (
     CheckpointBudget,
     CheckpointType,
     Context,
+    Cpus,
     Exact,
     KVType,
     KVTypeOption,
     Lora,
     Threads,
+    check_cpus,
     load_options,
 )
 from ..options.probabilities import NProbs, PostSamplingProbs
@@ -70,6 +72,7 @@ def run(
     ] = None,
     n_ctx: Context = 0,
     threads: Threads = 0,
+    cpus: Cpus = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -188,6 +191,7 @@ def run(
     if keep is not None and not context_shift:
         raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
     check_stages(cluster, stages, divides=True)
+    check_cpus(cpus, cluster)
     address = cluster_address(cluster) if stages is None else None
     kept = (DEFAULT_KEEP if keep is None else keep) if context_shift else None
     text: str | None = None
@@ -222,6 +226,7 @@ def run(
     options = load_options(
         n_ctx=n_ctx,
         threads=threads,
+        cpus=cpus,
         exact=exact,
         kv_type=kv_type,
         lora=lora,

@@ -21,11 +21,13 @@ from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
     Context,
+    Cpus,
     Exact,
     KVTypeOption,
     Lora,
     PoolingName,
     Threads,
+    check_cpus,
     load_options,
 )
 from ..options.sampling_options import Sampling, takes_sampling
@@ -128,6 +130,7 @@ def serve(
     kv_type: KVTypeOption = None,
     lora: Lora = None,
     threads: Threads = 0,
+    cpus: Cpus = None,
     cluster: Cluster = None,
     stages: Stages = None,
     timeout: Annotated[
@@ -154,9 +157,16 @@ def serve(
     source = None if chat_template is None else texts.read_text(chat_template)
     thoughts = asking(None, None, think, think_budget).over()
     loading = load_options(
-        n_ctx=n_ctx, threads=threads, exact=exact, kv_type=kv_type, lora=lora, checkpoint_budget=checkpoint_budget
+        n_ctx=n_ctx,
+        threads=threads,
+        cpus=cpus,
+        exact=exact,
+        kv_type=kv_type,
+        lora=lora,
+        checkpoint_budget=checkpoint_budget,
     )
     check_stages(cluster, stages)
+    check_cpus(cpus, cluster)
     guesses = spec is not Spec.NONE or draft is not None
     listener = listening.listen(host, port, unix)
     try:

@@ -15,6 +15,8 @@ import typer
 
 from hybrid.infer.loading.options import LoadOptions
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
+from hybrid.quant.ggml.cpus import parse_cpus
+from hybrid.quant.ggml.errors import UsageError
 
 
 class KVType(StrEnum):
@@ -56,6 +58,15 @@ BatchTokens = Annotated[
     int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
 ]
 Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")]
+Cpus = Annotated[
+    str | None,
+    typer.Option(
+        "--cpus",
+        metavar="LIST",
+        help="Processors to pin the threads to, one each, as in 0-7,16; as many threads unless -t says fewer.",
+        show_default=False,
+    ),
+]
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
 KVTypeOption = Annotated[KVType | None, kv_type_option()]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
@@ -78,6 +89,7 @@ def load_options(
     *,
     n_ctx: int = LoadOptions.n_ctx,
     threads: int = LoadOptions.n_threads,
+    cpus: str | None = None,
     exact: bool = False,
     kv_type: KVType | None = None,
     lora: Sequence[str] | None = None,
@@ -88,12 +100,19 @@ def load_options(
     return LoadOptions(
         n_ctx=n_ctx,
         n_threads=threads,
+        cpus=parse_cpus(cpus, "--cpus") if cpus is not None else (),
         precision="exact" if exact else "fast",
         kv_type=kv_type.value if kv_type else None,
         lora=tuple(parse_lora(text) for text in lora or ()),
         checkpoint_budget=parse_size(checkpoint_budget, "--checkpoint-budget"),
         checkpoint_type=checkpoint_type.value,
     )
+
+
+def check_cpus(cpus: str | None, cluster: str | None) -> None:
+    """UsageError: processors of this machine for work that others do."""
+    if cpus is not None and cluster is not None:
+        raise UsageError("--cpus names processors of this machine, --cluster works on others. Leave out one of them.")
 
 
 def chunks_together(n_ctx: int, n_batch: int) -> int:

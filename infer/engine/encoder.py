@@ -11,6 +11,7 @@ from typing import Unpack
 
 import numpy as np
 
+from hybrid.quant.ggml.cpus import check_usable
 from hybrid.quant.ggml.errors import UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
@@ -37,8 +38,8 @@ Norm = tuple[int, int]  # addresses of weights and biases
 class Encoder:
     """A loaded encoder. Use `load`."""
 
-    def __init__(self, gguf: GGUFFile, n_threads: int, exact: bool) -> None:
-        self.gguf, self.n_threads, self.exact = gguf, n_threads, exact
+    def __init__(self, gguf: GGUFFile, n_threads: int, exact: bool, cpus: Sequence[int] = ()) -> None:
+        self.gguf, self.n_threads, self.exact, self._cpus = gguf, n_threads, exact, cpus
         arch = gguf.get("general.architecture")
         if arch not in ENCODERS:
             raise UnsupportedError(f"{gguf.path.name}: {arch!r} is not an encoder; these are: {', '.join(ENCODERS)}.")
@@ -69,9 +70,10 @@ class Encoder:
         Raises FormatError, UnsupportedError or UsageError.
         """
         given = merged(options, fields)
+        check_usable(given.cpus)
         if given.lora:
             raise UnsupportedError(f"{Path(path).name}: adapters are not applied to encoders. Leave them out.")
-        encoder = cls(open_gguf(path), given.n_threads or default_threads(), given.exact)
+        encoder = cls(open_gguf(path), given.n_threads or default_threads(), given.exact, given.cpus)
         encoder._program(PASS_TOKENS, (lambda _n, done, total: progress("compile", done, total)) if progress else None)
         return encoder
 
@@ -191,7 +193,7 @@ class Encoder:
         c["ctl"][0] = total
         c["all_tokens"][:4] = (1, 0, 0, total)
         program, rows = self._program(total)
-        self._pool = self._pool or Pool(self.n_threads)
+        self._pool = self._pool or Pool(self.n_threads, self._cpus)
         self._pool.run(program, stoppable=True)
         states = program.view(rows, total).copy()
         return np.split(states, np.cumsum([len(text) for text in texts])[:-1])

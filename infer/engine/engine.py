@@ -50,8 +50,10 @@ class Engine:
         spare: int = 0,
         adapters: Sequence[Adapter] = (),
         beside: int = 0,
+        cpus: Sequence[int] = (),
     ) -> None:
         self.gguf, self.exact, self.n_threads, self.n_ubatch = gguf, exact, n_threads, n_ubatch
+        self._cpus = cpus  # of the threads; none: any
         self.network = net = self._network(adapters, n_ctx)
         self.hparams: Hparams = net.hparams
         self.n_vocab = net.n_vocab
@@ -276,7 +278,7 @@ class Engine:
         if self._lender is not None:
             return self._lender._threads()
         if self.pool is None:
-            self.pool = Pool(self.n_threads)
+            self.pool = Pool(self.n_threads, self._cpus)
         return self.pool
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:

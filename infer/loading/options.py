@@ -14,7 +14,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from hybrid.quant.ggml.byte_sizes import parse_size
-from hybrid.quant.ggml.cpus import MAX_THREADS
+from hybrid.quant.ggml.cpus import MAX_THREADS, checked_list, parse_cpus
 from hybrid.quant.ggml.errors import UsageError, shown
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class LoadFields(TypedDict, total=False):
     checkpoint_type: KVTypeName
     lora: "Iterable[Given]"
     beside: int
+    cpus: Iterable[int]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class LoadOptions:
     n_ubatch: int = DEFAULT_UBATCH
     """Tokens that go through the layers at a time."""
     n_threads: int = 0
-    """0: one per physical core."""
+    """0: one for each of `cpus`, or where there are none one per physical core."""
     precision: Precision = "fast"
     """'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32."""
     kv_type: KVTypeName | None = None
@@ -70,11 +71,16 @@ class LoadOptions:
     """Files of LoRA adapters, each with the scale it is applied with; one without is applied with 1."""
     beside: int = 0
     """Bytes that this process will need for something else, such as a second model: not to be used for a context."""
+    cpus: tuple[int, ...] = ()
+    """Processors that the threads are pinned to, by the system's numbers: the i-th thread to the i-th. None: the system
+    moves them as it likes. What calls the model is the first thread, and is free again between its calls."""
 
     def __post_init__(self) -> None:
         for name in ("n_ctx", "n_seq_max", "n_ubatch", "n_threads", "checkpoint_budget", "beside"):
             self._set(name, _integer(name, getattr(self, name)))
         self._set("lora", _adapters(self.lora))
+        self._set("cpus", _cpus(self.cpus))
+        self._set("n_threads", self.n_threads or len(self.cpus))
         self._check_numbers()
         self._check_choice("precision", Precision, "expected")
         if self.kv_type is not None:
@@ -101,6 +107,12 @@ class LoadOptions:
                 f"most {MAX_CONTEXT} tokens, {MAX_UBATCH} are computed at once, by {MAX_THREADS} threads."
             )
 
+        if self.cpus and self.n_threads > len(self.cpus):
+            raise UsageError(
+                f"n_threads = {self.n_threads}: more than the processors in cpus ({len(self.cpus)}), and each is for "
+                "one thread. Name as many, or ask for fewer threads."
+            )
+
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # frozen, but not before it is checked
 
@@ -118,7 +130,8 @@ class LoadOptions:
     def from_json(cls, values: object, where: str) -> Self:
         """Options out of a parsed JSON object, for example of a server's config, which errors name as `where`.
 
-        checkpoint_budget may be a size such as "1GiB"; an adapter in `lora` is a file name or [file name, scale].
+        checkpoint_budget may be a size such as "1GiB", cpus a list such as "0-7,16"; an adapter in `lora` is a file
+        name or [file name, scale].
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"{where}: expected an object with fields such as n_ctx, found {shown(repr(values))}.")
@@ -128,6 +141,8 @@ class LoadOptions:
             raise UsageError(f"{where}: unknown setting {shown(repr(unknown[0]))}. There are: {', '.join(names)}.")
         if isinstance(budget := given.get("checkpoint_budget"), str):
             given["checkpoint_budget"] = parse_size(budget, f"{where}: checkpoint_budget")
+        if isinstance(cpus := given.get("cpus"), str):
+            given["cpus"] = parse_cpus(cpus, f"{where}: cpus")
         try:
             return cls(**given)
         except UsageError as error:
@@ -146,6 +161,12 @@ def _integer(name: str, value: object) -> int:
     except TypeError:
         pass
     raise UsageError(f"{name} = {shown(repr(value))}: expected an integer.")
+
+
+def _cpus(given: object) -> tuple[int, ...]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise UsageError(f"cpus = {shown(repr(given))}: expected a list of processors, such as [0, 1, 2, 3].")
+    return checked_list([_integer("cpus", cpu) for cpu in given], "cpus")
 
 
 def _adapters(given: object) -> "tuple[Given, ...]":

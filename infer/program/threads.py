@@ -5,6 +5,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -105,11 +106,22 @@ class Stop:
             raise Interrupted
 
 
-class Pool:
-    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py."""
+def _work(execute: Callable[..., int], sync: int, cpus: Collection[int]) -> None:
+    """The life of a worker. cpus: that it runs on; none: on any."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    execute(sync, 0, 0, 0, 0)
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+
+class Pool:
+    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py.
+
+    cpus   of `check_usable`, at least n or none: the i-th thread runs on the i-th, the caller while it runs a program
+    """
+
+    def __init__(self, n: int, cpus: Sequence[int] = ()) -> None:
+        assert not cpus or len(cpus) >= n
+        self.n, self._cpus = n, cpus
         self._execute = executor()
         self._sync = aligned_empty(SYNC_BYTES)
         self._sync[:] = 0
@@ -124,9 +136,12 @@ class Pool:
         self._word(N_SHARES).value = n
         self._word(TICKS_PER_US).value = _ticks_per_us()
         self._threads = [
-            threading.Thread(target=self._execute, args=(self._address, 0, 0, 0, 0), name=f"hybrid-{i}", daemon=True)
+            threading.Thread(
+                target=_work, args=(self._execute, self._address, {cpus[i]} if cpus else ()), name=f"hybrid-{i}",
+                daemon=True,
+            )
             for i in range(1, n)
-        ]
+        ]  # fmt: skip
         for thread in self._threads:
             thread.start()
 
@@ -149,6 +164,17 @@ class Pool:
         Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
         of a signal handler leaves it when the whole program has run, or nothing of it.
         """
+        if not self._cpus:
+            self._run(program, stoppable, stop, stamps)
+            return
+        before = os.sched_getaffinity(0)
+        try:
+            os.sched_setaffinity(0, {self._cpus[0]})
+            self._run(program, stoppable, stop, stamps)
+        finally:  # threads that the caller starts, and what else it does, are not confined
+            os.sched_setaffinity(0, before)
+
+    def _run(self, program: Program, stoppable: bool, stop: Stop | None, stamps: int) -> None:
         assert self._exit.value == 0
         stop = stop if stoppable else None
         with self._lock:

@@ -11,12 +11,12 @@ import pytest
 
 from hybrid.cli import main
 from hybrid.cli.options import loading_options
-from hybrid.cli.options.loading_options import KV_TYPE_HELP, KVType, chunks_together, load_options
+from hybrid.cli.options.loading_options import KV_TYPE_HELP, KVType, check_cpus, chunks_together, load_options
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.loading.options import LoadOptions
 from hybrid.quant.ggml.errors import UsageError
 
-FLAGS = {"-c", "-b", "-t", "--exact", "--kv-type", "--lora"}
+FLAGS = {"-c", "-b", "-t", "--cpus", "--exact", "--kv-type", "--lora"}
 LISTS = {("bench", "-t"), ("bench", "-b"), ("bench", "--kv-type")}  # several values to measure with
 OTHER = {("inspect", "-c"), ("gguf", "-c"), ("convert", "--lora")}  # load nothing
 OTHER |= {("eval", "-b")}  # texts, as lm_eval counts them
@@ -51,15 +51,24 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 
 def test_what_is_given() -> None:
     options = load_options(
-        n_ctx=7, threads=2, exact=True, kv_type=KVType.Q8_0, lora=["a.gguf:0.5", "b.gguf"], checkpoint_budget="1K",
-        checkpoint_type=KVType.F16,
+        n_ctx=7, threads=2, cpus="3,0-1", exact=True, kv_type=KVType.Q8_0, lora=["a.gguf:0.5", "b.gguf"],
+        checkpoint_budget="1K", checkpoint_type=KVType.F16,
     )  # fmt: skip
     assert options == LoadOptions(
-        n_ctx=7, n_threads=2, precision="exact", kv_type="q8_0", lora=(("a.gguf", 0.5), ("b.gguf", 1.0)),
-        checkpoint_budget=1000, checkpoint_type="f16",
+        n_ctx=7, n_threads=2, cpus=(3, 0, 1), precision="exact", kv_type="q8_0",
+        lora=(("a.gguf", 0.5), ("b.gguf", 1.0)), checkpoint_budget=1000, checkpoint_type="f16",
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"^--checkpoint-budget big: expected a size"):
         load_options(checkpoint_budget="big")
+    with pytest.raises(UsageError, match=r"^--cpus 1,,2: '' is none"):
+        load_options(cpus="1,,2")
+
+
+def test_processors_here_are_for_work_here() -> None:
+    check_cpus("0", None)
+    check_cpus(None, "local:2")
+    with pytest.raises(UsageError, match=r"^--cpus names processors of this machine, --cluster works on others\."):
+        check_cpus("0", "local:2")
 
 
 def test_every_option_has_its_field() -> None:

@@ -33,6 +33,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"n_threads": True}, "n_threads = True: expected an integer"),
     ({"checkpoint_budget": -1}, "checkpoint_budget = -1: it is a number of bytes, 0 or more"),
     ({"beside": -1}, "beside = -1: it is a number of bytes, 0 or more"),
+    ({"cpus": [0, -1]}, "cpus: there is no processor -1"),
+    ({"cpus": [2, 3, 2]}, "cpus: processor 2 is named twice"),
+    ({"cpus": 3}, "cpus = 3: expected a list of processors"),
+    ({"cpus": [0, "1"]}, "cpus = '1': expected an integer"),
+    (
+        {"cpus": [0, 1], "n_threads": 3},
+        r"n_threads = 3: more than the processors in cpus \(2\), and each",
+    ),
     ({"precision": "high"}, "precision = 'high': expected one of fast, exact"),
     ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, q8_0"),
     ({"kv_type": ["f16"]}, r"kv_type = \['f16'\]: keys"),
@@ -68,10 +76,15 @@ def test_whatever_loads_checks_before_it_looks_for_the_file(load: Any, tmp_path:
 
 def test_config() -> None:
     text = """{"n_ctx": 4096, "n_threads": 3, "precision": "exact", "checkpoint_budget": "1.5GiB", "kv_type": null,
-               "lora": ["a.gguf", ["b:c.gguf", 2]]}"""
+               "cpus": "0-2,5", "lora": ["a.gguf", ["b:c.gguf", 2]]}"""
     options = LoadOptions.from_json(json.loads(text), "m.json")
     assert options == LoadOptions(
-        n_ctx=4096, n_threads=3, precision="exact", checkpoint_budget=3 << 29, lora=(("a.gguf", 1.0), ("b:c.gguf", 2.0))
+        n_ctx=4096,
+        n_threads=3,
+        precision="exact",
+        checkpoint_budget=3 << 29,
+        cpus=(0, 1, 2, 5),
+        lora=(("a.gguf", 1.0), ("b:c.gguf", 2.0)),
     )
     assert LoadOptions.from_json({}, "m.json") == LoadOptions()
 
@@ -80,7 +93,7 @@ def test_config() -> None:
     ("values", "says"),
     [
         ([], r"^m\.json: expected an object with fields such as n_ctx, found \[\]\.$"),
-        ({"n_contxt": 1}, r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, lora, beside\.$"),
+        ({"n_contxt": 1}, r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, beside, cpus\.$"),
         ({"checkpoint_budget": "1P"}, r"^m\.json: checkpoint_budget 1P: expected a size like 900M, 2G or 1\.5GiB"),
         ({1: 2}, r"^m\.json: unknown setting 1\."),
     ],
@@ -93,7 +106,7 @@ def test_what_a_config_may_not_say(values: Any, says: str) -> None:
 def test_there_and_back() -> None:
     adapters: Any = [(Path("x") / "a.gguf", np.float32(0.5)), "b.gguf"]
     number: Any = np.int32(77)
-    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, 1 << 20)
+    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, 1 << 20, [3])
     assert all(getattr(options, f.name) != f.default for f in fields(options)), "every field is tried"
     assert LoadOptions.from_json(json.loads(json.dumps(asdict(options))), "m.json") == options
     assert hash(options) == hash(replace(options))
@@ -104,6 +117,18 @@ def test_fields_count_instead_of_those_of_the_options() -> None:
     assert merged(base, {"n_ctx": 5}) == LoadOptions(n_ctx=5, precision="exact")
     assert merged(None, {"n_ctx": 5}) == LoadOptions(n_ctx=5)
     assert base.n_ctx == 77
+
+
+def test_as_many_threads_as_processors() -> None:
+    assert LoadOptions(cpus=(4, 2, 9)).n_threads == 3
+    assert LoadOptions(cpus=(4, 2, 9), n_threads=2).n_threads == 2
+    assert merged(LoadOptions(cpus=(4, 2)), {"n_threads": 0}).n_threads == 2
+
+
+@pytest.mark.parametrize("load", [Model.load, Encoder.load])
+def test_processors_are_checked_before_a_file_is_read(load: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cpus: "):  # Linux: there is none; macOS: no call
+        load(tmp_path / "none.gguf", cpus=[65535])
 
 
 def test_a_model_is_loaded_as_the_options_say(bundled: Path, tmp_path: Path) -> None:

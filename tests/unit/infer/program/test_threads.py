@@ -16,7 +16,14 @@ from hybrid.infer.kernels import execute
 from hybrid.infer.kernels.build.jit import kernel
 from hybrid.infer.kernels.emit.emitter import atomic_add
 from hybrid.infer.kernels.emit.fields import Address
-from hybrid.infer.kernels.execute import CLOSED, GENERATION, N_SHARES, SYNC_BYTES, TICKS_PER_US, executor
+from hybrid.infer.kernels.execute import (
+    CLOSED,
+    GENERATION,
+    N_SHARES,
+    SYNC_BYTES,
+    TICKS_PER_US,
+    executor,
+)
 from hybrid.infer.program import threads
 from hybrid.infer.program.builder import Builder, aligned_empty
 from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physical_cores
@@ -222,6 +229,28 @@ def test_threads_work_without_futexes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PORTABLE], env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["9000"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_threads_are_pinned_and_the_caller_is_free_between_runs() -> None:
+    allowed = os.sched_getaffinity(0)
+    cpus = (sorted(allowed) * 3)[-3:]  # the last first, where there are several
+    pool = Pool(3, cpus)
+    cells = np.zeros(101, np.int64)
+    during = []
+
+    try:
+        run = pool._run
+        pool._run = lambda *given: (during.append(os.sched_getaffinity(0)), run(*given))[1]  # type: ignore[method-assign,func-returns-value]
+        for _ in range(2):
+            cells[:] = 0
+            pool.run(program(cells, 20, 3), stoppable=False)
+            assert (cells == 2 * (2**20 - 1)).all()
+            assert os.sched_getaffinity(0) == allowed
+        assert during == [{cpus[0]}] * 2
+        assert [os.sched_getaffinity(t.native_id or 0) for t in pool._threads] == [{cpus[1]}, {cpus[2]}]
+    finally:
+        pool.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
