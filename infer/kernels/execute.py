@@ -7,9 +7,14 @@ thread: one that the system has put to sleep between two shares is not missed, t
 back it takes part in whatever op is running then. Only a share that was begun has to be waited for. Kernels must not
 wait for each other.
 
-STATE is one i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking
+STATE is an i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking
 is one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot
 take what is gone. The fields of the job are only read between taking a share and completing it, when no run can end.
+
+From 8 threads on the shares are divided among groups, each with a word like STATE on a cache line of its own: a thread
+takes from its group, who completes a group's last share reports to ROOT, and who completes the last group publishes the
+next op to all. So a line is written by 4 to 8 threads instead of all. STATE itself then changes where a run begins and
+ends only. What a group leaves untaken for the time of SPIN, because its threads are not there, others take.
 
 A thread without work pauses, then yields, then parks: with more threads than cores, or a busy neighbour, it may be in
 the way of the thread it waits for, which the system moves to a core that is idle. A thread that has worked for a while
@@ -32,7 +37,8 @@ CLOSED = 1 << (_BITS - 1)  # so many count as taken while there is no run
 ASLEEP, WAKES, CALLER_ASLEEP, CALLER_WAKES = 128, 136, 144, 152
 STOP, EXIT = 256, 264
 PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US, STOPPER = 384, 392, 400, 408, 416, 424, 432
-SYNC_BYTES = 512
+ROOT, GROUPS, GROUP_BYTES = 512, 640, 128  # groups completed since ever; a word for each group
+SYNC_BYTES = GROUPS + 64 * GROUP_BYTES  # for 512 threads
 
 # Microseconds without work until a thread yields, and until it parks, within a run and after one. Waking costs 30, so
 # short waits are not slept through; and Linux moves a waiting thread to an idle core only 500 after it last ran.
@@ -92,9 +98,32 @@ def wake(e, word):
 
 
 @device
-def _publish(sync, state):
-    """Make `state` known, and wake who can work on it, or wait for its end."""
-    _swap(sync, state)
+def n_groups(nth):
+    """Groups that nth shares are divided among."""
+    return 1 if nth < 8 else nth // (4 if nth < 32 else 8)
+
+
+@device
+def _word(sync, group, groups):
+    """Of a group: STATE where there is one."""
+    return sync if groups == 1 else sync + GROUPS + GROUP_BYTES * group
+
+
+@device
+def _first(group, groups, nth):
+    """First share of a group."""
+    return group * nth // groups
+
+
+@device
+def _publish(sync, state, groups, home, taken):
+    """Make `state` known, where `taken` of the shares of the group `home` are the caller's already; and wake who can
+    work on it, or wait for its end."""
+    for k in range(1, groups):
+        _swap(_word(sync, (home + k) % groups, groups), state)
+    _swap(_word(sync, home, groups), state + taken)
+    if groups > 1 and state & CLOSED:
+        _swap(sync, state)  # last: who sees it may begin a run
     if state & CLOSED == 0 and _look(sync + ASLEEP) > 0:
         _count(sync + WAKES, 1)
         wake(sync + WAKES)
@@ -104,12 +133,26 @@ def _publish(sync, state):
 
 
 @device
-def _wait(sync, state, is_caller, per_us):
-    """Until STATE is of another generation, or the thread has slept once."""
+def _left(sync, home, groups, nth):
+    """A group after `home` of which shares are left; `home` when there are none."""
+    for k in range(1, groups):
+        group = (home + k) % groups
+        if atomic_load(_word(sync, group, groups)) & TAKEN < _first(group + 1, groups, nth) - _first(
+            group, groups, nth
+        ):
+            return group
+    return home
+
+
+@device
+def _wait(sync, state, is_caller, per_us, home, groups, nth):
+    """Until the word of the group `home` is of another generation, another group needs help, or the thread has slept
+    once. Returns the group to take from."""
     generation = state >> GENERATION
+    word = _word(sync, home, groups)
     limit = (LINGER if state & CLOSED else YIELD) * per_us
     begin = _ticks()
-    while atomic_load(sync) >> GENERATION == generation:
+    while atomic_load(word) >> GENERATION == generation:
         waited = _ticks() - begin
         if waited < SPIN * per_us:
             pause()
@@ -117,29 +160,36 @@ def _wait(sync, state, is_caller, per_us):
             for _ in range(10):  # easy on the other half of a core with two threads
                 pause()
             sched_yield()
+            group = _left(sync, home, groups, nth)
+            if group != home:
+                return group
         else:
             asleep = sync + (CALLER_ASLEEP if is_caller else ASLEEP)
             wakes = asleep + 8
             _count(asleep, 1)
             seen = _look(wakes)
-            if _look(sync) >> GENERATION == generation and _look(sync + EXIT) == 0:
+            if _look(word) >> GENERATION == generation and _look(sync + EXIT) == 0:
                 park(wakes, seen, STAY if is_caller else 0)
             _count(asleep, -1)
-            return
+            return home
+    return home
 
 
 def _execute(sync, before, program, n_ops, stamps):
     """Take part in runs. Returns the ticks of now when sync is 0.
 
-    Worker: program is 0; returns when EXIT is set, which one call more makes known to those asleep. Caller: begins the
-    run if STATE is still closed at generation `before`, and returns when it has ended, or after a while: to be called
-    again until STATE is closed at another generation. stamps: i64[n_ops + 1], when each op ended, or 0.
+    Worker: program is 0, `before` its number; returns when EXIT is set, which one call more makes known to those
+    asleep. Caller: begins the run if STATE is still closed at generation `before`, and returns when it has ended, or
+    after a while: to be called again until STATE is closed at another generation. stamps: i64[n_ops + 1], when each op
+    ended, or 0.
 
     A run ends early, after an op, when the i64 at STOP is not 0, or the one whose address is at STOPPER, if it is one.
     """
     if sync == 0:
         return _ticks()
     is_caller = program != 0
+    nth = ldi(sync + N_SHARES)
+    groups = n_groups(nth)
     if is_caller and atomic_load(sync) >> GENERATION == before:
         sti(sync + PROGRAM, program)
         sti(sync + N_OPS, n_ops)
@@ -147,8 +197,15 @@ def _execute(sync, before, program, n_ops, stamps):
         sti(sync + STAMPS, stamps)
         if stamps:
             sti(stamps, _ticks())
-        _publish(sync, (before + 1) << GENERATION)
-    nth, per_us = ldi(sync + N_SHARES), ldi(sync + TICKS_PER_US)
+        if groups > 1:
+            _swap(sync, (before + 1) << GENERATION)  # first: the run may end before this thread goes on
+        _publish(sync, (before + 1) << GENERATION, groups, 0, 0)
+    # where it belongs: the group of the share that has its number
+    home = 0 if is_caller else ((before + 1) * groups - 1) // nth
+    home_word, home_first = _word(sync, home, groups), _first(home, groups, nth)
+    home_size = _first(home + 1, groups, nth) - home_first
+    group, word, first, size = home, home_word, home_first, home_size
+    per_us = ldi(sync + TICKS_PER_US)
     begin = rested = _ticks()
     while True:
         now = _ticks()
@@ -157,40 +214,54 @@ def _execute(sync, before, program, n_ops, stamps):
                 return 0
             sched_yield()
             rested = _ticks()
-        state = atomic_load(sync)
-        if state & TAKEN < nth:
-            state = atomic_add(sync, 1)
+        state = atomic_load(word)
+        if state & TAKEN < size:
+            state = atomic_add(word, 1)
         share = state & TAKEN
-        if share >= nth:
+        if share >= size:
+            if group != home:
+                group, word, first, size = home, home_word, home_first, home_size
+                continue
             if state & CLOSED:
                 if is_caller:
+                    if atomic_load(sync) & CLOSED == 0:
+                        sched_yield()  # whoever ends the run is just about to say so
                     return 0
                 if atomic_load(sync + EXIT) != 0:
                     _count(sync + WAKES, 1)
                     wake(sync + WAKES)
                     return 0
-            _wait(sync, state, is_caller, per_us)
+            group = _wait(sync, state, is_caller, per_us, home, groups, nth)
+            if group != home:
+                word, first = _word(sync, group, groups), _first(group, groups, nth)
+                size = _first(group + 1, groups, nth) - first
             if is_caller and _ticks() - begin > STAY * per_us:
                 return 0
-        while share < nth:
+            continue
+        while share < size:
             i = (state >> GENERATION) - ldi(sync + BASE)
             record = ldi(sync + PROGRAM) + i * (RECORD * 8)
-            call_kernel(ldi(record), record + 8, share, nth)
-            share = nth
-            if atomic_add(sync, DONE) >> _BITS & TAKEN == nth - 1:
+            call_kernel(ldi(record), record + 8, first + share, nth)
+            share = size
+            is_last = atomic_add(word, DONE) >> _BITS & TAKEN == size - 1
+            if is_last and groups > 1:
+                is_last = (atomic_add(sync + ROOT, 1) + 1) % groups == 0
+            if is_last:
                 now = _ticks()
                 times = ldi(sync + STAMPS)
                 if times:
                     sti(times + 8 * (i + 1), now)
-                state = ((state >> GENERATION) + 1) << GENERATION
+                state, taken = ((state >> GENERATION) + 1) << GENERATION, 0
                 stopper = ldi(sync + STOPPER)
                 stopped = atomic_load(sync + STOP) != 0 or (stopper != 0 and atomic_load(stopper) != 0)
                 if stopped or i + 1 == ldi(sync + N_OPS):
                     state |= CLOSED
                 elif now - rested <= WORK * per_us:
-                    share = 0  # taken before anyone else can see it
-                    state += 1
-                _publish(sync, state)
+                    share, taken = 0, 1  # taken before anyone else can see it
+                    group, word, first, size = home, home_word, home_first, home_size
+                _publish(sync, state, groups, home, taken)
+        if group != home and atomic_load(home_word) & TAKEN < home_size:
+            group, word, first, size = home, home_word, home_first, home_size
 
 
 EXECUTE = Kernel(_execute, "int64(int64,int64,int64,int64,int64)")

@@ -13,7 +13,19 @@ import numpy as np
 
 from hybrid.quant.ggml.control_groups import group_folders
 
-from ..kernels.execute import CLOSED, EXIT, GENERATION, N_SHARES, STOP, STOPPER, SYNC_BYTES, TICKS_PER_US, executor
+from ..kernels.execute import (
+    CLOSED,
+    EXIT,
+    GENERATION,
+    GROUP_BYTES,
+    GROUPS,
+    N_SHARES,
+    STOP,
+    STOPPER,
+    SYNC_BYTES,
+    TICKS_PER_US,
+    executor,
+)
 from .record import Program, aligned_empty
 
 EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to be multiplied by their sizes
@@ -106,11 +118,11 @@ class Stop:
             raise Interrupted
 
 
-def _work(execute: Callable[..., int], sync: int, cpus: Collection[int]) -> None:
-    """The life of a worker. cpus: that it runs on; none: on any."""
+def _work(execute: Callable[..., int], sync: int, i: int, cpus: Collection[int]) -> None:
+    """The life of worker i. cpus: that it runs on; none: on any."""
     if cpus:
         os.sched_setaffinity(0, cpus)
-    execute(sync, 0, 0, 0, 0)
+    execute(sync, i, 0, 0, 0)
 
 
 class Pool:
@@ -133,11 +145,12 @@ class Pool:
         self._stop: Stop | None = None
         self._state, self._interrupt, self._stopper, self._exit = map(self._word, (0, STOP, STOPPER, EXIT))
         self._state.value = CLOSED
+        self._sync[GROUPS:].view(np.int64)[:: GROUP_BYTES // 8] = CLOSED
         self._word(N_SHARES).value = n
         self._word(TICKS_PER_US).value = _ticks_per_us()
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._execute, self._address, {cpus[i]} if cpus else ()), name=f"hybrid-{i}",
+                target=_work, args=(self._execute, self._address, i, {cpus[i]} if cpus else ()), name=f"hybrid-{i}",
                 daemon=True,
             )
             for i in range(1, n)

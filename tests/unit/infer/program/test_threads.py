@@ -19,6 +19,8 @@ from hybrid.infer.kernels.emit.fields import Address
 from hybrid.infer.kernels.execute import (
     CLOSED,
     GENERATION,
+    GROUP_BYTES,
+    GROUPS,
     N_SHARES,
     SYNC_BYTES,
     TICKS_PER_US,
@@ -30,7 +32,7 @@ from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physi
 
 
 @pytest.mark.parametrize("stoppable", [False, True])
-@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize("n_threads", [1, 2, 5, 9, 16])
 def test_every_op_sees_what_the_one_before_wrote(n_threads: int, stoppable: bool) -> None:
     cells = np.zeros(101, np.int64)
     doubling = program(cells, 20, n_threads)
@@ -62,7 +64,7 @@ def enter(a, tid, nth, *, cells: Address):
     atomic_add(cells + 8 * tid, 1)
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 7, 8, 13, 33])
 def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
     cells = np.zeros(n_threads, np.int64)
     b = Builder(1, n_threads, exact=False, batch=NO_BATCH)
@@ -77,6 +79,33 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
     assert (cells == 10_000).all(), cells
 
 
+@pytest.mark.parametrize(
+    ("n_threads", "groups"), [(1, 1), (7, 1), (8, 2), (9, 2), (16, 4), (31, 7), (32, 4), (64, 8), (512, 64)]
+)
+def test_groups_have_four_to_nine_threads(n_threads: int, groups: int) -> None:
+    firsts = [execute._first.function(g, groups, n_threads) for g in range(groups + 1)]
+    sizes = np.diff(firsts)
+    assert execute.n_groups.function(n_threads) == groups
+    assert firsts[0] == 0 and firsts[-1] == n_threads
+    assert groups == 1 or (sizes.min() >= 4 and sizes.max() <= 9)
+    assert GROUPS + groups * GROUP_BYTES <= SYNC_BYTES
+    assert [((i + 1) * groups - 1) // n_threads for i in range(n_threads)] == [*np.arange(groups).repeat(sizes)]
+
+
+@pytest.mark.parametrize(("n_threads", "groups"), [(7, 0), (8, 2), (13, 3)])
+def test_every_group_reports_once_per_op(n_threads: int, groups: int) -> None:
+    """And the word that all threads had in common changes twice per run, however many ops that has."""
+    cells = np.zeros(50, np.int64)
+    pool = Pool(n_threads)
+    for run in (1, 2):
+        cells[:] = 0
+        pool.run(program(cells, 30, n_threads), stoppable=False)
+        assert pool._word(execute.ROOT).value == run * 60 * groups
+        assert pool._state.value == CLOSED | (run * 61 << GENERATION)
+        assert (cells == 2 * (2**30 - 1)).all()
+    pool.close()
+
+
 def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
     slow_ops = slow_program(3, 20)
     pool = Pool(3)
@@ -85,13 +114,15 @@ def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
     assert (slow_ops.arena[: 3 * 64].view(np.int64).reshape(3, 8)[:, 1] == 20).all()
 
 
-def test_a_run_ends_without_threads_that_never_come() -> None:
-    """Five shares and nobody but the caller; then a worker that comes late, which finds nothing of the past."""
+@pytest.mark.parametrize("n_shares", [5, 11])
+def test_a_run_ends_without_threads_that_never_come(n_shares: int) -> None:
+    """Shares and nobody but the caller; then a worker that comes late, which finds nothing of the past."""
     cells = np.zeros(101, np.int64)
-    doubling = program(cells, 20, 5)
+    doubling = program(cells, 20, n_shares)
     sync = aligned_empty(SYNC_BYTES).view(np.int64)
     sync[:] = 0
-    sync[0], sync[N_SHARES // 8], sync[TICKS_PER_US // 8] = CLOSED, 5, 1000
+    sync[0], sync[N_SHARES // 8], sync[TICKS_PER_US // 8] = CLOSED, n_shares, 1000
+    sync[GROUPS // 8 :: GROUP_BYTES // 8] = CLOSED
     address, run = int(sync.ctypes.data), executor()
     late: threading.Thread | None = None
     for round_ in range(1, 4):
