@@ -71,7 +71,7 @@ class BailingMoe3(KimiLinear):
             n_shared=n_shared,
             weights_norm=config.boolean("moe_renormalize", "norm_topk_prob", default=True),
             weights_scale=config.number("routed_scaling_factor", default=2.5),
-            n_mtp=read_mtp(config),
+            n_mtp=max(read_mtp(config), len(heads)),
             rope_theta=read_plain_rope(config, 6e6),
             lowest=_below_zero(config, "kda_lower_bound", -5.0),
             heads_ahead=heads,

@@ -12,9 +12,10 @@ from .blocks import read_rope, routed_experts, size_keys, swiglu
 from .decoder import Decoder
 from .experts import SIGMOID, SOFTMAX, read_expert_groups
 from .family import Part, Row, Shapes, row
+from .heads import Head, numbered_heads
 from .latent import LATENT_EPS, Latent, require_equal_heads
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
-from .unused_fields import MTP, mtp_layers, read_mtp
+from .unused_fields import HEADS, mtp_layers, read_mtp
 
 GATING = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
 WITHOUT_Q_RANK = (26, 27)  # numbers of layers with which llama.cpp expects queries straight from the input
@@ -28,8 +29,7 @@ class DeepSeekV2(Decoder):
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
     pre: ClassVar[tuple[str, ...]] = ("deepseek-llm", "deepseek-coder")
     without_effect: ClassVar[Mapping[str, str]] = {
-        **MTP, "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
-        "num_mtp_layers": "only layers that guess tokens ahead, which are left out",
+        **HEADS, "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
         **dict.fromkeys(("aux_loss_alpha", "seq_aux"), "only training"), "ep_size": "only how it is computed",
     }  # fmt: skip
     conditional: ClassVar[Mapping[str, str]] = {
@@ -51,7 +51,8 @@ class DeepSeekV2(Decoder):
     n_shared: int
     weights_norm: bool
     weights_scale: float
-    n_mtp: int
+    n_mtp: int  # blocks behind the layers, whether the file has them or not
+    heads_ahead: tuple[Head, ...]  # each with attention and experts
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -73,6 +74,7 @@ class DeepSeekV2(Decoder):
         rope, theta = read_rope(config)
         n_expert = config.integer("n_routed_experts", *cls.other_spelling(), maximum=4096)
         n_used = config.integer("num_experts_per_tok", maximum=n_expert)
+        heads = numbered_heads(shapes, sizes["n_layer"])
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
@@ -88,7 +90,8 @@ class DeepSeekV2(Decoder):
             n_shared=config.integer("n_shared_experts", default=cls.usual_shared),
             weights_norm=cls.read_norm(config),
             weights_scale=config.number("routed_scaling_factor", default=cls.usual_scale),
-            n_mtp=read_mtp(config),
+            n_mtp=max(read_mtp(config), len(heads)),
+            heads_ahead=heads,
         )
 
     usual_dense: ClassVar[int] = 0
@@ -114,8 +117,12 @@ class DeepSeekV2(Decoder):
         config.expects("topk_method", "greedy", "group_limited_greedy")
         return read_expert_groups(config, n_expert, n_used)
 
+    @property
+    def blocks_in_file(self) -> int:
+        return self.n_layer + len(self.heads_ahead)
+
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.n_head, 1)
+        yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, self.n_head, 1)
         yield "rope.freq_base", self.rope_theta
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "expert_used_count", self.n_expert_used
@@ -134,6 +141,8 @@ class DeepSeekV2(Decoder):
         if self.weights_norm:
             yield "expert_weights_norm", True
         yield from self.rope_scaling.keys
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
         if self.eps != LATENT_EPS:
             yield "hybrid.attention.latent_norm_rms_epsilon", LATENT_EPS
         if self.groups[0] > 1 and self.group_best == 1:
@@ -149,7 +158,7 @@ class DeepSeekV2(Decoder):
             yield "llama.cpp chooses groups of experts by their two best, not by their best: its results differ"
 
     def left_out(self) -> tuple[str, ...]:
-        return (*self.dropped, *mtp_layers(self.n_layer, self.n_mtp))
+        return (*self.dropped, *mtp_layers(self.blocks_in_file, self.n_mtp - len(self.heads_ahead)))
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         if name.endswith(".kv_b_proj.weight"):
@@ -158,7 +167,9 @@ class DeepSeekV2(Decoder):
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
         yield from self.outer_rows(self.embedding, "model.norm.weight")
-        for i in range(self.n_layer):
+        for i, head in enumerate(self.heads_ahead):
+            yield from head.rows(f"blk.{self.n_layer + i}.", n, self.n_vocab)
+        for i in range(self.blocks_in_file):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "post_attention_layernorm.weight", blk + "ffn_norm.weight", n)

@@ -26,6 +26,7 @@ class DeepSeek2(Family):
 
     name = "deepseek2"
     hparams = DeepSeek2Hparams
+    has_heads = True
 
     def block(self, h: DeepSeek2Hparams, i: int, w: Weights) -> Iterator[Part]:
         yield "attn_norm.weight", self.attention(h, i, w)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import random_checkpoints
+import random_heads
 from random_checkpoints import CONFIGS
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
@@ -483,12 +484,24 @@ def test_deepseek_without_a_word_on_q_lora_rank() -> None:
         random_checkpoints.family_for(config)
 
 
-@pytest.mark.parametrize("name", ["kimi-linear", "bailing-hybrid"])
-def test_layers_that_guess_ahead_are_left_out(name: str) -> None:
+@pytest.mark.parametrize(("name", "n"), [("kimi-linear", 4), ("bailing-hybrid", 4), ("deepseek-v3", 3)])
+def test_layers_that_guess_ahead_are_left_out(name: str, n: int) -> None:
     made = family(name, {"num_nextn_predict_layers": 2})
     assert [made.left_out()[-2:], family(name, {}).left_out()] == [
-        ("model.layers.4.", "model.layers.5."), family(name, {}).dropped
+        (f"model.layers.{n}.", f"model.layers.{n + 1}."), family(name, {}).dropped
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3-yarn-mtp", "bailing-hybrid-mtp"])
+def test_heads_that_the_config_does_not_tell_of(name: str) -> None:
+    """They are in the file, or all of them is left out."""
+    config, shapes = random_heads.WITH_HEADS[name]
+    config = {**config, "vocab_size": 8, "max_position_embeddings": 512, "num_nextn_predict_layers": 0}
+    own, n = random_checkpoints.family_for(config, shapes), config["num_hidden_layers"]
+    assert dict(own.keys(FileType.F32))["nextn_predict_layers"] == 1 and own.left_out() == own.dropped
+    without = own.without_heads()
+    assert "nextn_predict_layers" not in dict(without.keys(FileType.F32))
+    assert dict(without.keys(FileType.F32))["block_count"] == n and without.left_out()[-1] == f"model.layers.{n}."
 
 
 def test_zamba_without_a_list_of_layers() -> None:

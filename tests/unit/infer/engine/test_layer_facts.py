@@ -56,3 +56,13 @@ def test_a_head_that_guesses_ahead(tmp_path: Path, data_dir: Path) -> None:
     assert facts[3].nbytes == size > facts[1].nbytes
     with Estimate(path) as estimate:
         assert sum(kind.n_layers for kind in estimate.kinds("f16") if kind.mixer == "attention") == 2
+
+
+def test_a_head_with_latent_attention(tmp_path: Path, data_dir: Path) -> None:
+    """It keeps a latent vector more of every token."""
+    checkpoint, path = random_heads.write("deepseek-v3-mtp", tmp_path / "model"), tmp_path / "model.gguf"
+    convert(checkpoint, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    with GGUFFile.open(path) as file:
+        facts = layer_facts(file)
+    assert [layer.letters for layer in facts] == ["A", "AE", "AE", "AET"]
+    assert {layer.kv_nbytes_per_token for layer in facts} == {2 * (36 + 12)}
