@@ -13,6 +13,7 @@ import numpy as np
 
 from ..kernels.build.jit import Kernel
 from ..kernels.emit.fields import RECORD
+from ..kernels.execute import n_groups
 from .operands import ALIGN, Buffer, Ref, Rows, round_up
 
 # bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
@@ -75,12 +76,14 @@ def aligned_empty(nbytes: int) -> np.ndarray:
 class Program:
     """The records of all ops, their arena and their counters. buffers: all that the ops name, not placed yet."""
 
-    def __init__(self, ops: list[Op], buffers: Sequence[Buffer], capacity: int) -> None:
+    def __init__(self, ops: list[Op], buffers: Sequence[Buffer], capacity: int, n_threads: int) -> None:
         self.ops = ops
-        self.capacity = capacity
+        self.capacity, self.n_threads = capacity, n_threads
         self.arena = aligned_empty(place_buffers(buffers))
         n_counters = sum(isinstance(field, OwnCounter) for op in ops for field in op.fields)
-        self.counters = aligned_empty(64 * max(1, n_counters)).view(np.int64)
+        # one for each group of threads, which products need (kernels/products/chunks.py): others use the first
+        room = 64 * n_groups.function(n_threads)
+        self.counters = aligned_empty(room * max(1, n_counters)).view(np.int64)
         self.records = aligned_empty(len(ops) * RECORD * 8).view(np.int64).reshape(-1, RECORD)
         self.records[:] = 0
         base = self.arena.ctypes.data
@@ -89,7 +92,7 @@ class Program:
             for j, value in enumerate(op.fields):
                 if isinstance(value, OwnCounter):
                     self.records[i, j + 1] = counter
-                    counter += 64
+                    counter += room
                 elif isinstance(value, Ref):
                     assert isinstance(value.base, Buffer)
                     self.records[i, j + 1] = base + value.base.offset + value.offset
@@ -215,4 +218,4 @@ class Recorder:
 
     def build(self) -> Program:
         """The program, to be linked when its kernels are compiled."""
-        return Program(self.ops, self._all(), self.capacity)
+        return Program(self.ops, self._all(), self.capacity, self.n_threads)

@@ -188,7 +188,7 @@ class Pool:
             os.sched_setaffinity(0, before)
 
     def _run(self, program: Program, stoppable: bool, stop: Stop | None, stamps: int) -> None:
-        assert self._exit.value == 0
+        assert self._exit.value == 0 and program.n_threads == self.n
         stop = stop if stoppable else None
         with self._lock:
             program.counters[:] = 0

@@ -164,7 +164,7 @@ def test_results_depend_on_the_tokens_alone(
         assert restored.logits is not None
         assert same(restored.logits, whole[76])
         assert same(restored.logits_of(ids[77:]), whole[77:]), "saved and restored"
-    for n_threads in (1, 3, 4):
+    for n_threads in (1, 3, 9):
         with Model.load(path, n_ctx=256, n_ubatch=128, n_threads=n_threads, precision=precision) as model:
             seq = model.sequence()
             assert same(seq.logits_of(ids[:90]), whole[:90]), f"{n_threads} threads"

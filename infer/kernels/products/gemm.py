@@ -9,9 +9,11 @@ gemv.py.
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, device, kernel, variant
-from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, stf
+from ..emit.emitter import F32, I64, Vec, const, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA, host
+from ..execute import n_groups
+from .chunks import next_chunk
 from .gemm_schemes import Tile, float_tile_of, scheme, tiles
 from .gemm_tiles import make_float_tile, make_int_tile
 from .gemm_unpack import make_float_unpack, make_int_unpack
@@ -121,8 +123,10 @@ def gemm(
     n_chains = min(16, n_units)
     n_chunks = (N + rows - 1) // rows
     total = ldi(groups) * n_chunks
+    near = nth // n_groups(nth)  # threads that take from one counter: so far on is what this one takes next, probably
+    step = 0
     while True:
-        i = atomic_add(counter, 1)
+        i, step = next_chunk(counter, total, tid, nth, step)
         if i >= total:
             break
         group = groups + 8 + i // n_chunks * 24
@@ -133,8 +137,8 @@ def gemm(
         for r in range(n_rows):
             unpack_piece(source + r * stride, codes + r * line, rows * line, n_units)
         soon = soon_end = lines = 0
-        if READ_AHEAD and i + nth < total:
-            soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i + nth)
+        if READ_AHEAD and i + near < total:
+            soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i + near)
             soon_end = soon + min(rows * stride, READ_AHEAD)
             calls = (n_rows + TILE_ROWS - 1) // TILE_ROWS * ((n_cols + COLS - 1) // COLS) * n_chains
             lines = (soon_end - soon) // 64 // max(1, calls) + 1

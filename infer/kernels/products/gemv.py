@@ -18,7 +18,7 @@ Fields of a product y = W x for every column of every group:
     y, ldy         f32 output [column][N]
     N              rows of W
     K              length of a row, a multiple of 32 (integer) or 16 (float)
-    counter        hands out chunks of rows
+    counter        hands out chunks of rows (chunks.py)
     groups         i64 [0] number of groups, then per group: expert, first column, number of columns
     expert_stride  bytes from expert to expert
     scratch, scratch_bytes, rows      GEMM only: scratch_bytes for each thread; rows of a chunk
@@ -27,10 +27,11 @@ Fields of a product y = W x for every column of every group:
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, device, kernel, variant
-from ..emit.emitter import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi
+from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
+from .chunks import next_chunk
 from .row_products import PREFETCH, RowProducts
 from .wide_products import WideProducts
 
@@ -139,17 +140,18 @@ def piece(w, stride, x, y, r0, r1, K):  # replaced in every variant
 
 
 @device
-def next_rows(counter, groups, N, stride, nth):
-    """The next chunk of rows of a group of columns that nobody has taken: the group's record (0: none left), r0, r1."""
+def next_rows(counter, groups, N, stride, tid, nth, step):
+    """The next chunk of rows of a group of columns that nobody has taken: the group's record (0: none left), r0, r1,
+    and the next `step`: see chunks.py."""
     # long runs of memory are read fastest, but nobody shall wait long for the last chunk
     share = ldi(groups) * N * stride // (8 * nth)
     chunk = max(4, min(max(share, LEAST_BYTES), MOST_BYTES) // stride)
     n_chunks = (N + chunk - 1) // chunk
-    i = atomic_add(counter, 1)
+    i, step = next_chunk(counter, ldi(groups) * n_chunks, tid, nth, step)
     if i >= ldi(groups) * n_chunks:
-        return 0, 0, 0
+        return 0, 0, 0, step
     r0 = i % n_chunks * chunk
-    return groups + 8 + i // n_chunks * 24, r0, min(N, r0 + chunk)
+    return groups + 8 + i // n_chunks * 24, r0, min(N, r0 + chunk), step
 
 
 @kernel
@@ -158,8 +160,9 @@ def gemv(
     counter: Counter, groups: Address, expert_stride: Int,
 ):  # fmt: skip
     """Chunks of rows; within a chunk the columns one after the other, so that the rows come from the cache."""
+    step = 0
     while True:
-        group, r0, r1 = next_rows(counter, groups, N, stride, nth)
+        group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step)
         if group == 0:
             break
         rows = w + ldi(group) * expert_stride

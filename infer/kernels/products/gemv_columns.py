@@ -247,8 +247,9 @@ def gemv_columns(
     counter: Counter, groups: Address, expert_stride: Int,
 ):  # fmt: skip
     """Chunks of rows; up to MOST columns at a time meet each row."""
+    step = 0
     while True:
-        group, r0, r1 = next_rows(counter, groups, N, stride, nth)
+        group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step)
         if group == 0:
             break
         rows = w + ldi(group) * expert_stride
