@@ -52,6 +52,7 @@ ANSWER_ROOMS = (
 KERNEL_ROOMS = (
     ("emit",),  # LLVM's representation, written by small functions
     ("build",),  # machine code from it, kept on disk
+    ("groups",),  # threads in groups
     ("weights",),  # how each weight type is unpacked
     ("recurrent", "rows"),
     ("attention", "products"),

@@ -27,6 +27,7 @@ import sys
 from .build.jit import Kernel, device, kernel
 from .emit.emitter import I32, I64, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
 from .emit.fields import RECORD, Address
+from .groups import n_groups
 
 # STATE: bits 0-11 shares taken, 12-23 shares done, 24-62 generation
 _BITS = 12
@@ -95,12 +96,6 @@ def wake(e, word):
     """End every `park` on the word."""
     if sys.platform == "linux":
         _futex(e, word, 1, const(I64, 2**31 - 1), const(I64, 0))
-
-
-@device
-def n_groups(nth):
-    """Groups that nth shares are divided among."""
-    return 1 if nth < 8 else nth // (4 if nth < 32 else 8)
 
 
 @device

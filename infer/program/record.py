@@ -13,7 +13,7 @@ import numpy as np
 
 from ..kernels.build.jit import Kernel
 from ..kernels.emit.fields import RECORD
-from ..kernels.execute import n_groups
+from ..kernels.groups import n_groups
 from .operands import ALIGN, Buffer, Ref, Rows, round_up
 
 # bytes and operations of an op in a run, given tokens before it and tokens in it of every segment

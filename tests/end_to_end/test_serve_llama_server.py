@@ -300,7 +300,7 @@ def test_progress(server: Server, path: str) -> None:
         assert progress[-1]["processed"] == total and all(one["total"] == total for one in progress)
         assert told[0]["timings"]["prompt_n"] == 0 and told[-1]["timings"]["prompt_n"] == total - progress[0]["cache"]
         drawn = [e["timings"]["predicted_n"] for e in events if "timings" in e and "prompt_progress" not in e]
-        assert drawn[:4] == [1, 2, 3, 4]
+        assert drawn == sorted(drawn) and drawn[0] >= 1 and drawn[-1] == 4  # half a character waits for the next token
     plain = stream(server, path, **{**asked, "return_progress": False, "timings_per_token": False})
     assert not any("prompt_progress" in event for event in plain)
     assert [i for i, event in enumerate(plain) if "timings" in event] == [len(plain) - 1]

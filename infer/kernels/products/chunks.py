@@ -8,7 +8,7 @@ group: a thread takes from its own group's range, then helps in the ranges that 
 
 from ..build.jit import device
 from ..emit.emitter import atomic_add, atomic_load
-from ..execute import n_groups
+from ..groups import n_groups
 
 
 @device

@@ -12,7 +12,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, I64, Vec, const, emit, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA, host
-from ..execute import n_groups
+from ..groups import n_groups
 from .chunks import next_chunk
 from .gemm_schemes import Tile, float_tile_of, scheme, tiles
 from .gemm_tiles import make_float_tile, make_int_tile

@@ -26,6 +26,7 @@ from hybrid.infer.kernels.execute import (
     TICKS_PER_US,
     executor,
 )
+from hybrid.infer.kernels.groups import n_groups
 from hybrid.infer.program import threads
 from hybrid.infer.program.builder import Builder, aligned_empty
 from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physical_cores
@@ -85,7 +86,7 @@ def test_every_share_of_every_op_is_called_once(n_threads: int) -> None:
 def test_groups_have_four_to_nine_threads(n_threads: int, groups: int) -> None:
     firsts = [execute._first.function(g, groups, n_threads) for g in range(groups + 1)]
     sizes = np.diff(firsts)
-    assert execute.n_groups.function(n_threads) == groups
+    assert n_groups.function(n_threads) == groups
     assert firsts[0] == 0 and firsts[-1] == n_threads
     assert groups == 1 or (sizes.min() >= 4 and sizes.max() <= 9)
     assert GROUPS + groups * GROUP_BYTES <= SYNC_BYTES

@@ -6,7 +6,8 @@ import pytest
 from hybrid.infer.kernels.build.jit import compile_kernels, kernel
 from hybrid.infer.kernels.emit.emitter import ldi, sti
 from hybrid.infer.kernels.emit.fields import Address, Counter, Int
-from hybrid.infer.kernels.execute import EXECUTE, n_groups
+from hybrid.infer.kernels.execute import EXECUTE
+from hybrid.infer.kernels.groups import n_groups
 from hybrid.infer.kernels.products.chunks import next_chunk
 from hybrid.infer.program.builder import Batch, Builder, Program
 from hybrid.infer.program.threads import EXHAUSTED, Pool
