@@ -18,6 +18,7 @@ from ..kernels.products import gemm
 from ..kernels.products.inputs import SquareSums
 from ..loading.hparams import Hparams
 from ..loading.options import DEFAULT_UBATCH
+from ..loading.read_ahead import ReadAhead
 from ..memory import HybridMemory, Move, plan_memory
 from ..memory.needs import Room
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
@@ -71,6 +72,7 @@ class Engine:
         self._inputs: SquareSums | None = None
         self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
+        self._read_ahead: ReadAhead | None = None
         self._lender: Engine | None = None  # in whose threads it runs
         machine = self._machine()
         self._kind, self._beside = kv_type, beside
@@ -245,7 +247,8 @@ class Engine:
         return len(kernels)
 
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
-        """Build and compile what generation needs; `helper`: see compile_kernels."""
+        """Build and compile what generation needs, while weights are read; `helper`: see compile_kernels."""
+        self._read_ahead = ReadAhead(self.gguf, self.network.read_by_passes())
         programs = self._first_programs()
         self._compile((k for program, _ in programs.values() for k in program.kernels), progress, helper)
         for program, _ in programs.values():
@@ -437,6 +440,8 @@ class Engine:
 
     def close(self) -> None:
         """Ends the threads."""
+        if self._read_ahead is not None:
+            self._read_ahead.stop()
         if self.pool is not None:
             self.pool.close()
             self.pool = None

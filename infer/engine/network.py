@@ -178,6 +178,12 @@ class Network:
         assert self.output_norm is not None and self.embedding is not None
         return Head(w, h, i, list(self.family.block(h, i, w)), Shared(self.embedding, self.output, self.output_norm[0]))
 
+    def read_by_passes(self) -> list[str]:
+        """Names of the matrices that passes read whole, in the order in which they do."""
+        looked_up = self.weights.looked_up
+        names = [matrix.name for matrix in self.weights.matrices if matrix.name not in looked_up]
+        return names + ([self.output.name] if self.is_last and self.output.name in looked_up else [])
+
     def _block_scale(self, i: int) -> float:
         """What the residual stream is multiplied by behind block i."""
         h, name = self.hparams, f"blk.{i}.{self.family.block_scale}"

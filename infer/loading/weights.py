@@ -25,6 +25,7 @@ class Weights:
         # tokens that a sequence is to hold: some models have weights for long contexts; 0: none that is long
         self.n_ctx = n_ctx
         self.used: set[str] = set()
+        self.looked_up: set[str] = set()  # of which a pass reads a few rows
         self.matrices: list[Weight] = []
         self.kept: list[np.ndarray] = []
         self.nbytes_padded = 0
@@ -64,6 +65,7 @@ class Weights:
         if len(shape) != 2 or shape[1] != n:
             raise FormatError(f"{self.gguf.path.name}: {name} has shape {list(shape)}, expected [vocabulary, {n}].")
         self.used.add(name)
+        self.looked_up.add(name)
         return self._weight(name, shape[0], n, 1)
 
     def _weight(self, name: str, rows: int, n: int, n_expert: int) -> Weight:

@@ -1,0 +1,101 @@
+"""Weights that are not in memory yet are fetched from the disk in the order in which a pass reads them.
+
+A pass reads a mapped file page by page, and the system then fetches some 128 KB at a time, each of which is waited for.
+A thread that reads megabytes at a time, ahead of the pass and while kernels are compiled and a vocabulary is built,
+has the disk at its full rate. What the system holds already is not read again.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hybrid.quant.ggml.machine_memory import machine_memory
+from hybrid.quant.ggml.reader import GGUFFile
+
+BLOCK = 4 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Bytes [start, stop) of a file."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+def extents(gguf: GGUFFile, names: Iterable[str]) -> list[Extent]:
+    """Where the tensors lie, in this order; those that follow each other in a file in one piece."""
+    homes = {name: part.path for part in gguf.parts for name in part.tensors}
+    found: list[Extent] = []
+    for name in dict.fromkeys(names):
+        path, info = homes[name], gguf.info(name)
+        last = found[-1] if found else None
+        # between two tensors there is less than an alignment
+        if last and last.path == path and 0 <= info.offset - last.stop < gguf.alignment:
+            found[-1] = Extent(path, last.start, info.offset + info.nbytes)
+        else:
+            found.append(Extent(path, info.offset, info.offset + info.nbytes))
+    return found
+
+
+class ReadAhead:
+    """Reads the tensors `names` in this order, in a thread of its own, until all is read or `stop`.
+
+    Only where the system says what it holds (Linux), and where everything fits the memory that is available: otherwise
+    what comes first would be given up for what comes last. Whatever goes wrong is left to the pass to meet.
+    """
+
+    def __init__(self, gguf: GGUFFile, names: Iterable[str]) -> None:
+        self.n_read = 0  # bytes that were not in memory
+        self._extents = extents(gguf, names)
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        if hasattr(os, "RWF_NOWAIT") and sum(e.stop - e.start for e in self._extents) <= machine_memory().available:
+            self._thread = threading.Thread(target=self._run, name="hybrid-read-ahead", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the block that is being read, without waiting for that."""
+        self._stopped.set()
+
+    def wait(self) -> None:
+        """Until everything is read, or `stop`."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            for extent in self._extents:
+                with extent.path.open("rb", buffering=0) as file:
+                    self._read(file.fileno(), extent)
+
+    def _read(self, fd: int, extent: Extent) -> None:
+        buffer = memoryview(bytearray(BLOCK))
+        at = extent.start
+        while at < extent.stop and not self._stopped.is_set():
+            n = min(BLOCK, extent.stop - at)
+            if not (_is_held(fd, at) and _is_held(fd, at + n - 1)):
+                os.posix_fadvise(fd, at + n, BLOCK, os.POSIX_FADV_WILLNEED)  # the disk goes on between two reads
+                done = os.preadv(fd, [buffer[:n]], at)
+                if not done:
+                    return  # cut off since it was opened
+                self.n_read += done
+                at += done
+            else:
+                at += n
+
+
+def _is_held(fd: int, at: int) -> bool:
+    """Whether the system has the byte in memory; False where the file system does not tell."""
+    try:
+        os.preadv(fd, [bytearray(1)], at, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+            return False
+        raise
+    return True
