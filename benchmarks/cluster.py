@@ -29,7 +29,7 @@ import numpy as np
 from distributed import LocalCluster, Worker, get_worker
 from quiet import Watch
 
-from hybrid.cli.cluster import answering
+from hybrid.cli.cluster import answering, prompts
 from hybrid.cli.cluster.answering import Answered, Beginning
 from hybrid.cli.cluster.connection import connected
 from hybrid.cli.cluster.plan import DRAWN, plan
@@ -38,7 +38,8 @@ from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.infer.answers.prompts.prompt_files import Prompt
 from hybrid.infer.bench.machine import cpu_name
 
-DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8
+DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each
+DOCUMENTS = 30  # for each worker
 SIGMA = 0.5  # of the logarithm of speeds
 
 
@@ -103,7 +104,7 @@ def in_this_process(n: int) -> Iterator[LocalCluster]:
 def simulate(n: int, seconds: float, seed: int) -> None:
     """Prints the time beside the ideal one."""
     rng = np.random.default_rng(seed)
-    n_documents = 10 * n
+    n_documents = DOCUMENTS * n
     documents = [[1, *rng.integers(10, 1000, DOCUMENT).tolist()] for _ in range(n_documents)]
     asked = rng.permutation(np.repeat(np.arange(n_documents), QUESTIONS))
     tokens = [[*documents[d], *rng.integers(1000, 2000, QUESTION).tolist()] for d in asked]
@@ -113,6 +114,7 @@ def simulate(n: int, seconds: float, seed: int) -> None:
     shared = {i: g.shared for g in plan(tokens, MOST_DRAWN, n) for i in g.members}
     work = float(own.sum()) + n_documents * (DOCUMENT + 1)  # every document read once
     scale = seconds * float(speeds.sum()) / work
+    prompts.PROMPT_TOKENS_PER_SECOND = 1 / scale  # of a worker of speed 1
     lines = [
         json.dumps({"own": own[i] * scale, "shared": shared[i] * scale, "document": int(asked[i])})
         for i in range(len(tokens))
@@ -122,7 +124,9 @@ def simulate(n: int, seconds: float, seed: int) -> None:
         died: list[int] = []
 
         def die(name: int) -> None:
-            worker = cluster.workers.pop(name)
+            worker = cluster.workers.pop(name, None)
+            if worker is None:  # has died before, and is not back yet
+                return
             died.append(name)
 
             async def lost() -> None:

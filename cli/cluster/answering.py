@@ -119,6 +119,9 @@ class Answering:
         self._forms.close()
 
 
+BEGINNING = "hybrid-begin"  # of the names of tasks that make one
+
+
 class Beginning:
     """What a group of prompts has in common, as Dask sees it: data on one worker that would take long to move.
 

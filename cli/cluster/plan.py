@@ -19,6 +19,8 @@ SHARES = 2  # of the work, per worker; a group is at most one
 MOST_PARTS = 8  # positions above a group at which checkpoints are left
 DRAWN = 8.0  # what a drawn token costs, in tokens of a prompt
 LONGEST = 0.25  # of a worker's part of the work: what is longer goes first
+# While there are groups that nobody has, a worker with so many answers more than another gives up one of its group.
+STAY = 12.0
 
 Tokens = npt.NDArray[np.int64]
 
@@ -55,6 +57,18 @@ def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list
     groups = list(_groups(tokens, order, common, drawn, most))
     long = LONGEST * total / max(1, n_workers)
     return sorted(groups, key=lambda g: (0, -g.work, g.members) if g.work > long else (1, 0.0, g.members))
+
+
+def moving_seconds(group: Group, answer_seconds: float, *, fresh: bool) -> float:
+    """What it is to cost to give an answer of the group to another worker than its others, which reads the beginning.
+
+    answer_seconds  of an answer, on average
+    fresh           there are groups that nobody has yet: who is idle is to get one of those, not a part of another's,
+                    unless that has much more to do
+    """
+    own = (group.work - group.shared) / len(group.members)
+    reading = group.shared / max(own, 1.0) * answer_seconds
+    return max(reading, STAY * answer_seconds) if fresh else reading
 
 
 def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: float, most: float) -> Iterator[Group]:

@@ -11,6 +11,7 @@ from distributed import Worker, WorkerPlugin
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
+from .answering import BEGINNING
 from .fit import Facts, ModelAsked, misfit
 from .holding import HERE
 
@@ -46,6 +47,12 @@ class Fits(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
             worker.loop.call_later(0.5, _leave, worker)  # the event goes first
             raise
         HERE.use()
+        self.worker, self.bandwidth = worker, worker.bandwidth
+
+    def transition(self, key: Any, start: str, finish: str, **_more: Any) -> None:
+        """Dask measures its connections by what arrives: of a `Beginning` only the size that it says does not."""
+        if start == "flight" and finish == "memory" and str(key).startswith(BEGINNING):
+            self.worker.bandwidth = self.bandwidth
 
     def teardown(self, worker: Worker) -> Any:
         """On the worker, when the run is over."""

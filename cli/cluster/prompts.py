@@ -23,11 +23,11 @@ from hybrid.quant.ggml.errors import ClusterError, shown
 
 from ..options.cluster import ClusterAddress
 from . import answering
-from .answering import Answered, Run, begun_name
+from .answering import BEGINNING, Answered, Run, begun_name
 from .connection import Connection, connected
 from .fetching import Fetching
 from .fit import ModelAsked
-from .plan import Group, plan
+from .plan import Group, moving_seconds, plan
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadOptions
@@ -40,7 +40,8 @@ LEAST_AHEAD = 64
 LOOK_SECONDS = 1.0  # between two looks at how many slots there are
 ALONE_SECONDS = 20.0  # without any worker, before it is said: one that died is back before
 MOST_DEATHS = 5  # under an answer that never began: the cluster falls apart
-PROMPT_TOKENS_PER_SECOND = 100.0  # what reading costs another worker, as far as Dask is told
+LAST = 2  # times as many answers as Dask knows of: of so many at the end any worker may have any
+PROMPT_TOKENS_PER_SECOND = 100.0  # until it is known how long answers take
 
 
 @dataclass
@@ -111,6 +112,8 @@ class _Answers:
         self.prompts, self.before, self.progress = prompts, before, progress
         self.total = len(prompts) * self.batch.n_samples
         self.written = before
+        self.left = self.total - before  # that Dask does not know of
+        self.n_slots, self.began = 0, 0.0
         self.done: dict[int, Answered] = {}
         self.waiting: dict[Future, _Asked] = {}
         self.by_number: dict[int, _Asked] = {}
@@ -147,12 +150,15 @@ class _Answers:
     def _answer_all(self) -> None:
         groups = deque(self._groups())
         running = Fetching(self.client)
-        ahead, until = 0, 0.0
+        ahead, until, self.began = 0, 0.0, time.monotonic()
         while groups or self.waiting:
             if groups and time.monotonic() > until:  # asking takes a way to the scheduler and back
-                ahead, until = max(LEAST_AHEAD, AHEAD * self.connection.n_slots), time.monotonic() + LOOK_SECONDS
+                self.n_slots, until = self.connection.n_slots, time.monotonic() + LOOK_SECONDS
+                ahead = max(LEAST_AHEAD, AHEAD * self.n_slots)
             while groups and len(self.waiting) < ahead:
-                for future in self._submit(groups.popleft()):
+                group = groups.popleft()
+                self.left -= len(group.members)
+                for future in self._submit(group, fresh=self.left > LAST * ahead):
                     running.add(future)
             try:
                 over = running.next()
@@ -180,14 +186,22 @@ class _Answers:
         )
 
     # --- asking ---
-    def _submit(self, group: Group) -> Iterator[Future]:
+    def _submit(self, group: Group, *, fresh: bool) -> Iterator[Future]:
+        """fresh: see `moving_seconds`."""
         beginning = None
         if group.shared:
-            seconds = group.shared / PROMPT_TOKENS_PER_SECOND
-            name = f"hybrid-begin-{self.key}-{group.members[0]}"
+            seconds = moving_seconds(group, self._answer_seconds(group), fresh=fresh)
+            name = f"{BEGINNING}-{self.key}-{group.members[0]}"
             beginning = self.client.submit(answering.begin, seconds, key=name, pure=False)
         for number, parts in zip(group.members, group.parts, strict=True):
             yield self._ask(_Asked(number, parts, beginning=beginning))
+
+    def _answer_seconds(self, group: Group) -> float:
+        """What an answer takes: of those that are there, or by a guess."""
+        n_done = self.total - self.before - self.left - len(self.waiting)
+        if n_done <= self.n_slots:
+            return group.work / len(group.members) / PROMPT_TOKENS_PER_SECOND
+        return (time.monotonic() - self.began) * self.n_slots / n_done
 
     def _ask(self, asked: _Asked) -> Future:
         number = asked.number

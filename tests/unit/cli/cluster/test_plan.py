@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from hybrid.cli.cluster.plan import SHARES, WORTH_SHARING, Group, plan
+from hybrid.cli.cluster.plan import SHARES, STAY, WORTH_SHARING, Group, moving_seconds, plan
 
 DOCUMENT = 200  # tokens
 
@@ -141,3 +141,16 @@ def test_a_hundred_workers_of_all_speeds_some_of_which_die(seed: int) -> None:
     took = makespan(groups, speeds, deaths, work)
     print(f"{took / ideal:.3f} of the ideal {ideal:.0f} s")
     assert ideal <= took <= 1.10 * ideal
+
+
+def test_what_it_costs_to_leave_a_group() -> None:
+    """Reading the beginning anew; while there are groups that nobody has, more."""
+    group = plan(prompts_about(9, 4), 10, 1)[0]
+    own = 7 + 80  # tokens of a question, and 10 drawn at 8 each
+    assert len(group.members) == 4
+    assert moving_seconds(group, 5.0, fresh=False) == pytest.approx(5.0 * (DOCUMENT + 1) / own)
+    assert moving_seconds(group, 5.0, fresh=True) == 5.0 * STAY
+    long = Group((0, 1), 5000, 5000 + 2 * 81, ((), ()))
+    assert moving_seconds(long, 2.0, fresh=True) == moving_seconds(long, 2.0, fresh=False) > 2.0 * STAY
+    alone = Group((0,), 0, 83, ((),))
+    assert moving_seconds(alone, 1.0, fresh=False) == 0
