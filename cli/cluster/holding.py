@@ -60,10 +60,16 @@ class Holding:
         return self._shared[key]
 
     def forget(self, key: str) -> None:
-        """What was shared under the key, and what was made of it."""
+        """What was shared under the key, and what was made of it: it is closed then, whoever else forgets it."""
         self._shared.pop(key, None)
-        if (thing := self._things.pop(key, None)) is not None:
-            thing.close()
+        with self.lock_of(("made", key)):
+            if (thing := self._things.pop(key, None)) is not None:
+                thing.close()
+
+    def change(self, key: str, how: Callable[[Any], None]) -> None:
+        """What was made under the key, if anything was."""
+        if (thing := self._things.get(key)) is not None:
+            how(thing)
 
     def use(self) -> None:
         """Somebody works with what is here, until `release`."""

@@ -4,18 +4,19 @@ Dask starts the stations (station.py), one in each of n workers, and notices who
 streams of its own kind, and rows directly from one station to the next.
 """
 
+import asyncio
 import pickle
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 from uuid import uuid4
 
-from distributed import KilledWorker
+from distributed import Future, KilledWorker
 from distributed.comm import CommClosedError, connect
 
 from hybrid.infer import LoadOptions, Model, Stop
@@ -29,10 +30,11 @@ from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory, memo
 from ..options.cluster import ClusterAddress
 from .connection import Connection, connected
 from .fit import ModelAsked
-from .station import Sender, loop_of, open_station
+from .station import Sender, close_station, loop_of, open_station
 
 BACK_SECONDS = 600.0  # that a lost worker is waited for
 LOOK_SECONDS = 0.05  # between looks at whether somebody wants to stop
+CLOSE_SECONDS = 30.0  # that stations have to end what they do
 
 
 class _Ticket:
@@ -74,14 +76,21 @@ def _part(memory: MachineMemory, n: int) -> MachineMemory:
 
 
 class ClusterLine:
-    """n stages, each on a worker of its own; AUTO: as many as are opened. back_seconds: how long one that was lost is
-    waited for."""
+    """n stages, each on a worker of its own; AUTO: as many as are opened.
 
-    def __init__(self, connection: Connection, asked: ModelAsked, n: int, back_seconds: float = BACK_SECONDS) -> None:
+    said: gets a line when a worker cannot keep checkpoints; back_seconds: how long one that was lost is waited for
+    """
+
+    def __init__(
+        self, connection: Connection, asked: ModelAsked, n: int, said: Callable[[str], None],
+        back_seconds: float = BACK_SECONDS,
+    ) -> None:  # fmt: skip
         self.connection, self.asked, self.n, self.back_seconds = connection, asked, n, back_seconds
+        self.said, self._run = said, uuid4().hex
         self._client = connection.client
         self._loop = loop_of(self._client)
         self._key = ""
+        self._last = ""  # the key of the stations that were opened last
         self._workers: list[str] = []
         self._order: list[str] = []
         self._gone: set[str] = set()
@@ -100,12 +109,11 @@ class ClusterLine:
         self._order = sorted(parts, key=lambda worker: -parts[worker].available)
         return [parts[worker] for worker in self._order[: self.n or None]]
 
-    def _found(self, *, wait: bool) -> list[str]:
+    def _found(self, *, wait: bool, stop: Stop | None = None) -> list[str]:
         """n workers, those first that have a stage already."""
         begin = time.monotonic()
         while True:
-            if self._client.status != "running":
-                raise ClusterError("the scheduler has gone: start it again, then this.")
+            self._check_scheduler()
             there = [worker for worker in self.connection.labels() if worker not in self._gone]
             if len(there) >= max(1, self.n):
                 order = self._workers or self._order
@@ -113,38 +121,60 @@ class ClusterLine:
             if not wait:
                 raise UsageError(f"{self.n} stages need as many workers, there are {len(there)}. Start more of them.")
             if time.monotonic() - begin > self.back_seconds:
-                raise ClusterError(f"{self.n} stages need as many workers, there are {len(there)}: none has come back.")
+                raise ClusterError(
+                    f"{self.n} stages need as many workers, there are {len(there)}: none has come back within "
+                    f"{self.back_seconds:.0f} seconds. Start one, then this again."
+                )
+            if stop is not None:
+                stop.check()
             time.sleep(LOOK_SECONDS)
 
-    def open(self, openings: Sequence[Opening]) -> None:
+    def _check_scheduler(self) -> None:
+        if self._client.status != "running":
+            raise ClusterError("the scheduler has gone: start it again, then this.")
+
+    def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
+        """As `Line.open`. ClusterError: nobody has come back."""
         again = bool(self._workers)
         self.n = len(openings)
         while True:
-            before = self._key
-            self._hang_up()
-            self._key = f"stage-{uuid4().hex[:12]}"
-            found = self._found(wait=again)
+            self._hang_up(stay=True)
+            found = self._found(wait=again, stop=stop)
+            before, self._key = self._last, f"stage-{uuid4().hex[:12]}"
+            self._last = self._key
             if again:  # those that stay have the same blocks, whose tensors are in their memory
                 old = [worker if worker in found else None for worker in self._workers]
                 new = iter(worker for worker in found if worker not in self._workers)
                 found = [worker or next(new) for worker in old]
-            self._workers, self._openings, self._failure = found, openings, None
+            self._workers, self._openings = found, openings
             tasks = [
                 self._client.submit(
-                    open_station, self.asked, opening, self._key, before, workers=[worker], pure=False, retries=0
+                    open_station, self.asked, opening, self._key, before, self._run,
+                    workers=[worker], pure=False, retries=0,
                 )
                 for worker, opening in zip(found, openings, strict=True)
-            ]
+            ]  # fmt: skip
             try:
-                addresses = self._client.gather(tasks)
-                self._client.sync(self._connect, addresses)
+                self._client.sync(self._connect, self._opened(tasks))
                 return
             except (KilledWorker, CommClosedError, OSError) as error:
                 if not again:
                     raise ClusterError(
                         f"a worker was lost while its stage was opened ({type(error).__name__})."
                     ) from None
+                if stop is not None:
+                    stop.check()
                 time.sleep(LOOK_SECONDS)
+
+    def _opened(self, tasks: Sequence[Future]) -> list[str]:
+        """Addresses of the stations. CommClosedError: a worker has gone meanwhile, for which Dask would wait."""
+        while not all(task.done() for task in tasks):
+            self._check_scheduler()
+            if not set(self._workers) <= set(self.connection.labels()):
+                raise CommClosedError("a worker has gone")
+            time.sleep(LOOK_SECONDS)
+        addresses: list[str] = self._client.gather(list(tasks))
+        return addresses
 
     async def _connect(self, addresses: Sequence[str]) -> None:
         arguments = self._client.security.get_connection_args("client")
@@ -153,7 +183,7 @@ class ClusterLine:
             await comm.write({"who": "leader", "next": after})
         for comm in comms:
             await comm.read()
-        self._senders = [Sender(comm, self._loop) for comm in comms]
+        self._senders, self._failure = [Sender(comm, self._loop) for comm in comms], None
         for i, comm in enumerate(comms):
             self._loop.create_task(self._listen(i, comm, self._key))
 
@@ -161,6 +191,9 @@ class ClusterLine:
         try:
             while True:
                 message = await comm.read()
+                if "note" in message:
+                    self.said(f"{self._workers[i]}: {message['note']}")
+                    continue
                 ticket, first = self._tickets.get(message["n"], (None, 0))
                 if "error" in message:
                     self._fail(pickle.loads(message["error"]), key)
@@ -206,20 +239,31 @@ class ClusterLine:
         for sender, order in zip(self._senders, data, strict=True):
             sender.send({"n": n, "order": order})
 
-    def _hang_up(self) -> None:
-        """The stations let go of everything when nobody is there."""
+    def _hang_up(self, *, stay: bool) -> None:
+        """The stations let go of everything when nobody is there. stay: but not of their files, since others follow."""
         self._key = ""
         senders, self._senders = self._senders, []
 
         def close() -> None:
             for sender in senders:
-                sender.close()
+                if stay:
+                    sender.finish({"stay": True})
+                else:
+                    sender.close()
 
         if senders and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(close)
 
     def close(self) -> None:
-        self._hang_up()
+        there = [worker for worker in self._workers if worker in self.connection.labels()]
+        if there and self._client.status == "running":
+            with suppress(OSError, RuntimeError):  # who has gone, or does not answer, has closed its station or will
+                self._client.sync(self._end, there)
+        self._hang_up(stay=False)
+
+    async def _end(self, workers: list[str]) -> None:
+        ended = self._client.run(close_station, self._last, workers=workers, on_error="ignore")
+        await asyncio.wait_for(ended, CLOSE_SECONDS)
 
 
 @contextmanager
@@ -236,7 +280,8 @@ def loader(
         connection.hold(asked)
 
         def load(**fields: Unpack[LoadFields]) -> Model:
-            return load_staged(path, merged(options, fields), n, lambda _: ClusterLine(connection, asked, n), said)
+            line = ClusterLine(connection, asked, n, said)
+            return load_staged(path, merged(options, fields), n, lambda _: line, said)
 
         yield load
 

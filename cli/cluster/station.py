@@ -6,14 +6,16 @@ first one says who comes:
     {"who": "leader", "next": address or None}   answered with {"ready": True}; then {"n": number, "order": pickled}
     {"who": "before"}                            then {"n": number, "rows": f32 bytes, "shape": [tok, width]}
 
-and to the leader {"n": number, "answer": pickled} or {"n": number, "error": pickled}. Orders are obeyed by a thread of
-their own, one after the other: Dask's has to answer its scheduler meanwhile.
+and to the leader {"n": number, "answer": pickled}, {"n": number, "error": pickled} or {"note": a line}. With
+{"stay": True} the leader leaves to open the stages anew: what this one keeps in files stays. Orders are obeyed by a
+thread of their own, one after the other: Dask's has to answer its scheduler meanwhile.
 """
 
 import asyncio
 import pickle
 import threading
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 from distributed import Worker, get_worker
 from distributed.comm import CommClosedError, connect, listen
 
+from hybrid.infer.stages.kept import KeptFiles, sweep
 from hybrid.infer.stages.orders import Opening, Order, Pass
 from hybrid.infer.stages.stage import Stage
 from hybrid.quant.ggml.errors import ClusterError
@@ -29,6 +32,9 @@ from .fit import ModelAsked
 from .holding import HERE
 
 Message = dict[str, Any]
+FOLDER = "hybrid-stages"  # of what is kept, beside the folder that Dask gives the worker
+LEFT_SECONDS = 1800.0  # after which nobody comes back for what a killed worker has left there
+LAST_SECONDS = 2.0  # that the last message may take
 
 
 class Sender:
@@ -36,7 +42,7 @@ class Sender:
 
     def __init__(self, comm: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.comm, self._loop = comm, loop
-        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._task = loop.create_task(self._write())
 
     def send(self, message: Message) -> None:
@@ -45,10 +51,17 @@ class Sender:
 
     async def _write(self) -> None:
         try:
-            while True:
-                await self.comm.write(await self._queue.get())
+            while (message := await self._queue.get()) is not None:
+                await self.comm.write(message)
+            await self.comm.close()
         except (CommClosedError, OSError):
             pass  # whoever reads it notices
+
+    def finish(self, message: Message) -> None:
+        """In the loop's thread: what is to go out last."""
+        self._queue.put_nowait(message)
+        self._queue.put_nowait(None)
+        self._loop.call_later(LAST_SECONDS, self.close)
 
     def close(self) -> None:
         """In the loop's thread."""
@@ -63,10 +76,12 @@ def loop_of(one: Any) -> asyncio.AbstractEventLoop:
 
 
 class Station:
-    """See the head of this file. key: of this station among what the worker holds."""
+    """See the head of this file. key: of this station among what the worker holds; stays: whether another one takes its
+    place, for which it leaves its files."""
 
     def __init__(self, worker: Worker, stage: Stage, key: str) -> None:
-        self.stage, self.key, self._worker = stage, key, worker
+        self.stage, self.key, self._worker, self.stays = stage, key, worker, False
+        self._closed, self._noted = False, False
         self._loop = loop_of(worker)
         self._orders: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
         self._rows: SimpleQueue[np.ndarray | None] = SimpleQueue()
@@ -110,17 +125,25 @@ class Station:
         self._leader.send({"ready": True})
         while True:
             message = await comm.read()
-            self._orders.put((message["n"], message["order"]))
+            if "stay" in message:
+                self.stays = True
+            else:
+                self._orders.put((message["n"], message["order"]))
 
     # --- in the thread that computes ---
     def _work(self) -> None:
         while (item := self._orders.get()) is not None:
             n, order = item
+            if self._closed:  # nobody waits for it
+                continue
             try:
                 message = self._obeyed(pickle.loads(order))
             except BaseException as error:
                 message = {"error": _pickled(error)}
             leader, after = self._leader, self._next
+            if leader is not None and self.stage.files.trouble and not self._noted:
+                leader.send({"note": self.stage.files.trouble})
+                self._noted = True
             if message is None or leader is None:
                 continue
             sender = after if "rows" in message and after is not None else leader
@@ -134,7 +157,7 @@ class Station:
         entering = None
         if self.stage.blocks.start:
             entering = self._rows.get()
-            if entering is None:
+            if entering is None:  # it closes
                 return None
         leaving = self.stage.obey(order, entering)
         if self._next is None:
@@ -144,11 +167,16 @@ class Station:
 
     def close(self) -> None:
         """Ends the thread, when it is done with its order, and the streams."""
+        self._closed = True
         self._orders.put(None)
         self._rows.put(None)
         self._thread.join()
-        self.stage.close()
+        self.stage.close(remove=not self.stays)
         self._loop.call_soon_threadsafe(self._close)
+
+    def leave_files(self) -> None:
+        """When it is closed: another one takes its place."""
+        self.stays = True
 
     def _close(self) -> None:
         self._listener.stop()
@@ -168,13 +196,31 @@ def _pickled(error: BaseException) -> bytes:
     return data
 
 
-def open_station(asked: ModelAsked, opening: Opening, key: str, before: str) -> str:
-    """A task: the address of a new station of this worker. before: the key of one that is in the way."""
+def open_station(asked: ModelAsked, opening: Opening, key: str, before: str, run: str) -> str:
+    """A task: the address of a new station of this worker. before: the key of one that is in the way; run: the name of
+    the folder in which those of one leader keep their files."""
     worker = get_worker()
+    HERE.change(before, Station.leave_files)
     HERE.forget(before)
     path, options = asked.found()
     own = replace(
         opening, adapters=tuple((str(file), scale) for file, scale in options.lora),
         n_threads=opening.n_threads or HERE.n_threads,
     )  # fmt: skip
-    return HERE.thing(key, lambda: Station(worker, Stage.open(path, own), key)).address
+    folder = Path(worker.local_directory).parent / FOLDER
+    sweep(folder, LEFT_SECONDS)
+
+    def made() -> Station:
+        files = KeptFiles(folder / run, opening.blocks)
+        try:
+            return Station(worker, Stage.open(path, own, files), key)
+        except BaseException:
+            files.close(remove=True)
+            raise
+
+    return HERE.thing(key, made).address
+
+
+async def close_station(key: str) -> None:
+    """On a worker, when the run is over: nothing of it is left."""
+    await asyncio.to_thread(HERE.forget, key)

@@ -36,7 +36,12 @@ QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soo
 
 
 class Engine:
-    """Everything but tokens as text: raw ubatches in, logits or likelihoods out."""
+    """Everything but tokens as text: raw ubatches in, logits or likelihoods out.
+
+    stages: blocks of each, where the model is divided (infer/stages); here it is not
+    """
+
+    stages: Sequence[range] = ()
 
     def __init__(
         self,

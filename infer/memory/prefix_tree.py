@@ -115,7 +115,7 @@ class PrefixTree:
         """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
         node, n = self.match(ids)
         if n < node.end:
-            node = self._split(node, n)
+            node = self.split(node, n)
         if n < len(ids):
             leaf = Node(node, n, ids[n:].copy(), [self.pool.hold(p) for p in pages[n // PAGE : pages_of(len(ids))]])
             leaf.name = next(self._names)
@@ -124,7 +124,7 @@ class PrefixTree:
             node.children[int(ids[n])] = node = leaf
         return node
 
-    def _split(self, node: Node, n: int) -> Node:
+    def split(self, node: Node, n: int) -> Node:
         """Cut the edge after n tokens of the text; returns the upper part."""
         assert node.parent is not None and node.start < n < node.end
         cut = n - node.start

@@ -180,8 +180,9 @@ class StagedEngine(Engine):
         return values[0]
 
     def reopen(self) -> None:
-        """After a stage was lost: all stages again, with nothing in their memory, and nothing in the leader's."""
-        self.line.open(self.openings)
+        """After a stage was lost: all stages again, with nothing in their memory, and no sequence in the leader's.
+        Interrupted, with everything as it was: `stop` was set while a worker was waited for."""
+        self.line.open(self.openings, self.stop)
         for slot in range(self.memory.n_seq_max):
             self.memory.release(slot)
 

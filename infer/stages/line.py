@@ -1,6 +1,8 @@
 """How orders reach the stages, and rows get from one stage to the next."""
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -9,7 +11,8 @@ from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..program.threads import Stop
-from .orders import Arrays, Chore, Opening, Order, Pass
+from .kept import KeptFiles
+from .orders import Arrays, AskKept, Chore, Keep, Opening, Order, Pass, TakeUp
 from .stage import Stage
 
 Answer = Arrays | np.ndarray | None
@@ -30,8 +33,9 @@ class Line(Protocol):
         """What the machines have that stages can be on, in the order of the stages: of a place where several can be,
         each has its part."""
 
-    def open(self, openings: Sequence[Opening]) -> None:
-        """Have a stage for each of these, with nothing in its memory: also again, when one was lost."""
+    def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
+        """Have a stage for each of these, with nothing in its memory: also again, when one was lost. What was kept in
+        files is there then, as far as its machine is. Interrupted: `stop` was set while somebody was waited for."""
 
     def put(self, order: Order) -> Ticket:
         """To all stages. Does not wait."""
@@ -46,12 +50,12 @@ class Foreman:
         self.line = line
         self.pages: list[tuple[int, int, int]] = []
 
-    def put(self, what: Pass | Chore) -> Ticket:
+    def put(self, what: Pass | Chore | Keep | AskKept | TakeUp) -> Ticket:
         """An order with what has changed in the table."""
         pages, self.pages = self.pages, []
         return self.line.put(Order(pages, what))
 
-    def order(self, what: Chore) -> None:
+    def order(self, what: Chore | Keep | TakeUp) -> None:
         """To be done before whatever is ordered next."""
         self.put(what)
 
@@ -80,13 +84,15 @@ class LineHere:
     def __init__(self, gguf: GGUFFile) -> None:
         self.gguf = gguf
         self.stages: list[Stage] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="hybrid-stages-")
 
     def machines(self) -> list[MachineMemory]:
         return [machine_memory()]
 
-    def open(self, openings: Sequence[Opening]) -> None:
-        self.close()
-        self.stages = [Stage(self.gguf, opening) for opening in openings]
+    def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
+        self._close(remove=False)
+        folder = Path(self._folder.name)
+        self.stages = [Stage(self.gguf, opening, KeptFiles(folder, opening.blocks)) for opening in openings]
 
     def put(self, order: Order) -> Ticket:
         if isinstance(order.what, Pass):
@@ -98,6 +104,10 @@ class LineHere:
         return _Done([stage.obey(order.to(stage.blocks)) for stage in self.stages])
 
     def close(self) -> None:
+        self._close(remove=True)
+        self._folder.cleanup()
+
+    def _close(self, *, remove: bool) -> None:
         for stage in self.stages:
-            stage.close()
+            stage.close(remove=remove)
         self.stages = []

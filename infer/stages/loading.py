@@ -8,9 +8,9 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from ..loading.model_file import ModelFile
 from ..loading.options import LoadOptions
-from ..memory import PromptCache
 from ..model import Model, open_files
 from .engine import StagedEngine
+from .keeping import KeptCache
 from .line import Line
 from .runner import StagedRunner
 
@@ -38,7 +38,7 @@ def load_staged(
     for text in engine.tight:
         said(text)
     budget = options.checkpoint_budget
-    cache = PromptCache(engine.memory, budget) if budget else None
+    cache = KeptCache(engine.memory, budget, engine.foreman) if budget else None
     file = ModelFile(gguf, engine.hparams, engine.n_ctx, engine.n_vocab, adapters)
     model = Model(StagedRunner(engine, file, cache, said), options.precision)
     model.load_seconds = time.perf_counter() - start

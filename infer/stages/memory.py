@@ -2,6 +2,7 @@
 them is with the stages, which are told what happens to it.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,26 @@ from ..kernels.attention.kv import KVType
 from ..memory import HybridMemory
 from ..memory.attention import AttentionMemory, AttentionSpec
 from ..memory.needs import Specs, split_specs
+from ..memory.pool import IndexPool
 from ..memory.recurrent import RecurrentMemory, RecurrentSpec
 from ..memory.rows import RowsSpec
 from . import orders
 
 if TYPE_CHECKING:
     from .line import Foreman
+
+
+class CountedPool(IndexPool):
+    """versions: of each place, how often the prompt cache has let go of it: whoever has it then may write it."""
+
+    def __init__(self, size: int, what: str) -> None:
+        super().__init__(size, what)
+        self.versions: Counter[int] = Counter()
+
+    def let_go(self, place: int) -> None:
+        """As `IndexPool.let_go`."""
+        super().let_go(place)
+        self.versions[place] += not self._held[place]
 
 
 class LedPages(AttentionMemory):
@@ -29,6 +44,7 @@ class LedPages(AttentionMemory):
     ) -> None:  # fmt: skip
         self._foreman = foreman
         super().__init__(specs, n_slots, n_ctx, kind, n_spare)
+        self.pool = CountedPool(self.pool.size, self.pool.what)
 
     @property
     def n_stored(self) -> int:
@@ -65,6 +81,7 @@ class LedStates(RecurrentMemory):
     def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int, foreman: "Foreman") -> None:
         self._foreman = foreman
         super().__init__(specs, n_slots, n_spare)
+        self.pool = CountedPool(self.pool.size, self.pool.what)
 
     @property
     def n_stored(self) -> int:

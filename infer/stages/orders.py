@@ -13,6 +13,7 @@ import numpy as np
 from ..engine.network import Widths
 from ..loading.options import KVTypeName
 from ..memory import HybridMemory
+from .kept import KeptFiles, Place
 
 Wanted = Literal["head", "likelihood", "hidden", "none"]
 Arrays = dict[str, np.ndarray]
@@ -78,12 +79,12 @@ class Order:
     """pages: entries of the table that have changed, (slot, place in it, page)."""
 
     pages: Sequence[tuple[int, int, int]]
-    what: Pass | Chore
+    what: "Pass | Chore | Keep | AskKept | TakeUp"
 
     @property
     def is_answered(self) -> bool:
         """Whether every stage has something to say."""
-        return isinstance(self.what, ExportPages | ExportRow)
+        return isinstance(self.what, ExportPages | ExportRow | AskKept)
 
     def to(self, blocks: range) -> "Order":
         """With no more than the stage of these blocks needs."""
@@ -196,4 +197,41 @@ class FillRow:
 
     def do(self, memory: HybridMemory) -> Arrays:
         memory.recurrent.fill_row(self.row, np.random.default_rng(0))
+        return NO_ARRAYS
+
+
+# --- of what stages keep in files ---
+@dataclass(frozen=True)
+class Keep:
+    """See `KeptFiles`: pages and rows that it gets, and those that it does not need any more."""
+
+    pages: list[Place]
+    rows: list[Place]
+    gone_pages: list[Place]
+    gone_rows: list[Place]
+
+    def do(self, memory: HybridMemory, files: KeptFiles) -> Arrays:
+        files.drop(self.gone_pages, self.gone_rows)
+        files.save(memory, self.pages, self.rows)
+        return NO_ARRAYS
+
+
+@dataclass(frozen=True)
+class AskKept:
+    """Every stage says what it has: pages, rows i64 [n, 2], as `Place` has them."""
+
+    def do(self, memory: HybridMemory, files: KeptFiles) -> Arrays:
+        pages, rows = files.places(memory)
+        return {"pages": np.array(pages, np.int64).reshape(-1, 2), "rows": np.array(rows, np.int64).reshape(-1, 2)}
+
+
+@dataclass(frozen=True)
+class TakeUp:
+    """Pages and rows are as they were kept."""
+
+    pages: list[Place]
+    rows: list[Place]
+
+    def do(self, memory: HybridMemory, files: KeptFiles) -> Arrays:
+        files.load(memory, self.pages, self.rows)
         return NO_ARRAYS

@@ -19,7 +19,8 @@ from ..memory import HybridMemory
 from ..memory.needs import SequenceNeeds
 from ..program.builder import Program, Rows
 from ..program.threads import default_threads
-from .orders import Arrays, Opening, Order, Pass
+from .kept import KeptFiles
+from .orders import Arrays, AskKept, Keep, Opening, Order, Pass, TakeUp
 
 
 class _Part(Engine):
@@ -83,16 +84,17 @@ class _Part(Engine):
 
 
 class Stage:
-    """See the head of this file. FormatError, UnsupportedError, UsageError: as `Model.load` raises them."""
+    """See the head of this file. files: of what it keeps. FormatError, UnsupportedError, UsageError: as `Model.load`
+    raises them."""
 
-    def __init__(self, gguf: GGUFFile, opening: Opening) -> None:
-        self.gguf, self.blocks = gguf, opening.blocks
+    def __init__(self, gguf: GGUFFile, opening: Opening, files: KeptFiles) -> None:
+        self.gguf, self.blocks, self.files = gguf, opening.blocks, files
         self.engine = _Part(gguf, opening)
         self.engine.prepare()
 
     @classmethod
-    def open(cls, path: Path, opening: Opening) -> "Stage":
-        return cls(open_gguf(path), opening)
+    def open(cls, path: Path, opening: Opening, files: KeptFiles) -> "Stage":
+        return cls(open_gguf(path), opening, files)
 
     @property
     def tensors(self) -> set[str]:
@@ -106,8 +108,11 @@ class Stage:
             table[slot, i] = page
         if isinstance(order.what, Pass):
             return self.engine.obey(order.what, entering)
+        if isinstance(order.what, Keep | AskKept | TakeUp):
+            return order.what.do(self.engine.memory, self.files)
         return order.what.do(self.engine.memory)
 
-    def close(self) -> None:
-        """Ends its threads. The file stays open: others may have it."""
+    def close(self, *, remove: bool = True) -> None:
+        """Ends its threads. The file stays open: others may have it. remove: what it has kept."""
         self.engine.close()
+        self.files.close(remove=remove)

@@ -1,5 +1,6 @@
 """`--stages N --cluster`: the output of one process, by workers that have some of the layers each."""
 
+import json
 import os
 import re
 import signal
@@ -8,9 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from cluster_workers import Workers, workers
 from end_to_end.outcomes import Cli, failed, ok
+from http_server import serving, until
+
+from hybrid.infer import Model
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 PATIENCE = 120  # seconds on a busy machine
@@ -72,19 +77,77 @@ def test_bench(cli: Cli, files: dict[str, Path], staged: list[str]) -> None:
     assert "--profile" in failed(cli("bench", str(files["q8_0"]), "--profile", *staged), 2)
 
 
-def test_a_worker_that_dies_in_an_answer(files: dict[str, Path], two: Workers, staged: list[str]) -> None:
-    """A line says so; its worker comes back, and the answer goes on as if nothing had been."""
-    command = [*HYBRID, "run", str(files["q8_0"]), "-p", PROMPT, "-n", "150", "--temp", "0"]
-    whole = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True).stdout
-    process = subprocess.Popen([*command, *staged], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
-    assert process.stdout is not None
-    begun = process.stdout.read(1)  # it is unbuffered: `communicate` gets the rest
-    victim = next(iter(two.client.run(os.getpid).values()))
-    os.kill(victim, signal.SIGKILL)
+def kill_one(two: Workers) -> None:
+    os.kill(next(iter(two.client.run(os.getpid).values())), signal.SIGKILL)
+
+
+def kept(two: Workers) -> list[Path]:
+    """What stages keep on disk."""
+    (folder,) = set(two.client.run(lambda dask_worker: dask_worker.local_directory.rpartition("/")[0]).values())
+    return [*Path(folder, "hybrid-stages").glob("*/*/*")]
+
+
+def read_again(said: str) -> tuple[int, int]:
+    """Tokens that a command says to have read again, of how many. It says little more."""
+    lost = re.findall(r"the worker with blocks \d+ to \d+ has gone\. Waiting for one in its place\.", said)
+    found = re.findall(r"All stages are there\. Reading (\d+) of (\d+) tokens again\.", said)
+    assert len(lost) == len(found) == 1 and "Traceback" not in said, said
+    return int(found[0][0]), int(found[0][1])
+
+
+def test_a_worker_that_dies_in_a_prompt(
+    cli: Cli, files: dict[str, Path], prose: Path, two: Workers, staged: list[str]
+) -> None:
+    """Two lines say so; its worker comes back, and the answer is what it would have been."""
+    command = ["run", str(files["q8_0"]), "-p", prose.read_text()[:12000], "-n", "8", "--temp", "0"]
+    whole = ok(cli(*command))
+    process = subprocess.Popen([*HYBRID, *command, *staged], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: kept(two) or process.poll() is not None)
+    kill_one(two)
     out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and begun + out == whole, err
-    lines = re.findall(r"the worker with blocks \d+ to \d+ has gone\. Reading \d+ tokens again\.", err.decode())
-    assert len(lines) == 1 and b"Traceback" not in err
+    assert process.returncode == 0 and out == whole, err
+    read_again(err)
+    assert not kept(two)
+
+
+def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path: Path) -> None:
+    """The answers of a plain server; one that loses a stage goes on, and its text is known afterwards."""
+    prompt = PROMPT * 75
+    body = {"prompt": prompt, "max_tokens": 80, "temperature": 0.9, "seed": 5, "ignore_eos": True}
+    with (
+        Model.load(files["q8_0"], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model,
+        serving(model) as plain,
+    ):
+        expected = plain.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+        assert plain.http.get("/props").json()["stages"] == []
+    command = [*HYBRID, "serve", str(files["q8_0"]), "--unix", str(tmp_path / "socket"), "-c", "1024", *staged]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([*command, "--parallel", "1"], stderr=log)
+    try:
+        until(lambda: process.poll() is not None or "/v1" in (tmp_path / "log").read_text())
+        transport = httpx.HTTPTransport(uds=str(tmp_path / "socket"))
+        with httpx.Client(transport=transport, base_url="http://x", timeout=PATIENCE) as http:
+            stages = http.get("/props").json()["stages"]
+            assert len(stages) == 2 and stages[0]["blocks"][0] == 0
+            assert stages[1]["blocks"][0] == stages[0]["blocks"][1] + 1
+            with http.stream("POST", "/v1/completions", json=body | {"stream": True}) as response:
+                lines = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {"))
+                text = json.loads(next(lines))["choices"][0]["text"]
+                kill_one(two)
+                text += "".join(json.loads(line)["choices"][0]["text"] for line in lines)
+            assert text == expected
+            answer = http.post("/v1/completions", json=body).json()
+            assert answer["choices"][0]["text"] == expected
+            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 512
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+        again, of = read_again((tmp_path / "log").read_text())
+        assert again <= of - 512
+        left = two.client.run(lambda: [t.name for t in __import__("threading").enumerate() if "stage-" in t.name])
+        assert not any(left.values()) and not kept(two)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_what_cannot_be(cli: Cli, files: dict[str, Path], staged: list[str], two: Workers) -> None:

@@ -1,8 +1,6 @@
-"""A model in stages gives the bits of the model in one piece, whatever is done to its sequences; where it can be cut;
-and what a stage that is lost, or a stop, leaves."""
+"""A model in stages gives the bits of the model in one piece, whatever is done to its sequences; and where it can be
+cut."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -11,27 +9,21 @@ import numpy as np
 import pytest
 from random_checkpoints import CONFIGS
 from random_plain import REPEATED
+from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
 
-from hybrid.infer import Interrupted, LoadOptions, Model, Sequence, Stop, Work
-from hybrid.infer.bench.shapes import Shape
+from hybrid.infer import Model, Work
 from hybrid.infer.engine.network import Network
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.stages.cuts import cuts_of, fewest, planned, stage_bytes
 from hybrid.infer.stages.engine import AUTO, StagedEngine
-from hybrid.infer.stages.line import LineHere, Ticket
+from hybrid.infer.stages.line import LineHere
 from hybrid.infer.stages.loading import load_staged
-from hybrid.infer.stages.orders import Order, Pass
-from hybrid.quant.ggml.errors import HybridError, LostStageError, UsageError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType
 
-JAMBA = Shape(
-    "staged-jamba", "jamba", 5, 96, 320, 512, 1e-6, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, attn_offset=1,
-    attn_period=3, d_state=7, d_conv=3, dt_rank=5, n_expert=5, n_expert_used=2, expert_offset=1, expert_period=2,
-)  # fmt: skip
-RandomModel = Callable[[Shape | str, FileType], Path]
 # Where a cut is not like any other: what crosses beside the residual stream, and what keeps it from being made.
 CARRIED = {
     "zaya": {"router states"}, "arwkv7": {"rwkv7 first value"}, "rwkv7": {"rwkv7 first value"},
@@ -50,11 +42,6 @@ LAYERED = [
     "deepseek-v2", "gpt2", "plamo2", "lfm3", "kimi-linear", "recurrentgemma", "qwen3next", "gpt-oss-rounded",
     "llama4-window", "nemotron-h-moe", "gemma3", "bailing-hybrid",
 ]  # fmt: skip
-OPTIONS = LoadOptions(n_ctx=300, n_seq_max=3, n_threads=1, checkpoint_budget=1 << 20)
-
-
-def tokens(n: int, seed: int = 3) -> list[int]:
-    return np.random.default_rng(seed).integers(260, 320, n).tolist()
 
 
 def everything(model: Model, folder: Path) -> list[np.ndarray]:
@@ -84,17 +71,6 @@ def everything(model: Model, folder: Path) -> list[np.ndarray]:
     out += [np.array([n]), c.prefill(ids[n:130])]
     c.fill(tokens(20))
     return out
-
-
-def rows(model: Model, work: Work) -> np.ndarray:
-    values = model.eval([work])[0].logits
-    assert values is not None
-    return values
-
-
-def check_same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
-        assert a.shape == b.shape and a.tobytes() == b.tobytes(), i
 
 
 @pytest.fixture(scope="module")
@@ -237,123 +213,7 @@ def test_a_stage_asks_for_its_own_tensors_alone(jamba: Path) -> None:
         assert not asked[1] & ends and asked[0] & ends == {"token_embd.weight"} and "output_norm.weight" in asked[2]
 
 
-# --- what goes wrong ---
-class Broken(LineHere):
-    """A line on which some passes, counted from 0, come to nothing."""
-
-    def __init__(self, gguf: GGUFFile) -> None:
-        super().__init__(gguf)
-        self.n, self.at, self.opened = 0, set[int](), 0
-        self.error: BaseException = LostStageError("worker 2 has gone.")
-
-    def open(self, openings: object) -> None:
-        super().open(openings)  # type: ignore[arg-type]
-        self.opened += 1
-
-    def put(self, order: Order) -> Ticket:
-        ticket = super().put(order)
-        if isinstance(order.what, Pass):
-            self.n += 1
-            if self.n - 1 in self.at:
-                return _Never(self.error)
-        return ticket
-
-
-class _Never:
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def wait(self, stop: Stop | None) -> list:
-        raise self.error
-
-
-@pytest.fixture
-def broken(jamba: Path) -> Iterator[tuple[Model, Broken, list[str]]]:
-    lines, said = list[Broken](), list[str]()
-
-    def line(gguf: GGUFFile) -> Broken:
-        lines.append(Broken(gguf))
-        return lines[-1]
-
-    with load_staged(jamba, replace(OPTIONS, n_ubatch=32), 2, line, said.append) as model:
-        yield model, lines[0], said
-
-
-def answered(model: Model, seq: Sequence, ids: list[int], n: int) -> list[int]:
-    """Greedily."""
-    logits, drawn = seq.prefill(ids), list[int]()
-    for _ in range(n):
-        drawn.append(int(logits.argmax()))
-        logits = seq.decode(drawn[-1])
-    return drawn
-
-
-@pytest.mark.parametrize("at", [{0}, {2}, {6}, {9}, {4, 8}])
-def test_a_lost_stage_costs_a_line(at: set[int], jamba: Path, broken: tuple[Model, Broken, list[str]]) -> None:
-    """In the prompt, in the answer, in what is read again."""
-    model, line, said = broken
-    line.at = at
-    with Model.load(jamba, OPTIONS) as whole:
-        expected = answered(whole, whole.sequence(), tokens(100), 12)
-    beside = model.sequence()
-    assert answered(model, model.sequence(), tokens(100), 12) == expected
-    assert line.opened == 1 + len(said) and len(said) == len(at)
-    assert all(text.startswith("worker 2 has gone. Reading ") and text.endswith(" tokens again.") for text in said)
-    assert beside.n_past == 0
-
-
-def test_what_stays_lost_is_an_error(broken: tuple[Model, Broken, list[str]]) -> None:
-    model, line, said = broken
-    line.at = set(range(100))
-    with pytest.raises(LostStageError):
-        model.sequence().prefill(tokens(50))
-    assert 1 <= len(said) <= 3
-
-
-def test_moved_text_cannot_be_taken_up(broken: tuple[Model, Broken, list[str]]) -> None:
-    model, line, said = broken
-    seq = model.sequence()
-    seq.prefill(tokens(50))
-    seq.shift(4, 6)
-    line.at = {line.n}
-    with pytest.raises(LostStageError):
-        seq.decode(300)
-    assert len(said) == 1 and seq.tokens == []
-    assert np.isfinite(seq.prefill(tokens(20))).all()
-
-
-def test_a_stop_leaves_sequences_as_they_were(jamba: Path, broken: tuple[Model, Broken, list[str]]) -> None:
-    model, line, said = broken
-    ids = tokens(120)
-    a, b = model.sequence(), model.sequence()
-    for seq in (a, b):
-        seq.prefill(ids[:40])
-    with pytest.raises(Interrupted):
-        line.error, line.at = Interrupted(), {line.n + 2}
-        model.eval([Work(a, ids[40:], "all"), Work(b, ids[40:90], "all")])
-    assert a.tokens == b.tokens == ids[:40] and a.n_past == b.n_past == 40 and not said
-    with Model.load(jamba, OPTIONS) as whole:
-        seq = whole.sequence()
-        seq.prefill(ids[:40])
-        expected = rows(whole, Work(seq, ids[40:], "all"))
-    check_same([rows(model, Work(a, ids[40:], "all")), rows(model, Work(b, ids[40:], "all"))], [expected, expected])
-
-
-def test_places_in_the_memory_do_not_leak(broken: tuple[Model, Broken, list[str]]) -> None:
-    """After stops and losses there are as many free pages and rows as before."""
-    model, line, _ = broken
-    for error in (Interrupted(), LostStageError("gone.")):
-        seq = model.sequence()
-        seq.prefill(tokens(40))
-        line.error, line.at = error, {line.n + 1}
-        with suppress(Interrupted):
-            model.eval([Work(seq, tokens(90), "none")])
-        seq.close(remember=False)
-    assert model.cache is not None
-    model.cache.clear()
-    assert model.memory.attention.pool.used == model.memory.recurrent.pool.used == 0
-
-
+# --- what cannot be ---
 def test_what_looks_into_passes_is_refused(jamba: Path) -> None:
     with load_staged(jamba, OPTIONS, 2, LineHere) as model:
         seq = model.sequence()

@@ -6,10 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors
+from ..embedding import EncoderModel
 from ..endpoint import Endpoint, get
 from ..served import Served
 from .answer import sampling_settings
@@ -46,8 +48,15 @@ async def props(served: Served, _: Request) -> Response:
             "eos_token": tokens.get("eos_token", ""),
             "build_info": f"hybrid-{package_version()}",
             "is_sleeping": False,
+            "stages": _stages(model),
         }
     )
+
+
+def _stages(model: Model | EncoderModel) -> list[dict[str, Any]]:
+    """First and last block of each stage, of a model that is divided (--stages)."""
+    stages = model.engine.stages if isinstance(model, Model) else ()
+    return [{"blocks": [blocks.start, blocks.stop - 1]} for blocks in stages]
 
 
 def _templates(served: Served) -> dict[str, Any]:

@@ -1,0 +1,163 @@
+"""What a stage keeps of its memory in files of its machine, for whoever takes its place when its process dies.
+
+    FOLDER/lock            held by those who keep something here
+    FOLDER/4-7/page-12-3   of blocks 4 to 7: what page 12 had when the cache had let go of it three times
+    FOLDER/4-7/row-5-1     likewise a row of states
+
+A file has the bytes as they are in memory and their CRC-32, and gets its name when it is complete. There are as many as
+the leader's prompt cache holds pages and rows (keeping.py). They go with the run; those of a run that was killed go
+when another one begins there (`sweep`).
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from pathlib import Path
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import LostStageError, shown
+
+from ..memory import HybridMemory
+
+Place = tuple[int, int]  # the number of a page or a row, and how often the cache has let go of it
+_NAMES = re.compile(r"(page|row)-([0-9]+)-([0-9]+)")
+_SUM_BYTES = 4
+
+
+class KeptFiles:
+    """Those of one stage, in a folder of its run. trouble: why the last file could not be written; mostly empty."""
+
+    def __init__(self, folder: Path, blocks: range) -> None:
+        self.folder, self.trouble = folder / f"{blocks.start}-{blocks.stop - 1}", ""
+        self._lock = -1
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
+            folder.chmod(0o700)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            flock(self._lock, LOCK_SH | LOCK_NB)
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        self.trouble = f"{shown(self.folder)}: no checkpoints are kept there: {error.strerror or error}"
+
+    def _path(self, what: str, place: Place) -> Path:
+        return self.folder / f"{what}-{place[0]}-{place[1]}"
+
+    def save(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
+        """As far as the disk has room: what is missing is read again from the text."""
+        try:
+            for place in pages:
+                self._write(self._path("page", place), _page(memory, place[0]))
+            for place in rows:
+                self._write(self._path("row", place), memory.recurrent.state(place[0]))
+        except OSError as error:
+            self._failed(error)
+
+    def _write(self, path: Path, arrays: Sequence[np.ndarray]) -> None:
+        new, total = path.with_name("unfinished"), 0
+        try:
+            with new.open("wb") as file:
+                for array in arrays:
+                    data = array.tobytes()
+                    total = zlib.crc32(data, total)
+                    file.write(data)
+                file.write(total.to_bytes(_SUM_BYTES, "little"))
+            new.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
+
+    def drop(self, pages: Iterable[Place], rows: Iterable[Place]) -> None:
+        """Nobody asks for these any more."""
+        with contextlib.suppress(OSError):
+            for path in [*(self._path("page", p) for p in pages), *(self._path("row", p) for p in rows)]:
+                path.unlink(missing_ok=True)
+
+    def places(self, memory: HybridMemory) -> tuple[list[Place], list[Place]]:
+        """Pages and rows that are there, whole; what is not goes."""
+        found: dict[str, list[Place]] = {"page": [], "row": []}
+        with contextlib.suppress(OSError):
+            for path in sorted(self.folder.iterdir()):
+                named = _NAMES.fullmatch(path.name)
+                place = (int(named[2]), int(named[3])) if named else (-1, 0)
+                if named and self._read(path, _arrays(memory, named[1], place[0])) is not None:
+                    found[named[1]].append(place)
+                else:
+                    path.unlink()
+        return found["page"], found["row"]
+
+    def load(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
+        """Inverse of `save`, for what `places` has said. LostStageError: it has gone meanwhile."""
+        for what, places in (("page", pages), ("row", rows)):
+            for place in places:
+                path, arrays = self._path(what, place), _arrays(memory, what, place[0])
+                try:
+                    data = self._read(path, arrays)
+                except OSError:
+                    data = None
+                if data is None:
+                    raise LostStageError(f"{shown(path)}, a checkpoint, has gone.")
+                at = 0
+                for array in arrays:
+                    array[...] = np.frombuffer(data, array.dtype, array.size, at).reshape(array.shape)
+                    at += array.nbytes
+
+    def _read(self, path: Path, arrays: Sequence[np.ndarray]) -> bytes | None:
+        """What is in a file that fits the arrays and is whole."""
+        size = sum(array.nbytes for array in arrays)
+        if not arrays or path.stat().st_size != size + _SUM_BYTES:
+            return None
+        data = path.read_bytes()
+        return data if zlib.crc32(data[:size]) == int.from_bytes(data[size:], "little") else None
+
+    def close(self, *, remove: bool) -> None:
+        """remove: nobody takes the place of this stage any more."""
+        if remove:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock >= 0:
+            if remove:
+                remove_unused(self.folder.parent, self._lock)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def remove_unused(folder: Path, lock: int) -> None:
+    """The folder of a run, if nobody else keeps something there. lock: its open file."""
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+        if {path.name for path in folder.iterdir()} <= {"lock"}:
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        pass  # whoever closes it last does it
+
+
+def sweep(folder: Path, seconds: float) -> None:
+    """Remove runs below a folder that nobody has open and where nothing has changed for so long."""
+    for run in [*folder.iterdir()] if folder.is_dir() else []:
+        with contextlib.suppress(OSError):
+            changed = max(path.lstat().st_mtime for path in (run, *run.iterdir()))
+            if run.is_symlink() or time.time() - changed < seconds:
+                continue
+            with (run / "lock").open("rb") as lock:
+                flock(lock, LOCK_EX | LOCK_NB)
+                shutil.rmtree(run, ignore_errors=True)
+
+
+def _arrays(memory: HybridMemory, what: str, number: int) -> list[np.ndarray]:
+    """Of a page or a row; none: there is no such."""
+    if what == "page":
+        return _page(memory, number) if number < memory.attention.n_stored else []
+    return memory.recurrent.state(number) if number < memory.recurrent.n_stored else []
+
+
+def _page(memory: HybridMemory, page: int) -> list[np.ndarray]:
+    attention = memory.attention
+    return [kept[page] for kept in (*attention.k.values(), *attention.v.values(), *attention.rows.values())]
