@@ -3,12 +3,15 @@
     python benchmarks/cluster.py simulate [--workers 100] [--seconds 60] [--seed 0]
     python benchmarks/cluster.py tasks [--workers 2]
     python benchmarks/cluster.py throughput MODEL.gguf [--workers 2] [--prompts 32] [--tokens 32] [--rounds 3]
+    python benchmarks/cluster.py stages MODEL.gguf [--workers 2] [--answers 4 16 32] [--tokens 32] [--rounds 3]
 
 simulate    Dask's own scheduler and so many workers in this process, whose answers are waited for instead of drawn:
             speeds are log-normal (sigma 0.5), lengths unknown, a tenth of the workers dies. The time beside that of
             work divided among the speeds without any loss
 tasks       seconds per answer when drawing takes none: what Dask, the events and the order of the output cost
 throughput  answers per second of one process with as many threads as workers, and of workers with one thread each
+stages      tokens per second of answers that a model in stages draws together: all of them in one pass after the other,
+            and with as many passes under way as there are stages, by turns; each worker has one thread
 """
 
 import argparse
@@ -34,9 +37,15 @@ from hybrid.cli.cluster.answering import Answered, Beginning
 from hybrid.cli.cluster.connection import connected
 from hybrid.cli.cluster.plan import DRAWN, plan
 from hybrid.cli.cluster.prompts import ClusterBatch
+from hybrid.cli.cluster.stages import staged
 from hybrid.cli.options.cluster import ClusterAddress
+from hybrid.infer import LoadOptions
+from hybrid.infer.answers.batches.batching import Job, answer_all
+from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.prompts.prompt_files import Prompt
+from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
+from hybrid.infer.stages.runner import StagedRunner
 
 DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each
 DOCUMENTS = 30  # for each worker
@@ -198,8 +207,34 @@ def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) 
         print(f"ratio {many / one:.2f}")
 
 
+def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int) -> None:
+    """Prints both rates for each number of answers."""
+    most, depth = max(n_answers), StagedRunner.depth
+    options = LoadOptions(n_ctx=2 * n_tokens, n_seq_max=most, n_threads=1, checkpoint_budget=0)
+    with staged(path, options, ClusterAddress("local", f"local:{n}", n_workers=n), n, print) as model:
+        prompts = np.random.default_rng(0).integers(300, 1000, (most, 4)).tolist()
+
+        def rate(n_jobs: int) -> float:
+            jobs = []
+            for ids in prompts[:n_jobs]:
+                drawing = Drawing(Sampler(SamplingParams(temp=0), model.n_vocab), model.tokenizer, n_tokens, [], True)
+                jobs.append(Job(ids, drawing))
+            start = time.perf_counter()
+            answer_all(model, jobs, n_jobs)
+            return n_jobs * n_tokens / (time.perf_counter() - start)
+
+        for n_jobs in n_answers:
+            rates: dict[str, list[float]] = {"one pass": [], f"{n} passes": []}
+            for _ in range(rounds + 1):  # the first compiles
+                for name, found in rates.items():
+                    StagedRunner.depth = property(lambda _: 1) if name == "one pass" else depth  # type: ignore[assignment, method-assign]
+                    found.append(rate(n_jobs))
+            one, many = (median(found[1:]) for found in rates.values())
+            print(f"{n_jobs} answers: {one:.1f} and {many:.1f} tokens/s, ratio {many / one:.2f}")
+
+
 def main() -> None:
-    """One of the three."""
+    """One of these."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways = parser.add_subparsers(dest="way", required=True)
     way = ways.add_parser("simulate")
@@ -214,13 +249,21 @@ def main() -> None:
     way.add_argument("--prompts", type=int, default=32)
     way.add_argument("--tokens", type=int, default=32)
     way.add_argument("--rounds", type=int, default=3)
+    way = ways.add_parser("stages")
+    way.add_argument("model", type=Path)
+    way.add_argument("--workers", type=int, default=2)
+    way.add_argument("--answers", type=int, nargs="+", default=[4, 16, 32])
+    way.add_argument("--tokens", type=int, default=32)
+    way.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    answering.answer = stub_answer if given.way != "throughput" else answering.answer
+    answering.answer = stub_answer if given.way in ("simulate", "tasks") else answering.answer
     with Watch() as watch:
         if given.way == "simulate":
             simulate(given.workers, given.seconds, given.seed)
         elif given.way == "tasks":
             tasks(given.workers)
+        elif given.way == "stages":
+            stages(given.model, given.workers, given.answers, given.tokens, given.rounds)
         else:
             throughput(given.model, given.workers, given.prompts, given.tokens, given.rounds)
     print(cpu_name() + (f"; others used {watch.usage.others:.1f} cores" if watch.usage else ""))

@@ -202,6 +202,23 @@ class Part(NamedTuple):
     segment: Segment
 
 
+Plan = Sequence[Sequence[Part]]  # of ubatches
+
+
+class Begun:
+    """Works that were begun, see `Runner.begin`. Until their results are there nobody else uses their slots."""
+
+    def __init__(self, runner: "Runner", works: Sequence[Work]) -> None:
+        self.runner, self.works = runner, works
+
+    def results(self) -> list[Result]:
+        """As `Runner.eval`, also in what it raises."""
+        return self.runner.eval(self.works)
+
+    def give_up(self) -> None:
+        """The slots are as they were before; `results` begins anew."""
+
+
 class Runner:
     """One loaded network with its memory: who has which slot, and every way of giving a slot tokens.
 
@@ -271,6 +288,15 @@ class Runner:
         values = self._eval(works, progress, split, likelihood=likelihood)
         return [Result(None, rows) if likelihood else Result(rows, None) for rows in values]
 
+    @property
+    def depth(self) -> int:
+        """How many works that were begun are computed at a time."""
+        return 1
+
+    def begin(self, works: Sequence[Work]) -> Begun:
+        """`eval` that does not wait, of works without targets: what it raises comes from here or from `results`."""
+        return Begun(self, works)
+
     def hidden_states(self, works: Iterable[Work], progress: TokenProgress | None = None) -> list[np.ndarray]:
         """`eval` that stops before the head: what logits are made of, f32 [n_out, n_embd] of every work.
 
@@ -291,33 +317,23 @@ class Runner:
     ) -> list[np.ndarray | None]:
         """What the outputs of every work give, None: there are none."""
         self.check(works)
-        rows: list[list[np.ndarray]] = [[] for _ in works]
-        total, done = sum(len(w.ids) for w in works), 0
         with self.engine.with_stop():
-            plan = [
-                [Part(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
-                for pieces in SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
-            ]
-            for values, parts in zip(
-                self._passes(works, plan, likelihood=likelihood, hidden=hidden), plan, strict=True
-            ):
-                first = 0
-                for place, segment in parts:
-                    if n := len(segment.outputs):
-                        assert values is not None
-                        rows[place].append(values[first : first + n])
-                        first += n
-                done += sum(len(part.segment.tokens) for part in parts)
-                if progress:
-                    progress(done, total)
-        return [np.concatenate(some) if len(some) > 1 else some[0] if some else None for some in rows]
+            plan = self._plan(works, split)
+            return gathered(works, plan, self._passes(works, plan, likelihood=likelihood, hidden=hidden), progress)
+
+    def _plan(self, works: Sequence[Work], split: Split) -> Plan:
+        """What goes through the layers together, one ubatch after the other."""
+        return [
+            [Part(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
+            for pieces in SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
+        ]
 
     def _ubatch(self, works: Sequence[Work]) -> int:
         """Tokens of an ubatch of these, at most."""
         return self.n_ubatch
 
     def _passes(
-        self, works: Sequence[Work], plan: Sequence[Sequence[Part]], *, likelihood: bool, hidden: bool
+        self, works: Sequence[Work], plan: Plan, *, likelihood: bool, hidden: bool
     ) -> Iterator[np.ndarray | None]:
         """What the outputs of one ubatch after the other give."""
         for parts in plan:
@@ -395,3 +411,22 @@ def _segment(work: Work, begin: int, end: int) -> Segment:
     part = slice(bisect_left(every, begin), bisect_left(every, end))
     targets = None if work.targets is None else work.targets[part]
     return Segment(work.seq.slot, work.ids[begin:end], [o - begin for o in every[part]], targets, work.each)
+
+
+def gathered(
+    works: Sequence[Work], plan: Plan, passes: Iterable[np.ndarray | None], progress: TokenProgress | None = None
+) -> list[np.ndarray | None]:
+    """What the outputs of every work give, from what ubatches give."""
+    rows: list[list[np.ndarray]] = [[] for _ in works]
+    total, done = sum(len(w.ids) for w in works), 0
+    for values, parts in zip(passes, plan, strict=True):
+        first = 0
+        for place, segment in parts:
+            if n := len(segment.outputs):
+                assert values is not None
+                rows[place].append(values[first : first + n])
+                first += n
+        done += sum(len(part.segment.tokens) for part in parts)
+        if progress:
+            progress(done, total)
+    return [np.concatenate(some) if len(some) > 1 else some[0] if some else None for some in rows]

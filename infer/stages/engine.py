@@ -127,37 +127,11 @@ class StagedEngine(Engine):
 
     def passes(
         self, ubatches: Iterable[Sequence[Segment]], *, likelihood: bool = False, hidden: bool = False
-    ) -> Iterator[np.ndarray | None]:
-        """`run` of one after the other: the next ones are under way while somebody waits for the first.
+    ) -> "Passes":
+        """`run` of one after the other: the next ones are under way while somebody waits for the first."""
+        return Passes(self, ubatches, "likelihood" if likelihood else "hidden" if hidden else "head")
 
-        Whatever interrupts it, all sequences are then as they were before the first of them.
-        """
-        wanted: Wanted = "likelihood" if likelihood else "hidden" if hidden else "head"
-        held: dict[int, tuple[int, int]] = {}
-        under_way: deque[Ticket] = deque()
-        try:
-            for segments in ubatches:
-                for s in segments:
-                    if s.slot not in held:
-                        held[s.slot] = self.memory.hold_row(s.slot)
-                under_way.append(self._start(segments, wanted))
-                if len(under_way) > self.depth:
-                    yield self._values(under_way.popleft())
-            while under_way:
-                yield self._values(under_way.popleft())
-        except BaseException:
-            for slot, before in held.items():
-                self.memory.go_back(slot, *before)
-            raise
-        for _, row in held.values():
-            self.memory.let_row_go(row)
-
-    def _values(self, ticket: Ticket) -> np.ndarray | None:
-        (values,) = ticket.wait(self.stop)
-        assert not isinstance(values, dict)
-        return values
-
-    def _start(self, segments: Sequence[Segment], wanted: Wanted) -> Ticket:
+    def start(self, segments: Sequence[Segment], wanted: Wanted) -> Ticket:
         """Order a pass; it counts as done."""
         assert 0 < sum(len(s.tokens) for s in segments) <= self.n_ubatch
         self.expects_few = self.expects_few or any(s.each for s in segments)
@@ -204,3 +178,49 @@ class StagedEngine(Engine):
 
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         raise UsageError("the layers of a model in stages cannot be traced. Load the model whole for that.")
+
+
+class Passes:
+    """What ubatches give, in their order. They are ordered as they are asked for, some ahead; `order` does not wait.
+
+    Whatever interrupts it, all sequences are then as they were before the first of them.
+    """
+
+    def __init__(self, engine: StagedEngine, ubatches: Iterable[Sequence[Segment]], wanted: Wanted) -> None:
+        self._engine, self._left, self._wanted = engine, iter(ubatches), wanted
+        self._held: dict[int, tuple[int, int]] = {}
+        self._under_way: deque[Ticket] = deque()
+
+    def order(self) -> None:
+        """The first ones, one more than there are stages."""
+        memory = self._engine.memory
+        try:
+            while len(self._under_way) <= self._engine.depth and (segments := next(self._left, None)) is not None:
+                for s in segments:
+                    if s.slot not in self._held:
+                        self._held[s.slot] = memory.hold_row(s.slot)
+                self._under_way.append(self._engine.start(segments, self._wanted))
+        except BaseException:
+            self.go_back()
+            raise
+
+    def __iter__(self) -> Iterator[np.ndarray | None]:
+        try:
+            while True:
+                self.order()
+                if not self._under_way:
+                    break
+                (values,) = self._under_way.popleft().wait(self._engine.stop)
+                assert not isinstance(values, dict)
+                yield values
+        except BaseException:
+            self.go_back()
+            raise
+        for _, row in self._held.values():
+            self._engine.memory.let_row_go(row)
+
+    def go_back(self) -> None:
+        """All sequences are as they were."""
+        held, self._held = self._held, {}
+        for slot, before in held.items():
+            self._engine.memory.go_back(slot, *before)

@@ -2,6 +2,8 @@
 has kept of the prompt cache, and by reading what came behind that."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from weakref import WeakSet
 
 import numpy as np
 
@@ -10,8 +12,8 @@ from hybrid.quant.ggml.errors import LostStageError
 from ..loading.model_file import ModelFile
 from ..program.threads import Stop
 from ..progress import TokenProgress
-from ..runner import Part, Runner, Slot, Split, Work
-from .engine import StagedEngine
+from ..runner import Begun, Plan, Result, Runner, Slot, Split, Work, gathered
+from .engine import Passes, StagedEngine
 from .keeping import KeptCache
 
 MOST_LOSSES = 3  # of the same work: something else is wrong then
@@ -34,6 +36,9 @@ class StagedRunner(Runner):
     ) -> None:
         super().__init__(engine, file, cache)
         self.said = said
+        self.begun: WeakSet[BegunInStages] = (
+            WeakSet()
+        )  # those whose results nobody has asked for, and maybe some others
         self._callers: Stop | None = None  # while what was lost is read again, which nobody stops
 
     def _ubatch(self, works: Sequence[Work]) -> int:
@@ -41,16 +46,37 @@ class StagedRunner(Runner):
             return self.n_ubatch
         return self.engine.piece(sum(len(w.ids) for w in works))
 
+    @property
+    def depth(self) -> int:
+        """As `Runner.depth`: one for each stage."""
+        return self.engine.depth
+
     def _passes(
-        self, works: Sequence[Work], plan: Sequence[Sequence[Part]], *, likelihood: bool, hidden: bool
+        self, works: Sequence[Work], plan: Plan, *, likelihood: bool, hidden: bool
     ) -> Iterator[np.ndarray | None]:
-        before = [len(w.seq.tokens) for w in works]
+        return self.noted(works, self.ordered(plan, likelihood=likelihood, hidden=hidden))
+
+    def ordered(self, plan: Plan, *, likelihood: bool = False, hidden: bool = False) -> Passes:
+        """What its ubatches give; nothing is ordered yet."""
         ubatches = ([part.segment for part in parts] for parts in plan)
+        return self.engine.passes(ubatches, likelihood=likelihood, hidden=hidden)
+
+    def noted(self, works: Sequence[Work], passes: Passes) -> Iterator[np.ndarray | None]:
+        """What they give; the slots have noted what they got then, whatever interrupted it."""
+        before = [len(w.seq.tokens) for w in works]
         try:
-            yield from self.engine.passes(ubatches, likelihood=likelihood, hidden=hidden)
+            yield from passes
         finally:
             for w, start in zip(works, before, strict=True):
                 w.seq.has_seen(start, w.ids)
+
+    def begin(self, works: Sequence[Work]) -> "BegunInStages":
+        """As `Runner.begin`."""
+        self.check(works)
+        plan = self._plan(works, "simple")
+        begun = BegunInStages(self, works, plan, self.ordered(plan))
+        self.begun.add(begun)
+        return begun
 
     def _eval(
         self,
@@ -61,6 +87,12 @@ class StagedRunner(Runner):
         likelihood: bool = False,
         hidden: bool = False,
     ) -> list[np.ndarray | None]:
+        return self.recovering(
+            lambda: super(StagedRunner, self)._eval(works, progress, split, likelihood=likelihood, hidden=hidden)
+        )
+
+    def recovering(self, compute: Callable[[], list[np.ndarray | None]]) -> list[np.ndarray | None]:
+        """What `compute` returns, also when stages are lost meanwhile. It leaves its sequences as they were then."""
         held: _Held = {}
         lost: LostStageError | None = None
         with self.engine.with_stop():
@@ -68,8 +100,10 @@ class StagedRunner(Runner):
                 try:
                     if lost is not None:
                         self._take_up(lost, held)
-                    return super()._eval(works, progress, split, likelihood=likelihood, hidden=hidden)
+                    return compute()
                 except LostStageError as error:
+                    for begun in self.begun:
+                        begun.give_up()
                     if isinstance(error, _NothingToTakeUpError):
                         break
                     held = held or self._held()
@@ -129,3 +163,30 @@ class StagedRunner(Runner):
             self.cache.restore(slot.slot, known)
             slot.tokens = tokens[: known.position]
         return Work(slot, tokens[slot.n_past :], "none")
+
+
+class BegunInStages(Begun):
+    """As `Begun`: the stages compute them."""
+
+    def __init__(self, runner: StagedRunner, works: Sequence[Work], plan: Plan, passes: Passes) -> None:
+        super().__init__(runner, works)
+        self._staged, self._plan = runner, plan
+        self._passes: Passes | None = passes
+        with suppress(LostStageError):  # the results are asked for later, which is when it is taken up
+            passes.order()
+            return
+        self._passes = None
+
+    def results(self) -> list[Result]:
+        self._staged.begun.discard(self)
+        return [Result(rows, None) for rows in self._staged.recovering(self._compute)]
+
+    def _compute(self) -> list[np.ndarray | None]:
+        passes, self._passes = self._passes, None
+        passes = self._staged.ordered(self._plan) if passes is None else passes
+        return gathered(self.works, self._plan, self._staged.noted(self.works, passes))
+
+    def give_up(self) -> None:
+        if self._passes is not None:
+            self._passes.go_back()
+            self._passes = None

@@ -317,14 +317,14 @@ def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Ca
             for one, known in zip(asked, want, strict=True):
                 answers[tuple(one.ids)] = known[0]
             batcher.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]
-            widest, evaluate = 0, model.eval
+            widest, evaluate = 0, model.runner.eval
 
             def counted(works: list[Work]) -> list[Result]:
                 nonlocal widest
                 widest = max(widest, sum(len(w.ids) for w in works if w.each))
                 return evaluate(works)  # noqa: B023
 
-            model.eval = counted  # type: ignore[method-assign, assignment]
+            model.runner.eval = counted  # type: ignore[method-assign, assignment]
             jobs = [one.job(model) for one in asked]
             for job in jobs:
                 batcher.submit(job)

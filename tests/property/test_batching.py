@@ -138,14 +138,14 @@ def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkey
         batcher.submit(first)
         batcher.submit(second)
         late = job(model, tokens(9), 3)  # has ended, or never joined: cancelled a moment too late
-        evaluate, hooks = model.eval, [lambda: batcher.cancel(late), lambda: batcher.cancel(second), model.stop]
+        evaluate, hooks = model.runner.eval, [lambda: batcher.cancel(late), lambda: batcher.cancel(second), model.stop]
 
         def interrupted(works: list[Work]) -> list[Result]:
             if hooks:
                 hooks.pop(0)()
             return evaluate(works)
 
-        monkeypatch.setattr(model, "eval", interrupted)
+        monkeypatch.setattr(model.runner, "eval", interrupted)
         for _ in range(2):
             assert batcher.step() == [] and batcher.n_steps == 0 and first.result.prompt_tokens == 0
         with pytest.raises(Interrupted):

@@ -44,7 +44,7 @@ def test_they_are_those_of_all_logits(
     for budget, n_rows in ((8 << 20, 10), (0, 1000)):
         with Model.load(path, n_ctx=128, n_ubatch=64, n_seq_max=4, checkpoint_budget=budget) as model:
             monkeypatch.setattr(prompt_logprobs, "MOST_BYTES", 4 * model.n_vocab * n_rows)
-            most, evaluate = 0, model.eval
+            most, evaluate = 0, model.runner.eval
 
             def counted(works: list[Work]) -> list[Result]:
                 nonlocal most
@@ -52,7 +52,7 @@ def test_they_are_those_of_all_logits(
                 most = max(most, sum(len(w.outputs()) for w in works if w.output == "all"))
                 return results
 
-            monkeypatch.setattr(model, "eval", counted)
+            monkeypatch.setattr(model.runner, "eval", counted)
             for _ in range(2):  # what the second time is in the cache has no logits
                 jobs = [job(model, ids, speculate=True) for ids in prompts]
                 beside = Asked(1, tokens(30, 7), 40).job(model)

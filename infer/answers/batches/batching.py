@@ -3,7 +3,8 @@
 A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
 left a slice of the prompts that are being read, first come first served, and beside answers no more than keeps the step
 short (slices.py). Where it pays, a step carries guesses of what answers will say next (guessing.py). What comes out for
-a prompt depends on nothing else in the step, to the bit.
+a prompt depends on nothing else in the step, to the bit. Where a model computes several passes at a time, in stages, as
+many are under way, each with its part of the answers; a step then waits for the oldest.
 
     jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
     results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
@@ -42,6 +43,18 @@ LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
 MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
 
 
+class _UnderWay:
+    """A pass that was begun: its works, and whose they are."""
+
+    def __init__(self, model: Model, works: list[Work], owners: list[Answer]) -> None:
+        held = [answer.seq.n_past for answer in owners]
+        self.works, self.owners = works, owners
+        self.start = time.perf_counter()
+        self.begun = model.runner.begin(works)
+        for answer, n in zip(owners, held, strict=True):
+            answer.held = n
+
+
 class Batcher:
     """Answers up to n_parallel jobs at a time; any number can wait.
 
@@ -62,7 +75,10 @@ class Batcher:
         self.slices = Slices(model.n_ubatch, step_seconds)
         state = max(1, model.memory.bytes_state_per_seq)
         self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+        self._under_way: deque[_UnderWay] = deque()
         self._seconds = 0.0  # what the step that runs has taken
+        self._waited = 0.0  # since its pass was begun
+        self._last = 0.0  # when the last one had its results
         self._changed = False  # whether a job that had to wait may go on
         self._stop = Stop()  # of the step that runs, or the last
         self._given_up: Stop | None = None  # the one that `cancel` has set
@@ -113,34 +129,49 @@ class Batcher:
     def step(self) -> list[Job]:
         """One pass; returns the jobs that are done with it. After an Interrupted the next step does it again."""
         stop = self._stop = Stop()  # before the look at who was cancelled: whoever is from now on ends the pass
-        ended = [job for job in self._jobs() if job.cancelled]
+        ended = [job for job in self._jobs() if job.cancelled and not self._is_under_way(job)]
         for job in ended:
             self._end(job)
         if self._changed:
             self._admit()
             ended += self._end_those_over()
-        works, owners = self._plan()
-        if works:
-            results = self._pass(works, stop)
+        self._begin()
+        if self._under_way:
+            one = self._under_way.popleft()
+            results = self._results(one, stop)
             if results is None:
                 return ended
             self.n_steps += 1
-            drawn = [answer for answer in owners if answer.result.pending]
-            n_guessed = sum(len(answer.guess) for answer in drawn)
-            n_helped = sum(len(answer.guess) for answer in drawn if answer.is_helped)
-            self.figures.n_guesses += sum(bool(answer.guess) for answer in drawn)
-            before = [answer.result.accepted for answer in drawn]
-            for answer, work, result in zip(owners, works, results, strict=True):
-                self._changed |= not answer.result.pending  # more of its prompt is known
-                self._seconds += answer.follow(len(work.ids), result.logits)
-            right = [answer.result.accepted - n for answer, n in zip(drawn, before, strict=True)]
-            helped = sum(n for answer, n in zip(drawn, right, strict=True) if answer.is_helped)
-            n_tokens = sum(len(work.ids) for work in works)
-            self._learn(n_tokens, len(drawn), n_guessed, sum(right) - helped, n_helped, helped)
-            n_prompt = n_tokens - len(drawn) - n_guessed
-            longest = max(work.seq.n_past for work in works)
-            self.figures.passed(n_prompt, len(drawn), len(works), longest, self._seconds)
+            self._follow(one, results)
         return ended + self._end_those_over()
+
+    def _begin(self) -> None:
+        """As many passes as the model computes at a time, each with its part of the answers."""
+        idle = [answer for answer in self._running if answer.held is None]
+        part = -(-len(self._running) // self.model.runner.depth)
+        while idle and len(self._under_way) < self.model.runner.depth:
+            works, owners = self._plan(idle[:part])
+            del idle[:part]
+            if works:
+                self._under_way.append(_UnderWay(self.model, works, owners))
+
+    def _follow(self, one: _UnderWay, results: list[Result]) -> None:
+        """What answers make of the results of a pass."""
+        drawn = [answer for answer in one.owners if answer.result.pending]
+        n_guessed = sum(len(answer.guess) for answer in drawn)
+        n_helped = sum(len(answer.guess) for answer in drawn if answer.is_helped)
+        self.figures.n_guesses += sum(bool(answer.guess) for answer in drawn)
+        before = [answer.result.accepted for answer in drawn]
+        for answer, work, result in zip(one.owners, one.works, results, strict=True):
+            self._changed |= not answer.result.pending  # more of its prompt is known
+            self._seconds += answer.follow(len(work.ids), result.logits)
+        right = [answer.result.accepted - n for answer, n in zip(drawn, before, strict=True)]
+        helped = sum(n for answer, n in zip(drawn, right, strict=True) if answer.is_helped)
+        n_tokens = sum(len(work.ids) for work in one.works)
+        self._learn(n_tokens, len(drawn), n_guessed, sum(right) - helped, n_helped, helped)
+        n_prompt = n_tokens - len(drawn) - n_guessed
+        longest = max(work.seq.n_past for work in one.works)
+        self.figures.passed(n_prompt, len(drawn), len(one.works), longest, self._seconds)
 
     def cancel(self, job: Job) -> None:
         """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
@@ -148,20 +179,26 @@ class Batcher:
         stop = self._given_up = self._stop
         stop.set()
 
-    def _pass(self, works: list[Work], stop: Stop) -> list[Result] | None:
-        """The results of a step; None when somebody was cancelled meanwhile: no sequence has changed then."""
-        begin, compiled = time.perf_counter(), self.model.compile_seconds
+    def _results(self, one: _UnderWay, stop: Stop) -> list[Result] | None:
+        """The results of a pass; None when somebody was cancelled meanwhile: no sequence has changed then."""
+        compiled = self.model.compile_seconds
+        for answer in one.owners:
+            answer.held = None
         # a Stop of the caller's goes before
         mine = self.model.engine.stop is None
         try:
             with self.model.stopped_by(stop) if mine else nullcontext():
-                results = self.model.eval(works)
+                results = one.begun.results()
         except Interrupted as error:
             # `Model.stop` may have set it, too: whoever steps is told then
             if mine and error.__cause__ is None and self._given_up is stop:
                 return None
             raise
-        self._seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
+        end = time.perf_counter()
+        self._waited = end - one.start - (self.model.compile_seconds - compiled)
+        # of those that go through the model at a time each took what lies behind the one before
+        self._seconds = self._waited - max(0.0, self._last - one.start)
+        self._last = end
         return results
 
     def _learn(
@@ -171,7 +208,7 @@ class Batcher:
         model: what the next may carry. n_accepted of the others and n_helpful of these were right."""
         helper = self.model.runner.guessers.helper
         n_prompt = n_tokens - n_answers - n_guessed
-        self.slices.timed(n_prompt, n_answers, self._seconds, n_guessed)
+        self.slices.timed(n_prompt, n_answers, max(self._waited, self._seconds), n_guessed)
         if n_answers and not n_prompt:
             shape = self.model.engine.shape(n_tokens)
             beyond = self.guessing.costs.timed(n_answers, n_guessed, self._seconds, shape, n_helped)
@@ -184,12 +221,15 @@ class Batcher:
         if helper is not None and n_helpful:
             helper.came_true(n_helpful / n_answers)
 
+    def _is_under_way(self, job: Job) -> bool:
+        return any(answer.job is job for one in self._under_way for answer in one.owners)
+
     def _jobs(self) -> list[Job]:
         return [*(answer.job for answer in self._running), *self._waiting]
 
     def _end_those_over(self) -> list[Job]:
         over = []
-        for answer in list(self._running):
+        for answer in [answer for answer in self._running if answer.held is None]:
             reason = answer.end()
             if reason is not None:
                 answer.result.reason = reason
@@ -199,6 +239,9 @@ class Batcher:
 
     def close(self) -> None:
         """Give up all jobs."""
+        for one in self._under_way:
+            one.begun.give_up()
+        self._under_way.clear()
         for job in self._jobs():
             self._end(job)
 
@@ -258,7 +301,7 @@ class Batcher:
         beginning = self.model.cache.find(job.ids)
         known = beginning.position if beginning else 0
         for other in self._running:
-            past = other.seq.n_past
+            past = other.n_past
             if not other.is_reading:
                 continue
             n = common_beginning(job.tokens, other.job.tokens)
@@ -273,10 +316,10 @@ class Batcher:
         return False
 
     # --- a pass ---
-    def _plan(self) -> tuple[list[Work], list[Answer]]:
+    def _plan(self, answers: Sequence[Answer]) -> tuple[list[Work], list[Answer]]:
         works: list[Work] = []
-        drawn = [answer for answer in self._running if answer.result.pending]
-        reading = [answer for answer in self._running if answer.is_reading]
+        drawn = [answer for answer in answers if answer.result.pending]
+        reading = [answer for answer in answers if answer.is_reading]
         self._guess(drawn, beside_prompts=bool(reading))
         for answer in drawn:  # the last token goes through the model
             ids = [*answer.result.pending, *answer.guess]

@@ -118,6 +118,7 @@ class Answer:
     guess  tokens that the step verifies, after the one that was drawn last
     forced whether the form of the answer left no choice about them
     track  of what guesses beside the model, which knows n_told tokens of the answer; is_helped: `guess` is its guess
+    held   tokens that its sequence had before the step that is under way; None: there is none
     """
 
     job: Job
@@ -128,6 +129,7 @@ class Answer:
     track: Track | None = None
     n_told: int = 0
     is_helped: bool = False
+    held: int | None = None
 
     def __post_init__(self) -> None:
         looks = self.job.speculate and self.seq.guessers.ngrams
@@ -142,9 +144,14 @@ class Answer:
         return self.job.result
 
     @property
+    def n_past(self) -> int:
+        """Tokens of which it is known what the model makes of them."""
+        return self.seq.n_past if self.held is None else self.held
+
+    @property
     def is_reading(self) -> bool:
         """Whether some of its prompt is to be read; a shift may have left fewer tokens than the prompt had."""
-        return not self.result.ids and self.seq.n_past < len(self.ids)
+        return not self.result.ids and self.n_past < len(self.ids)
 
     @property
     def most_guessed(self) -> int:
