@@ -11,8 +11,8 @@ stage    keeps values in pages and rows that the leader numbers, and does what i
 line     how orders get to stages and rows from one stage to the next (line.py: in this process)
 kept     what the prompt cache holds is kept by every stage in files as well (keeping.py: the leader's side; kept.py)
 
-A pass counts as done when it is ordered: the leader goes on to the next one, and all stages have something to do: pieces
-of a prompt, or groups of the answers that are drawn together (`Runner.begin`). What is lost with a stage is its memory.
-The texts are with the leader: who comes in its place finds what was kept, and what came behind that is read again
-(runner.py).
+A pass counts as done when it is ordered: the leader goes on to the next one, and all stages have something to do:
+pieces of a prompt, or groups of the answers that are drawn together (`Runner.begin`). What is lost with a stage is its
+memory. The texts are with the leader: who comes in its place finds what was kept, and what came behind that is read
+again (runner.py).
 """
