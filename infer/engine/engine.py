@@ -24,7 +24,7 @@ from ..memory.needs import Room
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
 from ..program.threads import Interrupted, Pool, Stop
 from .collection import Collection, Programs
-from .context import Rooms, chosen_context
+from .context import Context, Rooms, chosen_context
 from .network import Network
 from .op_times import OpTime, OpTimes
 from .ubatch import Control, Segment
@@ -82,7 +82,7 @@ class Engine:
         machine = self._machine()
         self._kind, self._beside = kv_type, beside
         rooms = Rooms(lambda n: self._least_room(machine, n, spare), lambda n: self.room(machine, n, n_seq_max, spare))
-        self.context = chosen_context(net, n_ctx, n_seq_max, kv_type, rooms)
+        self.context = self._context(n_ctx, n_seq_max, spare, rooms)
         self.n_ctx = self.context.n
         self.memory = self._memory(n_seq_max, spare, machine)
         self.memory.learned_positions = net.positions is not None
@@ -94,6 +94,10 @@ class Engine:
     def _machine(self) -> MachineMemory:
         """Where the model is."""
         return machine_memory()
+
+    def _context(self, n_ctx: int, n_seq_max: int, spare: int, rooms: Rooms) -> Context:
+        """Tokens of a sequence, n_ctx where that is not 0. spare: bytes for what earlier texts leave."""
+        return chosen_context(self.network, n_ctx, n_seq_max, self._kind, rooms)
 
     def _memory(self, n_seq_max: int, spare: int, machine: MachineMemory) -> HybridMemory:
         return plan_memory(self.network.specs, n_seq_max, self.n_ctx, self._kind, spare, machine)

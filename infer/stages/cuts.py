@@ -20,6 +20,7 @@ from ..engine.ubatch import Control
 from ..kernels.attention.kv import PAGE, KVType
 from ..memory import HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Buffer, Builder, Rows, round_up
+from .sizes import StageSizes
 
 
 @dataclass(frozen=True)
@@ -109,45 +110,43 @@ def _is_floats(b: Builder, rows: Rows) -> bool:
 
 
 # --- where to cut ---
-def planned(network: Network, cuts: Sequence[Cut], n: int, rooms: Sequence[int] = ()) -> list[range]:
-    """The blocks of each of n stages, such that the largest has as few bytes of weights as possible.
+def planned(sizes: StageSizes, cuts: Sequence[Cut], n: int, rooms: Sequence[int] = ()) -> list[range]:
+    """The blocks of each of n stages, such that the largest has as few bytes as possible.
 
-    rooms: bytes that the machine of each stage has for weights, where that is known. Each stage then fits its machine;
+    rooms: bytes that the machine of each stage has for it, where that is known. Each stage then fits its machine;
     if no cuts make that so, the one that is furthest beyond it is so as little as possible.
 
     UsageError: there are not so many places to cut at.
     """
     most = sum(not cut.refused for cut in cuts) + 1
     if not 1 <= n <= most:
-        raise UsageError(_too_many(network, cuts, n, most))
-    sizes = _Sizes(network)
-    return (rooms and _fitting(network, cuts, rooms[:n], sizes)) or _least(
-        network, cuts, n, lambda k, blocks: sizes.of(blocks) / (rooms[k] if rooms else 1)
+        raise UsageError(_too_many(sizes.network, cuts, n, most))
+    return (rooms and fitting(sizes, cuts, rooms[:n])) or _least(
+        sizes, cuts, n, lambda k, blocks: sizes.of(blocks) / (max(1, rooms[k]) if rooms else 1)
     )[0]
 
 
-def fewest(network: Network, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range] | None:
-    """`planned` for as few of the machines as possible, of which the first ones are taken; None: all are too few."""
-    sizes = _Sizes(network)
+def fewest(sizes: StageSizes, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range]:
+    """`planned` for as few of the machines as possible, of which the first ones are taken; none: all are too few."""
     most = min(len(rooms), sum(not cut.refused for cut in cuts) + 1)
-    return next((found for n in range(1, most + 1) if (found := _fitting(network, cuts, rooms[:n], sizes))), None)
+    return next((found for n in range(1, most + 1) if (found := fitting(sizes, cuts, rooms[:n]))), [])
 
 
-def _fitting(network: Network, cuts: Sequence[Cut], rooms: Sequence[int], sizes: "_Sizes") -> list[range]:
+def fitting(sizes: StageSizes, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range]:
     """As equal as possible; none when no cuts fit."""
 
     def cost(k: int, blocks: range) -> float:
         return nbytes if (nbytes := sizes.of(blocks)) <= rooms[k] else inf
 
-    blocks, worst = _least(network, cuts, len(rooms), cost)
+    blocks, worst = _least(sizes, cuts, len(rooms), cost)
     return blocks if worst < inf else []
 
 
 def _least(
-    network: Network, cuts: Sequence[Cut], n: int, cost: Callable[[int, range], float]
+    sizes: StageSizes, cuts: Sequence[Cut], n: int, cost: Callable[[int, range], float]
 ) -> tuple[list[range], float]:
     """n stages whose largest cost is the least, and that. cost: of stage k with these blocks."""
-    ends = [0, *(cut.block for cut in cuts if not cut.refused), network.blocks.stop]
+    ends = [0, *(cut.block for cut in cuts if not cut.refused), sizes.network.blocks.stop]
     # best[k][j]: the largest cost of k + 1 stages that end at ends[j], and where the last of them begins
     best: list[list[tuple[float, int]]] = [[(cost(0, range(end)), 0) for end in ends]]
     for k in range(1, n):
@@ -161,38 +160,6 @@ def _least(
         blocks.append(range(ends[i], ends[j]))
         j = i
     return blocks[::-1], best[-1][-1][0]
-
-
-class _Sizes:
-    """Bytes of the tensors of stages."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self._known: dict[range, int] = {}
-        tensors = network.weights.gguf.tensors
-        self.bytes = {name: tensor.nbytes for name, tensor in tensors.items()}
-        first = {"token_embd.weight", "position_embd.weight"}
-        beside = network.tensors_beside & set(self.bytes)
-        self.front, self.behind = beside & first, beside - first
-        if "output.weight" not in tensors:
-            self.behind = self.behind | {"token_embd.weight"}
-
-    def of(self, blocks: range) -> int:
-        if blocks not in self._known:
-            self._known[blocks] = self._of(blocks)
-        return self._known[blocks]
-
-    def _of(self, blocks: range) -> int:
-        names = set().union(*(self.network.tensors[i] for i in blocks)) & set(self.bytes)
-        names |= self.front if blocks.start == 0 else set()
-        names |= self.behind if blocks.stop == self.network.blocks.stop else set()
-        return sum(self.bytes[name] for name in names)
-
-
-def stage_bytes(network: Network, stages: Sequence[range]) -> list[int]:
-    """Bytes of weights that each of them maps."""
-    sizes = _Sizes(network)
-    return [sizes.of(blocks) for blocks in stages]
 
 
 def _too_many(network: Network, cuts: Sequence[Cut], n: int, most: int) -> str:

@@ -14,6 +14,7 @@ from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..engine.collection import Collection
+from ..engine.context import Context, Rooms
 from ..engine.engine import Engine, OpTime
 from ..engine.network import Network
 from ..engine.ubatch import Segment
@@ -21,14 +22,15 @@ from ..kernels.attention.kv import KV_TYPES
 from ..kernels.build.jit import CompileProgress
 from ..loading.options import LoadOptions
 from ..memory import plan_memory
+from ..memory.needs import LEAST_CONTEXT, ROUND, Room
 from ..program.threads import default_threads
-from .cuts import Cut, cuts_of, fewest, planned, stage_bytes
+from .cuts import Cut, cuts_of, fewest, fitting, planned
 from .line import Foreman, Line, Ticket
 from .memory import LedMemory
 from .orders import Opening, Pass, Wanted
+from .sizes import StageSizes, Texts
 
 AUTO = 0  # stages: as many as memory asks for
-FOR_WEIGHTS = 0.85  # of what a machine has free; the rest is for keys, values, states and what passes compute in
 LEAST_PIECE = 64  # tokens of an ubatch, when prompts are cut so that all stages have something to do
 
 
@@ -44,7 +46,7 @@ class StagedEngine(Engine):
     def __init__(
         self, gguf: GGUFFile, line: Line, n_stages: int, given: LoadOptions, adapters: Sequence[Adapter] = ()
     ) -> None:
-        self.line, self.foreman = line, Foreman(line)
+        self.line, self.foreman, self._asked = line, Foreman(line), n_stages
         self.tight: list[str] = []
         self._machines: list[MachineMemory] = []
         super().__init__(
@@ -57,29 +59,57 @@ class StagedEngine(Engine):
                 f"checkpoint_type = {given.checkpoint_type!r}: the states of a model in stages are kept as they are, "
                 "f32."
             )
-        self.cuts = cuts_of(self.network, self._kind, exact=self.exact)
-        self.stages = self._planned(n_stages)
+        self.stages = self._planned(n_stages, given.checkpoint_budget)
         self.openings = self._openings(given)
         line.open(self.openings)
 
-    def _planned(self, n: int) -> list[range]:
-        rooms = [int(one.available * FOR_WEIGHTS) for one in self._machines]
+    def _context(self, n_ctx: int, n_seq_max: int, spare: int, rooms: Rooms) -> Context:
+        """As `Engine._context`: also such that each stage fits its machine."""
+        self.cuts = cuts_of(self.network, self._kind, exact=self.exact)
+        context = super()._context(n_ctx, n_seq_max, spare, rooms)
+        working = self.working_bytes(context.n, n_seq_max)
+        self._rooms = [max(0, Room(one, 0, working).free) for one in self._machines]
+        low, high = -(-LEAST_CONTEXT // ROUND), context.n // ROUND
+        if n_ctx or high <= low or self._stages(Texts(self._kind, n_seq_max, context.n, spare)):
+            return context
+        while low < high:
+            middle = -(-(low + high) // 2)
+            fits = self._stages(Texts(self._kind, n_seq_max, middle * ROUND, spare))
+            low, high = (middle, high) if fits else (low, middle - 1)
+        n = low * ROUND
+        return Context(
+            n, f"a context of {n} tokens: with {context.n}, no cut makes every stage fit what its worker has free"
+        )
+
+    def _stages(self, texts: Texts) -> list[range]:
+        """What fits the machines, none: nothing does."""
+        sizes, n = StageSizes(self.network, texts), self._asked
         if n == AUTO:
-            stages = fewest(self.network, self.cuts, rooms)
-            if stages is None:
+            return fewest(sizes, self.cuts, self._rooms)
+        return fitting(sizes, self.cuts, self._rooms[:n]) if n <= len(self._rooms) else []
+
+    def _planned(self, n: int, spare: int) -> list[range]:
+        n_ctx, n_seq, rooms = self.n_ctx, self.memory.n_seq_max, self._rooms
+        texts = Texts(self._kind, n_seq, n_ctx, spare)
+        holding = f"{n_seq} sequences of {n_ctx} tokens" if n_seq > 1 else f"a context of {n_ctx} tokens"
+        if n == AUTO:
+            stages = self._stages(texts)
+            if not stages:
                 raise UsageError(
-                    f"{self.gguf.path.name} ({size_text(self.gguf.nbytes)}) does not fit what {len(rooms)} workers "
-                    f"have free for weights ({', '.join(map(size_text, rooms))}), cut as it can be. Start more of "
-                    "them, or say a number of stages."
+                    f"{self.gguf.path.name} ({size_text(self.gguf.nbytes)}) with {holding} does not fit what "
+                    f"{len(rooms)} workers have free ({', '.join(map(size_text, rooms))}), cut as it can be. Start "
+                    "more of them, give a smaller context, or say a number of stages."
                 )
             return stages
         # a line that is all in one place: what is there is for all of them
-        stages = planned(self.network, self.cuts, n, rooms if len(rooms) >= n else ())
-        for blocks, nbytes, room in zip(stages, stage_bytes(self.network, stages), rooms, strict=False):
+        sizes = StageSizes(self.network, texts)
+        stages = planned(sizes, self.cuts, n, rooms if len(rooms) >= n else ())
+        for blocks, nbytes, room in zip(stages, sizes.all(stages), rooms, strict=False):
             if nbytes > room and len(rooms) >= n:
                 self.tight.append(
-                    f"blocks {blocks.start} to {blocks.stop - 1} are {size_text(nbytes)}, their worker has "
-                    f"{size_text(room)} free for them: what does not fit is read from its disk again and again"
+                    f"blocks {blocks.start} to {blocks.stop - 1} need {size_text(nbytes)} with their part of "
+                    f"{holding}, their worker has {size_text(room)} free for them: what does not fit is read from its "
+                    "disk again and again"
                 )
         return stages
 

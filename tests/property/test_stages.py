@@ -11,13 +11,15 @@ from random_checkpoints import CONFIGS
 from random_plain import REPEATED
 from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
 
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadOptions, Model, Work
 from hybrid.infer.engine.network import Network
 from hybrid.infer.kernels.attention.kv import KV_TYPES
-from hybrid.infer.stages.cuts import cuts_of, fewest, planned, stage_bytes
+from hybrid.infer.memory.needs import LEAST_MARGIN
+from hybrid.infer.stages.cuts import cuts_of, fewest, planned
 from hybrid.infer.stages.engine import AUTO, StagedEngine
 from hybrid.infer.stages.line import LineHere
 from hybrid.infer.stages.loading import load_staged
+from hybrid.infer.stages.sizes import StageSizes, Texts
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile
@@ -123,20 +125,16 @@ def test_what_crosses_a_cut_and_what_forbids_one(family: str, random_model: Rand
         refused = {cut.refused for cut in cuts if cut.refused}
         assert (REFUSED[family] in refused) if family in REFUSED else not refused
         with pytest.raises(UsageError, match=r"can be cut into at most [0-9]+"):
-            planned(network, cuts, len(cuts) + 2)
+            planned(StageSizes(network), cuts, len(cuts) + 2)
 
 
 def test_stages_are_alike_in_size(jamba: Path) -> None:
     """No other cuts make the largest stage smaller."""
     with open_gguf(jamba) as gguf:
         network = Network(gguf, 8)
-        cuts = cuts_of(network, KV_TYPES["f32"])
-        found = max(stage_bytes(network, planned(network, cuts, 3)))
-        others = [
-            max(stage_bytes(network, [range(a), range(a, b), range(b, 5)]))
-            for a in range(1, 4)
-            for b in range(a + 1, 5)
-        ]
+        cuts, sizes = cuts_of(network, KV_TYPES["f32"]), StageSizes(network)
+        found = max(sizes.all(planned(sizes, cuts, 3)))
+        others = [max(sizes.all([range(a), range(a, b), range(b, 5)])) for a in range(1, 4) for b in range(a + 1, 5)]
         assert found == min(others)
 
 
@@ -147,25 +145,27 @@ def test_stages_fit_their_machines(jamba: Path, seed: int) -> None:
     with open_gguf(jamba) as gguf:
         network = Network(gguf, 8)
         cuts = cuts_of(network, KV_TYPES["f32"])
-        whole = stage_bytes(network, [range(5)])[0]
+        texts = Texts(KV_TYPES["f16"], 3, 5000, 1 << 16) if seed % 2 else None
+        of_stages = StageSizes(network, texts)
+        whole = of_stages.of(range(5))
         rooms = [int(whole * share) for share in rng.uniform(0.1, 1.0, 4)]
         best: dict[int, tuple[bool, float]] = {}  # of every number of stages: whether they do not fit, and how large
         for n in range(1, 5):
             for places in combinations(range(1, 5), n - 1):
-                sizes = stage_bytes(network, [range(a, b) for a, b in pairwise([0, *places, 5])])
+                sizes = of_stages.all([range(a, b) for a, b in pairwise([0, *places, 5])])
                 shares = [size / room for size, room in zip(sizes, rooms, strict=False)]
                 rank = (True, max(shares)) if max(shares) > 1 else (False, float(max(sizes)))
                 best[n] = min(best.get(n, rank), rank)
-            stages = planned(network, cuts, n, rooms)
+            stages = planned(of_stages, cuts, n, rooms)
             assert [stages[0].start, stages[-1].stop] == [0, 5] and len(stages) == n
-            sizes = stage_bytes(network, stages)
+            sizes = of_stages.all(stages)
             too_large, cost = best[n]
             found = max(a / b for a, b in zip(sizes, rooms, strict=False)) if too_large else max(sizes)
             assert found == pytest.approx(cost, rel=1e-12)
         least = next((n for n in range(1, 5) if not best[n][0]), None)
-        stages = fewest(network, cuts, rooms)
-        assert (None if stages is None else len(stages)) == least
-        assert stages is None or stages == planned(network, cuts, len(stages), rooms)
+        stages = fewest(of_stages, cuts, rooms)
+        assert (len(stages) or None) == least
+        assert not stages or stages == planned(of_stages, cuts, len(stages), rooms)
 
 
 class SmallMachines(LineHere):
@@ -177,24 +177,50 @@ class SmallMachines(LineHere):
         return [MachineMemory.of(room) for room in self.rooms]
 
 
+def small_machines(path: Path, options: LoadOptions, *shares: float) -> type[SmallMachines]:
+    """What they have beside what nobody gets and what passes compute in: shares of what the model asks for."""
+    with load_staged(path, options, 1, LineHere) as model:
+        assert isinstance(model.engine, StagedEngine)
+        texts = Texts(KV_TYPES["f16"], options.n_seq_max, model.n_ctx, options.checkpoint_budget)
+        whole = StageSizes(model.engine.network, texts).of(range(5))
+        other = LEAST_MARGIN + model.engine.working_bytes(model.n_ctx, options.n_seq_max)
+    return type("Line", (SmallMachines,), {"rooms": tuple(other + int(whole * share) for share in shares)})
+
+
 def test_as_many_stages_as_memory_asks_for(jamba: Path) -> None:
-    with open_gguf(jamba) as gguf:
-        whole = stage_bytes(Network(gguf, 8), [range(5)])[0]
+    """Of weights and of what is kept of texts."""
     said: list[str] = []
+    for options in (replace(OPTIONS, checkpoint_budget=0, n_ctx=16), replace(OPTIONS, n_ctx=9000)):
 
-    def opened(n: int, *rooms: float) -> int:
-        line = type("Line", (SmallMachines,), {"rooms": tuple(int(whole * room) for room in rooms)})
-        with load_staged(jamba, replace(OPTIONS, checkpoint_budget=0, n_ctx=16), n, line, said.append) as model:
-            assert isinstance(model.engine, StagedEngine)
-            return len(model.engine.stages)
+        def opened(n: int, *shares: float, options: LoadOptions = options) -> int:
+            with load_staged(jamba, options, n, small_machines(jamba, options, *shares), said.append) as model:
+                assert isinstance(model.engine, StagedEngine)
+                return len(model.engine.stages)
 
-    assert opened(AUTO, 40, 40, 40) == 1
-    assert opened(AUTO, 1.1, 40) == 2, "a part of it is for what is computed"
-    assert opened(3, 40, 40, 40) == 3 and not said
-    assert opened(2, 0.1, 40) == 2
-    assert len(said) == 1 and said[0].startswith("blocks 0 to 0 are ") and " free for them: " in said[0]
-    with pytest.raises(UsageError, match=r"does not fit what 2 workers have free for weights \(.*Start more"):
-        opened(AUTO, 0.1, 40 / 100)
+        assert opened(AUTO, 1.01, 4, 4) == 1
+        assert opened(AUTO, 0.99, 4, 4) == 2
+        assert opened(3, 4, 4, 4) == 3 and not said
+        assert opened(2, 0.01, 4) == 2
+        assert len(said) == 1 and said[0].startswith("blocks 0 to 0 need ") and " free for them: " in said[0]
+        assert f"with their part of 3 sequences of {options.n_ctx} tokens, their worker has " in said[0]
+        with pytest.raises(
+            UsageError, match=r"tokens does not fit what 2 workers have free \(.*Start more of them, give"
+        ):
+            opened(AUTO, 0.1, 0.4)
+        said.clear()
+
+
+@pytest.mark.parametrize("n", [AUTO, 3])
+def test_a_context_that_every_stage_has_room_for(n: int, random_model: RandomModel) -> None:
+    """Two layers have keys and values, so that the memory of a third machine is of no use for a longer one."""
+    path = random_model(replace(JAMBA, name="long-jamba", n_ctx_train=1 << 20), FileType.Q8_0)
+    options = replace(OPTIONS, checkpoint_budget=0)
+    machines = small_machines(path, replace(options, n_ctx=30000), 0.8, 0.8, 0.8)
+    with load_staged(path, replace(options, n_ctx=0), n, machines) as model:
+        engine = model.engine
+        assert isinstance(engine, StagedEngine) and len(engine.stages) == (n or 2) and not engine.tight
+        assert 1.55 * 30000 < model.n_ctx < 1.65 * 30000 and model.n_ctx % 1024 == 0
+        assert "no cut makes every stage fit" in engine.context.note
 
 
 def test_a_stage_asks_for_its_own_tensors_alone(jamba: Path) -> None:
