@@ -11,7 +11,8 @@ simulate    Dask's own scheduler and so many workers in this process, whose answ
 tasks       seconds per answer when drawing takes none: what Dask, the events and the order of the output cost
 throughput  answers per second of one process with as many threads as workers, and of workers with one thread each
 stages      tokens per second of answers that a model in stages draws together: all of them in one pass after the other,
-            and with as many passes under way as there are stages, by turns; each worker has one thread
+            and with as many passes under way as there are stages, by turns; each worker has one thread. Beside it one
+            process with one thread: what a pass costs more is what goes between the processes
 """
 
 import argparse
@@ -39,7 +40,7 @@ from hybrid.cli.cluster.plan import DRAWN, plan
 from hybrid.cli.cluster.prompts import ClusterBatch
 from hybrid.cli.cluster.stages import staged
 from hybrid.cli.options.cluster import ClusterAddress
-from hybrid.infer import LoadOptions
+from hybrid.infer import LoadOptions, Model
 from hybrid.infer.answers.batches.batching import Job, answer_all
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.prompts.prompt_files import Prompt
@@ -137,6 +138,7 @@ def simulate(n: int, seconds: float, seed: int) -> None:
             if worker is None:  # has died before, and is not back yet
                 return
             died.append(name)
+            Worker.stub_speeds[n - 1 + len(died)] = float(speeds[name])  # it comes again under this name
 
             async def lost() -> None:
                 await cluster.scheduler.remove_worker(worker.address, stimulus_id=f"died-{name}", safe=False)
@@ -208,13 +210,14 @@ def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) 
 
 
 def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int) -> None:
-    """Prints both rates for each number of answers."""
+    """Prints the rates for each number of answers."""
     most, depth = max(n_answers), StagedRunner.depth
     options = LoadOptions(n_ctx=2 * n_tokens, n_seq_max=most, n_threads=1, checkpoint_budget=0)
-    with staged(path, options, ClusterAddress("local", f"local:{n}", n_workers=n), n, print) as model:
+    address = ClusterAddress("local", f"local:{n}", n_workers=n)
+    with staged(path, options, address, n, print) as parts, Model.load(path, options) as whole:
         prompts = np.random.default_rng(0).integers(300, 1000, (most, 4)).tolist()
 
-        def rate(n_jobs: int) -> float:
+        def rate(model: Model, n_jobs: int) -> float:
             jobs = []
             for ids in prompts[:n_jobs]:
                 drawing = Drawing(Sampler(SamplingParams(temp=0), model.n_vocab), model.tokenizer, n_tokens, [], True)
@@ -224,13 +227,19 @@ def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int)
             return n_jobs * n_tokens / (time.perf_counter() - start)
 
         for n_jobs in n_answers:
-            rates: dict[str, list[float]] = {"one pass": [], f"{n} passes": []}
+            whole_rates, one_rates, many_rates = list[float](), list[float](), list[float]()
             for _ in range(rounds + 1):  # the first compiles
-                for name, found in rates.items():
-                    StagedRunner.depth = property(lambda _: 1) if name == "one pass" else depth  # type: ignore[assignment, method-assign]
-                    found.append(rate(n_jobs))
-            one, many = (median(found[1:]) for found in rates.values())
-            print(f"{n_jobs} answers: {one:.1f} and {many:.1f} tokens/s, ratio {many / one:.2f}")
+                whole_rates.append(rate(whole, n_jobs))
+                StagedRunner.depth = property(lambda _: 1)  # type: ignore[assignment, method-assign]
+                one_rates.append(rate(parts, n_jobs))
+                StagedRunner.depth = depth  # type: ignore[method-assign]
+                many_rates.append(rate(parts, n_jobs))
+            alone, one, many = (median(found[1:]) for found in (whole_rates, one_rates, many_rates))
+            per_pass = 1e3 * n_jobs * (1 / one - 1 / alone)
+            print(
+                f"{n_jobs} answers: {alone:.1f} tokens/s in one process with one thread; in {n} stages {one:.1f} in one "
+                f"pass ({per_pass:+.1f} ms per pass), {many:.1f} in {n}, ratio {many / one:.2f}"
+            )
 
 
 def main() -> None:
