@@ -237,8 +237,8 @@ def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int)
             alone, one, many = (median(found[1:]) for found in (whole_rates, one_rates, many_rates))
             per_pass = 1e3 * n_jobs * (1 / one - 1 / alone)
             print(
-                f"{n_jobs} answers: {alone:.1f} tokens/s in one process with one thread; in {n} stages {one:.1f} in one "
-                f"pass ({per_pass:+.1f} ms per pass), {many:.1f} in {n}, ratio {many / one:.2f}"
+                f"{n_jobs} answers: {alone:.1f} tokens/s in one process with one thread; in {n} stages {one:.1f} in "
+                f"one pass ({per_pass:+.1f} ms per pass), {many:.1f} in {n}, ratio {many / one:.2f}"
             )
 
 
