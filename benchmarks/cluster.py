@@ -1,13 +1,14 @@
 """What `hybrid run -f FILE --cluster` costs and how well it divides the work.
 
-    python benchmarks/cluster.py simulate [--workers 100] [--seconds 60] [--seed 0]
+    python benchmarks/cluster.py simulate [--workers 100] [--documents 10] [--seconds 400] [--seed 0]
     python benchmarks/cluster.py tasks [--workers 2]
     python benchmarks/cluster.py throughput MODEL.gguf [--workers 2] [--prompts 32] [--tokens 32] [--rounds 3]
     python benchmarks/cluster.py stages MODEL.gguf [--workers 2] [--answers 4 16 32] [--tokens 32] [--rounds 3]
 
 simulate    Dask's own scheduler and so many workers in this process, whose answers are waited for instead of drawn:
             speeds are log-normal (sigma 0.5), lengths unknown, a tenth of the workers dies. The time beside that of
-            work divided among the speeds without any loss
+            work divided among the speeds without any loss. All of it is one process: with more than some 30 answers a
+            second that is what limits it
 tasks       seconds per answer when drawing takes none: what Dask, the events and the order of the output cost
 throughput  answers per second of one process with as many threads as workers, and of workers with one thread each
 stages      tokens per second of answers that a model in stages draws together: all of them in one pass after the other,
@@ -49,7 +50,6 @@ from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.stages.runner import StagedRunner
 
 DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each
-DOCUMENTS = 30  # for each worker
 SIGMA = 0.5  # of the logarithm of speeds
 
 
@@ -111,10 +111,10 @@ def in_this_process(n: int) -> Iterator[LocalCluster]:
             cluster.close()
 
 
-def simulate(n: int, seconds: float, seed: int) -> None:
+def simulate(n: int, n_documents: int, seconds: float, seed: int) -> None:
     """Prints the time beside the ideal one."""
     rng = np.random.default_rng(seed)
-    n_documents = DOCUMENTS * n
+    n_documents *= n
     documents = [[1, *rng.integers(10, 1000, DOCUMENT).tolist()] for _ in range(n_documents)]
     asked = rng.permutation(np.repeat(np.arange(n_documents), QUESTIONS))
     tokens = [[*documents[d], *rng.integers(1000, 2000, QUESTION).tolist()] for d in asked]
@@ -248,7 +248,8 @@ def main() -> None:
     ways = parser.add_subparsers(dest="way", required=True)
     way = ways.add_parser("simulate")
     way.add_argument("--workers", type=int, default=100)
-    way.add_argument("--seconds", type=float, default=60.0)
+    way.add_argument("--documents", type=int, default=10, help=f"for each worker, {QUESTIONS} questions about each")
+    way.add_argument("--seconds", type=float, default=400.0, help="that the work takes at least")
     way.add_argument("--seed", type=int, default=0)
     way = ways.add_parser("tasks")
     way.add_argument("--workers", type=int, default=2)
@@ -268,7 +269,7 @@ def main() -> None:
     answering.answer = stub_answer if given.way in ("simulate", "tasks") else answering.answer
     with Watch() as watch:
         if given.way == "simulate":
-            simulate(given.workers, given.seconds, given.seed)
+            simulate(given.workers, given.documents, given.seconds, given.seed)
         elif given.way == "tasks":
             tasks(given.workers)
         elif given.way == "stages":

@@ -2,6 +2,7 @@
 
     python benchmarks/kernels_attention.py
     python benchmarks/kernels_attention.py --heads 20/1x128 --kv-type f16,q8_0 --depth 4096,16384,65536
+    python benchmarks/kernels_attention.py --heads 16/1x576:512     (latent: values are the last 512 of the keys)
 
 One token on top of `depth` others (tg), and 512 tokens (pp512). As many layers run in a row as it takes for their keys
 and values to exceed the caches, as in a model; the time is that of one layer, the best of the repetitions. Counted are
@@ -10,6 +11,7 @@ every key and value once, in the type they are kept in, and two operations for a
 
 import argparse
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,14 +49,12 @@ class Row:
 
 
 def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, repetitions: int, cap: float) -> Row:
-    """One layer of `heads` = query heads / KV heads x values of a head."""
-    kind = KV_TYPES[kv_type]
-    n_head, rest = heads.split("/")
-    layer = Attention(0, 1, int(n_head), *(int(n) for n in rest.split("x")), soft_cap=cap)
+    """One layer of `heads` = query heads / KV heads x values of a head; with ":n" the last n of a key are its value."""
+    kind, layer = KV_TYPES[kv_type], _layer(0, heads, cap)
     n_ctx = depth + n_tok
     of_layer = layer.memory()[0].bytes_per_token(kind) * n_ctx
     n_layer = 1 if n_tok > 1 else min(MOST_LAYERS, math.ceil(LARGE / of_layer))
-    layers = [Attention(i, 1, layer.n_head, layer.n_kv, layer.d_head, soft_cap=cap) for i in range(n_layer)]
+    layers = [_layer(i, heads, cap) for i in range(n_layer)]
     memory = HybridMemory([item.memory()[0] for item in layers], 1, n_ctx, kind)
     memory.fill(0, n_ctx)
     program, keep = _program(layers, memory, depth, n_tok, n_threads)
@@ -70,7 +70,13 @@ def measure(heads: str, kv_type: str, depth: int, n_tok: int, n_threads: int, re
     del keep
     n_scores = sum(range(depth + 1, depth + n_tok + 1))
     nbytes = (depth + n_tok) * layer.memory()[0].bytes_per_token(kind)
-    return Row(heads, kv_type, depth, n_tok, best / n_layer, nbytes, 4 * n_scores * layer.n_head * layer.d_head)
+    flops = 2 * n_scores * layer.n_head * (layer.d_head + layer.d_value)
+    return Row(heads, kv_type, depth, n_tok, best / n_layer, nbytes, flops)
+
+
+def _layer(i: int, heads: str, cap: float) -> Attention:
+    n_head, n_kv, d_head, *d_value = map(int, re.split("[/x:]", heads))
+    return Attention(i, 1, n_head, n_kv, d_head, soft_cap=cap, d_value=sum(d_value), latent=bool(d_value))
 
 
 def _program(
@@ -128,7 +134,11 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, str, int, int]]:
 def main() -> None:
     """Measure every size, cache type and depth asked for, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--heads", default=",".join(HEADS), help="query heads / KV heads x values of a head, several")
+    parser.add_argument(
+        "--heads",
+        default=",".join(HEADS),
+        help="query heads / KV heads x values of a head, several",
+    )
     parser.add_argument("--kv-type", default=",".join(KV_TYPES), help="f32, f16, q8_0, or several")
     parser.add_argument("--depth", default="0,4096,16384", help="tokens in memory beforehand")
     parser.add_argument("--most-prompt", type=int, default=20000, help="no prompts that end beyond so many tokens")

@@ -20,7 +20,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.elementary import LOG2E
 from ..emit.emitter import atomic_add, ldf, ldi, stf
 from ..emit.fields import Address, Counter, Float, Int
-from .attention_latent import make_unpack_keys
+from .attention_latent import left_packed, make_latent_scores, make_latent_values, make_unpack_keys
 from .attention_products import (
     make_direct_scores,
     make_direct_values,
@@ -223,7 +223,7 @@ def attention(
                         unpacked = unpack(mine, kb, vb, row, vrow, d_head, d_value, seen)
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
                         soften(mine, n_row, d_head, b0, reach, limit)
-                        unpacked_values(mine, n_row, micro, d_head, d_value, b0, reach)
+                        unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, reach, seen)
                 for r in range(n_row):
                     w = t + r // heads
                     p = ldi(pos + 8 * w)
@@ -280,14 +280,18 @@ ATTENTION: dict[str, Kernel] = {
     for kind in KV_TYPES.values()
 }
 
-# values that are parts of keys are transposed, however few rows there are: of latent attention all heads are in a tile
+# Values that are parts of keys are transposed, however few rows there are: of latent attention all heads are in a tile.
+# Processors with AVX-512 have the second-level cache for whole blocks.
+_BLOCKS = LANES == 16
 LATENT_ATTENTION: dict[str, Kernel] = {
     kind.name: variant(
         attention,
         f"latent_attention_{kind.name}",
         IN_REGISTERS=0,
-        WIDE_HEAD=1 << 20 if LANES == 16 else WIDE_HEAD,  # whole tiles: processors with AVX-512 have the cache for them
-        unpack=make_unpack_keys(kind),
+        WIDE_HEAD=1 << 20,  # tiles are whole
+        unpack=make_unpack_keys(kind) if _BLOCKS else left_packed,
+        unpacked_scores=unpacked_scores if _BLOCKS else make_latent_scores(kind),
+        unpacked_values=unpacked_values if _BLOCKS else make_latent_values(kind),
         ITEM=kind.item,
         SCALE=kind.scale,
     )

@@ -1,15 +1,17 @@
 """Values that are the last part of keys, as latent attention has them: taken out of the keys of a block.
 
-Keys have positions in the lanes (kv.py), the sums of outputs have values in the lanes. So a block is transposed once,
-when it is unpacked, and then met by all rows of a tile.
+Keys have positions in the lanes (kv.py), the sums of outputs have values in the lanes. So what is met by all rows of a
+tile is unpacked and transposed: a whole block where the cache has room for it (`make_unpack_keys`), otherwise 16
+positions at a time for the scores and 16 values at a time for the outputs, which stay in the first-level cache
+(`make_latent_scores`, `make_latent_values`).
 """
 
 from typing import Any
 
-from ..emit.emitter import F32, I64, Value, Vec, const, emit
-from .attention_products import unpack_keys
+from ..emit.emitter import F32, I16, I64, Value, Vec, const, emit
+from .attention_products import add_unpacked, scores_of_group, unpack_keys
 from .attention_tile import SLAB, Tile
-from .kv import F32_KV, K_LANES, KVType
+from .kv import F32_KV, K_LANES, KVType, load16, rounded_up
 
 SIDE = 8  # of the squares that are transposed in registers
 
@@ -54,3 +56,75 @@ def make_unpack_keys(kind: KVType) -> Any:
         return at.keys if kind is not F32_KV else k
 
     return unpack
+
+
+# --- a part at a time -------------------------------------------------------------------------------------------------
+@emit("i64,i64,i64,i64,i64,i64,i64,i64->i64")
+def left_packed(e, tile, k, v, row, vrow, d_head, d_value, seen):
+    """As `unpack` of attention_products.py: nothing is unpacked yet; the keys as they are."""
+    return k
+
+
+def _size(at: Tile, kind: KVType) -> Value:
+    """Bytes of the keys of 16 positions."""
+    b = at.e.b
+    groups = b.ashr(b.add(at.d_head, const(I64, 31)), const(I64, 5))
+    return b.shl(b.add(b.mul(at.d_pad, const(I64, kind.item)), b.mul(groups, const(I64, kind.scale))), const(I64, 4))
+
+
+def make_latent_scores(kind: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def latent_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
+        """As `unpacked_scores` of attention_products.py, of keys as they are in the cache."""
+        b = e.b
+        at = Tile(e, tile, d_head)
+        size = _size(at, kind)
+
+        def group(g: Value, _: list[Value]) -> None:
+            source = b.add(keys, b.mul(g, size))
+            if kind is not F32_KV:
+                unpack_keys(at, kind, source, const(I64, 0))
+                source = at.keys
+            scores_of_group(at, n_row, micro, [source], g, b0)
+
+        e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), group)
+
+    return latent_scores
+
+
+def make_latent_values(kind: KVType) -> Any:
+    @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+    def latent_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, seen):
+        """As `unpacked_values` of attention_products.py, of keys as they are in the cache."""
+        b = e.b
+        at = Tile(e, tile, d_head)
+        size, first, last = _size(at, kind), b.sub(d_head, d_value), b.sub(d_head, const(I64, 1))
+        groups = b.add(b.ashr(seen, const(I64, 4)), const(I64, 1))
+
+        def column(d: Value, _: list[Value]) -> None:
+            def group(g: Value, _: list[Value]) -> None:
+                source, target = b.add(keys, b.mul(g, size)), b.add(at.values, b.shl(g, const(I64, 10)))
+                for half in range(0, 16, SIDE):
+                    places = [b.add(b.add(d, first), const(I64, half + i)) for i in range(SIDE)]
+                    rows = [_dim(at, kind, source, e.intr("smin", place, last)) for place in places]
+                    for part in range(0, K_LANES, SIDE):
+                        columns = e.transpose8([e.part(x, part, SIDE) for x in rows])
+                        for i, values in enumerate(columns):
+                            e.store(values, target, 64 * (part + i) + 4 * half)
+
+            e.loop(groups, group)
+            add_unpacked(at, n_row, micro, 1, d, at.values, b0, window)
+
+        e.loop(rounded_up(e, d_value), column, step=16)
+
+    return latent_values
+
+
+def _dim(at: Tile, kind: KVType, source: Value, d: Value) -> Value:
+    """Value d of the keys of 16 positions."""
+    e, b, width = at.e, at.e.b, K_LANES * kind.item
+    x = load16(e, kind, source, b.mul(d, const(I64, width)))
+    if not kind.scale:
+        return x
+    place = b.add(b.mul(at.d_pad, const(I64, width)), b.and_(d, const(I64, -32)))
+    return b.fmul(x, e.half(e.load(Vec(I16, K_LANES), source, place)))

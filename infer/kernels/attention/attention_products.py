@@ -149,6 +149,19 @@ def _by_rows(e: Emitter, n_row: Value, micro: Value, take: Callable[[int, Value]
             e.loop(n_row, lambda r, _, rows=rows: take(rows, r), step=rows)  # type: ignore[misc]
 
 
+def scores_of_group(at: Tile, n_row: Value, micro: Value, keys: Sequence[Value], g: Value, b0: Value) -> None:
+    """Scores of all rows with group g of 16 positions of a block at b0, and those behind it; keys f32 [d_pad][16]."""
+    e, b = at.e, at.e.b
+
+    def take(rows: int, r: Value) -> None:
+        final = at_most(e, b.add(r, const(I64, rows - 1)), b.sub(n_row, const(I64, 1)))
+        with b.if_then(b.icmp_signed(">=", at.last(final, b0), b.shl(g, const(I64, 4)))):
+            q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
+            _scores(e, F32_KV, rows, q, at.line, keys, p, at.d_head)
+
+    _by_rows(e, n_row, micro, take)
+
+
 @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
 def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
     """Scores of all rows with the positions 0 .. seen of a block at b0; keys f32 [BLOCK / 16][d_pad][16]."""
@@ -158,15 +171,7 @@ def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
 
     def group(g: Value, _: list[Value]) -> None:
         key = b.add(keys, b.mul(g, size))
-        several = [e.at(key, b.mul(size, const(I64, i))) for i in range(AT_ONCE)]
-
-        def take(rows: int, r: Value) -> None:
-            final = at_most(e, b.add(r, const(I64, rows - 1)), b.sub(n_row, const(I64, 1)))
-            with b.if_then(b.icmp_signed(">=", at.last(final, b0), b.shl(g, const(I64, 4)))):
-                q, p = b.add(at.query, b.mul(r, at.line)), b.add(at.weights(r), b.shl(g, const(I64, 6)))
-                _scores(e, F32_KV, rows, q, at.line, several, p, d_head)
-
-        _by_rows(e, n_row, micro, take)
+        scores_of_group(at, n_row, micro, [e.at(key, b.mul(size, const(I64, i))) for i in range(AT_ONCE)], g, b0)
 
     # of a pair, the second may lie behind `seen`: its scores are masked
     e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), group, step=AT_ONCE)
@@ -297,22 +302,30 @@ def make_direct_values(kind: KVType) -> Any:
     return direct_values
 
 
-@emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
-def unpacked_values(e, tile, n_row, micro, d_head, d_value, b0, window):
-    """All rows add weights times the unpacked values of a block."""
+def add_unpacked(
+    at: Tile, n_row: Value, micro: Value, vectors: int, d: Value, slab: Value, b0: Value, window: Value
+) -> None:
+    """All rows add weights times values d .. d + 16 * vectors - 1 of a block; slab f32 [BLOCK][16], SLAB apart."""
+    b = at.e.b
+    offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
+
+    def take(rows: int, r: Value) -> None:
+        where = (r, n_row, b0, window)
+        _add_ragged(at, F32_KV, rows, vectors, where, offset, slab, slab, const(I64, 64), apart=SLAB)
+
+    _by_rows(at.e, n_row, micro, take)
+
+
+@emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
+def unpacked_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, seen):
+    """All rows add weights times the unpacked values of a block, at b0, of which positions 0 .. seen are there."""
     b = e.b
     at = Tile(e, tile, d_head)
 
     def columns(vectors: int) -> Callable[[Value, list[Value]], None]:
         def body(d: Value, _: list[Value]) -> None:
             slab = b.add(at.values, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
-            offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
-
-            def take(rows: int, r: Value) -> None:
-                where = (r, n_row, b0, window)
-                _add_ragged(at, F32_KV, rows, vectors, where, offset, slab, slab, const(I64, 64), apart=SLAB)
-
-            _by_rows(e, n_row, micro, take)
+            add_unpacked(at, n_row, micro, vectors, d, slab, b0, window)
 
         return body
 

@@ -154,7 +154,7 @@ def listed_attention(
                         fetch(mine, j, entry_keys + place * row, entry_values + place * vrow, d_head, d_value)
                 unpacked_scores(mine, n_row, micro, tile_keys(mine, d_head), d_head, b0, seen)
                 soften(mine, n_row, d_head, b0, 1 << 40, _UNCAPPED)
-                unpacked_values(mine, n_row, micro, d_head, d_value, b0, 1 << 40)
+                unpacked_values(mine, n_row, micro, 0, d_head, d_value, b0, 1 << 40, seen)
             for r in range(n_row):
                 merge_record(total_record(mine, r, d_head), end_chunk(mine, r, d_head), d_value)
         for r in range(n_row):
