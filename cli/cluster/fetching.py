@@ -14,20 +14,23 @@ class Fetching:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._completed = as_completed([], loop=client.loop)
+        self._waited: set[Future] = set()
 
     def add(self, future: Future) -> None:
         """It is waited for from now on."""
+        self._waited.add(future)
         self._completed.add(future)
 
     def next(self) -> list[tuple[Future, Any]]:
         """At least one future that has been added and is over, each with its result or the exception it failed with.
 
         A result whose worker died before it was fetched is not there: Dask has it computed anew, and it is waited for
-        again. CancelledError or CommClosedError: the scheduler is gone.
+        again. What Dask has forgotten, while many workers come and go, has a CancelledError for its exception: whoever
+        needs it asks anew. CancelledError or CommClosedError: the scheduler is gone.
         """
         over: list[tuple[Future, Any]] = []
         while not over:
-            batch = self._completed.next_batch(block=True)
+            batch = [future for future in self._completed.next_batch(block=True) if future in self._waited]
             finished = {future.key: future for future in batch if future.status == "finished"}
             found = self._client.gather(finished, errors="skip") if finished else {}
             for future in batch:
@@ -36,7 +39,10 @@ class Fetching:
                 elif future.status == "error":
                     over.append((future, future.exception()))
                 elif future.status == "cancelled":
-                    raise CancelledError(future.key)
+                    if self._client.status != "running":
+                        raise CancelledError(future.key)
+                    over.append((future, CancelledError(future.key)))
                 else:
                     self.add(future)
+        self._waited.difference_update(future for future, _ in over)
         return over

@@ -108,7 +108,7 @@ class _Work:
             raise ClusterError("the scheduler of the workers is gone. Start it, then this again.") from None
         for future, outcome in over:
             number = self._running.pop(future)
-            if isinstance(outcome, KilledWorker):
+            if isinstance(outcome, KilledWorker | CancelledError):
                 self._deaths[number] = self._deaths.get(number, 0) + 1
                 if self._deaths[number] > MOST_DEATHS:
                     raise ClusterError(

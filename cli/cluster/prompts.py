@@ -53,6 +53,7 @@ class _Asked:
     alone: bool = False
     begun: bool = False
     deaths: int = 0
+    tries: int = 0
     beginning: Future | None = None
 
 
@@ -208,7 +209,8 @@ class _Answers:
         asked.begun = False
         line = self.prompts[number // self.batch.n_samples].line
         # a name of its own for each try: what Dask knows of the last one is over
-        name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.deaths}"
+        name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.tries}"
+        asked.tries += 1
         future = self.client.submit(
             answering.answer, self.key, number, line, asked.alone, asked.parts, asked.beginning,
             key=name, pure=False, priority=int(asked.alone),
@@ -226,6 +228,11 @@ class _Answers:
         """After an answer, or a failure; not None: it is to be asked for again."""
         if isinstance(outcome, KilledWorker):
             return self._killed(asked, outcome)
+        if isinstance(outcome, CancelledError):
+            if asked.tries > MOST_DEATHS:
+                raise self._lost()
+            asked.beginning = None  # which may be what is forgotten
+            return asked
         if isinstance(outcome, Exception):
             raise outcome
         self._answered(asked.number, outcome)

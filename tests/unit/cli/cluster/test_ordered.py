@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("distributed")
+from distributed import Future
 
 from hybrid.cli.cluster.connection import Connection, connected
 from hybrid.cli.cluster.fetching import Fetching
@@ -114,6 +115,21 @@ def test_a_part_that_kills_whoever_does_it(connection: Connection) -> None:
     ):
         list(in_order(connection, kills, range(3)))
     assert list(in_order(connection, abs, range(9))) == list(range(9)), "others come in their place"
+
+
+def test_what_dask_has_forgotten_is_asked_for_again(connection: Connection) -> None:
+    def slow(part: int) -> int:
+        import time
+
+        time.sleep(0.02)
+        return part
+
+    found, client = [], connection.client
+    for result in in_order(connection, slow, range(30)):
+        found.append(result)
+        if result in (3, 11):
+            client.cancel([Future(key, client) for key in list(client.futures)], force=True)
+    assert found == list(range(30))
 
 
 def test_errors_of_a_workers_files_name_it(connection: Connection, tmp_path: Path) -> None:
