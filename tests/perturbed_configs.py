@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import config_fields
 
+from hybrid.convert.checkpoint import Checkpoint
 from hybrid.convert.config_fields import condition, without_effect
 from hybrid.convert.plan import Prepared, prepare
 from hybrid.convert.stream import slices
@@ -104,14 +106,19 @@ class Conversion:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        self.tensors = Checkpoint(folder).tensors
         self.plain = self.prepared(self.config)
         self.digest = digest(self.plain)
         own = config_fields.known_fields()[self.config["architectures"][0]]
         self.fields = {*own, *config_fields.of_all(), *own.get("text_config", ())}
 
     def prepared(self, config: dict[str, Any]) -> Prepared:
-        (self.folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        return prepare(self.folder, with_vocabulary=False)
+        """The headers of the weights, which no config changes, are not read again: that was half of the time."""
+        file = self.folder / "config.json"
+        file.unlink()  # ext4 writes a file at once that is cut off and written again
+        file.write_text(json.dumps(config), encoding="utf-8")
+        with patch.object(Checkpoint, "tensors", self.tensors):
+            return prepare(self.folder, with_vocabulary=False)
 
     def changes(self, config: dict[str, Any]) -> bool:
         """Whether the file is another, or there is none, or a note says that another spelling counts."""

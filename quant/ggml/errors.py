@@ -123,4 +123,6 @@ def shown(text: object, limit: int = 256) -> str:
     """`text` fit for a one-line message: names and paths from outside may hold newlines or terminal escapes."""
     raw = str(text)
     raw = raw if len(raw) <= limit else raw[: limit // 2] + "..." + raw[-limit // 2 :]
+    if raw.isprintable():  # as nearly all are: converting a checkpoint asks it of every tensor's name
+        return raw
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in raw)

@@ -154,7 +154,7 @@ def test_eval(files: dict[str, Path], prose: Path, tmp_path: Path, cli: Cli, wor
 
 @pytest.mark.slow
 def test_types_by_what_each_matrix_does(data_dir: Path, prose: Path, tmp_path: Path, workers: str) -> None:
-    path, text = tmp_path / "m.gguf", prose.read_text()
+    path, text = tmp_path / "m.gguf", prose.read_text()[:2500]  # three chunks
     convert(data_dir / "checkpoints" / "jamba-dense", path, outtype="f32")
     alone = measured(path, text, Options(), None, threads=1)
     assert len({round(x, 9) for x in alone.sensitivity.values()}) > 3
