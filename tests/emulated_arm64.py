@@ -7,6 +7,7 @@ code, LLVM compiles what numba has made for aarch64, and `unicorn` executes it, 
 memory is the memory of this process, at the same addresses, so records may point anywhere. Linux only.
 """
 
+import hashlib
 import struct
 from pathlib import Path
 from typing import Any
@@ -216,11 +217,21 @@ class _Machine:
     emulator: Emulator | None = None
 
 
+# what was compiled by another version of this file is not used
+_PREFIX = f"aarch64-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
+
+
 def _compile(kernel: Any) -> None:
-    """In place of Kernel.compile: the address is one of the emulator's."""
+    """In place of Kernel.compile: the address is one of the emulator's. Kept beside the kernels of this machine, and
+    removed with those that nobody has used for long."""
+    from hybrid.infer.kernels.build.object_cache import CompiledObject, read, write
+
     _Machine.emulator = _Machine.emulator or Emulator()
-    code, entry = object_code(kernel)
-    kernel.use(_Machine.emulator.load(code)[entry], None, from_cache=False)
+    name = f"{_PREFIX}-{kernel.file}"
+    if (compiled := read(name)) is None:
+        code, entry = object_code(kernel)
+        write(name, compiled := CompiledObject(entry, code))
+    kernel.use(_Machine.emulator.load(compiled.code)[compiled.symbol], None, from_cache=False)
 
 
 def _call(address: int, record: int, tid: int, nth: int) -> None:

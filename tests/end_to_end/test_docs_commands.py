@@ -30,12 +30,18 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, commands: CommandServer, bundled: Path, prose: Path, files: dict[str, Path]) -> Path:
+def folder(
+    request: pytest.FixtureRequest, tmp_path: Path, commands: CommandServer, bundled: Path, prose: Path,
+    files: dict[str, Path],
+) -> Path:  # fmt: skip
     """What a reader of docs/ has: model.gguf, text.txt, path/to/checkpoint, path/to/adapter, and the command."""
+    page = getattr(request.node, "callspec", None) and request.node.callspec.params["page"]
     work = tmp_path / "work"
     (work / "path" / "to").mkdir(parents=True)
     shutil.copy(files["bf16"], work / "model.gguf")
-    (work / "text.txt").write_text(prose.read_text(encoding="utf-8")[:5000], encoding="utf-8")  # 1400 tokens
+    # 1400 tokens; where a model reads it once for each of its matrices, 600
+    text = prose.read_text(encoding="utf-8")[: 2200 if page == "quantize.md" else 5000]
+    (work / "text.txt").write_text(text, encoding="utf-8")
     shutil.copytree(bundled, work / "path" / "to" / "checkpoint")
     rng, thin = np.random.default_rng(6), {}
     for name, tensor in Checkpoint(bundled).tensors.items():
