@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import llm
-import llm.cli
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -239,6 +238,8 @@ def test_the_page_of_documentation(
     gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its commands, in its order, in one folder."""
+    from llm.cli import cli  # loads OpenAI's client, for which every process that collects tests would wait
+
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(gguf, tmp_path / "model.gguf")
     monkeypatch.setattr(llm_names, "here", HERE)
@@ -248,7 +249,7 @@ def test_the_page_of_documentation(
     assert len(commands) > 8
     for words in commands:
         monkeypatch.setattr(sys, "argv", ["llm", *words])
-        done = CliRunner().invoke(llm.cli.cli, words, input="Hello\nexit\n" if words[0] == "chat" else None)
+        done = CliRunner().invoke(cli, words, input="Hello\nexit\n" if words[0] == "chat" else None)
         assert done.exit_code == 0, f"{words}: {done.output} {done.exception}"
         assert done.output or words[0] == "aliases"
         if "regex" in words:

@@ -13,8 +13,11 @@ from hybrid.infer.answers.constraints import Grammar
 
 
 def words(n: int, length: int, letters: str = "abcdefghij") -> list[str]:
-    """Different ones, the same every time."""
-    return ["".join(random.Random(i).choices(letters, k=length)) for i in range(n)]
+    """Different ones, the same every time. Drawn at once: every process that collects the tests makes these."""
+    drawn = "".join(random.Random(0).choices(letters, k=n * length))
+    made = [drawn[i : i + length] for i in range(0, n * length, length)]
+    assert len(set(made)) == n
+    return made
 
 
 def properties(n: int, value: object, required: bool = True) -> dict[str, Any]:
