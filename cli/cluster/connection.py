@@ -111,7 +111,7 @@ class Connection:
                     self._remove(name)
 
     def _infos(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.client.scheduler_info(n_workers=-1)["workers"]
+        found: dict[str, dict[str, Any]] = self.client.scheduler_info(n_workers=-1).get("workers", {})
         return found
 
     def _told(self, event: tuple[float, dict[str, str]]) -> None:

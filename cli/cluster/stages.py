@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Unpack
 from uuid import uuid4
 
-from distributed import Future, KilledWorker
+from distributed import CancelledError, Future, KilledWorker
 from distributed.comm import CommClosedError, connect
 
 from hybrid.infer import LoadOptions, Model, Stop
@@ -157,7 +157,8 @@ class ClusterLine:
             try:
                 self._client.sync(self._connect, self._opened(tasks))
                 return
-            except (KilledWorker, CommClosedError, OSError) as error:
+            except (KilledWorker, CancelledError, CommClosedError, OSError) as error:
+                self._check_scheduler()
                 if not again:
                     raise ClusterError(
                         f"a worker was lost while its stage was opened ({type(error).__name__})."

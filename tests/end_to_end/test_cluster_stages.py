@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from cluster_workers import Workers, workers
+from distributed import Client
 from end_to_end.outcomes import Cli, failed, ok
 from http_server import serving, until
 
@@ -148,6 +150,58 @@ def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_nothing(files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    """As a terminal sends it: to the command and to its workers."""
+    text = tmp_path / "text.txt"
+    text.write_text(prose.read_text() * 20)
+    command = ["perplexity", str(files["q8_0"]), "-f", str(text), "-c", "256"]
+    process = subprocess.Popen(
+        [*HYBRID, *command, "--stages", "2", "--cluster", "local:2"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"DASK_TEMPORARY_DIRECTORY": str(tmp_path / "dask")},
+    )  # fmt: skip
+    until(lambda: [*tmp_path.glob("dask/**/hybrid-stages/*/*")] or process.poll() is not None)
+    below = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130 and err.splitlines() == ["interrupted"], err
+    psutil.wait_procs(below, timeout=PATIENCE)
+    assert not any(child.is_running() for child in below)
+    assert not [*tmp_path.glob("dask/**/hybrid-stages/*/*/*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["opening", "reading"])
+def test_the_scheduler_is_killed(moment: str, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    file, prompt = tmp_path / "scheduler.json", (prose.read_text() * 5)[:60000]
+    given = ["--scheduler-file", str(file), "--no-dashboard", "--host", "127.0.0.1"]
+    dask, env = [sys.executable, "-m", "dask"], os.environ | {"DASK_TEMPORARY_DIRECTORY": str(tmp_path / "dask")}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env}
+    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", *given], **quiet)]  # type: ignore[call-overload]
+    there = "dask/**/hybrid-stages/*/*" + ("/page*" if moment == "reading" else "")
+    try:
+        until(file.exists)
+        worker = [*dask, "worker", *given, "--nthreads", "1", "--no-nanny", "--death-timeout", "5"]
+        processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]  # type: ignore[call-overload]
+        with Client(scheduler_file=str(file)) as client:
+            client.wait_for_workers(2, timeout=PATIENCE)
+        command = ["run", str(files["q8_0"]), "-p", prompt, "-c", "32768", "-n", "8", "--stages", "2"]
+        asked = subprocess.Popen(
+            [*HYBRID, *command, "--cluster", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        processes.append(asked)
+        until(lambda: [*tmp_path.glob(there)] or asked.poll() is not None)
+        processes[0].kill()
+        out, err = asked.communicate(timeout=PATIENCE)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert asked.returncode == 1 and not out and "Traceback" not in err, err
+    assert err.splitlines()[-1] == "error: the scheduler has gone: start it again, then this."
 
 
 def test_what_cannot_be(cli: Cli, files: dict[str, Path], staged: list[str], two: Workers) -> None:
