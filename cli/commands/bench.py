@@ -1,23 +1,26 @@
 """`hybrid bench`: how fast a model is on this machine."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from hybrid.infer.bench.benchmark import BenchOptions, BenchReport
+from hybrid.infer.bench.benchmark import GUESS_DEPTH, BenchOptions, BenchReport
 from hybrid.infer.loading.options import KVTypeName, LoadOptions
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
 from ..options.cluster import Cluster
+from ..options.guessing import GUESSES, DraftOption, Spec
 from ..options.loading_options import Cpus, Exact, KVType, Lora, check_cpus, load_options
 from ..options.stages import Stages, check_stages, loader
 
 DEFAULTS = BenchOptions()
+Report = TypeVar("Report")
 
 
 class Output(StrEnum):
@@ -35,6 +38,7 @@ def listed(values: object) -> str:
 
 
 def bench(
+    ctx: typer.Context,
     models: Annotated[
         list[Path] | None,
         typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT),
@@ -58,7 +62,14 @@ def bench(
         list[str] | None, typer.Option("-pg", metavar="P,N", help="A prompt and a generation in a row; several times.")
     ] = None,
     depths: Annotated[
-        str, typer.Option("-d", "--n-depth", metavar="LIST", help="Tokens in memory beforehand, not timed.")
+        str,
+        typer.Option(
+            "-d",
+            "--n-depth",
+            metavar="LIST",
+            help="Tokens in memory beforehand, not timed. With --spec or --draft they are a text's; default there: "
+            f"{GUESS_DEPTH}.",
+        ),
     ] = listed(DEFAULTS.depths),
     parallel: Annotated[
         str,
@@ -76,6 +87,19 @@ def bench(
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
     lora: Lora = None,
+    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}.")] = Spec.NONE,
+    draft: DraftOption = None,
+    text_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="With --spec or --draft: the text to go on from, from as many places as there are repetitions; - is "
+            "stdin. Default: the prose that comes with the program.",
+            show_default=False,
+        ),
+    ] = None,
     cluster: Cluster = None,
     stages: Stages = None,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
@@ -94,7 +118,16 @@ def bench(
 
     llama-bench's tests and tables: pp512 is a prompt of 512 tokens, tg128 the generation of 128. A second table has
     what a start costs: load, compilation (never part of a rate), time to the first token, memory, state files.
+
+    With --spec or --draft instead: generation after -d tokens of a text, with guesses and without in turn. Medians, how
+    many times as fast, and which share of the guessed tokens was taken; an answer that differs is an error.
     """
+    from ..measuring import guesses
+
+    guessing = spec is not Spec.NONE or draft is not None
+    guesses.check_given(ctx, guessing)
+    if guessing and not guesses.is_given(ctx, "depths"):
+        depths = str(GUESS_DEPTH)
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.params import parse_ints, parse_pair
 
@@ -114,9 +147,9 @@ def bench(
     loading = load_options(exact=exact, lora=lora, cpus=cpus)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
-        gens=parse_ints(gens, "-n"),
+        gens=parse_ints(gens, "-n", minimum=int(guessing)),
         pairs=[parse_pair(pair, "-pg") for pair in pairs or []],
-        depths=parse_ints(depths, "-d"),
+        depths=parse_ints(depths, "-d", minimum=int(guessing)),
         parallel=parse_ints(parallel, "-np", minimum=1),
         threads=parse_ints(threads, "-t"),
         ubatches=parse_ints(ubatches, "-b", minimum=1),
@@ -140,14 +173,30 @@ def bench(
         if as_json:
             console.out_json(profiles)
         return
-    report = measure(paths, options, loading, cluster, stages)
-    if as_json or output == Output.JSON:
-        console.out_json(tables.records(report))
-    elif output == Output.JSONL:
-        for record in tables.records(report):
+    form = Output.JSON if as_json else output
+    if guessing:
+        guessed = guesses.measure(paths, options, loading, spec, draft, text_file, cluster, stages)
+        show(guessed, form, tables.guess_records, tables.guess_csv, tables.guess_markdown)
+    else:
+        report = measure(paths, options, loading, cluster, stages)
+        show(report, form, tables.records, tables.as_csv, tables.markdown)
+
+
+def show(
+    report: Report,
+    form: Output,
+    records: Callable[[Report], list[dict[str, Any]]],
+    csv: Callable[[Report], str],
+    markdown: Callable[[Report], str],
+) -> None:
+    """What was measured, as -o says."""
+    if form is Output.JSON:
+        console.out_json(records(report))
+    elif form is Output.JSONL:
+        for record in records(report):
             console.out(console.as_json(record))
     else:
-        console.out((tables.as_csv if output == Output.CSV else tables.markdown)(report), end="")
+        console.out((csv if form is Output.CSV else markdown)(report), end="")
 
 
 def kv_type(name: str) -> KVTypeName:

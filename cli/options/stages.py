@@ -55,6 +55,14 @@ def check_stages(cluster: str | None, stages: int | None, *, divides: bool = Fal
         raise UsageError("--cluster alone does not help here: add --stages N, which divides the layers of the model.")
 
 
+def check_guesses(stages: int | None, spec: Spec, draft: Path | None) -> None:
+    """UsageError: who guesses has to be beside the model."""
+    if stages is not None and draft is not None:
+        raise UsageError("--draft guesses for a model in this process. Leave out --stages, or use --spec ngram.")
+    if stages is not None and spec is Spec.MTP:
+        raise UsageError("--spec mtp guesses for a model in this process. Leave out --stages, or use --spec ngram.")
+
+
 def loaded(
     model: Path | str | None,
     options: "LoadOptions",
@@ -90,10 +98,7 @@ def answering(
         with loaded_with(model, options, spec, draft) as here:
             yield here
         return
-    if draft is not None:
-        raise UsageError("--draft guesses for a model in this process. Leave out --stages, or use --spec ngram.")
-    if spec is Spec.MTP:
-        raise UsageError("--spec mtp guesses for a model in this process. Leave out --stages, or use --spec ngram.")
+    check_guesses(stages, spec, draft)
     with loaded(model, options, cluster, stages) as far:
         far.runner.guessers.ngrams = spec is not Spec.NONE
         yield far

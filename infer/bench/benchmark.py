@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .. import Model
     from ..model import Sequence as TokenSequence
 
+GUESS_DEPTH = 512  # tokens of a text before generation with guesses (guessing.py), where nothing else is asked for
+
 
 @dataclass(frozen=True)
 class BenchTest:
@@ -196,7 +198,7 @@ def benchmark(
     tests = options.tests()
     kv_types: list[KVTypeName | None] = [*options.kv_types] or [None]
     settings = list(product(kv_types, options.ubatches, options.threads))
-    steps = _Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
+    steps = Steps(progress, len(settings) * len(tests) * (options.repetitions + options.warmup))
     rows: list[SpeedRow] = []
     starts: list[StartRow] = []
     for kv_type, n_ubatch, n_threads in settings:
@@ -224,7 +226,15 @@ def benchmark(
     return BenchReport(tuple(rows), tuple(starts))
 
 
-class _Steps:
+def setting_of(model: "Model", n_ubatch: int) -> Setting:
+    """How a loaded model is run."""
+    what = f"{model.arch} {model.file_type}"
+    return Setting(
+        str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision, model.kv_type
+    )
+
+
+class Steps:
     """Counts the runs for a progress callback."""
 
     def __init__(self, progress: Callable[[str, int, int], None] | None, total: int):
@@ -239,14 +249,10 @@ class _Steps:
 class _Bench:
     """The tests on one loaded model."""
 
-    def __init__(self, model: "Model", n_ubatch: int, options: BenchOptions, steps: _Steps):
+    def __init__(self, model: "Model", n_ubatch: int, options: BenchOptions, steps: Steps):
         self._model, self._options, self._steps = model, options, steps
         self._rng = np.random.default_rng(options.seed)
-        what = f"{model.arch} {model.file_type}"
-        self._setting = Setting(
-            str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision,
-            model.kv_type,
-        )  # fmt: skip
+        self._setting = setting_of(model, n_ubatch)
 
     def run(self, test: BenchTest) -> SpeedRow:
         seqs = [self._model.sequence() for _ in range(test.n_parallel)]

@@ -4,12 +4,14 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.byte_sizes import size_text
 
 from ..loading.options import DEFAULT_KV_TYPE, DEFAULT_UBATCH, LoadOptions
 from .benchmark import BenchReport, SpeedRow, StartRow
+from .guessing import GuessRow, middle
 from .profile import Profile
 
 
@@ -33,6 +35,39 @@ def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
 
 def speed_markdown(rows: Sequence[SpeedRow]) -> str:
     """llama-bench's table. What may differ gets a column only where it is not the default everywhere."""
+    columns = _setting_columns(rows)
+    columns += [
+        ("test", lambda row: row.test.name),
+        ("t/s", lambda row: f"{row.tokens_per_second:.2f} ± {row.spread:.2f}"),
+    ]
+    return _table(columns, rows)
+
+
+def guess_markdown(rows: Sequence[GuessRow]) -> str:
+    """Generation without guesses and with them: medians, and how many of the guessed tokens were taken."""
+    columns = _setting_columns(rows)
+    columns += [
+        ("test", lambda row: row.test.name),
+        ("guesses", _guesses),
+        ("t/s without", lambda row: _middle(row.plain_rates)),
+        ("t/s with", lambda row: _middle(row.rates)),
+        ("ratio", lambda row: f"{row.ratio:.2f}"),
+        ("taken", lambda row: "-" if row.taken is None else f"{row.taken:.0%} ({row.accepted} of {row.guessed})"),
+    ]
+    return _table(columns, rows)
+
+
+def _guesses(row: GuessRow) -> str:
+    """'ngram', 'small.gguf', or both."""
+    who = [] if row.spec == "none" else [row.spec]
+    return " + ".join([*who, Path(row.draft).name] if row.draft else who)
+
+
+def _middle(rates: Sequence[float]) -> str:
+    return "{:.2f} ± {:.2f}".format(*middle(rates))
+
+
+def _setting_columns(rows: Sequence[SpeedRow] | Sequence[GuessRow]) -> list[tuple[str, Any]]:
     columns: list[tuple[str, Any]] = [
         ("model", lambda row: row.setting.model),
         ("size", lambda row: size(row.setting.nbytes)),
@@ -45,10 +80,10 @@ def speed_markdown(rows: Sequence[SpeedRow]) -> str:
         columns.append(("precision", lambda row: row.setting.precision))
     if any(row.setting.kv_type != DEFAULT_KV_TYPE.get(row.setting.precision) for row in rows):
         columns.append(("kv", lambda row: row.setting.kv_type))
-    columns += [
-        ("test", lambda row: row.test.name),
-        ("t/s", lambda row: f"{row.tokens_per_second:.2f} ± {row.spread:.2f}"),
-    ]
+    return columns
+
+
+def _table(columns: Sequence[tuple[str, Any]], rows: Sequence[SpeedRow] | Sequence[GuessRow]) -> str:
     return markdown_table([name for name, _ in columns], [[cell(row) for _, cell in columns] for row in rows])
 
 
@@ -114,6 +149,43 @@ def records(report: BenchReport) -> list[dict[str, Any]]:
 def _record(row: SpeedRow) -> dict[str, Any]:
     mean = sum(row.seconds) / len(row.seconds)
     return {
+        **_what(row),
+        "avg_ns": round(mean * 1e9),
+        "avg_ts": row.tokens_per_second,
+        "stddev_ts": row.spread,
+        "samples_ns": [round(s * 1e9) for s in row.seconds],
+        "samples_ts": row.rates,
+    }
+
+
+def guess_records(rows: Sequence[GuessRow]) -> list[dict[str, Any]]:
+    """One flat record per test. The rates are medians: `plain_ts` without guesses, `guess_ts` with them."""
+    return [_guess_record(row) for row in rows]
+
+
+def _guess_record(row: GuessRow) -> dict[str, Any]:
+    plain, with_guesses = middle(row.plain_rates), middle(row.rates)
+    return {
+        **_what(row),
+        "spec": row.spec,
+        "draft_filename": row.draft,
+        "plain_ts": plain[0],
+        "plain_stddev_ts": plain[1],
+        "guess_ts": with_guesses[0],
+        "guess_stddev_ts": with_guesses[1],
+        "ratio": row.ratio,
+        "n_guessed": row.guessed,
+        "n_accepted": row.accepted,
+        "accepted_share": row.taken,
+        "n_passes": row.passes,
+        "samples_plain_ts": row.plain_rates,
+        "samples_guess_ts": row.rates,
+    }
+
+
+def _what(row: SpeedRow | GuessRow) -> dict[str, Any]:
+    """The model, how it was run, and the test."""
+    return {
         "model_filename": row.setting.path,
         "model_type": row.setting.model,
         "model_size": row.setting.nbytes,
@@ -128,11 +200,6 @@ def _record(row: SpeedRow) -> dict[str, Any]:
         "n_depth": row.test.n_depth,
         "n_parallel": row.test.n_parallel,
         "test_time": row.measured_at,
-        "avg_ns": round(mean * 1e9),
-        "avg_ts": row.tokens_per_second,
-        "stddev_ts": row.spread,
-        "samples_ns": [round(s * 1e9) for s in row.seconds],
-        "samples_ts": row.rates,
     }
 
 
@@ -146,6 +213,15 @@ def as_csv(report: BenchReport) -> str:
         record.update({f"start_{key}": value for key, value in start.items() if key != "state"})
         record.update({f"state_{key}": value for key, value in state.items()})
         flat.append(record)
+    return _csv(flat)
+
+
+def guess_csv(rows: Sequence[GuessRow]) -> str:
+    """The scalars of `guess_records`."""
+    return _csv([{key: value for key, value in r.items() if not isinstance(value, list)} for r in guess_records(rows)])
+
+
+def _csv(flat: Sequence[dict[str, Any]]) -> str:
     # a run without state files has fewer columns than one with
     names = list(dict.fromkeys(name for record in flat for name in record))
     out = io.StringIO()
