@@ -23,6 +23,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import LostStageError, shown
 
+from ..kernels.build.cache_folders import trouble
 from ..memory import HybridMemory
 
 Place = tuple[int, int]  # the number of a page or a row, and how often the cache has let go of it
@@ -35,10 +36,13 @@ class KeptFiles:
 
     def __init__(self, folder: Path, blocks: range) -> None:
         self.folder, self.trouble = folder / f"{blocks.start}-{blocks.stop - 1}", ""
-        self._lock = -1
+        self._lock = -1  # as long as the folder is not to be used
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
-            folder.chmod(0o700)
+            for path in (folder.parent, folder, self.folder):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
+            if why := trouble(folder):
+                self.trouble = f"{shown(folder)}: no checkpoints are kept there: {why}"
+                return
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             flock(self._lock, LOCK_SH | LOCK_NB)
         except OSError as error:
@@ -52,6 +56,8 @@ class KeptFiles:
 
     def save(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
         """As far as the disk has room: what is missing is read again from the text."""
+        if self._lock < 0:
+            return
         try:
             for place in pages:
                 self._write(self._path("page", place), _page(memory, place[0]))
@@ -85,7 +91,7 @@ class KeptFiles:
         """Pages and rows that are there, whole; what is not goes."""
         found: dict[str, list[Place]] = {"page": [], "row": []}
         with contextlib.suppress(OSError):
-            for path in sorted(self.folder.iterdir()):
+            for path in sorted(self.folder.iterdir()) if self._lock >= 0 else ():
                 named = _NAMES.fullmatch(path.name)
                 place = (int(named[2]), int(named[3])) if named else (-1, 0)
                 if named and self._read(path, _arrays(memory, named[1], place[0])) is not None:
@@ -120,10 +126,9 @@ class KeptFiles:
 
     def close(self, *, remove: bool) -> None:
         """remove: nobody takes the place of this stage any more."""
-        if remove:
-            shutil.rmtree(self.folder, ignore_errors=True)
         if self._lock >= 0:
             if remove:
+                shutil.rmtree(self.folder, ignore_errors=True)
                 remove_unused(self.folder.parent, self._lock)
             os.close(self._lock)
             self._lock = -1

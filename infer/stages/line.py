@@ -91,7 +91,7 @@ class LineHere:
 
     def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
         self._close(remove=False)
-        folder = Path(self._folder.name)
+        folder = Path(self._folder.name) / "run"
         self.stages = [Stage(self.gguf, opening, KeptFiles(folder, opening.blocks)) for opening in openings]
 
     def put(self, order: Order) -> Ticket:

@@ -195,6 +195,21 @@ def test_as_much_is_kept_as_the_cache_holds(jamba: Path) -> None:
     assert not any(folder.parent.exists() for folder in folders)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_nothing_is_kept_where_others_can_write(mode: int, jamba: Path, tmp_path: Path) -> None:
+    """They could put another folder in its place, and get what people have asked."""
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages").chmod(mode)
+    files = KeptFiles(tmp_path / "stages" / "run", range(3))
+    assert "no checkpoints are kept there: the folder above can be written by others" in files.trouble
+    with Model.load(jamba, OPTIONS) as model:
+        (files.folder / "page-1-1").write_bytes(b"of somebody else")
+        files.save(model.memory, [(0, 0)], [(0, 0)])
+        assert files.places(model.memory) == ([], [])
+    files.close(remove=True)
+    assert [path.name for path in files.folder.iterdir()] == ["page-1-1"]
+
+
 def test_what_a_killed_run_has_left_is_swept(tmp_path: Path) -> None:
     runs = [KeptFiles(tmp_path / name, range(3)) for name in ("old", "open", "young")]
     for run, is_open in zip(runs, (False, True, False), strict=True):

@@ -146,7 +146,7 @@ def _make(place: Path) -> bool:
 
 
 def trouble(place: Path) -> str | None:
-    """Why machine code in this folder must not be executed."""
+    """Why this folder may be, or become, another user's: machine code in it must not be executed."""
     for path, what in ((place, "it"), (place.parent, "the folder above")):
         try:
             status = path.lstat()
