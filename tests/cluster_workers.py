@@ -155,6 +155,7 @@ def _spec(orders: Path, name: str, env: dict[str, str], nthreads: int = 4) -> di
         "dashboard": False,
         "dashboard_address": "127.0.0.1:0",
         "env": env,
+        "local_directory": str(orders.parent / "dask"),  # of these workers alone
     }
     return {
         "cls": Nanny,

@@ -161,7 +161,8 @@ class ClusterLine:
                 self._check_scheduler()
                 if not again:
                     raise ClusterError(
-                        f"a worker was lost while its stage was opened ({type(error).__name__})."
+                        f"a worker was lost while its stage was opened ({type(error).__name__}). See whether it and "
+                        "its scheduler are there, then start this again."
                     ) from None
                 if stop is not None:
                     stop.check()

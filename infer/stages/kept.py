@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hybrid.quant.ggml.errors import LostStageError, shown
+from hybrid.quant.ggml.replacing import Replacement
 
 from ..kernels.build.cache_folders import trouble
 from ..memory import HybridMemory
@@ -67,19 +68,13 @@ class KeptFiles:
             self._failed(error)
 
     def _write(self, path: Path, arrays: Sequence[np.ndarray]) -> None:
-        new, total = path.with_name("unfinished"), 0
-        try:
-            with new.open("wb") as file:
-                for array in arrays:
-                    data = array.tobytes()
-                    total = zlib.crc32(data, total)
-                    file.write(data)
-                file.write(total.to_bytes(_SUM_BYTES, "little"))
-            new.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise
+        total = 0
+        with Replacement(path, mode=0o600, durable=False) as file:
+            for array in arrays:
+                data = array.tobytes()
+                total = zlib.crc32(data, total)
+                file.write(data)
+            file.write(total.to_bytes(_SUM_BYTES, "little"))
 
     def drop(self, pages: Iterable[Place], rows: Iterable[Place]) -> None:
         """Nobody asks for these any more."""

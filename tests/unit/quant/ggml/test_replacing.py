@@ -108,6 +108,7 @@ NOT_REPLACED = {
     "infer/answers/prompts/prompt_files.py": "answers are appended",
     "infer/memory/store_file.py": "one unfinished file at a time, in a folder that is locked as a whole",
     "infer/memory/store_folder.py": "the lock itself",
+    "infer/stages/kept.py": "the lock of a folder",
     "infer/bench/benchmark.py": "a switch of the kernel's in /proc",
     "quant/rewrite.py": "a number of eight bytes is overwritten",
 }
