@@ -84,16 +84,18 @@ class Chat:
         interrupted = False  # by the Ctrl-C before this message
         while True:
             try:
+                if interrupted:
+                    console.note("once more Ctrl-C leaves; so do Ctrl-D and /exit")
                 text = self.read(self.prompt)
             except EOFError:
                 return
             except KeyboardInterrupt as interrupt:
                 if interrupt.args:  # no key, but a signal that ends the program
                     raise
-                if interrupted:
+                # the second may come while the prompt of the first is being put away, as a signal then
+                if interrupted or isinstance(interrupt.__context__, KeyboardInterrupt):
                     return
                 interrupted = True
-                console.note("once more Ctrl-C leaves; so do Ctrl-D and /exit")
                 continue
             interrupted = False
             try:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from fake_chat import FakeModel, Template, talk
 
+from hybrid.cli import console
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.saved_chats import Keeper
 from hybrid.cli.chat.session import Chat
@@ -40,6 +41,25 @@ def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str])
     assert "error: there is no command /nonsense" in err
     assert "/regen" in err and "Ctrl-D" in err
     assert "Traceback" not in err
+
+
+def test_a_second_interrupt_leaves_wherever_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = session(FakeModel("Hello."), KeyboardInterrupt, "never")
+
+    def interrupted(text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(console, "note", interrupted)
+    chat.loop()  # while the first one is told
+
+    def read(prompt: str) -> str:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as first:
+            raise KeyboardInterrupt from first
+
+    chat.read = read
+    chat.loop()  # while the prompt is being put away
 
 
 def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
