@@ -52,6 +52,7 @@ from hybrid.infer.stages.runner import StagedRunner
 
 DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each
 SIGMA = 0.5  # of the logarithm of speeds
+READ: list[int] = []  # the document, each time that a worker of the simulation read one
 
 
 class StubBatch:
@@ -78,8 +79,11 @@ def stub_answer(
     if not alone:
         worker.log_event(key, number)
     known = worker.__dict__.setdefault("stub_known", set())
-    seconds = told["own"] + (0 if told["document"] in known else told["shared"])
-    known.add(told["document"])
+    seconds = told["own"]
+    if told["document"] not in known:
+        known.add(told["document"])
+        READ.append(told["document"])
+        seconds += told["shared"]
     time.sleep(seconds / getattr(type(worker), "stub_speeds", {}).get(worker.name, 1.0))
     return Answered(line, (0,) * 6)
 
@@ -129,7 +133,7 @@ def simulate(n: int, n_documents: int, seconds: float, seed: int) -> None:
     shared = {i: g.shared for g in plan(tokens, MOST_DRAWN, n) for i in g.members}
     work = float(own.sum()) + n_documents * (DOCUMENT + 1)  # every document read once
     scale = seconds * float(speeds.sum()) / work
-    prompts.PROMPT_TOKENS_PER_SECOND = 1 / scale  # of a worker of speed 1
+    prompts.PROMPT_RATE = 1 / scale  # of a worker of speed 1
     lines = [
         json.dumps({"own": own[i] * scale, "shared": shared[i] * scale, "document": int(asked[i])})
         for i in range(len(tokens))
@@ -167,7 +171,8 @@ def simulate(n: int, n_documents: int, seconds: float, seed: int) -> None:
             timer.cancel()
         print(
             f"{len(tokens)} answers about {n_documents} documents, {n} workers, {len(died)} of which died: "
-            f"{took:.1f} s, {took / seconds:.3f} of the ideal {seconds:.1f} s; {len(notes)} notes; "
+            f"{took:.1f} s, {took / seconds:.3f} of the ideal {seconds:.1f} s; every document read by "
+            f"{len(READ) / n_documents:.2f} workers; {len(notes)} notes; "
             f"{computed / took:.2f} cores computed",
             flush=True,
         )

@@ -125,22 +125,22 @@ BEGINNING = "hybrid-begin"  # of the names of tasks that make one
 class Beginning:
     """What a group of prompts has in common, as Dask sees it: data on one worker that would take long to move.
 
-    seconds: that another worker would need to read it
+    n_bytes: that Dask weighs before it moves an answer
     """
 
     BYTES_PER_SECOND = 100_000_000  # what Dask takes its connections for until it has measured them
 
-    def __init__(self, seconds: float) -> None:
-        self._size = int(seconds * self.BYTES_PER_SECOND)
+    def __init__(self, n_bytes: int) -> None:
+        self._size = n_bytes
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self._size
 
 
 # --- tasks ---
-def begin(seconds: float) -> Beginning:
+def begin(n_bytes: int) -> Beginning:
     """Where this ran the prompts of its group go. Nothing is read yet: the first of them does it."""
-    return Beginning(seconds)
+    return Beginning(n_bytes)
 
 
 def begun_name(key: str, number: int) -> str:

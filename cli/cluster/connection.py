@@ -27,6 +27,7 @@ from .plugin import TOPIC, Fits, Shares, checked, label
 
 CONNECT_SECONDS = 20
 START_SECONDS = 120  # for processes of local:N to find each other
+NO_LIMIT = 1 << 53  # bytes
 LOST_SECONDS = 60  # for a process of local:N that died to come again; its imports are slow on a busy machine
 
 
@@ -49,9 +50,20 @@ class Connection:
         return len(self._infos())
 
     @property
+    def slots(self) -> dict[str, int]:
+        """Of every worker, by its address: tasks that it can run at a time."""
+        return {address: info["nthreads"] for address, info in self._infos().items()}
+
+    @property
+    def memory(self) -> int:
+        """Bytes that what a task needs may have on any worker, or Dask refuses it."""
+        limits = (info["memory_limit"] for info in self._infos().values())
+        return min((limit for limit in limits if limit), default=NO_LIMIT)
+
+    @property
     def n_slots(self) -> int:
         """Tasks that can run now."""
-        return sum(info["nthreads"] for info in self._infos().values())
+        return sum(self.slots.values())
 
     def labels(self) -> dict[str, str]:
         """Of every worker, by its address: how to name it."""

@@ -3,6 +3,7 @@
 One by one, each would take a way to the scheduler and back, during which nothing else is begun.
 """
 
+import time
 from typing import Any
 
 from distributed import CancelledError, Client, Future, as_completed
@@ -10,6 +11,8 @@ from distributed import CancelledError, Client, Future, as_completed
 
 class Fetching:
     """Futures are added at any time; `next` gives each once. Results must not be None."""
+
+    WAKE_SECONDS = 0.1  # as often as Dask's own waiting looks
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -21,15 +24,19 @@ class Fetching:
         self._waited.add(future)
         self._completed.add(future)
 
-    def next(self) -> list[tuple[Future, Any]]:
-        """At least one future that has been added and is over, each with its result or the exception it failed with.
+    def next(self, seconds: float | None = None) -> list[tuple[Future, Any]]:
+        """At least one future that has been added and is over, each with its result or the exception it failed with;
+        none after that many seconds.
 
         A result whose worker died before it was fetched is not there: Dask has it computed anew, and it is waited for
         again. What Dask has forgotten, while many workers come and go, has a CancelledError for its exception: whoever
         needs it asks anew. CancelledError or CommClosedError: the scheduler is gone.
         """
         over: list[tuple[Future, Any]] = []
+        until = None if seconds is None else time.monotonic() + seconds
         while not over:
+            if until is not None and not self._is_ready(until):
+                return []
             batch = [future for future in self._completed.next_batch(block=True) if future in self._waited]
             finished = {future.key: future for future in batch if future.status == "finished"}
             found = self._client.gather(finished, errors="skip") if finished else {}
@@ -46,3 +53,9 @@ class Fetching:
                     self.add(future)
         self._waited.difference_update(future for future, _ in over)
         return over
+
+    def _is_ready(self, until: float) -> bool:
+        while not self._completed.has_ready() and time.monotonic() < until:
+            with self._completed.thread_condition:
+                self._completed.thread_condition.wait(self.WAKE_SECONDS)
+        return self._completed.has_ready()

@@ -2,11 +2,11 @@
 
 Of the radix tree over all prompts' tokens the largest branches whose work is at most a share are groups: what is in
 one meets on one worker, what is above it every worker reads for itself. A share is small beside what a worker does in
-all, so that at the end none has much more left than others; what is still unfair then is stolen, by Dask.
+all, so that at the end none has much more left than others; what is still unfair then is divided (`handing`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,8 +19,6 @@ SHARES = 2  # of the work, per worker; a group is at most one
 MOST_PARTS = 8  # positions above a group at which checkpoints are left
 DRAWN = 8.0  # what a drawn token costs, in tokens of a prompt
 LONGEST = 0.25  # of a worker's part of the work: what is longer goes first
-# While there are groups that nobody has, a worker with so many answers more than another gives up one of its group.
-STAY = 12.0
 
 Tokens = npt.NDArray[np.int64]
 
@@ -41,6 +39,20 @@ class Group:
     work: float
     parts: tuple[tuple[int, ...], ...] = field(compare=False)
 
+    @property
+    def reading(self) -> float:
+        """What reading the shared beginning takes, in answers of the group."""
+        return self.shared / max(self._own, 1.0)
+
+    def part(self, first: int, end: int | None = None) -> "Group":
+        """Some of its members, which begin as all do."""
+        members = self.members[first:end]
+        return replace(self, members=members, parts=self.parts[first:end], work=self.shared + len(members) * self._own)
+
+    @property
+    def _own(self) -> float:
+        return (self.work - self.shared) / len(self.members)
+
 
 def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list[Group]:
     """Groups in the order in which they should begin: that of the file, so that answers can be written as they come,
@@ -57,18 +69,6 @@ def plan(prompts: Sequence[Sequence[int]], n_drawn: int, n_workers: int) -> list
     groups = list(_groups(tokens, order, common, drawn, most))
     long = LONGEST * total / max(1, n_workers)
     return sorted(groups, key=lambda g: (0, -g.work, g.members) if g.work > long else (1, 0.0, g.members))
-
-
-def moving_seconds(group: Group, answer_seconds: float, *, fresh: bool) -> float:
-    """What it is to cost to give an answer of the group to another worker than its others, which reads the beginning.
-
-    answer_seconds  of an answer, on average
-    fresh           there are groups that nobody has yet: who is idle is to get one of those, not a part of another's,
-                    unless that has much more to do
-    """
-    own = (group.work - group.shared) / len(group.members)
-    reading = group.shared / max(own, 1.0) * answer_seconds
-    return max(reading, STAY * answer_seconds) if fresh else reading
 
 
 def _groups(tokens: list[Tokens], order: list[int], common: list[int], drawn: float, most: float) -> Iterator[Group]:

@@ -1,19 +1,18 @@
 """A file of prompts answered by the workers of a cluster: the bytes that one process writes, in the same order.
 
-One task is one answer; Dask gives it to a worker, and to another one when that is overloaded. What a worker's death
-costs is decided here, as Dask does not know which of a worker's tasks had begun: those are tried again each alone in
-its process, the others as before. Who kills a worker then, too, is set aside: its line has "error" and no text.
+One task is one answer, which Dask has done; `Handing` says which come next. What a worker's death costs is decided
+here, as Dask does not know which of a worker's tasks had begun: those are tried again each alone in its process, the
+others as before. Who kills a worker then, too, is set aside: its line has "error" and no text.
 """
 
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from distributed import CancelledError, Event, Future, KilledWorker
 from distributed.comm import CommClosedError
@@ -27,7 +26,8 @@ from .answering import BEGINNING, Answered, Run, begun_name
 from .connection import Connection, connected
 from .fetching import Fetching
 from .fit import ModelAsked
-from .plan import Group, moving_seconds, plan
+from .handing import Branch, Handing
+from .plan import Group, plan
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadOptions
@@ -35,18 +35,16 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Grammar
     from hybrid.infer.progress import AnswerProgress
 
-AHEAD = 8  # answers that Dask knows of, per slot: what it can give to whoever is idle
-LEAST_AHEAD = 64
 LOOK_SECONDS = 1.0  # between two looks at how many slots there are
 ALONE_SECONDS = 20.0  # without any worker, before it is said: one that died is back before
 MOST_DEATHS = 5  # under an answer that never began: the cluster falls apart
-LAST = 2  # times as many answers as Dask knows of: of so many at the end any worker may have any
-PROMPT_TOKENS_PER_SECOND = 100.0  # until it is known how long answers take
+PROMPT_RATE = 100.0  # tokens per second, until it is known how long answers take
 
 
 @dataclass
 class _Asked:
-    """An answer that is being waited for. parts: see `Group`; deaths: of workers that it was on."""
+    """An answer that is being waited for. parts: see `Group`; branch: that it is of, at its first try; deaths: of
+    workers that it was on."""
 
     number: int
     parts: tuple[int, ...] = ()
@@ -54,7 +52,7 @@ class _Asked:
     begun: bool = False
     deaths: int = 0
     tries: int = 0
-    beginning: Future | None = None
+    branch: Branch | None = None
 
 
 @dataclass(frozen=True)
@@ -113,8 +111,9 @@ class _Answers:
         self.prompts, self.before, self.progress = prompts, before, progress
         self.total = len(prompts) * self.batch.n_samples
         self.written = before
-        self.left = self.total - before  # that Dask does not know of
-        self.n_slots, self.began = 0, 0.0
+        self.slots: dict[str, int] = {}
+        self.memory = 0
+        self.began = 0.0
         self.done: dict[int, Answered] = {}
         self.waiting: dict[Future, _Asked] = {}
         self.by_number: dict[int, _Asked] = {}
@@ -149,26 +148,29 @@ class _Answers:
             self.on_note("no worker is left: waiting for some to join; Ctrl-C ends this")
 
     def _answer_all(self) -> None:
-        groups = deque(self._groups())
+        self.handing = Handing(self._groups())
         running = Fetching(self.client)
-        ahead, until, self.began = 0, 0.0, time.monotonic()
-        while groups or self.waiting:
-            if groups and time.monotonic() > until:  # asking takes a way to the scheduler and back
-                self.n_slots, until = self.connection.n_slots, time.monotonic() + LOOK_SECONDS
-                ahead = max(LEAST_AHEAD, AHEAD * self.n_slots)
-            while groups and len(self.waiting) < ahead:
-                group = groups.popleft()
-                self.left -= len(group.members)
-                for future in self._submit(group, fresh=self.left > LAST * ahead):
-                    running.add(future)
+        until, self.began = 0.0, time.monotonic()
+        while self.handing.n_left or self.waiting:
+            if self.handing.n_left and time.monotonic() > until:  # asking takes a way to the scheduler and back
+                self.slots, self.memory = self.connection.slots, self.connection.memory
+                until = time.monotonic() + LOOK_SECONDS
+            for number, parts, branch in self.handing.next(self.slots, self._rate()):
+                running.add(self._ask(_Asked(number, parts, branch=branch)))
             try:
-                over = running.next()
+                over = running.next(LOOK_SECONDS if self.handing.n_left else None)
             except (CancelledError, CommClosedError):
                 raise self._lost() from None
             for future, outcome in over:
-                again = self._over(self.waiting.pop(future), outcome)
+                asked = self.waiting.pop(future)
+                branch = asked.branch
+                again = self._over(asked, outcome)
                 future.release()
+                self.handing.over(branch)
                 if again is not None:
+                    if branch is not None:
+                        self.handing.lost(branch)
+                    self.handing.asked_again()
                     running.add(self._ask(again))
 
     def _groups(self) -> Iterator[Group]:
@@ -187,22 +189,24 @@ class _Answers:
         )
 
     # --- asking ---
-    def _submit(self, group: Group, *, fresh: bool) -> Iterator[Future]:
-        """fresh: see `moving_seconds`."""
-        beginning = None
-        if group.shared:
-            seconds = moving_seconds(group, self._answer_seconds(group), fresh=fresh)
-            name = f"{BEGINNING}-{self.key}-{group.members[0]}"
-            beginning = self.client.submit(answering.begin, seconds, key=name, pure=False)
-        for number, parts in zip(group.members, group.parts, strict=True):
-            yield self._ask(_Asked(number, parts, beginning=beginning))
+    def _rate(self) -> float:
+        """Answers per second of all workers; 0.0 while each has hardly begun."""
+        n_done = self.total - self.before - self.handing.n_left - len(self.waiting)
+        return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
-    def _answer_seconds(self, group: Group) -> float:
-        """What an answer takes: of those that are there, or by a guess."""
-        n_done = self.total - self.before - self.left - len(self.waiting)
-        if n_done <= self.n_slots:
-            return group.work / len(group.members) / PROMPT_TOKENS_PER_SECOND
-        return (time.monotonic() - self.began) * self.n_slots / n_done
+    def _beginning(self, branch: Branch) -> Future:
+        """What the answers of a branch go after: data on its worker, too large to be moved while others have work, and
+        then of a size that takes as long as reading it."""
+        if branch.beginning is None:
+            group, rate = branch.group, self._rate()
+            n_bytes = self.memory * 9 // 10
+            if branch.last:
+                each = sum(self.slots.values()) / rate if rate else group.work / len(group.members) / PROMPT_RATE
+                n_bytes = min(n_bytes, int(group.reading * each * answering.Beginning.BYTES_PER_SECOND))
+            branch.beginning = self.client.submit(
+                answering.begin, n_bytes, key=f"{BEGINNING}-{self.key}-{group.members[0]}", pure=False, **_there(branch)
+            )
+        return branch.beginning
 
     def _ask(self, asked: _Asked) -> Future:
         number = asked.number
@@ -211,9 +215,10 @@ class _Answers:
         # a name of its own for each try: what Dask knows of the last one is over
         name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.tries}"
         asked.tries += 1
+        branch = asked.branch
         future = self.client.submit(
-            answering.answer, self.key, number, line, asked.alone, asked.parts, asked.beginning,
-            key=name, pure=False, priority=int(asked.alone),
+            answering.answer, self.key, number, line, asked.alone, asked.parts, branch and self._beginning(branch),
+            key=name, pure=False, priority=int(asked.alone), **_there(branch),
         )  # fmt: skip
         self.waiting[future] = self.by_number[number] = asked
         return future
@@ -231,7 +236,10 @@ class _Answers:
         if isinstance(outcome, CancelledError):
             if asked.tries > MOST_DEATHS:
                 raise self._lost()
-            asked.beginning = None  # which may be what is forgotten
+            asked.branch = None  # whose beginning may be what is forgotten
+            return asked
+        if isinstance(outcome, MemoryError) and asked.branch is not None:  # Dask: a newcomer has less than the others
+            asked.branch = None
             return asked
         if isinstance(outcome, Exception):
             raise outcome
@@ -256,7 +264,7 @@ class _Answers:
             self._put_aside(asked, getattr(error.last_worker, "address", "?"))
             return None
         asked.alone = asked.alone or begun or asked.deaths > 1
-        asked.beginning = None
+        asked.branch = None
         return asked
 
     def _put_aside(self, asked: _Asked, worker: str) -> None:
@@ -277,3 +285,8 @@ class _Answers:
             self.sums = tuple(a + b for a, b in zip(self.sums, now.counted, strict=True))
             if self.progress is not None:
                 self.progress(self.written, self.total)
+
+
+def _there(branch: Branch | None) -> dict[str, Any]:
+    """For Dask: the worker of a branch, or another where that is gone."""
+    return {"workers": [branch.worker], "allow_other_workers": True} if branch and branch.worker else {}

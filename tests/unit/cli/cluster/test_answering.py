@@ -65,5 +65,5 @@ def test_what_is_held_is_made_once_and_closed_by_the_last() -> None:
     assert closed == ["run", "other", "model"], "what was made last goes first"
 
 
-def test_a_beginning_weighs_what_reading_it_would_take() -> None:
-    assert sys.getsizeof(Beginning(2.0)) - sys.getsizeof(Beginning(0.0)) == 2 * Beginning.BYTES_PER_SECOND
+def test_a_beginning_weighs_what_dask_is_told() -> None:
+    assert sys.getsizeof(Beginning(200_000_000)) - sys.getsizeof(Beginning(0)) == 200_000_000

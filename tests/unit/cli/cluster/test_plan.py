@@ -1,11 +1,9 @@
 """Which prompts meet on one worker."""
 
-import heapq
-
 import numpy as np
 import pytest
 
-from hybrid.cli.cluster.plan import SHARES, STAY, WORTH_SHARING, Group, moving_seconds, plan
+from hybrid.cli.cluster.plan import SHARES, WORTH_SHARING, Group, plan
 
 DOCUMENT = 200  # tokens
 
@@ -88,69 +86,13 @@ def test_a_prompt_in_another_and_thousands_of_those() -> None:
     assert plan([[5]], 3, 0) == [Group((0,), 0, 25.0, ((),))]
 
 
-# --- a hundred workers ---
-def makespan(groups: list[Group], speeds: np.ndarray, deaths: dict[int, float], work: list[float]) -> float:
-    """Seconds until all answers are there: an idle worker takes the next answer of its group; without one the next
-    group; without one it steals an answer from whoever has most left, and reads the beginning again. A worker that
-    dies comes back at once; what it was on is begun again.
-
-    speeds: tokens per second; deaths: worker -> when; work: of each answer without its shared beginning
-    """
-    queue = list(reversed(groups))
-    mine: list[list[tuple[float, int, float]]] = [[] for _ in speeds]  # answers of a worker: work, group, its beginning
-    known: list[set[int]] = [set() for _ in speeds]
-    free = [(0.0, w) for w in range(len(speeds))]
-    heapq.heapify(free)
-    end = 0.0
-    while free:
-        now, w = heapq.heappop(free)
-        if not mine[w] and queue:
-            group = queue.pop()
-            mine[w] = [(work[i] - group.shared, len(queue), group.shared) for i in group.members]
-        if not mine[w]:
-            victim = max(range(len(speeds)), key=lambda v: sum(x[0] for x in mine[v]) / speeds[v])
-            if not mine[victim]:
-                continue
-            mine[w] = [mine[victim].pop()]
-        own, group_id, shared = mine[w].pop()
-        seconds = (own + (0 if group_id in known[w] else shared)) / speeds[w]
-        known[w].add(group_id)
-        if w in deaths and now <= deaths[w] < now + seconds:
-            mine[w].append((own, group_id, shared))
-            known[w].clear()
-            heapq.heappush(free, (deaths.pop(w) + 1e-6, w))
-            continue
-        end = max(end, now + seconds)
-        heapq.heappush(free, (now + seconds, w))
-    return end
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_hundred_workers_of_all_speeds_some_of_which_die(seed: int) -> None:
-    """Within 10 % of work divided among their speeds without any loss, though no one knows speeds or lengths before."""
-    rng = np.random.default_rng(seed)
-    n = 100
-    speeds = rng.lognormal(np.log(100), 0.5, n)
-    prompts = prompts_about(2000, 8, seed)
-    drawn = 8.0 * rng.integers(20, 129, len(prompts))  # tokens of a prompt; the plan knows 128 as the most only
-    groups = plan(prompts, 128, n)
-    assert members(groups) == list(range(len(prompts)))
-    work = [len(p) + float(d) for p, d in zip(prompts, drawn, strict=True)]
-    ideal = (sum(work) - sum(g.shared * (len(g.members) - 1) for g in groups)) / float(speeds.sum())
-    deaths = {int(w): float(rng.uniform(0, ideal)) for w in rng.choice(n, 10, replace=False)}
-    took = makespan(groups, speeds, deaths, work)
-    print(f"{took / ideal:.3f} of the ideal {ideal:.0f} s")
-    assert ideal <= took <= 1.10 * ideal
-
-
-def test_what_it_costs_to_leave_a_group() -> None:
-    """Reading the beginning anew; while there are groups that nobody has, more."""
+def test_a_part_of_a_group_begins_as_the_whole_does() -> None:
     group = plan(prompts_about(9, 4), 10, 1)[0]
     own = 7 + 80  # tokens of a question, and 10 drawn at 8 each
-    assert len(group.members) == 4
-    assert moving_seconds(group, 5.0, fresh=False) == pytest.approx(5.0 * (DOCUMENT + 1) / own)
-    assert moving_seconds(group, 5.0, fresh=True) == 5.0 * STAY
-    long = Group((0, 1), 5000, 5000 + 2 * 81, ((), ()))
-    assert moving_seconds(long, 2.0, fresh=True) == moving_seconds(long, 2.0, fresh=False) > 2.0 * STAY
-    alone = Group((0,), 0, 83, ((),))
-    assert moving_seconds(alone, 1.0, fresh=False) == 0
+    assert len(group.members) == 4 and group.work == DOCUMENT + 1 + 4 * own
+    assert group.reading == pytest.approx((DOCUMENT + 1) / own)
+    rest = group.part(1)
+    assert (rest.members, rest.parts, rest.shared) == (group.members[1:], group.parts[1:], group.shared)
+    assert rest.work == DOCUMENT + 1 + 3 * own and rest.reading == group.reading
+    assert group.part(1, 2).members == group.members[1:2]
+    assert Group((0,), 0, 83, ((),)).reading == 0

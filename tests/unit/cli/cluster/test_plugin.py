@@ -6,6 +6,8 @@ from hybrid.cli.cluster.answering import BEGINNING, Beginning, begin
 from hybrid.cli.cluster.fit import Facts
 from hybrid.cli.cluster.plugin import Fits
 
+SIZE = 5 * Beginning.BYTES_PER_SECOND
+
 
 def test_a_beginning_that_moves_says_nothing_about_connections() -> None:
     """Else the next ones would cost nothing any more: it has 500 MB as far as Dask knows, and takes a millisecond."""
@@ -15,9 +17,9 @@ def test_a_beginning_that_moves_says_nothing_about_connections() -> None:
         here, there = (worker.address for worker in cluster.workers.values())
         client.register_plugin(Fits(facts.version, facts, None, 1), name="fits")
         for i in range(2):
-            beginning = client.submit(begin, 5.0, key=f"{BEGINNING}-{i}", workers=[here], pure=False)
+            beginning = client.submit(begin, SIZE, key=f"{BEGINNING}-{i}", workers=[here], pure=False)
             moved = client.submit(lambda b: isinstance(b, Beginning), beginning, workers=[there], pure=False)
             assert moved.result(timeout=30)
         thief = next(worker for worker in cluster.workers.values() if worker.address == there)
-        assert [log["total"] for log in thief.transfer_incoming_log] > [5 * Beginning.BYTES_PER_SECOND] * 2
+        assert [log["total"] for log in thief.transfer_incoming_log] > [SIZE] * 2
         assert thief.bandwidth == Beginning.BYTES_PER_SECOND

@@ -2,6 +2,8 @@
 
 import io
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from distributed import Future, LocalCluster
 
 from hybrid.cli.cluster import answering
 from hybrid.cli.cluster.answering import Answered
-from hybrid.cli.cluster.connection import connected
+from hybrid.cli.cluster.connection import Connection, connected
 from hybrid.cli.cluster.prompts import ClusterBatch
 from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.infer.answers.prompts.prompt_files import Prompt
@@ -36,15 +38,32 @@ def slow_answer(_key: str, _number: int, line: str, *_more: Any) -> Answered:
     return Answered(line, (0,) * 6)
 
 
+@contextmanager
+def stub_workers(memory_limit: str | int = 0) -> Iterator[Connection]:
+    """Two of this process."""
+    how: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with (
+        LocalCluster(n_workers=2, host="127.0.0.1", protocol="tcp://", memory_limit=memory_limit, **how) as cluster,
+        connected(ClusterAddress("address", cluster.scheduler_address, cluster.scheduler_address)) as connection,
+    ):
+        yield connection
+
+
+def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask refuses a task that needs more than a worker has: what it is told that beginnings take is less."""
+    monkeypatch.setattr(answering, "answer", slow_answer)
+    prompts, out, notes = [Prompt(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
+    with stub_workers("8GB") as connection:
+        assert 0 < connection.memory <= 8e9
+        ClusterBatch(connection, StubBatch(), "stub", notes.append).run(prompts, out)  # type: ignore[arg-type]
+    assert out.getvalue().splitlines() == [prompt.line for prompt in prompts] and not notes
+
+
 def test_what_dask_has_forgotten_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has cancelled answers of a cluster of 100 workers that came and went, while its scheduler was there."""
     monkeypatch.setattr(answering, "answer", slow_answer)
     prompts, out, notes = [Prompt(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
-    how: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "memory_limit": 0}
-    with (
-        LocalCluster(n_workers=2, host="127.0.0.1", protocol="tcp://", **how) as cluster,
-        connected(ClusterAddress("address", cluster.scheduler_address, cluster.scheduler_address)) as connection,
-    ):
+    with stub_workers() as connection:
         client, batch = connection.client, ClusterBatch(connection, StubBatch(), "stub", notes.append)  # type: ignore[arg-type]
 
         def progress(done: int, _of: int) -> None:
