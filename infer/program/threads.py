@@ -5,6 +5,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
@@ -118,15 +119,22 @@ class Stop:
             raise Interrupted
 
 
-def _work(execute: Callable[..., int], sync: int, i: int, cpus: Collection[int]) -> None:
-    """The life of worker i. cpus: that it runs on; none: on any."""
+def _work(execute: Callable[..., int], sync: np.ndarray, i: int, cpus: Collection[int]) -> None:
+    """The life of worker i, for which `sync` is held: it waits in it. cpus: that it runs on; none: on any."""
     if cpus:
         os.sched_setaffinity(0, cpus)
-    execute(sync, i, 0, 0, 0)
+    execute(int(sync.ctypes.data), i, 0, 0, 0)
+
+
+def _end(execute: Callable[..., int], sync: np.ndarray) -> None:
+    """Sends the workers home."""
+    ctypes.c_int64.from_address(int(sync.ctypes.data) + EXIT).value = 1
+    execute(int(sync.ctypes.data), 0, 0, 0, 0)  # tells those who sleep
 
 
 class Pool:
-    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py.
+    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py. They end with
+    `close`, or when the pool is collected.
 
     cpus   of `check_usable`, at least n or none: the i-th thread runs on the i-th, the caller while it runs a program
     """
@@ -150,13 +158,15 @@ class Pool:
         self._word(TICKS_PER_US).value = _ticks_per_us()
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._execute, self._address, i, {cpus[i]} if cpus else ()), name=f"hybrid-{i}",
+                target=_work, args=(self._execute, self._sync, i, {cpus[i]} if cpus else ()), name=f"hybrid-{i}",
                 daemon=True,
             )
             for i in range(1, n)
         ]  # fmt: skip
         for thread in self._threads:
             thread.start()
+        self._end = weakref.finalize(self, _end, self._execute, self._sync)
+        self._end.atexit = False  # a thread may be in a run, which ends with the process
 
     def _word(self, at: int) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self._address + at)
@@ -225,7 +235,6 @@ class Pool:
 
     def close(self) -> None:
         """End the workers."""
-        self._exit.value = 1
-        self._execute(self._address, 0, 0, 0, 0)  # tells those who sleep
+        self._end()
         for thread in self._threads:
             thread.join()

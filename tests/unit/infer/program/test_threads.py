@@ -1,6 +1,7 @@
 """Threads that run programs: every share once, nobody missed, nothing lost to a signal; how many there should be."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -53,6 +54,18 @@ def test_idle_threads_use_no_time() -> None:
     time.sleep(0.3)
     assert time.process_time() - begin < 0.1
     pool.close()
+
+
+def test_a_pool_that_nobody_closed_ends_its_workers() -> None:
+    """They waited in memory that was no longer theirs."""
+    pool = Pool(3)
+    pool.run(program(np.zeros(10, np.int64), 5, 3), stoppable=True)
+    threads = pool._threads
+    del pool
+    gc.collect()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_cores_are_counted() -> None:
