@@ -75,51 +75,53 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
     return emit(_GEMV_SIGNATURE, isa)(int_gemv)
 
 
-def float_row(
-    e: Emitter, block: FloatBlock, kind: GGMLType, row: Value, columns: list[Value], K: Value, bf16_pairs: bool
-) -> list[Value]:
-    """A row times columns of f32 x[K], K a multiple of 16 (of the block for block types): the totals of the chains.
+def float_rows(
+    e: Emitter, block: FloatBlock, kind: GGMLType, rows: list[Value], columns: list[Value], K: Value, bf16_pairs: bool
+) -> list[list[Value]]:
+    """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): per row the totals of chains.
 
     bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
     """
     b, multiply = e.b, _multiply_pairs if bf16_pairs else _multiply
     shift = const(I64, block.weights.bit_length() - 1)
-    n_blocks = b.lshr(K, shift)
+    n_blocks, n = b.lshr(K, shift), len(columns)
+
+    def add(weights: list[Value], x: list[Value], chains: list[Value]) -> list[Value]:
+        return [multiply(e, weights[k // n], x[k % n], chain) for k, chain in enumerate(chains)]
 
     def whole(i, chains):
-        q = e.at(row, b.mul(i, const(I64, block.nbytes)))
+        places = [e.at(row, b.mul(i, const(I64, block.nbytes))) for row in rows]
         o = b.shl(b.shl(i, shift), const(I64, 2))
-        for line in range(0, block.nbytes, 64):
-            e.prefetch(q, PREFETCH + line, e.isa.near)
-        for k, weights in enumerate(block.load(e, q)):
-            chains = [
-                multiply(e, weights, e.load(V16F, e.at(x, o), 64 * k), chain)
-                for x, chain in zip(columns, chains, strict=True)
-            ]
+        for q in places:
+            for line in range(0, block.nbytes, 64):
+                e.prefetch(q, PREFETCH + line, e.isa.near)
+        for k, weights in enumerate(zip(*(block.load(e, q) for q in places), strict=True)):
+            chains = add(list(weights), [e.load(V16F, e.at(x, o), 64 * k) for x in columns], chains)
         return chains
 
-    chains = e.loop(n_blocks, whole, [const(V16F, 0.0)] * len(columns))
+    chains = e.loop(n_blocks, whole, [const(V16F, 0.0)] * (len(rows) * n))
     if kind in LOAD16:
 
         def half(_i, chains):
-            weights = LOAD16[kind](e, e.at(row, b.mul(n_blocks, const(I64, block.nbytes))))
+            weights = [LOAD16[kind](e, e.at(row, b.mul(n_blocks, const(I64, block.nbytes)))) for row in rows]
             o = b.shl(n_blocks, const(I64, 7))
-            return [multiply(e, weights, e.load(V16F, e.at(x, o)), c) for x, c in zip(columns, chains, strict=True)]
+            return add(weights, [e.load(V16F, e.at(x, o)) for x in columns], chains)
 
         has_half = b.and_(b.lshr(K, const(I64, 4)), const(I64, 1))
         chains = e.loop(has_half, half, chains)
-    return [e.chain_total_lanes(chain) for chain in chains]
+    totals = [e.chain_total_lanes(chain) for chain in chains]
+    return [totals[k : k + n] for k in range(0, len(totals), n)]
 
 
 def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
-    """rows r0..r1 of one column; see float_row."""
+    """rows r0..r1 of one column; see float_rows."""
     block = FLOAT_BLOCKS[kind]
 
     def float_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
 
         def row(r, _):
-            (total,) = float_row(e, block, kind, e.at(w, b.mul(r, stride)), [e.ptr(x)], K, bf16_pairs)
+            ((total,),) = float_rows(e, block, kind, [e.at(w, b.mul(r, stride))], [e.ptr(x)], K, bf16_pairs)
             e.store(total, y, b.shl(r, const(I64, 2)))
 
         e.loop(r1, row, start=r0)

@@ -14,13 +14,12 @@ from ..build.jit import Kernel, kernel, variant
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
-from ..weights import FLOAT_BLOCKS, INT_BLOCKS, PAIRS, Groups, IntBlock
-from .gemv import float_row, next_rows
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock, has_sixteen
+from .gemv import float_rows, next_rows
 from .row_products import RowProducts, pair_sums
 from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
-FLOATS = 4  # columns that a row of floats meets at a time: their chains are in registers
 _SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
@@ -101,7 +100,7 @@ class LaneSums:
 
 def is_wide(kind: GGMLType, isa: ISA) -> bool:
     """Whether rows meet columns sixteen groups at a time (wide_columns.py)."""
-    return isa.lanes == 16 and kind in PAIRS
+    return has_sixteen(kind, isa)
 
 
 def form(kind: GGMLType, isa: ISA) -> str:
@@ -211,28 +210,47 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
 
 
 def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
-    """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv."""
+    """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv.
+
+    A chain is added to once in the four to six cycles that an fma takes, so eight of them, one or two registers each,
+    have to be under way: of as many columns, or of two rows.
+    """
     block = FLOAT_BLOCKS[kind]
 
     def float_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
         b = e.b
-        last = b.sub(n, const(I64, 1))
-        fours = b.and_(b.add(n, const(I64, 1)), const(I64, -FLOATS))  # one or two that are left meet the row together
+        last, last_row = b.sub(n, const(I64, 1)), b.sub(r1, const(I64, 1))
 
-        def row(r, _):
-            p = e.at(w, b.mul(r, stride))
-
-            def some(first: Value, count: int) -> None:
-                """`count` columns; past the last one it is repeated, and stored again."""
-                places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
-                columns = [e.at(x, b.mul(c, x_stride)) for c in places]
-                for c, total in zip(places, float_row(e, block, kind, p, columns, K, bf16_pairs), strict=True):
+        def some(rows: list[Value], first: Value, count: int) -> None:
+            """`count` columns; past the last one it is repeated, and stored again."""
+            places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
+            columns = [e.at(x, b.mul(c, x_stride)) for c in places]
+            pointers = [e.at(w, b.mul(r, stride)) for r in rows]
+            totals = float_rows(e, block, kind, pointers, columns, K, bf16_pairs)
+            for r, of_row in zip(rows, totals, strict=True):
+                for c, total in zip(places, of_row, strict=True):
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
-            e.loop(fours, lambda first, _: some(first, FLOATS), step=FLOATS)
-            e.loop(n, lambda first, _: some(first, 2), start=fours, step=2)
+        def passes(n_rows: int, width: int, narrow: int = 0) -> None:
+            """Rows times `width` columns at a time; `narrow` or fewer that are left meet the rows together."""
+            whole = b.and_(b.add(n, const(I64, width - 1 - narrow)), const(I64, -width))
 
-        e.loop(r1, row, start=r0)
+            def together(r, _):
+                rows = [r, *(e.intr("smin", b.add(r, const(I64, k)), last_row) for k in range(1, n_rows))]
+                e.loop(whole, lambda first, _: some(rows, first, width), step=width)
+                if narrow:
+                    e.loop(n, lambda first, _: some(rows, first, narrow), start=whole, step=narrow)
+
+            e.loop(r1, together, start=r0, step=n_rows)
+
+        if e.isa.lanes < 16:
+            passes(1, 4, 2)
+            return
+        with b.if_else(b.icmp_signed("<=", n, const(I64, 4))) as (few, more):
+            with few:
+                passes(2, 4, 2)
+            with more:
+                passes(1, MOST)
 
     return emit(_SIGNATURE, isa)(float_columns)
 

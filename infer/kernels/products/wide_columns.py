@@ -11,7 +11,6 @@ from collections.abc import Callable
 from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from ..weights import Groups
 from .pack_codes import EIGHT_PLACES
 from .wide_products import WideProducts
 
@@ -31,22 +30,19 @@ class SixteenGroups:
     def __init__(self, rows: WideProducts, row: Value, first: Value) -> None:
         e, self.rows = rows.e, rows
         self.e, b = e, e.b
-        two = [rows.unpack(row, b.add(first, const(I64, k))) for k in (0, 8)]
-        self.weights = _by_dword(e, [codes for g in two for codes in g.codes])
-        self.scale = self._sorted([g.scale for g in two])
-        self.mins = [b.fneg(self._sorted(list(pair))) for pair in zip(*(g.mins for g in two), strict=True)]
-        self.factors, self.bias_factors = self._subs(two)
+        g = rows.sixteen(row, first)
+        self.weights = _by_dword(e, g.codes)
+        self.scale = e.shuffle(g.scale, PLACES)
+        self.mins = [b.fneg(e.shuffle(v, PLACES)) for v in g.mins]
+        self.factors, self.bias_factors = self._subs(g.subs)
 
-    def _sorted(self, two: list[Value]) -> Value:
-        return self.e.shuffle(two[0], PLACES, two[1])
-
-    def _subs(self, two: list[Groups]) -> tuple[list[Value], Value]:
+    def _subs(self, subs: Value | None) -> tuple[list[Value], Value]:
         """The factors of the first and of the second half of each group, i32, and what sums of x take off per half."""
         e, b, bias = self.e, self.e.b, self.rows.bias
-        if two[0].subs is None:
+        if subs is None:
             return [], const(V32I16, -bias)
-        halves = [e.shuffle(two[0].subs, [2 * g + h for g in PLACES], two[1].subs) for h in (0, 1)]
-        both = e.shuffle(two[0].subs, [2 * g + h for g in PLACES for h in (0, 1)], two[1].subs)
+        halves = [e.shuffle(subs, [2 * g + h for g in PLACES]) for h in (0, 1)]
+        both = e.shuffle(subs, [2 * g + h for g in PLACES for h in (0, 1)])
         return [b.sext(v, V16I) for v in halves], b.mul(both, const(V32I16, -bias))
 
 

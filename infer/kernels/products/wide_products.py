@@ -11,7 +11,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
 from ..weights import INT_BLOCKS, PAIRS, Groups, bias_of, numbers_of_pairs, sixteen_groups
-from .row_products import PREFETCH, Rest, RowProducts
+from .row_products import Rest, RowProducts
 
 V8I, V16I, V32I16, V64I8 = Vec(I32, 8), Vec(I32, 16), Vec(I16, 32), Vec(I8, 64)
 V16F = Vec(F32, 16)
@@ -39,6 +39,13 @@ class WideProducts(RowProducts):
         e, p = self.e, self._at(row, first)
         g = numbers_of_pairs(e, self.block, p, super().unpack(row, first))
         return Groups(PAIRS[self.kind](e, p), g.scale, g.mins, g.subs)
+
+    def sixteen(self, row: Value, first: Value) -> Groups:
+        """Sixteen groups of a row (weights/sixteen.py)."""
+        e, p = self.e, self._at(row, first)
+        for line in range(0, 16 // self.block.groups * self.block.nbytes, 64):
+            e.prefetch(e.at(p, self.ahead), line, e.isa.near)
+        return sixteen_groups(e, self.kind, self.block, p)
 
     def row(
         self, row: Value, x: Value, turns: Value, eight: Callable[[Value, list[Value]], list[Value]], rest: Rest
@@ -74,10 +81,7 @@ class WideProducts(RowProducts):
         """Sixteen groups, beginning with group `first`, added to all chains: <16 x f32> of products, and with minima
         of what these take off."""
         e, b = self.e, self.e.b
-        p, xq = self._at(row, first), e.at(x, b.shl(first, const(I64, 5)))
-        for line in range(0, 16 // self.block.groups * self.block.nbytes, 64):
-            e.prefetch(p, PREFETCH + line, e.isa.near)
-        g = sixteen_groups(e, self.kind, self.block, p)
+        xq, g = e.at(x, b.shl(first, const(I64, 5))), self.sixteen(row, first)
         dots = [self.dot(codes, e.load(V64I8, xq, 64 * k), const(V16I, 0)) for k, codes in enumerate(g.codes)]
         x_d, x_sum = self.scales_and_sums(x)
         o = b.shl(first, const(I64, 2))

@@ -143,6 +143,18 @@ def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> 
     assert len(loop) < (80 if isa is NEON else 55) * columns
 
 
+@pytest.mark.parametrize("kind", inner_loop(GGMLType.IQ3_S, GGMLType.IQ1_M, GGMLType.Q2_0))
+def test_several_columns_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kind: GGMLType) -> None:
+    """Types whose entries are looked up in registers meet their columns sixteen groups at a time, too."""
+    for module in (pairs, sixteen):
+        monkeypatch.setattr(module, "has", lambda _isa, _feature: True)
+    text = assembly(gemv_columns.make_int_columns(kind, AVX512_VNNI), AVX512_VNNI, x86("znver4"))
+    loops = [loop for loop in innermost_loops(text) if sum("vpdpbusd" in x and "zmm" in x for x in loop) >= 8]
+    loop = min(loops, key=len)
+    assert count(loop, "vpdpbusd") % 16 == 0 and not spills(loop)
+    assert len(loop) < 32 * (count(loop, "vpdpbusd") // 8)
+
+
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", inner_loop(GGMLType.F32, GGMLType.BF16, GGMLType.F16))
 def test_few_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:

@@ -1,0 +1,173 @@
+"""AVX-512 code without AVX-512: what is written for such a processor, executed on any that numba compiles for.
+
+    python -m pytest -p emulated_avx512 tests/unit/infer/kernels/products/test_products.py
+
+As a pytest plugin (or after `install()`) the code path of the process is avx512-bf16, with VBMI and GFNI. The kernels
+are those of that path; LLVM splits their vectors for the processor that is there, and each of the instructions that
+the emitter names is a function with the same result, written after its description (Intel 64 and IA-32 Architectures
+Software Developer's Manual, volume 2). Bits are those of the instructions; speed says nothing.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hybrid.infer.kernels.emit import isa
+from hybrid.infer.kernels.emit.core import F32, I8, I16, I32, I64, EmitterCore, Value, Vec, const
+from hybrid.infer.kernels.emit.emitter import Emitter
+
+NEEDED = frozenset(("avx2", "fma", "f16c"))  # of the processor at hand
+FEATURES = NEEDED | {
+    "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16", "avx512vbmi", "gfni",
+}  # fmt: skip
+_real_call = EmitterCore.call
+
+
+def _vpdpbusd(e: Emitter, total: Value, a: Value, c: Value) -> Value:
+    """Dword by dword plus the sum of four products of u8 and s8."""
+    b, n = e.b, a.type.count
+    wide = Vec(I32, n)
+    products = b.mul(b.zext(a, wide), b.sext(c, wide))
+    for k in range(4):
+        total = b.add(total, e.shuffle(products, list(range(k, n, 4))))
+    return total
+
+
+def _pmaddwd(e: Emitter, a: Value, c: Value) -> Value:
+    b, n = e.b, a.type.count
+    products = b.mul(b.sext(a, Vec(I32, n)), b.sext(c, Vec(I32, n)))
+    return b.add(*(e.shuffle(products, list(range(h, n, 2))) for h in (0, 1)))
+
+
+def _packssdw(e: Emitter, a: Value, c: Value) -> Value:
+    """Of every 128 bits four dwords of a, then those of c, limited to 16 bits."""
+    n = a.type.count
+    limited = [
+        e.intr("smax", e.intr("smin", v, const(v.type, (1 << 15) - 1)), const(v.type, -(1 << 15))) for v in (a, c)
+    ]
+    order = [side * n + quad + i for quad in range(0, n, 4) for side in (0, 1) for i in range(4)]
+    return e.b.trunc(e.shuffle(limited[0], order, limited[1]), Vec(I16, 2 * n))
+
+
+def _bytewise(e: Emitter, n: int, byte: Callable[[Value], Value]) -> Value:
+    """<n x i8>: byte(i) for every i."""
+    ty = Vec(I8, n)
+    out = e.stack(ty)
+    e.loop(n, lambda i, _: e.store(byte(i), e.at(out, i)))
+    return e.load(ty, out)
+
+
+def _in_memory(e: Emitter, *vectors: Value) -> Value:
+    """The address of vectors, one behind the other."""
+    out = e.stack(I8, 64 * len(vectors))
+    for k, v in enumerate(vectors):
+        e.store(v, out, 64 * k)
+    return out
+
+
+def _vpshufb(e: Emitter, a: Value, index: Value) -> Value:
+    """Of every 128 bits the byte that the low four bits say; 0 where the highest bit is set."""
+    b, table, places = e.b, _in_memory(e, a), _in_memory(e, index)
+
+    def byte(i: Value) -> Value:
+        place = e.load(I8, e.at(places, i))
+        lane = b.or_(b.and_(i, const(I64, 48)), b.zext(b.and_(place, const(I8, 15)), I64))
+        return b.select(b.icmp_signed("<", place, const(I8, 0)), const(I8, 0), e.load(I8, e.at(table, lane)))
+
+    return _bytewise(e, a.type.count, byte)
+
+
+def _vpermb(e: Emitter, a: Value, index: Value) -> Value:
+    """a[index], by the low six bits."""
+    b, table, places = e.b, _in_memory(e, a), _in_memory(e, index)
+    return _bytewise(
+        e, 64, lambda i: e.load(I8, e.at(table, b.zext(b.and_(e.load(I8, e.at(places, i)), const(I8, 63)), I64)))
+    )
+
+
+def _vpermi2b(e: Emitter, a: Value, index: Value, c: Value) -> Value:
+    """The byte of a and c, one behind the other, by the low seven bits."""
+    b, table, places = e.b, _in_memory(e, a, c), _in_memory(e, index)
+    return _bytewise(
+        e, 64, lambda i: e.load(I8, e.at(table, b.zext(b.and_(e.load(I8, e.at(places, i)), const(I8, 127)), I64)))
+    )
+
+
+def _vpmultishiftqb(e: Emitter, control: Value, data: Value) -> Value:
+    """Eight bits of the qword from the place on that the control byte says, which wrap around."""
+    b, places, words = e.b, _in_memory(e, control), _in_memory(e, data)
+
+    def byte(i: Value) -> Value:
+        word = e.load(I64, e.at(words, b.and_(i, const(I64, 56))))
+        amount = b.zext(b.and_(e.load(I8, e.at(places, i)), const(I8, 63)), I64)
+        return b.trunc(e.intr("fshr", word, word, amount), I8)
+
+    return _bytewise(e, 64, byte)
+
+
+def _vgf2p8affineqb(e: Emitter, a: Value, matrices: Value, added: Value) -> Value:
+    """Bit i of a byte: the parity of it and byte 7 - i of its qword of `matrices`; other bits where `added` has them."""
+    b, source, rows = e.b, _in_memory(e, a), _in_memory(e, matrices)
+
+    def byte(i: Value) -> Value:
+        x, first = e.load(I8, e.at(source, i)), b.and_(i, const(I64, 56))
+        out = added
+        for k in range(8):
+            row = e.load(I8, e.at(rows, b.or_(first, const(I64, 7 - k))))
+            parity = b.and_(e.intr("ctpop", b.and_(x, row)), const(I8, 1))
+            out = b.xor(out, b.shl(parity, const(I8, k)))
+        return out
+
+    return _bytewise(e, 64, byte)
+
+
+def _vdpbf16ps(e: Emitter, total: Value, a: Value, c: Value) -> Value:
+    """Two fma, of the high halves first, see `Emitter.dot_pairs`; subnormal numbers are not zero here."""
+    ty = Vec(I32, total.type.count)
+    a, c = e.b.bitcast(a, ty), e.b.bitcast(c, ty)
+    high = [e.b.bitcast(e.b.and_(v, const(ty, -65536)), Vec(F32, ty.count)) for v in (a, c)]
+    low = [e.b.bitcast(e.b.shl(v, const(ty, 16)), Vec(F32, ty.count)) for v in (a, c)]
+    return e.fma(low[0], low[1], e.fma(high[0], high[1], total))
+
+
+INSTRUCTIONS: dict[str, Callable[..., Value]] = {
+    "llvm.x86.avx512.vpdpbusd.256": _vpdpbusd,
+    "llvm.x86.avx512.vpdpbusd.512": _vpdpbusd,
+    "llvm.x86.avx512.pmaddw.d.512": _pmaddwd,
+    "llvm.x86.avx512.packssdw.512": _packssdw,
+    "llvm.x86.avx512.pshuf.b.512": _vpshufb,
+    "llvm.x86.avx512.permvar.qi.512": _vpermb,
+    "llvm.x86.avx512.vpermi2var.qi.512": _vpermi2b,
+    "llvm.x86.avx512.pmultishift.qb.512": _vpmultishiftqb,
+    "llvm.x86.vgf2p8affineqb.512": _vgf2p8affineqb,
+    "llvm.x86.avx512bf16.dpbf16ps.512": _vdpbf16ps,
+}
+
+
+def _call(self: EmitterCore, name: str, ret: Any, *args: Value) -> Value:
+    if name in INSTRUCTIONS:
+        return self.function(f"emulated.{name}", INSTRUCTIONS[name], *args, result=ret)
+    assert "512" not in name, f"{name} is not emulated"
+    return _real_call(self, name, ret, *args)
+
+
+def install() -> None:
+    """Before anything asks which path this process has. Compiled kernels have a folder of their own."""
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    features = isa.cpu_features() | FEATURES | {f"emulated-{own}"}
+    isa.cpu_features = lambda: features
+    isa.host.cache_clear()
+    assert isa.host() is isa.AVX512_BF16
+    EmitterCore.call = _call  # type: ignore[method-assign]
+
+
+def missing() -> str:
+    """Why kernels of AVX-512 are not emulated here; empty if they are."""
+    if isa.cpu_features() >= FEATURES:
+        return "this processor executes them itself"
+    return "" if isa.cpu_features() >= NEEDED else "half floats are converted as x86 does it"
+
+
+def pytest_configure() -> None:
+    install()
