@@ -107,7 +107,7 @@ def _vpmultishiftqb(e: Emitter, control: Value, data: Value) -> Value:
 
 
 def _vgf2p8affineqb(e: Emitter, a: Value, matrices: Value, added: Value) -> Value:
-    """Bit i of a byte: the parity of it and byte 7 - i of its qword of `matrices`; other bits where `added` has them."""
+    """Bit i of a byte: the parity of it and byte 7 - i of its qword of `matrices`, changed where `added` has a bit."""
     b, source, rows = e.b, _in_memory(e, a), _in_memory(e, matrices)
 
     def byte(i: Value) -> Value:

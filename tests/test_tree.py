@@ -16,6 +16,7 @@ FOLDERS = ("benchmarks", "cli", "convert", "infer", "library", "quant")
 OF_A_FOLDER = {
     "infer/kernels/test_arm64.py": "other tests of kernels, repeated in an emulator",
     "infer/kernels/test_assembly.py": "the machine code of all products",
+    "infer/kernels/test_avx512.py": "other tests of kernels, repeated with instructions in other words",
     "benchmarks/test_kernels.py": "kernels_matmul.py, kernels_attention.py, kernels_recurrent.py",
 }
 
