@@ -22,7 +22,7 @@ from ..loading.read_ahead import ReadAhead
 from ..memory import HybridMemory, Move, plan_memory
 from ..memory.needs import Room
 from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
-from ..program.threads import Interrupted, Pool, Stop
+from ..program.threads import Interrupted, Pool, Stop, default_threads
 from .collection import Collection, Programs
 from .context import Context, Rooms, chosen_context
 from .network import Network
@@ -32,6 +32,7 @@ from .ubatch import Control, Segment
 LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
 # Programs of DEFAULT_UBATCH tokens take no more than this, and this for each token of the context.
 SURELY, SURELY_PER_TOKEN = 2 << 30, 4096
+MOST_COMPILERS = 4  # processes: of a model's 20 kernels the longest takes a sixth of the time
 QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soon that Ctrl-C can wait for it
 
 
@@ -226,7 +227,7 @@ class Engine:
     ) -> None:
         kernels = [execute.EXECUTE, *kernels]
         pending = [k for k in dict.fromkeys(kernels) if not k.ready]
-        self.compile_seconds += compile_kernels(pending, progress, helper)
+        self.compile_seconds += compile_kernels(pending, progress, helper, min(MOST_COMPILERS, default_threads()))
         self.n_compiled += sum(not k.from_cache for k in pending)
 
     def compile_program(self, program: Program) -> None:

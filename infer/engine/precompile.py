@@ -2,8 +2,8 @@
 
     python -m hybrid.infer.engine.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE [N_SEQ]
 
-Started when kernels are missing, to use a second core; works from the end of the list of kernels while the process that
-needs them works from its beginning. With N_SEQ it is the list of `hybrid precompile`, otherwise that of `Model.load`.
+Started when kernels are missing, to use other cores: a helper (kernels/build/helpers.py) of who needs them.
+With N_SEQ it knows those of `hybrid precompile`, otherwise those of `Model.load`.
 """
 
 import os
@@ -17,7 +17,7 @@ from hybrid.quant.ggml.split import open_gguf
 
 from ..kernels.attention.kv import KV_TYPES
 from ..kernels.build.cache_folders import folder, roots
-from ..kernels.build.jit import CompileProgress, compile_backwards
+from ..kernels.build.jit import CompileProgress, serve_helper
 from ..loading.options import LoadOptions
 from .engine import Engine
 
@@ -88,7 +88,7 @@ def _engine(gguf: GGUFFile, options: LoadOptions) -> Engine:
 
 
 def main(arguments: list[str]) -> int:
-    """Compiles what is asked for, last kernels first, at a lower priority. Exit code 1: the file cannot be loaded."""
+    """Compiles what it is told, at a lower priority. Exit code 1: the file cannot be loaded."""
     path, n_ubatch, n_threads, precision, kv_type, *n_seq = arguments
     os.nice(1)
     try:
@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
         )  # fmt: skip
         with open_gguf(path) as gguf:
             engine = _engine(gguf, options)
-            compile_backwards(engine.usual_kernels() if n_seq else engine.first_kernels())
+            serve_helper(engine.usual_kernels() if n_seq else engine.first_kernels())
     except HybridError:
         return 1
     return 0

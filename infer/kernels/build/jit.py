@@ -9,18 +9,16 @@ imports numba before a kernel really has to be compiled: pieces, devices and ker
 """
 
 import gc
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .helpers import Helpers, help_compiling
 from .kernel import KernelSource, device, with_globals
 from .object_cache import CompiledObject, folder, link, read, write
 
-__all__ = ["CompileProgress", "Kernel", "compile_backwards", "compile_kernels", "device", "kernel", "variant"]
+__all__ = ["CompileProgress", "Kernel", "compile_kernels", "device", "kernel", "serve_helper", "variant"]
 
 CompileProgress = Callable[[str, int, int], None]
 
@@ -87,55 +85,40 @@ def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
 def compile_kernels(
     kernels: Iterable[Kernel],
     progress: CompileProgress | None = None,
-    helper: Sequence[str] | None = None,
+    helper: Sequence[str] = (),
+    n_processes: int = 2,
 ) -> float:
     """Make sure that all are ready; returns the seconds spent.
 
-    progress(name, done, total) before each that has to be compiled, and at the end if there was any. `helper` is a
-    command that compiles every second of the missing kernels into the disk cache, in a process of its own: numba
-    compiles under one lock, so threads would not help.
+    progress(name, done, total) before each that is compiled here, and at the end if any had to be compiled. `helper`
+    is the command of `n_processes` - 1 helpers, each of which has three kernels at least (helpers.py).
     """
     start = time.perf_counter()
     wanted = [k for k in dict.fromkeys(kernels) if not k.ready]
-    missing = load_cached(wanted)
-    total = len(missing)
-    process = None
-    if helper and total > 3 and folder() is not None and (os.cpu_count() or 1) > 1:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, *helper],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError:
-            process = None
-    try:
-        with _few_collections():
-            # from both ends: whoever is faster takes more
-            while missing:
-                item = missing.pop(0)
+    # the longest first, so that nobody begins one when the others are done
+    missing = sorted(load_cached(wanted), key=lambda k: -k.code_size)
+    n_helpers = min(n_processes - 1, (len(missing) - 1) // 3) if helper and folder() is not None else 0
+    with _few_collections(), Helpers(missing, helper, n_helpers) as helpers:
+        while True:
+            while item := helpers.take():
                 if progress:
-                    progress(item.name, total - len(missing) - 1, total)
+                    progress(item.name, len(missing) - len(helpers) - 1, len(missing))
                 item.compile()
-                if process:
-                    missing = load_cached(missing)
-        if progress and total:
-            progress("", total, total)
-    finally:
-        if process:
-            process.kill()
-            process.wait()
+            helpers.wait()
+            if not helpers:
+                break
+        # of helpers, but for a cache that could not be written
+        for item in load_cached([k for k in missing if not k.ready]):
+            item.compile()
+    if progress and missing:
+        progress("", len(missing), len(missing))
     return time.perf_counter() - start
 
 
-def compile_backwards(kernels: Iterable[Kernel]) -> None:
-    """The helper's share: the missing kernels from the last to the first, until the cache has them all."""
-    wanted = list(dict.fromkeys(kernels))
+def serve_helper(kernels: Iterable[Kernel]) -> None:
+    """A helper's part: it compiles what it is told of these kernels."""
     with _few_collections():
-        for item in reversed(wanted):
-            if read(item.file) is None:
-                item.compile()
+        help_compiling(kernels)
 
 
 @contextmanager

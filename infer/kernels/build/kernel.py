@@ -2,7 +2,7 @@
 
 import inspect
 import types as python_types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -60,17 +60,34 @@ class KernelSource:
 
     def _modules_of_callees(self) -> set[str]:
         """Where the pieces and devices are defined that the function names: a variant's may come from anywhere."""
-        modules = set()
-        for name in self.function.__code__.co_names:
-            match self.function.__globals__.get(name):
-                case Piece(body=body):
-                    modules.add(body.__module__)
-                case Device(function=function):
-                    modules.add(function.__module__)
-        return modules
+        return {callee.__module__ for callee in _callees(self.function)}
+
+    @cached_property
+    def code_size(self) -> int:
+        """Bytes of Python's code for the kernel and all that it calls: how long it takes to compile, more or less."""
+        seen: dict[Any, int] = {}
+        pending: list[Any] = [self.function]
+        while pending:
+            function = pending.pop()
+            if function not in seen:
+                seen[function] = _code_size(function.__code__)
+                pending += _callees(function)
+        return sum(seen.values())
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+
+def _callees(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The pieces and devices that a function names."""
+    for name in function.__code__.co_names:
+        match function.__globals__.get(name):
+            case Piece(body=callee) | Device(function=callee):
+                yield callee
+
+
+def _code_size(code: python_types.CodeType) -> int:
+    return len(code.co_code) + sum(_code_size(c) for c in code.co_consts if isinstance(c, python_types.CodeType))
 
 
 def with_globals(function: Callable[..., Any], name: str, scope: Mapping[str, Any]) -> Callable[..., Any]:

@@ -1,7 +1,10 @@
 """Machine code on disk: linked again without a compiler, whole or not at all."""
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def triple(a, tid, nth, *, cell: Address):
     if tid == 0:
         sti(cell, 3 * ldi(cell))
+
+
+def more_than_triple(a, tid, nth, *, cell: Address):
+    for _ in range(3):
+        if tid == 0:
+            sti(cell, 3 * ldi(cell) + tid)
 
 
 def works(item: jit.Kernel) -> bool:
@@ -104,14 +113,78 @@ def test_numba_works_after_kernels_were_linked() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_helper_shares_the_work(cache: Path) -> None:
-    """The helper's results are used; here it is a script that puts a kernel of ours into the cache."""
-    jit.Kernel(triple).compile()
-    path = cache / f"{jit.Kernel(triple).file}.bin"
-    ready = path.read_bytes()
-    path.unlink()
-    kernels = [jit.variant(triple, f"copy_{i}", sti=sti) for i in range(6)]
-    files = [k.file for k in kernels[1:]]
-    script = f"from pathlib import Path; [Path({str(cache)!r}, n + '.bin').write_bytes({ready!r}) for n in {files}]"
-    jit.compile_kernels(kernels, None, ["-c", script])
+# A helper that compiles nothing: it puts a kernel that is ready into the cache for each that it is told.
+HELPER = """
+import sys
+from pathlib import Path
+place, wrong, *files = sys.argv[1:]
+print(*files, flush=True)
+for line in sys.stdin:
+    if wrong == "dies":
+        break
+    name = line.strip() + ".bin"
+    (Path(place) / name).write_bytes((Path(place) / "ready").read_bytes() if wrong != "damages" else b"")
+    print("done", flush=True)
+"""
+
+
+def copies(cache: Path, n: int) -> list[jit.Kernel]:
+    """Kernels alike, of which none is compiled, beside the file that a helper copies."""
+    made = jit.variant(triple, "copy", sti=sti)
+    made.compile()
+    (cache / f"{made.file}.bin").rename(cache / "ready")
+    return [jit.variant(triple, f"copy_{i}", sti=sti) for i in range(n)]
+
+
+@pytest.mark.parametrize("wrong", ["", "dies", "damages", "knows none"])
+def test_helpers_share_the_work(cache: Path, wrong: str) -> None:
+    kernels = copies(cache, 8)
+    files = [] if wrong == "knows none" else [k.file for k in kernels]
+    told: list[tuple[str, int, int]] = []
+
+    def progress(name: str, done: int, total: int) -> None:
+        if not told and not wrong:  # it has begun before all is done here
+            wait_for(lambda: len(list(cache.glob("*.bin"))) > 2)
+        told.append((name, done, total))
+
+    jit.compile_kernels(kernels, progress, ["-c", HELPER, str(cache), wrong, *files], 3)
     assert all(works(k) for k in kernels)
+    assert told[-1] == ("", 8, 8) and [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    from_helpers = sum(k.from_cache for k in kernels)
+    print(f"{from_helpers} of 8 by helpers, {len(told) - 1} here")
+    assert from_helpers > 2 if not wrong else not from_helpers
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_helper_that_cannot_start(cache: Path) -> None:
+    kernels = copies(cache, 4)
+    jit.compile_kernels(kernels, None, ["-c", "import no_such_module"], 2)
+    assert all(works(k) for k in kernels)
+
+
+def test_an_interrupt_ends_the_helpers(cache: Path, tmp_path: Path) -> None:
+    kernels = copies(cache, 4)
+    script = f"import os, sys; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); sys.stdin.read()"
+
+    def interrupt(*_: object) -> None:
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jit.compile_kernels(kernels, interrupt, ["-c", script], 2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_the_longest_kernels_are_compiled_first(cache: Path) -> None:
+    short, long = jit.Kernel(triple), jit.Kernel(more_than_triple)
+    assert long.code_size > short.code_size > 0
+    told: list[str] = []
+    jit.compile_kernels([short, long], lambda name, *_: told.append(name))
+    assert told == ["more_than_triple", "triple", ""]
