@@ -216,11 +216,14 @@ def _interrupted(text: str) -> int:
 
 
 def _plain(text: str) -> str:
-    """A usage error of typer's, without its technical terms."""
+    """A usage error of typer's, of whatever version, without its technical terms."""
     text = text.replace("Value error, ", "").replace("Invalid value: Missing ", "Missing ")
-    wanted = {"integer": "a whole number", "number": "a number"}
+    wanted = {"int": "a whole number", "number": "a number", "float": "a number"}
+    quoted = r"""(?:'[^']*'|"[^"]*")"""
     return re.sub(
-        r"Input should be a valid (integer|number), unable to parse .*", lambda m: f"expected {wanted[m[1]]}", text
+        rf"Input should be a valid (int|number)(?:eger)?, unable to parse .*|{quoted} is not a valid (int|float)\b.*",
+        lambda m: f"expected {wanted[m[1] or m[2]]}",
+        text,
     )
 
 

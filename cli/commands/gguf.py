@@ -164,7 +164,8 @@ def set_(
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}; also a single part.")],
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY", help="Only these, in full. Default: all, long ones shortened.")
+        list[str] | None,
+        typer.Argument(metavar="KEY...", help="Only these, in full. Default: all, long ones shortened."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print types and whole values as JSON.")] = False,
 ) -> None:
@@ -203,7 +204,7 @@ def merge_lora(
     source: Annotated[Path, typer.Argument(metavar="IN", help=f"{model_argument.FILE}; in F32, F16 or BF16.")],
     adapters: Annotated[
         list[str],
-        typer.Argument(metavar="ADAPTER[:SCALE]", help="LoRA adapters in GGUF, and how strongly: 1 unless given."),
+        typer.Argument(metavar="ADAPTER[:SCALE]...", help="LoRA adapters in GGUF, and how strongly: 1 unless given."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="GGUF file to write.")],
     split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,

@@ -27,7 +27,7 @@ def models(
     ] = Action.LIST,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="rm: ORG/NAME, with all its files, or ORG/NAME:TYPE; may be several."),
+        typer.Argument(metavar="NAME...", help="rm: ORG/NAME, with all its files, or ORG/NAME:TYPE; may be several."),
     ] = None,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="rm: do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,

@@ -44,7 +44,7 @@ def state(
         ),
     ] = Action.LIST,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="State files, or names of kept chats; rm: or all.")
+        list[str] | None, typer.Argument(metavar="NAME...", help="State files, or names of kept chats; rm: or all.")
     ] = None,
     model: Annotated[
         Path | None,

@@ -32,7 +32,7 @@ PLAIN = {
     "infer.text.tokenizer.special", "infer.text.tokenizer.vocabulary",
 }  # fmt: skip
 FLOOR = "quant.ggml."
-HEAVY = ("jinja2", "llguidance", "numba", "prompt_toolkit", "pygments", "rich", "starlette", "tokenizers")
+HEAVY = ("jinja2", "llguidance", "numba", "prompt_toolkit", "pydantic", "pygments", "rich", "starlette", "tokenizers")
 
 
 def imported(*args: object) -> set[str]:
