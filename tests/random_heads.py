@@ -10,6 +10,7 @@ import random_checkpoints
 from safetensors.numpy import load_file, save_file
 
 Shapes = dict[str, tuple[int, ...]]
+EMBEDDING = "model.embed_tokens.weight"
 
 
 def _of_mtp(config: dict[str, Any]) -> Shapes:
@@ -21,6 +22,12 @@ def _numbered(config: dict[str, Any], *own: str) -> Shapes:
     """`own`: what the head has of its own, though the model has it."""
     p = f"model.layers.{config['num_hidden_layers']}."
     return dict.fromkeys((p + "eh_proj.weight", *(p + name for name in own)), ())
+
+
+def _of_two_layers() -> Shapes:
+    """One with attention and one with experts, as Nemotron 3 has them."""
+    names = "layers.0.eh_proj.weight", "layers.0.mixer.q_proj.weight", "layers.1.mixer.gate.weight"
+    return dict.fromkeys((f"mtp.{name}" for name in names), ())
 
 
 # name -> config, and what tells of a head
@@ -49,6 +56,12 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     "deepseek-v3-yarn-mtp": (
         config := random_checkpoints.CONFIGS["deepseek-v3-yarn"], _numbered(config, "shared_head.norm.weight"),
     ),
+    "nemotron-h-moe-mtp": (
+        random_checkpoints.CONFIGS["nemotron-h-moe"] | {
+            "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E",
+        }, _of_two_layers(),
+    ),
+    "nemotron-h-moe-groups-mtp": (random_checkpoints.CONFIGS["nemotron-h-moe-groups"], _of_two_layers()),
 }  # fmt: skip
 
 
@@ -70,14 +83,15 @@ def write_right(name: str, folder: Path) -> Path:
             values[:] = 0
         elif "norm" in part or "q_proj" in part:
             values[:] = 0 if "mtp" in name and "qwen" in name else 1
-    embedding = tensors["model.embed_tokens.weight"]
+    embedding = tensors[EMBEDDING if EMBEDDING in tensors else "backbone.embeddings.weight"]
     embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
     tensors["lm_head.weight"] = embedding[np.random.default_rng(7).permutation(len(embedding))]
     joins = [part for part in tensors if part.endswith(("mtp.fc.weight", "eh_proj.weight"))]
     tensors[joins[0]] = np.concatenate([np.eye(n), np.zeros((n, n))], axis=1).astype(np.float32)
     for part in list(tensors):
-        if "shared_head.head" in part or part.endswith(f"layers.{config['num_hidden_layers']}.embed_tokens.weight"):
-            tensors[part] = tensors["lm_head.weight" if "head.head" in part else "model.embed_tokens.weight"]
+        own = f"layers.{config.get('num_hidden_layers')}.embed_tokens.weight"
+        if "shared_head.head" in part or part.endswith(own):
+            tensors[part] = tensors["lm_head.weight" if "head.head" in part else EMBEDDING]
     (folder / "config.json").write_text(
         json.dumps({**json.loads((folder / "config.json").read_text()), "tie_word_embeddings": False})
     )

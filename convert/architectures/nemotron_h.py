@@ -11,8 +11,9 @@ from ..transforms import interleave_rope
 from .blocks import UNLIMITED, Heads, read_kinds, size_keys, stacked_experts
 from .experts import read_expert_groups
 from .family import Family, Row, Shapes, row, vocabulary_rows
+from .heads import Head
 from .mamba2 import NO_LIMITS, Ssm
-from .unused_fields import MTP, NO_POSITIONS, STEP_SIZES
+from .unused_fields import HEADS, NO_POSITIONS, STEP_SIZES
 
 # published configs have a string of letters, those of transformers 5 a list of words
 KINDS = {
@@ -21,6 +22,14 @@ KINDS = {
     "linear_attention": "mamba", "full_attention": "attention",
 }  # fmt: skip
 
+# A head is a layer with attention and one with experts, one block in GGUF.
+HEAD = Head(
+    "mtp.layers.0.eh_proj.weight", "mtp.layers.0.enorm.weight", "mtp.layers.0.hnorm.weight",
+    "mtp.layers.1.final_layernorm.weight",
+)  # fmt: skip
+HEAD_LAYERS = ("mtp.layers.0.mixer.q_proj.weight", "mtp.layers.1.mixer.gate.weight")  # what tells of these two
+MOST_HEAD_LAYERS = 128
+
 
 @dataclass(frozen=True)
 class NemotronH(Family):
@@ -28,7 +37,6 @@ class NemotronH(Family):
 
     arch = "nemotron_h"
     architectures = ("NemotronHForCausalLM",)
-    dropped = ("mtp.",)
     conditional: ClassVar[Mapping[str, str]] = {
         "intermediate_size": "where a layer is dense",
         **dict.fromkeys(
@@ -49,7 +57,7 @@ class NemotronH(Family):
         ),
     }
     without_effect: ClassVar[Mapping[str, str]] = {
-        **STEP_SIZES, **MTP, **NO_POSITIONS,
+        **STEP_SIZES, **HEADS, **NO_POSITIONS,
         "mamba_proj_bias": "transformers' model reads use_bias instead",
         "time_step_min": "only training; transformers 5 also has it for a floor, but in prompts alone",
         **dict.fromkeys(("mamba_dt_min", "mamba_dt_max", "mamba_dt_init_floor"), STEP_SIZES["time_step_min"]),
@@ -75,6 +83,7 @@ class NemotronH(Family):
     n_shared: int
     weights_norm: bool
     weights_scale: float
+    heads_ahead: tuple[Head, ...]
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -115,13 +124,15 @@ class NemotronH(Family):
             n_shared=config.integer("n_shared_experts", default=1),
             weights_norm=config.boolean("norm_topk_prob", default=True),
             weights_scale=config.number("routed_scaling_factor", default=1.0),
+            heads_ahead=read_heads(shapes) if experts else (),
         )
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         sizes = {"mlp": self.n_ff, "moe": self.n_ff_expert}
-        n_head_kv = self.heads.per_layer([kind == "attention" for kind in self.kinds])
-        n_ff = [sizes.get(kind, 0) for kind in self.kinds]
-        yield from size_keys(len(self.kinds), UNLIMITED, self.n_embd, n_ff, self.heads.n_head, n_head_kv)
+        n_ahead = len(self.heads_ahead)
+        n_head_kv = self.heads.per_layer([*(kind == "attention" for kind in self.kinds), *[True] * n_ahead])
+        n_ff = [*(sizes.get(kind, 0) for kind in self.kinds), *[self.n_ff_expert] * n_ahead]
+        yield from size_keys(len(n_ff), UNLIMITED, self.n_embd, n_ff, self.heads.n_head, n_head_kv)
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "attention.layer_norm_epsilon", self.eps  # the one that llama.cpp needs
         if self.n_expert:
@@ -143,6 +154,13 @@ class NemotronH(Family):
             yield "expert_weights_scale", self.weights_scale
             if self.n_latent:
                 yield "moe_latent_size", self.n_latent
+        if n_ahead:
+            yield "nextn_predict_layers", n_ahead
+
+    def left_out(self) -> tuple[str, ...]:
+        if not self.heads_ahead:
+            return (*self.dropped, "mtp.")
+        return (*self.dropped, *(f"mtp.layers.{i}." for i in range(len(HEAD_LAYERS), MOST_HEAD_LAYERS)))
 
     def notes(self) -> Iterator[str]:
         yield from self.ssm.notes()
@@ -157,8 +175,6 @@ class NemotronH(Family):
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd
-        # turned over without positions too: llama.cpp's files are so
-        turned = interleave_rope(self.heads.d_head) if self.heads.d_head % 2 == 0 else None
         yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
         for i, kind in enumerate(self.kinds):
             hf, blk = f"backbone.layers.{i}.mixer.", f"blk.{i}."
@@ -166,11 +182,23 @@ class NemotronH(Family):
             if kind == "mamba":
                 yield from self.ssm.rows(hf, blk, n)
             elif kind == "attention":
-                yield from self.heads.rows(hf, blk, n, turned)
+                yield from self._attention(hf, blk)
             elif kind == "mlp":
                 yield from self._up_and_down(hf, blk, self.n_ff)
             else:
                 yield from self._experts(hf, blk)
+        for i, head in enumerate(self.heads_ahead):
+            blk = f"blk.{len(self.kinds) + i}."
+            yield row("mtp.layers.0.norm.weight", blk + "attn_norm.weight", n)
+            yield from self._attention("mtp.layers.0.mixer.", blk)
+            yield row("mtp.layers.1.norm.weight", blk + "post_attention_norm.weight", n)
+            yield from self._experts("mtp.layers.1.mixer.", blk)
+            yield from head.rows(blk, n, self.n_vocab)
+
+    def _attention(self, hf: str, blk: str) -> Iterator[Row]:
+        # turned over without positions too: llama.cpp's files are so
+        turned = interleave_rope(self.heads.d_head) if self.heads.d_head % 2 == 0 else None
+        yield from self.heads.rows(hf, blk, self.n_embd, turned)
 
     def _experts(self, hf: str, blk: str) -> Iterator[Row]:
         n, n_in = self.n_embd, self.n_latent or self.n_embd
@@ -198,3 +226,9 @@ class NemotronHMoe(NemotronH):
     """With experts in place of dense feed-forward layers, or beside some."""
 
     arch = "nemotron_h_moe"
+
+
+def read_heads(shapes: Shapes) -> tuple[Head, ...]:
+    """The first head that the checkpoint has, whatever its config says, if its layers are those that published ones
+    have."""
+    return (HEAD,) if all(name in shapes for name in (HEAD.join, *HEAD_LAYERS)) else ()

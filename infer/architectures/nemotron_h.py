@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import Attention, FeedForward, MixtureOfExperts, Sum
+from ..layers import Attention, FeedForward, Layer, MixtureOfExperts, Sum
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba2Hparams, Part
@@ -11,7 +11,7 @@ from .base import AttentionHparams, Family, Mamba2Hparams, Part
 
 @dataclass(frozen=True)
 class NemotronHHparams(AttentionHparams, Mamba2Hparams):
-    """A layer without heads of keys and without feed-forward width is Mamba-2."""
+    """A layer without heads of keys and without feed-forward width is Mamba-2, one with both guesses tokens ahead."""
 
     n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True)  # 0 marks a layer without feed-forward part
     d_head: int = key("attention.key_length", 0)
@@ -31,22 +31,26 @@ class NemotronH(Family):
 
     name = "nemotron_h"
     hparams = NemotronHHparams
+    has_heads = True
 
     def block(self, h: NemotronHHparams, i: int, w: Weights) -> Iterator[Part]:
         norm = "attn_norm.weight"
         if h.n_head_kv[i]:
             yield norm, Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w, h.d_head))
-        elif not h.n_ff[i]:
-            yield norm, h.mamba2(i)
-        elif f"blk.{i}.ffn_gate_inp.weight" not in w:
-            yield norm, FeedForward(i, h.n_embd, h.n_ff[i])
+            if h.n_ff[i]:
+                yield "post_attention_norm.weight", self.feed_forward(h, i, w)
         else:
-            experts = MixtureOfExperts(
-                i, h.n_embd, h.n_ff_expert or h.n_ff[i], h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
-                scale=h.weights_scale or 1.0, gated=False, n_group=max(1, h.n_expert_group),
-                n_group_used=h.n_expert_group_used, n_latent=h.n_latent,
-            )  # fmt: skip
-            yield norm, Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
+            yield norm, self.feed_forward(h, i, w) if h.n_ff[i] else h.mamba2(i)
+
+    def feed_forward(self, h: NemotronHHparams, i: int, w: Weights) -> Layer:
+        if f"blk.{i}.ffn_gate_inp.weight" not in w:
+            return FeedForward(i, h.n_embd, h.n_ff[i])
+        experts = MixtureOfExperts(
+            i, h.n_embd, h.n_ff_expert or h.n_ff[i], h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
+            scale=h.weights_scale or 1.0, gated=False, n_group=max(1, h.n_expert_group),
+            n_group_used=h.n_expert_group_used, n_latent=h.n_latent,
+        )  # fmt: skip
+        return Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
 
 
 class NemotronHMoe(NemotronH):

@@ -17,7 +17,7 @@ from hybrid.infer.answers.generation import head_guesser as heads
 from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
 
-RECURRENT, PLAIN, LATENT = "qwen35-mtp", "glm4-moe-mtp", "deepseek-v3-mtp"
+RECURRENT, PLAIN, LATENT, MAMBA = "qwen35-mtp", "glm4-moe-mtp", "deepseek-v3-mtp", "nemotron-h-moe-mtp"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def model_file(tmp_path: Path, data_dir: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT])
+@pytest.mark.parametrize("name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA])
 def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> None:
     """All of its guesses come true, in a fifth of the passes, from the states that it made itself."""
     with with_head(model_file(name, random_heads.write_right)) as model:
@@ -66,7 +66,7 @@ def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> Non
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("temp", [0.0, 0.9])
-@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT])
+@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT, MAMBA])
 def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callable[..., Path]) -> None:
     with with_head(model_file(name)) as model:
         for seed in range(3):
@@ -78,7 +78,7 @@ def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callabl
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize(("name", "right"), [(RECURRENT, True), (RECURRENT, False), (PLAIN, True)])
+@pytest.mark.parametrize(("name", "right"), [(RECURRENT, True), (RECURRENT, False), (PLAIN, True), (MAMBA, True)])
 def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Path]) -> None:
     """Beside prompts that are read and answers that do not guess."""
     path = model_file(name, random_heads.write_right if right else random_heads.write)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from reference.families import F64, Reference, rms
 
 Tensors = dict[str, NDArray]
-EMBEDDING, OUTPUT, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
+EMBEDDINGS = "model.embed_tokens.weight", "model.word_embeddings.weight", "backbone.embeddings.weight"
+OUTPUT, NORM = "lm_head.weight", "model.norm.weight"
 
 
 class ReferenceHead:
@@ -20,18 +21,25 @@ class ReferenceHead:
 
     def __init__(self, config: dict[str, Any], tensors: Tensors) -> None:
         self.c, self.t, self.n = config, tensors, config["hidden_size"]
-        own = f"model.layers.{config['num_hidden_layers']}."
-        of_mtp = "mtp.fc.weight" in tensors
-        self.p = "mtp.layers.0." if of_mtp else own
-        self.plus = 1.0 if of_mtp else 0.0  # of norms
-        self.join, self.token_norm, self.state_norm, self.norm = (
-            ("mtp.fc", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.norm")
-            if of_mtp
-            else (own + "eh_proj", own + "enorm", own + "hnorm", own + "shared_head.norm")
-        )
-        if own + "final_layernorm.weight" in tensors:
-            self.norm = own + "final_layernorm"
-        self.main = EMBEDDING if EMBEDDING in tensors else "model.word_embeddings.weight"
+        self.eps = config.get("rms_norm_eps") or config["layer_norm_epsilon"]
+        self.plus = 1.0 if "mtp.fc.weight" in tensors else 0.0  # of norms
+        self.main = next(name for name in EMBEDDINGS if name in tensors)
+        self.last = NORM  # the model's
+        self.more: dict[str, Any] = {}  # settings of the block's model
+        own = f"model.layers.{config.get('num_hidden_layers')}."
+        # beginnings of names of the block, and of a model's
+        self.block = {own: "model.layers.0."}
+        self.join, self.token_norm, self.state_norm = (own + part for part in ("eh_proj", "enorm", "hnorm"))
+        self.norm = own + ("final_layernorm" if own + "final_layernorm.weight" in tensors else "shared_head.norm")
+        if "mtp.fc.weight" in tensors:
+            self.block = {"mtp.layers.0.": "model.layers.0."}
+            self.join, self.norm = "mtp.fc", "mtp.norm"
+            self.token_norm, self.state_norm = "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden"
+        elif "mtp.layers.1.final_layernorm.weight" in tensors:  # of Nemotron-H: two of its layers
+            self.block = {f"mtp.layers.{i}.": f"backbone.layers.{i}." for i in range(2)}
+            self.join, self.token_norm, self.state_norm = (f"mtp.layers.0.{p}" for p in ("eh_proj", "enorm", "hnorm"))
+            self.norm, self.last = "mtp.layers.1.final_layernorm", "backbone.norm_f.weight"
+            self.more = {"hybrid_override_pattern": "*E", "layers_block_type": None}
         self.embedding = tensors.get(own + "embed_tokens.weight", tensors[self.main])
         self.output = tensors.get(own + "shared_head.head.weight", tensors.get(OUTPUT, tensors[self.main]))
 
@@ -51,12 +59,15 @@ class ReferenceHead:
 
     def _own_states(self, states: F64, ids: list[int]) -> F64:
         """The head's, of these states and of the tokens behind them."""
-        eps, t = self.c["rms_norm_eps"], self.t
-        token = rms(self.embedding[ids].astype(np.float64), t[self.token_norm + ".weight"] + self.plus, eps)
-        state = rms(states, t[self.state_norm + ".weight"] + self.plus, eps)
+        t = self.t
+        token = rms(self.embedding[ids].astype(np.float64), t[self.token_norm + ".weight"] + self.plus, self.eps)
+        state = rms(states, t[self.state_norm + ".weight"] + self.plus, self.eps)
         x = np.concatenate([token, state], axis=1) @ t[self.join + ".weight"].T.astype(np.float64)
-        block = {f"model.layers.0.{name.removeprefix(self.p)}": v for name, v in t.items() if name.startswith(self.p)}
-        own = {self.main: x, NORM: t[self.norm + ".weight"], OUTPUT: np.eye(self.n)}
+        block = {
+            theirs + name.removeprefix(ours): values
+            for ours, theirs in self.block.items() for name, values in t.items() if name.startswith(ours)
+        }  # fmt: skip
+        own = {self.main: x, self.last: t[self.norm + ".weight"], OUTPUT: np.eye(self.n)}
         settings = {**self.c, "num_hidden_layers": 1, "layer_types": ["full_attention"], "full_attention_interval": 1,
-                    "layer_group_size": 1}  # fmt: skip
+                    "layer_group_size": 1, **self.more}  # fmt: skip
         return Reference(settings, {**block, **own}).logits(list(range(len(ids))))
