@@ -30,6 +30,10 @@ def _of_two_layers() -> Shapes:
     return dict.fromkeys((f"mtp.{name}" for name in names), ())
 
 
+def _of_ernie() -> Shapes:
+    return dict.fromkeys(("model.mtp_linear_proj.0.weight", "model.mtp_block.0.mlp.up_proj.weight"), ())
+
+
 # name -> config, and what tells of a head
 WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     **{
@@ -61,6 +65,8 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
             "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E",
         }, _of_two_layers(),
     ),
+    "ernie4_5-moe-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe"] | {"num_nextn_predict_layers": 1}, _of_ernie()),
+    "ernie4_5-moe-order-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe-order"], _of_ernie()),
     "nemotron-h-moe-groups-mtp": (random_checkpoints.CONFIGS["nemotron-h-moe-groups"], _of_two_layers()),
 }  # fmt: skip
 
@@ -86,7 +92,7 @@ def write_right(name: str, folder: Path) -> Path:
     embedding = tensors[EMBEDDING if EMBEDDING in tensors else "backbone.embeddings.weight"]
     embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
     tensors["lm_head.weight"] = embedding[np.random.default_rng(7).permutation(len(embedding))]
-    joins = [part for part in tensors if part.endswith(("mtp.fc.weight", "eh_proj.weight"))]
+    joins = [part for part in tensors if part.endswith(("mtp.fc.weight", "eh_proj.weight", "mtp_linear_proj.0.weight"))]
     tensors[joins[0]] = np.concatenate([np.eye(n), np.zeros((n, n))], axis=1).astype(np.float32)
     for part in list(tensors):
         own = f"layers.{config.get('num_hidden_layers')}.embed_tokens.weight"

@@ -1,13 +1,20 @@
 """ERNIE 4.5: Llama, also with experts beside shared ones, chosen by their scores plus a bias. Of Baidu."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from ..checkpoint import Config
 from .blocks import read_layers, stacked_experts, swiglu
-from .family import Row, row
+from .family import Row, Shapes, row
+from .heads import MOST_HEADS, Head
 from .llama import Llama
+from .unused_fields import HEADS
+
+# A head's block is a layer without experts, behind which stands the model's last norm, as in Baidu's own programs.
+HEAD = Head("model.mtp_linear_proj.0.weight", "model.mtp_emb_norm.0.weight", "model.mtp_hidden_norm.0.weight")
+HEAD_BLOCK = "model.mtp_block.0."
+HEAD_PARTS = ("model.mtp_block.", "model.mtp_emb_norm.", "model.mtp_hidden_norm.", "model.mtp_linear_proj.")
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,8 @@ class Ernie45Moe(Ernie45):
 
     arch = "ernie4_5-moe"
     architectures = ("Ernie4_5_MoeForCausalLM",)
-    dropped: ClassVar[tuple[str, ...]] = (
-        "model.mtp_block.", "model.mtp_emb_norm.", "model.mtp_hidden_norm.", "model.mtp_linear_proj.",
-    )  # fmt: skip
     usual_head = 0
+    without_effect: ClassVar[Mapping[str, str]] = {**Llama.without_effect, **HEADS}
 
     n_expert: int
     n_expert_used: int
@@ -59,6 +64,25 @@ class Ernie45Moe(Ernie45):
     interval: int
     first: int
     last: int
+    heads_ahead: tuple[Head, ...] = ()
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        names = (HEAD.join, HEAD_BLOCK + "mlp.up_proj.weight")
+        heads = (HEAD,) if all(name in shapes for name in names) else ()
+        return replace(super().read(config, shapes), heads_ahead=heads)
+
+    @property
+    def blocks_in_file(self) -> int:
+        return self.n_layer + len(self.heads_ahead)
+
+    def block_name(self, i: int) -> str:
+        return super().block_name(i) if i < self.n_layer else HEAD_BLOCK
+
+    def left_out(self) -> tuple[str, ...]:
+        if not self.heads_ahead:
+            return (*self.dropped, *HEAD_PARTS)
+        return (*self.dropped, *(f"{part}{i}." for part in HEAD_PARTS for i in range(1, MOST_HEADS)))
 
     @classmethod
     def read_biases(cls, config: Config) -> dict[str, Any]:
@@ -81,7 +105,7 @@ class Ernie45Moe(Ernie45):
         }
 
     def _has_experts(self, i: int) -> bool:
-        return (i + 1) % self.interval == 0 and self.first <= i <= self.last
+        return i < self.n_layer and (i + 1) % self.interval == 0 and self.first <= i <= self.last
 
     def more_keys(self) -> Iterator[tuple[str, Any]]:
         yield "expert_count", self.n_expert
@@ -92,6 +116,13 @@ class Ernie45Moe(Ernie45):
         yield "expert_shared_count", self.n_shared
         if self.n_shared:
             yield "expert_shared_feed_forward_length", self.n_shared * self.n_ff_expert
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
+
+    def rows(self) -> Iterator[Row]:
+        yield from super().rows()
+        for i, head in enumerate(self.heads_ahead):
+            yield from head.rows(f"blk.{self.n_layer + i}.", self.n_embd, self.n_vocab)
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
@@ -99,6 +130,11 @@ class Ernie45Moe(Ernie45):
             yield (
                 "llama.cpp cannot load this file: there all layers behind the first "
                 f"{self.first} have experts, here some have not"
+            )
+        if self.heads_ahead:
+            yield (
+                "llama.cpp cannot load this file: in this architecture it knows no heads that guess tokens ahead. It "
+                "can load one without"
             )
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:

@@ -112,6 +112,10 @@ class Llama(Decoder):
         """Blocks of the file: the layers, and what is numbered on behind them."""
         return self.n_layer
 
+    def block_name(self, i: int) -> str:
+        """How the names of block i begin in the checkpoint."""
+        return f"model.layers.{i}."
+
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         heads = self.heads
         yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, heads.n_head, heads.n_kv)
@@ -151,7 +155,7 @@ class Llama(Decoder):
         if self.norm_bias:
             yield row(self.last_norm + ".bias", "output_norm.bias", n)
         for i in range(self.blocks_in_file):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
+            hf, blk = self.block_name(i), f"blk.{i}."
             for source, target in self.norms.items():
                 yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
                 if self.norm_bias:

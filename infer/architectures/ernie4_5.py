@@ -30,6 +30,7 @@ class Ernie45Moe(Ernie45):
 
     name = "ernie4_5-moe"
     hparams = Ernie45MoeHparams
+    has_heads = True
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         if f"blk.{i}.ffn_gate_inp.weight" not in w:

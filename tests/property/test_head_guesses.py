@@ -52,7 +52,7 @@ def model_file(tmp_path: Path, data_dir: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA])
+@pytest.mark.parametrize("name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp"])
 def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> None:
     """All of its guesses come true, in a fifth of the passes, from the states that it made itself."""
     with with_head(model_file(name, random_heads.write_right)) as model:
@@ -66,7 +66,7 @@ def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> Non
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("temp", [0.0, 0.9])
-@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT, MAMBA])
+@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp"])
 def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callable[..., Path]) -> None:
     with with_head(model_file(name)) as model:
         for seed in range(3):

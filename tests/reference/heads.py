@@ -40,6 +40,12 @@ class ReferenceHead:
             self.join, self.token_norm, self.state_norm = (f"mtp.layers.0.{p}" for p in ("eh_proj", "enorm", "hnorm"))
             self.norm, self.last = "mtp.layers.1.final_layernorm", "backbone.norm_f.weight"
             self.more = {"hybrid_override_pattern": "*E", "layers_block_type": None}
+        elif "model.mtp_linear_proj.0.weight" in tensors:  # of ERNIE, with the model's last norm
+            self.block = {"model.mtp_block.0.": "model.layers.0."}
+            self.join, self.token_norm, self.state_norm = (
+                f"model.mtp_{part}.0" for part in ("linear_proj", "emb_norm", "hidden_norm")
+            )
+            self.norm = NORM.removesuffix(".weight")
         self.embedding = tensors.get(own + "embed_tokens.weight", tensors[self.main])
         self.output = tensors.get(own + "shared_head.head.weight", tensors.get(OUTPUT, tensors[self.main]))
 
