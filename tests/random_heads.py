@@ -65,6 +65,13 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
             "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E",
         }, _of_two_layers(),
     ),
+    "glm5-next-streams-mtp": (
+        config := random_checkpoints.CONFIGS["glm5-next-streams"], _numbered(config, "shared_head.norm.weight"),
+    ),
+    "glm5-next-plain-mtp": (
+        config := random_checkpoints.CONFIGS["glm5-next-plain"] | {"num_nextn_predict_layers": 1},
+        _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
+    ),
     "ernie4_5-moe-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe"] | {"num_nextn_predict_layers": 1}, _of_ernie()),
     "ernie4_5-moe-order-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe-order"], _of_ernie()),
     "nemotron-h-moe-groups-mtp": (random_checkpoints.CONFIGS["nemotron-h-moe-groups"], _of_two_layers()),

@@ -13,9 +13,10 @@ from ..transforms import NEGATIVE_EXP
 from .blocks import all_but_last, read_kinds, routed_experts, size_keys
 from .experts import SIGMOID, read_expert_groups
 from .family import Row, Shapes, row
+from .heads import Head, numbered_heads
 from .kimi_linear import KimiLinear, read_dense, read_linear
 from .latent import Latent, require_equal_heads
-from .unused_fields import MTP, PICTURES, mtp_layers, read_mtp
+from .unused_fields import HEADS, PICTURES, mtp_layers, read_mtp
 
 KINDS = {
     "linear_attention": "linear_attention", "indexed_attention": "indexed_attention",
@@ -102,7 +103,7 @@ class Glm5Next(KimiLinear):
     pre = ("glm4",)
     dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
     without_effect: ClassVar[Mapping[str, str]] = {
-        **MTP, **PICTURES,
+        **HEADS, **PICTURES,
         **dict.fromkeys(
             ("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"),
             PICTURES["image_token_id"],
@@ -124,6 +125,7 @@ class Glm5Next(KimiLinear):
     limit: float  # of what gates of feed-forward parts read
     indexer: Indexer
     hyper: Hyper
+    heads_ahead: tuple[Head, ...]  # each with attention that chooses itself and experts, without hyper-connections
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -148,12 +150,13 @@ class Glm5Next(KimiLinear):
         n_used = config.integer("num_experts_per_tok", maximum=n_expert)
         config.integer("q_lora_rank")  # queries of the indexer are made of what it leads to
         attention = _read_attention(config, n_layer)
+        heads = numbered_heads({_plain_name(name): shape for name, shape in shapes.items()}, n_layer)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
             n_head=n_head,
             latent=Latent.read(config),
-            attention=attention,
+            attention=(*attention, *[True] * len(heads)),
             n_dense=read_dense(config, n_layer, min(3, n_layer)),
             d_conv=read_linear(config, "linear_conv_kernel_dim", linear, "short_conv_kernel_size", minimum=2),
             n_kda=read_linear(config, "linear_num_heads", linear, "num_heads"),
@@ -165,7 +168,7 @@ class Glm5Next(KimiLinear):
             n_shared=config.integer("n_shared_experts", default=1),
             weights_norm=config.boolean("norm_topk_prob", default=True),
             weights_scale=config.number("routed_scaling_factor", default=2.5),
-            n_mtp=read_mtp(config),
+            n_mtp=max(read_mtp(config), len(heads)),
             lowest=_read_lowest(config, linear),
             limit=config.number("swiglu_limit", default=10.0),
             indexer=Indexer.read(config, attention),
@@ -174,11 +177,17 @@ class Glm5Next(KimiLinear):
                 config.integer("hc_sinkhorn_iters", default=20, maximum=1000),
                 config.number("hc_eps", default=1e-6),
             ),
+            heads_ahead=heads,
         )
 
+    @property
+    def blocks_in_file(self) -> int:
+        return self.n_layer + len(self.heads_ahead)
+
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_head_kv = [int(there) for there in self.attention]
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
+        n_block = self.blocks_in_file
+        n_head_kv = [int(there) for there in self.attention[:n_block]]
+        yield from size_keys(n_block, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
         yield "attention.layer_norm_rms_epsilon", self.eps
         yield "expert_count", self.n_expert
         yield "expert_used_count", self.n_expert_used
@@ -201,8 +210,10 @@ class Glm5Next(KimiLinear):
         yield "expert_shared_count", self.n_shared
         yield "expert_weights_scale", self.weights_scale
         yield "expert_weights_norm", self.weights_norm
-        yield "swiglu_clamp_exp", [self.limit] * self.n_layer
-        yield "swiglu_clamp_shexp", [self.limit] * self.n_layer
+        yield "swiglu_clamp_exp", [self.limit] * n_block
+        yield "swiglu_clamp_shexp", [self.limit] * n_block
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
         if self.n_kda != self.n_head:
             yield "hybrid.kda.head_count", self.n_kda
 
@@ -217,18 +228,22 @@ class Glm5Next(KimiLinear):
             yield "llama.cpp cannot load this file: there a pool has two tokens or more"
 
     def left_out(self) -> tuple[str, ...]:
-        guessing = mtp_layers(self.n_layer, self.n_mtp)
+        guessing = mtp_layers(self.blocks_in_file, self.n_mtp - len(self.heads_ahead))
         return (*self.dropped, *guessing, *(name.replace("model.", "model.language_model.", 1) for name in guessing))
 
     def canonical(self, name: str) -> str:
-        return name.replace("model.language_model.", "model.", 1)
+        return _plain_name(name)
 
     def rows(self) -> Iterator[Row]:
         yield from super().rows()
-        for i in range(self.n_layer):
+        for i, head in enumerate(self.heads_ahead):
+            yield from head.rows(f"blk.{self.n_layer + i}.", self.n_embd, self.n_vocab)
+        for i in range(self.blocks_in_file):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            yield from self.hyper.rows(hf, blk, self.n_embd)
-            if self.attention[i] and self.indexer.full[i]:
+            ahead = i >= self.n_layer
+            if not ahead:
+                yield from self.hyper.rows(hf, blk, self.n_embd)
+            if self.attention[i] and (ahead or self.indexer.full[i]):
                 yield from self.indexer.rows(hf + "self_attn.indexer.", blk, self.n_embd, self.latent.q_rank)
 
     def gates(self, hf: str, blk: str, n_inner: int) -> Iterator[Row]:
@@ -240,6 +255,11 @@ class Glm5Next(KimiLinear):
     def sparse(self, hf: str, blk: str) -> Iterator[Row]:
         sizes = self.n_expert, self.n_embd, self.n_ff_expert, self.n_shared
         yield from routed_experts(hf + "mlp.", blk, *sizes, "gate.e_score_correction_bias")
+
+
+def _plain_name(name: str) -> str:
+    """Of a tensor, without the part that is in front of a text's model beside pictures."""
+    return name.replace("model.language_model.", "model.", 1)
 
 
 def _read_attention(config: Config, n_layer: int) -> tuple[bool, ...]:

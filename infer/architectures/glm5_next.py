@@ -11,6 +11,7 @@ from ..loading.weights import Weights
 from .base import Part
 from .experts import routed
 from .kimi_linear import KimiLinear, KimiLinearHparams
+from .latent import latent_attention
 
 LOWEST = 80  # no state is left of what is multiplied by exp(-80)
 
@@ -44,14 +45,25 @@ class Glm5Next(KimiLinear):
 
     name = "glm5-next"
     hparams = Glm5NextHparams
+    has_heads = True
 
     def streams(self, h: Glm5NextHparams) -> MeanOfStreams:
         return MeanOfStreams(h.hyper)
 
     def block(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
+        if i >= h.n_run:
+            yield from self._ahead(h, i, w)
+            return
         for norm, layer in super().block(h, i, w):
             part = norm.removesuffix("_norm.weight")
             yield "", HyperConnected(layer, f"blk.{i}.hc_{part}", f"blk.{i}.{norm}", h.hyper)
+
+    def _ahead(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
+        """A block that guesses tokens ahead: on a single stream. It sees all tokens, as with its indexer in texts of up
+        to n_chosen: an unfinished pool could not be taken back with what was guessed."""
+        w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.indexer")))
+        yield "attn_norm.weight", latent_attention(h, i, w)
+        yield "ffn_norm.weight", self.feed_forward(h, i, w)
 
     def delta(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:

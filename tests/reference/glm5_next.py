@@ -48,6 +48,8 @@ def glm5_next(model: Any, ids: list[int]) -> F64:
 def connected(model: Any, x: F64, p: str, part: str, sublayer: Any) -> F64:
     c = model.c
     norm = p + {"attn": "input_layernorm", "ffn": "post_attention_layernorm"}[part]
+    if f"{p}hc_{part}_fn" not in model.t:  # of a head that guesses tokens ahead: streams that are all the same
+        return x + sublayer(model.norm(x[:, 0], norm))[:, None]
     numbers = (model.t[f"{p}hc_{part}_{name}"] for name in ("fn", "base", "scale"))
     return hyper_connected(
         x, *numbers, c["hc_sinkhorn_iters"], c["rms_norm_eps"], c["hc_eps"], lambda h: sublayer(model.norm(h, norm))

@@ -21,7 +21,7 @@ class ReferenceHead:
 
     def __init__(self, config: dict[str, Any], tensors: Tensors) -> None:
         self.c, self.t, self.n = config, tensors, config["hidden_size"]
-        self.eps = config.get("rms_norm_eps") or config["layer_norm_epsilon"]
+        self.eps = config.get("rms_norm_eps") or config.get("layer_norm_epsilon") or 1e-5
         self.plus = 1.0 if "mtp.fc.weight" in tensors else 0.0  # of norms
         self.main = next(name for name in EMBEDDINGS if name in tensors)
         self.last = NORM  # the model's
@@ -46,6 +46,8 @@ class ReferenceHead:
                 f"model.mtp_{part}.0" for part in ("linear_proj", "emb_norm", "hidden_norm")
             )
             self.norm = NORM.removesuffix(".weight")
+        elif own + "self_attn.indexer.wk.weight" in tensors:  # of GLM-5.3-Flash: here all tokens are chosen
+            self.more = {"index_topk": 1 << 20}
         self.embedding = tensors.get(own + "embed_tokens.weight", tensors[self.main])
         self.output = tensors.get(own + "shared_head.head.weight", tensors.get(OUTPUT, tensors[self.main]))
 

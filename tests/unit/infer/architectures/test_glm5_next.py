@@ -60,13 +60,13 @@ def logits(path: Path) -> np.ndarray:
         return model.sequence().logits_of(IDS)
 
 
-def test_layers_that_guess_ahead_are_not_run(plain: Path, edited: Callable[..., Path]) -> None:
-    """As llama.cpp's converter writes them: a layer behind the others, of whose indexer no key says anything."""
+def test_parts_of_layers_that_guess_ahead_are_not_run(plain: Path, edited: Callable[..., Path]) -> None:
+    """Of which a file has but a part: a layer behind the others, of whose indexer no key says anything."""
     ahead: dict[str, Any] = {
         "block_count": N_LAYER + 1, "nextn_predict_layers": 1, "attention.head_count_kv": [1, 0, 1, 1, 0, 1],
         "swiglu_clamp_exp": [0.6] * (N_LAYER + 1), "swiglu_clamp_shexp": [0.6] * (N_LAYER + 1),
     }  # fmt: skip
-    more = {"blk.5.nextn.eh_proj.weight": np.ones((80, 160), np.float32)}
+    more = {"blk.5.nextn.enorm.weight": np.ones(80, np.float32)}
     assert logits(edited(ahead, more)).tobytes() == logits(plain).tobytes()
 
 
