@@ -13,6 +13,7 @@ from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, r
 
 from .architectures import ARCHITECTURES, Family, Row
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor, mxfp4
+from .checkpoint.beside import beside
 from .checkpoint.integers import as_integers
 from .checkpoint.product import product
 from .checkpoint.quantized import DequantizedTensor, dequantized, method
@@ -328,6 +329,8 @@ def _job(row: Row, tensors: tuple[StoredTensor, ...], kind: FileType) -> TensorJ
     names = tuple(tensor.name for tensor in tensors)
     if row.product:
         tensors = (product(*tensors),)
+    if row.beside:
+        tensors = (beside(*tensors),)
     tensors = tuple(map(as_integers, tensors)) if row.integers else tensors
     kept = {tensor.block_type for tensor in tensors}
     tensor_type = kept.pop() if len(kept) == 1 else None

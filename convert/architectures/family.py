@@ -43,6 +43,7 @@ class Row:
     unread: tuple[str, ...] = ()  # names that the checkpoint may have and that its model does not use
     padding: int = 0  # rows of zeros behind those of the source, of `shape`
     product: bool = False  # of two sources, vectors that are multiplied value by value
+    beside: bool = False  # of two sources, matrices whose rows follow one another in a row of the target
     settled: tuple[str, ...] = ()  # names that the checkpoint may have, whose values `Family.settled` has read
     lengths: tuple[int, ...] = ()  # rows of each source, where these follow one another along the first dimension
 

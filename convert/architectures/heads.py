@@ -19,6 +19,7 @@ class Head:
     """The names of what a head has beside its block; empty: it has none, and the model's own counts.
 
     join             what makes one vector of the two: [n_embd, 2 n_embd]
+    join_state       its half for the state, where `join` is the one for the embedding
     token, state     norms of the embedding and of the state
     norm             the last norm, which is `norm_target` in GGUF
     embedding, output  matrices [n_vocab, n_embd]
@@ -31,14 +32,21 @@ class Head:
     embedding: str = ""
     output: str = ""
     norm_target: str = "nextn.shared_head_norm.weight"
+    join_state: str = ""
 
-    def rows(self, blk: str, n_embd: int, n_vocab: int, transform: Transform | None = None) -> Iterator[Row]:
-        """`transform`: of the norms."""
-        yield row(self.join, blk + "nextn.eh_proj.weight", n_embd, 2 * n_embd)
+    def rows(
+        self, blk: str, n_embd: int, n_vocab: int, transform: Transform | None = None, n_state: int = 0
+    ) -> Iterator[Row]:  # fmt: skip
+        """`transform`: of the norms; n_state: values of the norm of the state, 0: n_embd."""
+        target, shape = blk + "nextn.eh_proj.weight", (n_embd, 2 * n_embd)
+        if self.join_state:
+            yield Row(target, shape, (self.join, self.join_state), source_shape=(n_embd, n_embd), beside=True)
+        else:
+            yield row(self.join, target, *shape)
         if self.embedding:
             yield row(self.embedding, blk + "nextn.embed_tokens.weight", n_vocab, n_embd)
         yield row(self.token, blk + "nextn.enorm.weight", n_embd, transform=transform)
-        yield row(self.state, blk + "nextn.hnorm.weight", n_embd, transform=transform)
+        yield row(self.state, blk + "nextn.hnorm.weight", n_state or n_embd, transform=transform)
         if self.output:
             yield row(self.output, blk + "nextn.shared_head_head.weight", n_vocab, n_embd)
         if self.norm:
