@@ -74,8 +74,9 @@ def _meaning(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def publish_deepseek4(folder: Path, block: int = 0) -> dict[str, np.ndarray]:
-    """Experts in MXFP4 and, with a `block`, the matrices of attention and shared experts in FP8, of which so many rows
-    and columns share a power of two. Returns what the tensors stand for."""
+    """Experts in MXFP4 and, with a `block`, matrices of attention, shared experts and heads in FP8, of which so many
+    rows and columns share a power of two. Returns what the tensors stand for."""
+    in_fp8 = ".attn.w", ".shared_experts.", ".indexer.wq_b", ".e_proj", ".h_proj"
     meant, rng = load_file(folder / FILE), np.random.default_rng(3)
     for x in meant.values():
         if x.dtype == np.float32:
@@ -88,7 +89,7 @@ def publish_deepseek4(folder: Path, block: int = 0) -> dict[str, np.ndarray]:
             powers = rng.integers(121, 125, (x.shape[0], x.shape[1] // 32), np.uint8)
             stored[name], stored[scale] = ("I8", codes), ("F8_E8M0", powers)
             meant[name] = _meaning(codes.reshape(1, *powers.shape, 16), powers[None])[0].astype(np.float32)
-        elif block and (".attn.w" in name or ".shared_experts." in name or ".indexer.wq_b" in name):
+        elif block and any(part in name for part in in_fp8):
             codes = rng.integers(0, 0x60, x.shape, np.uint8) | rng.integers(0, 2, x.shape, np.uint8) << 7
             powers = rng.integers(114, 117, [-(-n // block) for n in x.shape], np.uint8)
             stored[name], stored[scale] = ("F8_E4M3", codes), ("F8_E8M0", powers)

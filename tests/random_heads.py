@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 Shapes = dict[str, tuple[int, ...]]
 EMBEDDING = "model.embed_tokens.weight"
+EMBEDDINGS = EMBEDDING, "backbone.embeddings.weight", "embed.weight"
 
 
 def _of_mtp(config: dict[str, Any]) -> Shapes:
@@ -32,6 +33,10 @@ def _of_two_layers() -> Shapes:
 
 def _of_ernie() -> Shapes:
     return dict.fromkeys(("model.mtp_linear_proj.0.weight", "model.mtp_block.0.mlp.up_proj.weight"), ())
+
+
+def _of_deepseek4() -> Shapes:
+    return dict.fromkeys(("mtp.0.e_proj.weight", "mtp.0.hc_head_fn"), ())
 
 
 # name -> config, and what tells of a head
@@ -72,6 +77,8 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         config := random_checkpoints.CONFIGS["glm5-next-plain"] | {"num_nextn_predict_layers": 1},
         _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
     ),
+    "deepseek4-mtp": (random_checkpoints.CONFIGS["deepseek4"], _of_deepseek4()),
+    "deepseek4-yarn-mtp": (random_checkpoints.CONFIGS["deepseek4-yarn"], _of_deepseek4()),
     "ernie4_5-moe-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe"] | {"num_nextn_predict_layers": 1}, _of_ernie()),
     "ernie4_5-moe-order-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe-order"], _of_ernie()),
     "nemotron-h-moe-groups-mtp": (random_checkpoints.CONFIGS["nemotron-h-moe-groups"], _of_two_layers()),
@@ -92,15 +99,21 @@ def write_right(name: str, folder: Path) -> Path:
     tensors = load_file(folder / "model.safetensors")
     n = config["hidden_size"]
     for part, values in tensors.items():
-        if part.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
+        if part.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight", "wo_b.weight", "w2.weight")):
             values[:] = 0
         elif "norm" in part or "q_proj" in part:
             values[:] = 0 if "mtp" in name and "qwen" in name else 1
-    embedding = tensors[EMBEDDING if EMBEDDING in tensors else "backbone.embeddings.weight"]
+    embedding = tensors[next(part for part in EMBEDDINGS if part in tensors)]
     embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
-    tensors["lm_head.weight"] = embedding[np.random.default_rng(7).permutation(len(embedding))]
-    joins = [part for part in tensors if part.endswith(("mtp.fc.weight", "eh_proj.weight", "mtp_linear_proj.0.weight"))]
-    tensors[joins[0]] = np.concatenate([np.eye(n), np.zeros((n, n))], axis=1).astype(np.float32)
+    output = "head.weight" if "head.weight" in tensors else "lm_head.weight"
+    tensors[output] = embedding[np.random.default_rng(7).permutation(len(embedding))]
+    joins = "mtp.fc.weight", "eh_proj.weight", "mtp_linear_proj.0.weight"
+    of_tokens, of_states = (".e_proj.weight", ".fc_embedding.weight"), (".h_proj.weight", ".fc_hidden.weight")
+    for part in list(tensors):
+        if part.endswith(joins):
+            tensors[part] = np.concatenate([np.eye(n), np.zeros((n, n))], axis=1).astype(np.float32)
+        elif part.endswith((*of_tokens, *of_states)):
+            tensors[part] = (np.eye(n) if part.endswith(of_tokens) else np.zeros((n, n))).astype(np.float32)
     for part in list(tensors):
         own = f"layers.{config.get('num_hidden_layers')}.embed_tokens.weight"
         if "shared_head.head" in part or part.endswith(own):

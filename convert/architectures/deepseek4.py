@@ -12,8 +12,9 @@ from ..checkpoint import Config
 from .blocks import read_kinds, refuse_scaling, stacked_experts
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .heads import MOST_HEADS, Head
 from .rope import ATTENTION, Rotation, original_context, read_kind, read_scaling
-from .unused_fields import MTP, read_mtp
+from .unused_fields import HEADS, read_mtp
 
 SQRT_SOFTPLUS = 4  # of llama.cpp's expert_gating_func
 WINDOW, CSA, HCA = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
@@ -21,6 +22,12 @@ RATES = {CSA: 4, HCA: 128}  # tokens of an entry; llama.cpp has no others
 _BY_RATIO = {0: WINDOW, 4: CSA, 128: HCA}
 _PROJECTIONS = (("down", "w2"), ("gate", "w1"), ("up", "w3"))
 _MANY = 1 << 24
+# A head is a layer with a window alone, on residual streams of its own.
+HEAD = Head(
+    "mtp.0.e_proj.weight", "mtp.0.enorm.weight", "mtp.0.hnorm.weight", "mtp.0.norm.weight",
+    join_state="mtp.0.h_proj.weight",
+)  # fmt: skip
+HEAD_MIX = "mtp.0.hc_head"
 
 
 @dataclass(frozen=True)
@@ -100,9 +107,9 @@ class DeepSeekV4(Decoder):
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV4ForCausalLM",)
     pre: ClassVar[tuple[str, ...]] = ("deepseek-v3",)
     embedding = "embed.weight"
-    dropped: ClassVar[tuple[str, ...]] = ("mtp.", "vision.", "aligner.", "image_")
+    dropped: ClassVar[tuple[str, ...]] = ("vision.", "aligner.", "image_")
     without_effect: ClassVar[Mapping[str, str]] = {
-        **MTP, "router_jitter_noise": "only training",
+        **HEADS, "router_jitter_noise": "only training",
         "expert_dtype": "the tensors show how they are stored",
     }  # fmt: skip
     conditional: ClassVar[Mapping[str, str]] = {
@@ -130,6 +137,7 @@ class DeepSeekV4(Decoder):
     n_ff_expert: int
     weights_scale: float
     limit: float
+    heads_ahead: tuple[Head, ...]
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -174,15 +182,25 @@ class DeepSeekV4(Decoder):
             n_ff_expert=config.integer("moe_intermediate_size", "intermediate_size", default=2048),
             weights_scale=config.number("routed_scaling_factor", default=1.5),
             limit=config.number("swiglu_limit", default=10.0),
+            heads_ahead=(HEAD,) if all(name in shapes for name in (HEAD.join, HEAD_MIX + "_fn")) else (),
         )  # fmt: skip
 
     @property
+    def blocks_in_file(self) -> int:
+        """Blocks of the file: the layers, and the heads behind them."""
+        return self.n_layer + len(self.heads_ahead)
+
+    @property
     def ratios(self) -> list[int]:
-        """Tokens of an entry, of every layer; 0: it has none."""
-        return [dict(self.rates).get(kind, 0) for kind in self.kinds]
+        """Tokens of an entry, of every block; 0: it has none."""
+        return [*(dict(self.rates).get(kind, 0) for kind in self.kinds), *[0] * len(self.heads_ahead)]
+
+    def left_out(self) -> tuple[str, ...]:
+        ahead = [f"mtp.{i}." for i in range(len(self.heads_ahead), MOST_HEADS)] if self.heads_ahead else ["mtp."]
+        return (*self.dropped, *ahead)
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.n_layer
+        yield "block_count", self.blocks_in_file
         yield "context_length", self.n_ctx
         yield "embedding_length", self.n_embd
         yield "attention.head_count", self.n_head
@@ -203,8 +221,8 @@ class DeepSeekV4(Decoder):
         yield "expert_shared_count", 1
         yield "expert_weights_scale", self.weights_scale
         yield "expert_weights_norm", True
-        yield "swiglu_clamp_exp", [self.limit] * self.n_layer
-        yield "swiglu_clamp_shexp", [self.limit] * self.n_layer
+        yield "swiglu_clamp_exp", [self.limit] * self.blocks_in_file
+        yield "swiglu_clamp_shexp", [self.limit] * self.blocks_in_file
         for name, value in zip(("head_count", "key_length", "top_k"), self.index, strict=True):
             yield f"attention.indexer.{name}", value
         yield "attention.output_group_count", self.n_group
@@ -215,6 +233,8 @@ class DeepSeekV4(Decoder):
             yield f"hyper_connection.{name}", number
         yield "hash_layer_count", self.n_hashed
         yield "embedding_length_out", self.n_embd * self.streams[0]
+        if self.heads_ahead:
+            yield "nextn_predict_layers", len(self.heads_ahead)
 
     def notes(self) -> Iterator[str]:
         yield from self.rope.notes
@@ -230,8 +250,12 @@ class DeepSeekV4(Decoder):
         yield row("norm.weight", "output_norm.weight", n)
         yield row("head.weight", "output.weight", self.n_vocab, n, tied_to=self.embedding)
         yield from _mix("hc_head", "output_hc", self.streams[0], 1, wide)
-        for i in range(self.n_layer):
-            hf, blk = f"layers.{i}.", f"blk.{i}."
+        for i, head in enumerate(self.heads_ahead):
+            blk = f"blk.{self.n_layer + i}."
+            yield from head.rows(blk, n, self.n_vocab)
+            yield from _mix(HEAD_MIX, blk + "nextn.hc_head", self.streams[0], 1, wide)
+        for i in range(self.blocks_in_file):
+            hf, blk = f"layers.{i}." if i < self.n_layer else "mtp.0.", f"blk.{i}."
             for part in ("attn", "ffn"):
                 yield row(f"{hf}{part}_norm.weight", f"{blk}{part}_norm.weight", n)
                 yield from _mix(f"{hf}hc_{part}", f"{blk}hc_{part}", (2 + self.streams[0]) * self.streams[0], 3, wide)
@@ -248,7 +272,7 @@ class DeepSeekV4(Decoder):
         yield row(hf + "attn_sink", blk + "attn_sinks.weight", self.n_head)
         yield row(hf + "wo_a.weight", blk + "attn_output_a.weight", thin, n_q // self.n_group)
         yield row(hf + "wo_b.weight", blk + "attn_output_b.weight", n, thin)
-        every, chosen = self.ratios[i], self.kinds[i] == CSA
+        every, chosen = self.ratios[i], i < self.n_layer and self.kinds[i] == CSA
         if every:
             yield from _compressor(hf + "compressor.", blk + "attn_compressor", n, self.d_head, every, chosen)
         if chosen:

@@ -33,6 +33,11 @@ class Family(ABC):
         """Of a residual stream that is wider than an embedding; then all parts are layers on streams, without norms."""
         return None
 
+    def head_streams(self, h: Any, i: int, w: Weights) -> Streams | None:
+        """Of a head that guesses tokens ahead, in block `i`, whose states are all residual streams: what ends them.
+        None: its states are those behind the last norm."""
+        return None
+
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         """The parts of block `i`, in order."""

@@ -77,9 +77,14 @@ class DeepSeek4(Family):
 
     name = "deepseek4"
     hparams = DeepSeek4Hparams
+    has_heads = True
 
     def streams(self, h: DeepSeek4Hparams) -> LearnedMixOfStreams:
         return LearnedMixOfStreams(h.hyper)
+
+    def head_streams(self, h: DeepSeek4Hparams, i: int, w: Weights) -> LearnedMixOfStreams:
+        own = f"blk.{i}.nextn.hc_head"
+        return LearnedMixOfStreams(h.hyper, own if own + "_fn.weight" in w else "output_hc")
 
     def block(self, h: DeepSeek4Hparams, i: int, w: Weights) -> Iterator[Part]:
         for part, layer in (("attn", self.attention(h, i, w)), ("ffn", self.experts(h, i, w))):

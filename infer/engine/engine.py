@@ -333,7 +333,10 @@ class Engine:
         return np.concatenate(results) if results else None
 
     def last_states(self, n: int) -> np.ndarray:
-        """Behind the last norm, f32 [n, n_embd]: of all n tokens of the last run, where it `keeps_states`."""
+        """What the head that guesses tokens ahead reads, f32 [n, width]: of all n tokens of the last run, where it
+        `keeps_states`. Behind the last norm, or all residual streams in front of what ends the model."""
+        if self.network.head is not None and self.network.head.streams is not None:
+            return self.network.streams_of(n)
         rows = []
         for i in range(0, n, self.n_out_max):
             part = range(i, min(i + self.n_out_max, n))

@@ -3,15 +3,20 @@
 Of the model's state of token t behind its last norm and the embedding of token t + 1 it makes a state of its own, of
 which the model's output matrix, or the head's own, makes logits of token t + 2. arXiv:2412.19437, section 2.2; what
 takes the state behind the norm, and the head's own state in place of it for the next token, is vLLM and llama.cpp.
+
+Some models with several residual streams have heads on such streams: a state is the model's streams in front of what
+ends it, to each of which the embedding is joined, and the head's own streams are the next token's (DeepSeek-V4's own
+programs, SGLang's of Qwen3.8-Flash-Next).
 """
 
+import math
 from typing import NamedTuple
 
 from hybrid.quant.ggml.errors import FormatError
 
 from ..kernels import execute
 from ..kernels.rows import elementwise
-from ..layers import Layer
+from ..layers import Layer, OnStreams, Streams
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
@@ -20,14 +25,14 @@ from ..program.builder import Builder, Columns, Rows, Weight
 
 
 class HeadPart(NamedTuple):
-    """A layer of the head's block, with the address of the norm in front of it."""
+    """A layer of the head's block, with the address of the norm in front of it, if there is one."""
 
     norm: int
     layer: Layer
 
 
 class Shared(NamedTuple):
-    """What a head uses of its model: matrices, and the address of the last norm."""
+    """What a head uses of its model: matrices, and the address of the last norm; 0: there is none."""
 
     embedding: Weight
     output: Weight
@@ -35,15 +40,31 @@ class Shared(NamedTuple):
 
 
 class Head:
-    """The head in block `block` of a file. parts: its layers and the names of the norms in front, not loaded yet."""
+    """The head in block `block` of a file.
 
-    def __init__(self, w: Weights, h: Hparams, block: int, parts: list[tuple[str, Layer]], shared: Shared) -> None:
-        self.block, self.hparams, n = block, h, h.n_embd
+    parts    its layers and the names of the norms in front, not loaded yet
+    streams  what is left of its streams behind its layers; None: it is not on streams
+    width    values of a state
+    """
+
+    def __init__(
+        self, w: Weights, h: Hparams, block: int, parts: list[tuple[str, Layer]], shared: Shared,
+        streams: Streams | None = None,
+    ) -> None:  # fmt: skip
+        self.block, self.hparams, self.streams, n = block, h, streams, h.n_embd
+        self.n_stream = streams.n if streams else 1
+        self.width = self.n_stream * n
         p = f"blk.{block}."
-        self.parts = [HeadPart(_loaded(w, layer, p + norm, n), layer) for norm, layer in parts]
+        self.parts = [HeadPart(_loaded(w, layer, p + norm if norm else "", n), layer) for norm, layer in parts]
+        if streams:
+            streams.load(w)
         p += "nextn."
         self.join = w.matrix(p + "eh_proj.weight", n, 2 * n)
-        self.token_norm, self.state_norm = w.vector(p + "enorm.weight", n), w.vector(p + "hnorm.weight", n)
+        self.token_norm = w.vector(p + "enorm.weight", n)
+        # of each stream, or of all together
+        name = p + "hnorm.weight"
+        self.n_normed = self.width if name in w and math.prod(w.gguf.info(name).shape) == self.width else n
+        self.state_norm = w.vector(name, self.n_normed)
         names = p + "shared_head_norm.weight", f"blk.{block}.layer_output_norm.weight"
         self.norm = next((w.vector(name, n) for name in names if name in w), shared.norm)
         rows = shared.embedding.rows
@@ -64,36 +85,69 @@ class Head:
         return [spec for part in self.parts for spec in part.layer.memory()]
 
     def add_block(self, b: Builder, states: Rows, stream: Rows, memory: HybridMemory) -> None:
-        """From the batch's tokens and a state for each to the residual stream behind the block."""
+        """From the batch's tokens and a state [width] for each to the residual stream [width] behind the block."""
         h, n, n_tok = self.hparams, self.hparams.n_embd, b.batch.n_tok
-        token, both = b.rows(n), b.rows(2 * n)
+        token = b.rows(n)
         b.op(
             elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
             table=self.embedding.address, stride=self.embedding.stride, out=token, n=n,
         )  # fmt: skip
-        for rows, weight, first in ((token, self.token_norm, 0), (states, self.state_norm, n)):
+        if self.n_normed > n:
+            normed = b.rows(self.width)
+            self._add_norm(b, states, self.state_norm, normed, self.width)
+        for i in range(self.n_stream):
+            both, first = b.rows(2 * n), i * n
+            self._add_norm(b, token, self.token_norm, both.columns(0, n), n)
+            if self.n_normed > n:
+                x, out = normed.columns(first, n), both.columns(n, n)
+                b.op(elementwise.copy_rows, name="mtp_norm", count=n_tok, x=x, out=out, n=n)
+            else:
+                self._add_norm(b, states.columns(first, n), self.state_norm, both.columns(n, n), n)
+            joined = b.matmul(both, self.join, "mtp_join")
             b.op(
-                elementwise.rms_norm, name="mtp_norm", count=n_tok, x=rows, weight=weight, out=both.columns(first, n),
-                n=n, eps=float(h.eps), scale=1.0,
+                elementwise.copy_rows, name="mtp_join", count=n_tok, x=joined, out=stream.columns(first, n), n=n
             )  # fmt: skip
-        joined = b.matmul(both, self.join, "mtp_join")
-        b.op(elementwise.copy_rows, name="mtp_join", count=n_tok, x=joined, out=stream, n=n)
         residual: Rows | None = None
         for part in self.parts:
-            residual = part.layer.build(b, b.norm(stream, part.norm, h.eps, residual), memory)
-        assert residual is not None
-        b.op(elementwise.add_rows, count=n_tok, x=stream, residual=residual, n=n)
+            if isinstance(part.layer, OnStreams):
+                part.layer.build(b, stream, memory)
+            else:
+                residual = part.layer.build(b, b.norm(stream, part.norm, h.eps, residual), memory)
+        if residual is not None:
+            b.op(elementwise.add_rows, count=n_tok, x=stream, residual=residual, n=n)
         n_past = int(memory.n_past.ctypes.data)
         b.op(
             execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past
         )  # fmt: skip
 
+    def _add_norm(self, b: Builder, x: Rows, weight: int, out: Rows, n: int) -> None:
+        b.op(
+            elementwise.rms_norm, name="mtp_norm", count=b.batch.n_tok, x=x, weight=weight, out=out, n=n,
+            eps=float(self.hparams.eps), scale=1.0,
+        )  # fmt: skip
+
     def add_output(self, b: Builder, stream: Rows) -> tuple[Rows, Rows]:
-        """Of the output tokens: the head's states, and their logits."""
-        states = b.norm(stream, self.norm, self.hparams.eps, name="mtp_norm", outputs=True)
-        return states, b.matmul(states, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
+        """Of the output tokens: the head's states [width], and their logits."""
+        columns = Columns(b.batch.all_outputs, b.capacity)
+        if self.streams is None:
+            states = b.norm(stream, self.norm, self.hparams.eps, name="mtp_norm", outputs=True)
+            return states, b.matmul(states, self.output, "output", columns)
+        states, n_out = b.rows(self.width), b.batch.n_out
+        b.op(
+            elementwise.copy_rows, name="outputs", count=n_out, index=b.batch.out_index, x=stream, out=states,
+            n=self.width,
+        )  # fmt: skip
+        left = self.streams.end(b, states, columns, n_out)
+        if self.norm:
+            out = b.rows(left.n)
+            b.op(
+                elementwise.rms_norm, name="mtp_norm", count=n_out, x=left, weight=self.norm, out=out, n=left.n,
+                eps=float(self.hparams.eps),
+            )  # fmt: skip
+            left = out
+        return states, b.matmul(left, self.output, "output", columns)
 
 
 def _loaded(w: Weights, layer: Layer, norm: str, n: int) -> int:
     layer.load(w)
-    return w.vector(norm, n)
+    return w.vector(norm, n) if norm else 0

@@ -20,7 +20,7 @@ from .ubatch import Control, Segment
 
 @dataclass(frozen=True)
 class HeadSegment:
-    """Tokens that a sequence of the head's memory gets, and for each the state of the token before it, f32 [n, n_embd]:
+    """Tokens that a sequence of the head's memory gets, and for each the state of the token before it, f32 [n, width]:
     the model's, or the head's own. wanted: whether the last one's state and logits are."""
 
     slot: int
@@ -31,7 +31,7 @@ class HeadSegment:
 
 @dataclass(frozen=True)
 class Foretold:
-    """Of the segments of which it was wanted, in order: states f32 [n, n_embd] and logits f32 [n, n_vocab]."""
+    """Of the segments of which it was wanted, in order: states f32 [n, width] and logits f32 [n, n_vocab]."""
 
     states: np.ndarray
     logits: np.ndarray
@@ -42,8 +42,7 @@ class HeadPasses:
 
     def __init__(self, engine: Engine, head: Head) -> None:
         self.engine, self.head = engine, head
-        n, self.n_ubatch = head.hparams.n_embd, engine.n_ubatch
-        self.n_embd = n
+        n, self.n_ubatch = head.width, engine.n_ubatch
         kind = engine.memory.attention.kind
         self.memory = HybridMemory(head.specs, engine.memory.n_seq_max, engine.n_ctx, kind)
         self._control = Control(self.n_ubatch)
@@ -78,7 +77,7 @@ class HeadPasses:
                 states.append(program.view(own, len(rows)).copy())
                 logits.append(program.view(out, len(rows)).copy())
         return Foretold(
-            np.concatenate(states) if states else np.zeros((0, self.n_embd), np.float32),
+            np.concatenate(states) if states else np.zeros((0, self.head.width), np.float32),
             np.concatenate(logits) if logits else np.zeros((0, self.engine.n_vocab), np.float32),
         )
 

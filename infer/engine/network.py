@@ -175,8 +175,9 @@ class Network:
             w.ignore_block(other)
         if not runs:
             return None
-        assert self.output_norm is not None and self.embedding is not None
-        return Head(w, h, i, list(self.family.block(h, i, w)), Shared(self.embedding, self.output, self.output_norm[0]))
+        assert self.embedding is not None
+        shared = Shared(self.embedding, self.output, self.output_norm[0] if self.output_norm else 0)
+        return Head(w, h, i, list(self.family.block(h, i, w)), shared, self.family.head_streams(h, i, w))
 
     def read_by_passes(self) -> list[str]:
         """Names of the matrices that passes read whole, in the order in which they do."""
@@ -195,6 +196,10 @@ class Network:
     def nbytes(self) -> int:
         """Bytes of memory that it takes beside the mapped file: vectors, and what is copied to be padded."""
         return self.weights.nbytes_copied + self._stream.nbytes
+
+    def streams_of(self, n: int) -> np.ndarray:
+        """The residual streams of the n tokens of the last run, f32 [n, width]."""
+        return self._stream.values[:n].copy()
 
     def entering(self) -> list[np.ndarray]:
         """What blocks before leave, f32 [n_ubatch, width] each: the residual stream, rows by name."""

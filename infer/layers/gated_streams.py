@@ -86,14 +86,14 @@ class GatedResidual(OnStreams):
 
 
 class GatedMixOfStreams(Streams):
-    """Behind the last layer such a mix of the streams is left of them: tensors output_hc_norm, _down and _up."""
+    """Behind the last layer such a mix of the streams is left of them: tensors `name`_norm, _down and _up."""
 
-    def __init__(self, sizes: GatedSizes) -> None:
+    def __init__(self, sizes: GatedSizes, name: str = "output_hc") -> None:
         super().__init__(sizes.n_stream, sizes.n_embd)
-        self.sizes = sizes
+        self.sizes, self.name = sizes, name
 
     def load(self, w: Weights) -> None:
-        self.mix = _Mix(w, "output_hc", self.sizes, whole=False)
+        self.mix = _Mix(w, self.name, self.sizes, whole=False)
 
     def end(self, b: Builder, x: Rows, columns: Columns, count: int) -> Rows:
         return self.mix.build(b, x, columns, count)[0]

@@ -121,14 +121,14 @@ class MeanOfStreams(Streams):
 
 
 class LearnedMixOfStreams(Streams):
-    """Behind the last layer a mix of the streams is left of them: tensors output_hc_fn, _base and _scale."""
+    """Behind the last layer a mix of the streams is left of them: tensors `name`_fn, _base and _scale."""
 
-    def __init__(self, sizes: HyperSizes) -> None:
+    def __init__(self, sizes: HyperSizes, name: str = "output_hc") -> None:
         super().__init__(sizes.n_stream, sizes.n_embd)
-        self.sizes = sizes
+        self.sizes, self.name = sizes, name
 
     def load(self, w: Weights) -> None:
-        self.mix = _Mix(w, "output_hc", self.sizes, whole=False)
+        self.mix = _Mix(w, self.name, self.sizes, whole=False)
 
     def end(self, b: Builder, x: Rows, columns: Columns, count: int) -> Rows:
         numbers = self.mix.numbers(b, x, columns, count)

@@ -14,28 +14,43 @@ WINDOW, CSA, HCA = "sliding_attention", "compressed_sparse_attention", "heavily_
 
 def deepseek4(model: Any, ids: list[int]) -> F64:
     """Logits [tok, vocabulary]."""
+    return ended(model, streams(model, ids), "hc_head", "norm")
+
+
+def streams(model: Any, ids: list[int]) -> F64:
+    """Behind the layers, [tok, stream, n]."""
     c, t = model.c, model.t
     n_layer, hashed = c["num_hidden_layers"], c.get("mlp_layer_types")
     hashed = c["num_hash_layers"] if hashed is None else hashed.count("hash_moe")
     kinds = c.get("layer_types") or [{0: WINDOW, 4: CSA, 128: HCA}[r] for r in c["compress_ratios"][:n_layer]]
     x = np.repeat(t["embed.weight"][ids][:, None], c["hc_mult"], axis=1)
     for i in range(n_layer):
-        p = f"layers.{i}."
-        tables = t.get(p + "ffn.gate.tid2eid") if i < hashed else None
-        parts = {
-            "attn": lambda y, p=p, kind=kinds[i]: _attention(model, y, p + "attn.", kind),
-            "ffn": lambda y, p=p, table=tables: _experts(
-                model, y, p + "ffn.", None if table is None else table[ids].astype(int)
-            ),
-        }
-        for name, part in parts.items():
-            fn, base, scale = (t[f"{p}hc_{name}_{k}"] for k in ("fn", "base", "scale"))
-            x = hyper_connected(
-                x, fn, base, scale, c["hc_sinkhorn_iters"], model.eps, c["hc_eps"],
-                lambda y, name=name, part=part, p=p: part(model.norm(y, f"{p}{name}_norm")),
-            )  # fmt: skip
-    fn, base, scale = (t[f"hc_head_{k}"] for k in ("fn", "base", "scale"))
-    return model.norm(learned_collapse(x, fn, base, scale, model.eps, c["hc_eps"]), "norm") @ t["head.weight"].T
+        tables = t.get(f"layers.{i}.ffn.gate.tid2eid") if i < hashed else None
+        x = layer(model, x, f"layers.{i}.", kinds[i], None if tables is None else tables[ids].astype(int))
+    return x
+
+
+def layer(model: Any, x: F64, p: str, kind: str, table: np.ndarray | None) -> F64:
+    """Streams x behind a layer. table: experts of each token, None: the best ones."""
+    c, t = model.c, model.t
+    parts = {
+        "attn": lambda y: _attention(model, y, p + "attn.", kind),
+        "ffn": lambda y: _experts(model, y, p + "ffn.", table),
+    }
+    for name, part in parts.items():
+        fn, base, scale = (t[f"{p}hc_{name}_{k}"] for k in ("fn", "base", "scale"))
+        x = hyper_connected(
+            x, fn, base, scale, c["hc_sinkhorn_iters"], model.eps, c["hc_eps"],
+            lambda y, name=name, part=part: part(model.norm(y, f"{p}{name}_norm")),
+        )  # fmt: skip
+    return x
+
+
+def ended(model: Any, x: F64, mix: str, norm: str) -> F64:
+    """Logits of streams."""
+    fn, base, scale = (model.t[f"{mix}_{k}"] for k in ("fn", "base", "scale"))
+    left = learned_collapse(x, fn, base, scale, model.eps, model.c["hc_eps"])
+    return model.norm(left, norm) @ model.t["head.weight"].T
 
 
 def _turns(c: dict[str, Any], kind: str) -> F64:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from reference import deepseek4
 from reference.families import F64, Reference, rms
 
 Tensors = dict[str, NDArray]
@@ -79,3 +80,52 @@ class ReferenceHead:
         settings = {**self.c, "num_hidden_layers": 1, "layer_types": ["full_attention"], "full_attention_interval": 1,
                     "layer_group_size": 1, **self.more}  # fmt: skip
         return Reference(settings, {**block, **own}).logits(list(range(len(ids))))
+
+
+class HeadOnStreams:
+    """One whose states are residual streams, f64 [tok, stream, n]."""
+
+    def __init__(self, config: dict[str, Any], tensors: Tensors) -> None:
+        self.m = Reference(config, tensors)
+
+    def states(self, ids: list[int]) -> F64:
+        """Of the model."""
+        raise NotImplementedError
+
+    def own_states(self, states: F64, ids: list[int]) -> F64:
+        """The head's, of these states and of the tokens behind them."""
+        raise NotImplementedError
+
+    def logits(self, states: F64) -> F64:
+        """Of the head's states."""
+        raise NotImplementedError
+
+    def foretold(self, ids: list[int], guessed: list[int]) -> F64:
+        """As `ReferenceHead.foretold`."""
+        states, rows = self.states(ids[:-1]), []
+        for i in range(len(guessed) + 1):
+            own = self.own_states(states, [*ids[1:], *guessed[:i]])
+            states = np.concatenate([states, own[-1:]])
+            rows.append(self.logits(own[-1:])[0])
+        return np.stack(rows)
+
+
+class DeepSeek4Head(HeadOnStreams):
+    """Every stream is normalized by itself, and the embedding is added to each."""
+
+    def states(self, ids: list[int]) -> F64:
+        return deepseek4.streams(self.m, ids)
+
+    def own_states(self, states: F64, ids: list[int]) -> F64:
+        m = self.m
+        token = m.linear(m.norm(m.t["embed.weight"][ids], "mtp.0.enorm"), "mtp.0.e_proj")
+        x = token[:, None] + m.linear(m.norm(states, "mtp.0.hnorm"), "mtp.0.h_proj")
+        return deepseek4.layer(m, x, "mtp.0.", deepseek4.WINDOW, None)
+
+    def logits(self, states: F64) -> F64:
+        return deepseek4.ended(self.m, states, "mtp.0.hc_head", "mtp.0.norm")
+
+
+def reference_head(config: dict[str, Any], tensors: Tensors) -> ReferenceHead | HeadOnStreams:
+    """Of a config and tensors by name."""
+    return (DeepSeek4Head if "mtp.0.e_proj.weight" in tensors else ReferenceHead)(config, tensors)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+import random_heads
 from mxfp4_checkpoints import FILE, publish_deepseek4
 from random_checkpoints import CONFIGS
 from safetensors.numpy import load_file, save_file
@@ -198,3 +199,41 @@ def test_an_expert_that_there_is_not(tmp_path: Path, data_dir: Path) -> None:
     convert(folder, tmp_path / "m.gguf", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with pytest.raises(HybridError, match=r"tid2eid\.weight has values from 0 to 6, expected the numbers of 6 experts"):
         Model.load(tmp_path / "m.gguf")
+
+
+def test_a_head_that_guesses_ahead_as_it_is_published(tmp_path: Path, data_dir: Path) -> None:
+    """It is a block behind the layers, in FP8 and MXFP4 as they are; both halves of what joins are one matrix."""
+    folder, path = random_heads.write("deepseek4-yarn-mtp", tmp_path / "model"), tmp_path / "model.gguf"
+    meant = publish_deepseek4(folder, 24)
+    report = convert(folder, path, outtype="bf16", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
+    assert not any("left out" in note or "cannot" in note for note in report.notes)
+    verify(folder, path)
+    with GGUFFile.open(path) as file:
+        assert [file.get(f"deepseek4.{name}") for name in ("block_count", "nextn_predict_layers")] == [5, 1]
+        assert file.get("deepseek4." + RATIOS).tolist() == [4, 128, 0, 4, 0]
+        assert len(file.get("deepseek4.swiglu_clamp_exp")) == 5
+        halves = [meant[f"mtp.0.{part}_proj.weight"] for part in "eh"]
+        np.testing.assert_array_equal(file.f32("blk.4.nextn.eh_proj.weight"), np.concatenate(halves, axis=1))
+        np.testing.assert_array_equal(file.f32("blk.4.nextn.hc_head_fn.weight"), meant["mtp.0.hc_head_fn"])
+        kinds = {name: tensor.type for name, tensor in file.tensors.items()}
+        assert kinds["blk.4.nextn.eh_proj.weight"] is GGMLType.BF16
+        assert kinds["blk.4.ffn_up_exps.weight"] is GGMLType.MXFP4
+        assert kinds["blk.4.nextn.hc_head_fn.weight"] is GGMLType.F32
+        assert "blk.4.exp_probs_b.bias" in kinds and not any(name.startswith("blk.4.attn_compressor") for name in kinds)
+
+
+@pytest.mark.parametrize("without", ["asked", "another head"])
+def test_heads_that_are_left_out(without: str, tmp_path: Path, data_dir: Path) -> None:
+    """Where that is asked, and those that guess in another way, as later models have them."""
+    tokenizer = data_dir / "checkpoints" / "mamba-bf16"
+    folder = random_heads.write("deepseek4-yarn-mtp", tmp_path / "model")
+    if without == "another head":
+        tensors = load_file(folder / FILE)
+        save_file({name.replace(".e_proj.", ".main_proj."): x for name, x in tensors.items()}, folder / FILE)
+    report = convert(folder, tmp_path / "a.gguf", outtype="f32", tokenizer=tokenizer, heads=without != "asked")
+    assert any("mtp.0." in note and "left out" in note for note in report.notes)
+    plain = random_checkpoints.write(CONFIGS["deepseek4-yarn"], tmp_path / "plain" / "model")
+    tensors = load_file(folder / FILE)
+    save_file({name: x for name, x in tensors.items() if not name.startswith("mtp.")}, plain / FILE)
+    convert(plain, tmp_path / "b.gguf", outtype="f32", tokenizer=tokenizer)
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()

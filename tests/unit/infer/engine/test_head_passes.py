@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import random_checkpoints
 import random_heads
-from reference.heads import ReferenceHead
+from reference.heads import reference_head
 
 from hybrid.convert import convert
 from hybrid.infer import Model
@@ -43,7 +43,7 @@ def test_logits_of_heads(name: str, tmp_path: Path, data_dir: Path) -> None:
     guessed = np.random.default_rng(6).integers(0, random_checkpoints.N_VOCAB, N_GUESSED).tolist()
     config = json.loads((tmp_path / name / "config.json").read_text())
     settings, shapes = random_heads.WITH_HEADS[name]
-    twin = ReferenceHead(config, random_checkpoints.tensors({**settings, **config}, shapes=shapes))
+    twin = reference_head(config, random_checkpoints.tensors({**settings, **config}, shapes=shapes))
     expected = twin.foretold(ids, guessed)
     with Model.load(path, n_ctx=64, precision="exact") as model:
         head = model.engine.network.head
