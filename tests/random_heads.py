@@ -79,6 +79,8 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     ),
     "deepseek4-mtp": (random_checkpoints.CONFIGS["deepseek4"], _of_deepseek4()),
     "deepseek4-yarn-mtp": (random_checkpoints.CONFIGS["deepseek4-yarn"], _of_deepseek4()),
+    "qwen4exp-mtp": (random_checkpoints.CONFIGS["qwen4exp"], {"mtp.fc_embedding.weight": ()}),
+    "qwen4exp-plain-mtp": (random_checkpoints.CONFIGS["qwen4exp-plain"], {"mtp.fc_embedding.weight": ()}),
     "ernie4_5-moe-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe"] | {"num_nextn_predict_layers": 1}, _of_ernie()),
     "ernie4_5-moe-order-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe-order"], _of_ernie()),
     "nemotron-h-moe-groups-mtp": (random_checkpoints.CONFIGS["nemotron-h-moe-groups"], _of_two_layers()),
@@ -98,8 +100,9 @@ def write_right(name: str, folder: Path) -> Path:
     random_checkpoints.write(config, folder, shapes)
     tensors = load_file(folder / "model.safetensors")
     n = config["hidden_size"]
+    nothing = "o_proj", "out_proj", "down_proj", "wo_b", "w2", "input_mix_weight_up"
     for part, values in tensors.items():
-        if part.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight", "wo_b.weight", "w2.weight")):
+        if part.rpartition(".")[0].endswith(nothing):
             values[:] = 0
         elif "norm" in part or "q_proj" in part:
             values[:] = 0 if "mtp" in name and "qwen" in name else 1

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from ..checkpoint import Config
 from .blocks import read_layers, stacked_experts, swiglu
 from .family import Row, Shapes, row
-from .heads import MOST_HEADS, Head
+from .heads import MOST_HEADS, NOT_IN_LLAMA_CPP, Head
 from .llama import Llama
 from .unused_fields import HEADS
 
@@ -132,10 +132,7 @@ class Ernie45Moe(Ernie45):
                 f"{self.first} have experts, here some have not"
             )
         if self.heads_ahead:
-            yield (
-                "llama.cpp cannot load this file: in this architecture it knows no heads that guess tokens ahead. It "
-                "can load one without"
-            )
+            yield NOT_IN_LLAMA_CPP
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         if not self._has_experts(i):

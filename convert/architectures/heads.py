@@ -12,6 +12,10 @@ from ..transforms import Transform
 from .family import Row, Shapes, row
 
 MOST_HEADS = 64
+NOT_IN_LLAMA_CPP = (
+    "llama.cpp cannot load this file: in this architecture it knows no heads that guess tokens ahead. It can load one "
+    "without"
+)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,21 @@ from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
 from .blocks import Heads, read_rope, read_turned
 from .family import Part, Row, Shapes, row
+from .heads import NOT_IN_LLAMA_CPP, Head
 from .ngrams import Ngrams, read_ngrams
 from .qwen3next import KINDS, read_attention_layers
 from .qwen35 import Qwen35
 from .rope import read_stretching
-from .unused_fields import MROPE, MTP, PICTURES
+from .unused_fields import HEADS, MROPE, PICTURES
 
 GATES = ("silu", "sigmoid")
 INDEXED = {**KINDS, "indexed_attention": "full_attention"}  # transformers 5's name of it
 MIXERS = {"attn_hyper_connection.": "hc_attn_", "mlp_hyper_connection.": "hc_ffn_"}
+# A head is an attention layer with experts, on residual streams of its own.
+HEAD = Head(
+    "mtp.fc_embedding.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight",
+    join_state="mtp.fc_hidden.weight",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Qwen4Exp(Qwen35):
     arch = "qwen4exp"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration")
     without_effect: ClassVar[Mapping[str, str]] = {
-        **{name: reason for name, reason in PICTURES.items() if name != "image_token_id"}, **MTP, **MROPE,
+        **{name: reason for name, reason in PICTURES.items() if name != "image_token_id"}, **HEADS, **MROPE,
         "number_of_conv_states": "only how transformers keeps states",
     }  # fmt: skip
     conditional: ClassVar[Mapping[str, str]] = {
@@ -121,7 +127,7 @@ class Qwen4Exp(Qwen35):
             indexer=Indexer.read(config, n_rot),
             silu_gate=gate == "silu",
             ngrams=read_ngrams(config, shapes, sizes["n_vocab"], n_embd, attention),
-            heads_ahead=(),  # one that guesses tokens ahead is left out
+            heads_ahead=(HEAD,) if any(name.removeprefix("model.") == HEAD.join for name in shapes) else (),
         )
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
@@ -134,7 +140,8 @@ class Qwen4Exp(Qwen35):
         yield "attention.indexer.head_count", self.indexer.n_head
         yield "attention.indexer.key_length", self.indexer.d_head
         yield "attention.indexer.top_k", self.indexer.budget
-        yield "attention.compress_ratios", [self.indexer.every if there else 0 for there in self.attention]
+        ratios = [self.indexer.every if there else 0 for there in self.attention]
+        yield "attention.compress_ratios", [*ratios, *[0] * len(self.heads_ahead)]
         if self.ngrams:
             yield from self.ngrams.keys()
         if self.silu_gate:
@@ -152,6 +159,8 @@ class Qwen4Exp(Qwen35):
             yield "llama.cpp takes output_gate_type = sigmoid: it has no key for it in this architecture"
         if self.ngrams:
             yield from self.ngrams.notes(self.n_embd)
+        if self.heads_ahead:
+            yield NOT_IN_LLAMA_CPP
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """Index queries and keys are one matrix in checkpoints."""
@@ -169,18 +178,26 @@ class Qwen4Exp(Qwen35):
         yield from self._mixer("model.hyper_connection_mixer.", "output_hc_")
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            for source, target in MIXERS.items():
-                yield from self._mixer(hf + source, blk + target)
-                yield row(f"{hf}{source}block_inject_weight.weight", f"{blk}{target}inject.weight", self.n_stream,
-                          self.n_stream * n)  # fmt: skip
-            if self.attention[i]:
-                yield from self._attention(hf + "self_attn.", blk)
-                yield from self._indexer(hf + "self_attn.indexer.", blk + "indexer.")
-            else:
-                yield from self.delta(hf + "linear_attn.", blk)
-            yield from self._experts(hf + "mlp.", blk)
+            yield from self._block(hf, blk, self.attention[i])
             if self.ngrams and i == self.ngrams.layer:
                 yield from self.ngrams.rows(hf + "ple.", blk + "ple_", n, self.n_stream)
+        for i, head in enumerate(self.heads_ahead):
+            blk = f"blk.{self.n_layer + i}."
+            yield from head.rows(blk, n, self.n_vocab, PLUS_ONE, self.n_stream * n)
+            yield from self._mixer("mtp.hyper_connection_mixer.", blk + "nextn.hc_head_")
+            yield from self._block("mtp.layers.0.", blk, True)
+
+    def _block(self, hf: str, blk: str, attention: bool) -> Iterator[Row]:
+        for source, target in MIXERS.items():
+            yield from self._mixer(hf + source, blk + target)
+            yield row(f"{hf}{source}block_inject_weight.weight", f"{blk}{target}inject.weight", self.n_stream,
+                      self.n_stream * self.n_embd)  # fmt: skip
+        if attention:
+            yield from self._attention(hf + "self_attn.", blk)
+            yield from self._indexer(hf + "self_attn.indexer.", blk + "indexer.")
+        else:
+            yield from self.delta(hf + "linear_attn.", blk)
+        yield from self._experts(hf + "mlp.", blk)
 
     def _mixer(self, hf: str, blk: str) -> Iterator[Row]:
         """What gates all streams together."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..kernels.attention.rope import NEOX
 from ..layers import (
+    Attention,
     GatedDeltaNet,
     GatedFeedForward,
     GatedMixOfStreams,
@@ -56,15 +57,21 @@ class Qwen4Exp(Family):
     name = "qwen4exp"
     hparams = Qwen4ExpHparams
     output_norm = ""
+    has_heads = True
 
     def streams(self, h: Qwen4ExpHparams) -> Streams:
         return GatedMixOfStreams(h.sizes)
+
+    def head_streams(self, h: Qwen4ExpHparams, i: int, w: Weights) -> Streams:
+        return GatedMixOfStreams(h.sizes, f"blk.{i}.nextn.hc_head")
 
     def block(self, h: Qwen4ExpHparams, i: int, w: Weights) -> Iterator[Part]:
         if i in _numbers(w, "layers"):
             yield "", _ngram_inputs(h, i, w)
         attends = f"blk.{i}.attn_q.weight" in w
-        yield "", GatedResidual(_attention(h, i, w) if attends else _delta_net(h, i, w), f"blk.{i}.hc_attn", h.sizes)
+        ahead = i >= h.n_run
+        mixer = _whole_attention(h, i, w) if ahead else _attention(h, i, w) if attends else _delta_net(h, i, w)
+        yield "", GatedResidual(mixer, f"blk.{i}.hc_attn", h.sizes)
         experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm)
         shared = GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp", weighted=True)
         yield "", GatedResidual(Sum(experts, shared), f"blk.{i}.hc_ffn", h.sizes)
@@ -79,6 +86,16 @@ def _attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
     return IndexedAttention(
         i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, h.rope(w, h.n_rot or d_head, NEOX), norm_eps=h.eps, gated=True,
         every=every, n_best=h.budget // every, n_index_head=h.n_index_head, d_index=h.d_index,
+    )  # fmt: skip
+
+
+def _whole_attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
+    """Of a head that guesses tokens ahead: over all tokens, as with its indexer in texts of up to the budget. The mean
+    of an unfinished group could not be taken back with what was guessed."""
+    w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.indexer.")))
+    d_head = h.head_size(w, h.d_head)
+    return Attention(
+        i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, h.rope(w, h.n_rot or d_head, NEOX), norm_eps=h.eps, gated=True
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
 
 RECURRENT, PLAIN, LATENT, MAMBA = "qwen35-mtp", "glm4-moe-mtp", "deepseek-v3-mtp", "nemotron-h-moe-mtp"
-STREAMS, WIDE = "glm5-next-plain-mtp", "deepseek4-yarn-mtp"
+STREAMS, WIDE, GATED = "glm5-next-plain-mtp", "deepseek4-yarn-mtp", "qwen4exp-plain-mtp"
 
 
 @pytest.fixture
@@ -53,7 +53,9 @@ def model_file(tmp_path: Path, data_dir: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE])
+@pytest.mark.parametrize(
+    "name", [RECURRENT, "qwen3next-mtp", PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED]
+)
 def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> None:
     """All of its guesses come true, in a fifth of the passes, from the states that it made itself."""
     with with_head(model_file(name, random_heads.write_right)) as model:
@@ -67,7 +69,7 @@ def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> Non
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("temp", [0.0, 0.9])
-@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE])
+@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED])
 def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callable[..., Path]) -> None:
     with with_head(model_file(name)) as model:
         for seed in range(3):
@@ -81,7 +83,15 @@ def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callabl
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("name", "right"),
-    [(RECURRENT, True), (RECURRENT, False), (PLAIN, True), (MAMBA, True), (STREAMS, False), (WIDE, True)],
+    [
+        (RECURRENT, True),
+        (RECURRENT, False),
+        (PLAIN, True),
+        (MAMBA, True),
+        (STREAMS, False),
+        (WIDE, True),
+        (GATED, False),
+    ],
 )
 def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Path]) -> None:
     """Beside prompts that are read and answers that do not guess."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from reference import deepseek4
+from reference import deepseek4, qwen4_exp
 from reference.families import F64, Reference, rms
 
 Tensors = dict[str, NDArray]
@@ -126,6 +126,26 @@ class DeepSeek4Head(HeadOnStreams):
         return deepseek4.ended(self.m, states, "mtp.0.hc_head", "mtp.0.norm")
 
 
+class Qwen4ExpHead(HeadOnStreams):
+    """All streams are normalized together, and the embedding is added to each. All tokens are attended to."""
+
+    def states(self, ids: list[int]) -> F64:
+        return qwen4_exp.streams(self.m, ids)
+
+    def own_states(self, states: F64, ids: list[int]) -> F64:
+        m = self.m
+        token = m.norm(m.t["model.embed_tokens.weight"][ids], "mtp.pre_fc_norm_embedding", 1.0)
+        state = m.norm(states.reshape(len(states), -1), "mtp.pre_fc_norm_hidden", 1.0).reshape(states.shape)
+        x = m.linear(token, "mtp.fc_embedding")[:, None] + m.linear(state, "mtp.fc_hidden")
+        whole = {**m.c, "indexer_budget": m.c["indexer_compress_ratio"] << 20}
+        return qwen4_exp.layer(Reference(whole, m.t), x, "mtp.layers.0.")
+
+    def logits(self, states: F64) -> F64:
+        return qwen4_exp.ended(self.m, states, "mtp.hyper_connection_mixer.")
+
+
 def reference_head(config: dict[str, Any], tensors: Tensors) -> ReferenceHead | HeadOnStreams:
     """Of a config and tensors by name."""
-    return (DeepSeek4Head if "mtp.0.e_proj.weight" in tensors else ReferenceHead)(config, tensors)
+    if "mtp.0.e_proj.weight" in tensors:
+        return DeepSeek4Head(config, tensors)
+    return (Qwen4ExpHead if "mtp.fc_hidden.weight" in tensors else ReferenceHead)(config, tensors)

@@ -19,21 +19,36 @@ def rms(x: F64, weight: F64, eps: float) -> F64:
 
 def qwen4_exp(model: Any, ids: list[int]) -> F64:
     """Logits [tok, vocabulary]."""
+    return ended(model, streams(model, ids), "model.hyper_connection_mixer.")
+
+
+def streams(model: Any, ids: list[int]) -> F64:
+    """Behind the layers, [tok, stream, n]."""
     c = model.c
     x = np.repeat(model.t["model.embed_tokens.weight"][ids][:, None], c["hc_count"], axis=1)
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         if i + 1 in (c.get("ple_layer_ids") or []):
             x = x + ngram_inputs(model, x, ids, p + "ple.", c["ple_layer_ids"].index(i + 1))
-        h, weights = mixed(model, x, p + "attn_hyper_connection.")
-        if p + "self_attn.q_proj.weight" in model.t:
-            y = indexed_attention(model, h, p + "self_attn.")
-        else:
-            y = model.delta_net(h, p + "linear_attn.", c.get("output_gate_type") or "silu")
-        x = x + weights[:, :, None] * y[:, None]
-        h, weights = mixed(model, x, p + "mlp_hyper_connection.")
-        x = x + weights[:, :, None] * experts(model, h, p + "mlp.")[:, None]
-    return model.head(mixed(model, x, "model.hyper_connection_mixer.")[0], "model.embed_tokens.weight")
+        x = layer(model, x, p)
+    return x
+
+
+def layer(model: Any, x: F64, p: str) -> F64:
+    """Streams x behind a layer, but for its n-grams."""
+    h, weights = mixed(model, x, p + "attn_hyper_connection.")
+    if p + "self_attn.q_proj.weight" in model.t:
+        y = indexed_attention(model, h, p + "self_attn.")
+    else:
+        y = model.delta_net(h, p + "linear_attn.", model.c.get("output_gate_type") or "silu")
+    x = x + weights[:, :, None] * y[:, None]
+    h, weights = mixed(model, x, p + "mlp_hyper_connection.")
+    return x + weights[:, :, None] * experts(model, h, p + "mlp.")[:, None]
+
+
+def ended(model: Any, x: F64, p: str) -> F64:
+    """Logits of streams, by the mixer p."""
+    return model.head(mixed(model, x, p)[0], "model.embed_tokens.weight")
 
 
 def mixed(model: Any, x: F64, p: str) -> tuple[F64, F64]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import random_checkpoints
+import random_heads
 from random_checkpoints import CONFIGS
 from reference import qwen4_exp as twin
 from safetensors.numpy import load_file, save_file
@@ -171,3 +172,27 @@ def test_as_llama_cpp_runs_it() -> None:
     }  # fmt: skip
     (note,) = random_checkpoints.family_for(config).notes()
     assert "in texts of 12 tokens and more" in note
+
+
+def test_a_head_that_guesses_ahead(tmp_path: Path, data_dir: Path) -> None:
+    """A block behind the layers, with a norm of the state for all streams, and what is left of its streams."""
+    tokenizer = data_dir / "checkpoints" / "mamba-bf16"
+    folder = random_heads.write("qwen4exp-mtp", tmp_path / "model")
+    stored = load_file(folder / "model.safetensors")
+    for heads in (True, False):
+        report = convert(folder, tmp_path / f"{heads}.gguf", outtype="f32", tokenizer=tokenizer, heads=heads)
+        assert any("knows no heads that guess tokens ahead" in note for note in report.notes) == heads
+        assert any("mtp." in note and "left out" in note for note in report.notes) != heads
+    verify(folder, tmp_path / "True.gguf")
+    with GGUFFile.open(tmp_path / "True.gguf") as file, GGUFFile.open(tmp_path / "False.gguf") as plain:
+        assert [file.get(f"qwen4exp.{name}") for name in ("block_count", "nextn_predict_layers")] == [5, 1]
+        assert file.get("qwen4exp.attention.compress_ratios").tolist() == [0, 3, 0, 3, 0]
+        assert file.get("qwen4exp.attention.recurrent_layers").tolist() == [True, False, True, False, False]
+        halves = [stored[f"mtp.fc_{part}.weight"] for part in ("embedding", "hidden")]
+        np.testing.assert_array_equal(file.f32("blk.4.nextn.eh_proj.weight"), np.concatenate(halves, axis=1))
+        norm = stored["mtp.pre_fc_norm_hidden.weight"]
+        np.testing.assert_allclose(file.f32("blk.4.nextn.hnorm.weight"), norm + 1, rtol=1e-6)
+        own = {name for name in file.tensors if name.startswith("blk.4.")}
+        assert {f"blk.4.nextn.hc_head_{part}.weight" for part in ("norm", "down", "up")} < own
+        assert "blk.4.indexer.q_proj.weight" in own and "blk.4.hc_attn_inject.weight" in own
+        assert plain.tensors.keys() == file.tensors.keys() - own and plain.get("qwen4exp.block_count") == 4
