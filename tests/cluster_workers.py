@@ -17,8 +17,10 @@ PRELOAD = """
 import os, signal, time
 from pathlib import Path
 
-from hybrid.cli.cluster import answering, fit
+from hybrid.cli.cluster import answering, fit, holding, ordered, plugin
 from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.stages.stage import Stage
+from hybrid.quant.ggml.places import Filling
 
 ORDERS = Path({orders!r})
 
@@ -37,9 +39,54 @@ def die_once(order):
     die()
 
 
+def note(name, text):
+    with (ORDERS / name).open("a") as file:
+        file.write(text + "\\n")
+
+
+def looking(client, first, asked, n_threads):
+    if asked is not None:
+        die_once("connecting")
+        time.sleep(float(os.environ.get("SECONDS_TO_LOOK", 0)))
+    return check(client, first, asked, n_threads)
+
+
 def loading(asked):
     die_once("loading")
     return load(asked)
+
+
+def opening(*args):
+    die_once("opening")
+    note("opened", str(os.getpid()))
+    return open_stage(*args)
+
+
+def doing(function, part):
+    if isinstance(part, Path):  # the first one of a measurement asks for facts of the model
+        return do(function, part)
+    die_once("part")
+    note("taken", str(os.getpid()))
+    note("doing", function.func.__name__)
+    while (ORDERS / "hold").exists():
+        time.sleep(0.02)
+    done = do(function, part)
+    die_once("done")
+    return done
+
+
+def writing(self, data):
+    if (ORDERS / "writing").exists():
+        half = memoryview(data).cast("B")
+        os.pwrite(self._fd, half[: half.nbytes // 2], self._place.start + self.done)
+        die_once("writing")
+    write(self, data)
+
+
+def reading(self):
+    if self.running and self.n_steps < 2:
+        die_once("reading")
+    return drawing(self)
 
 
 def drawing(self):
@@ -51,8 +98,7 @@ def drawing(self):
 def answering_one(self, number, line, parts=()):
     try:
         if (ORDERS / "poison").read_text() in line:
-            with (ORDERS / "poisoned").open("a") as file:
-                file.write(line + "\\n")
+            note("poisoned", line)
             die()
     except FileNotFoundError:
         pass
@@ -60,26 +106,31 @@ def answering_one(self, number, line, parts=()):
         time.sleep(float((ORDERS / "slow").read_text()))
     except FileNotFoundError:
         pass
-    with (ORDERS / "taken").open("a") as file:
-        file.write(str(os.getpid()) + "\\n")
+    note("taken", str(os.getpid()))
     while (ORDERS / "hold").exists():
         time.sleep(0.02)
     done = answer(self, number, line, parts)
     if self._service.n_jobs:
         die_once("between")
-    with (ORDERS / "answered").open("a") as file:
-        file.write(str(number) + " " + str(os.getpid()) + "\\n")
+    note("answered", f"{{number}} {{os.getpid()}}")
     return done
 
 
 if not hasattr(answering, "obeys"):  # Dask runs this once for a worker and once for its process
     answering.obeys = True
     answer, load, step = answering.Answering.answer, answering.open_model, Batcher.step
-    answering.open_model, answering.Answering.answer, Batcher.step = loading, answering_one, drawing
+    answering.open_model, answering.Answering.answer, Batcher.step = loading, answering_one, reading
+    check, do, open_stage, write = plugin.checked, ordered._done, Stage.open, Filling.write
+    holding.open_model, plugin.checked, ordered._done, Stage.open, Filling.write = (
+        loading, looking, doing, opening, writing
+    )
     here = fit.Facts.here()
     version = "0.0.9" if "OTHER_VERSION" in os.environ else here.version
     if "OTHER_PATH" in os.environ:
         here = fit.Facts("old-node", here.version, "avx2", not here.bf16)
+    if "NO_SHARED_FOLDER" in os.environ:
+        places = fit._places
+        fit._places = lambda asked, folders: (path for path in places(asked, folders) if path != asked.path)
     facts = fit.Facts(here.host, version, here.path, here.bf16)
     fit.Facts.here = classmethod(lambda cls: facts)
 """
@@ -99,6 +150,11 @@ class Workers:
     @property
     def address(self) -> str:
         return str(self.cluster.scheduler_address)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Of the workers that are there, by address."""
+        return {worker: info["nthreads"] for worker, info in self.client.scheduler_info(-1)["workers"].items()}
 
     def order(self, name: str, text: str = "") -> None:
         (self.orders / name).write_text(text)

@@ -20,6 +20,7 @@ from distributed import Client, LocalCluster, Security, WorkerPlugin
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 
+from .. import console
 from ..options.cluster import ClusterAddress
 from .fit import Facts, ModelAsked, program_version
 from .local_workers import kept_up, loop_without_interrupts
@@ -39,7 +40,7 @@ class Connection:
 
     def __init__(self, client: Client, address: ClusterAddress, n_threads: int = 0) -> None:
         self.client, self.address, self.n_threads = client, address, n_threads
-        self.on_refused: Callable[[str], None] = lambda line: None
+        self.on_refused: Callable[[str], None] = console.note
         self._name = f"hybrid-{uuid4().hex[:12]}"
         self._plugins: list[str] = []
         client.subscribe_topic(TOPIC, self._told)

@@ -1,13 +1,14 @@
 """What every worker does when a run begins, or when it joins one: it looks whether it fits.
 
-A worker that joined later and does not fit leaves the cluster: no other than its own tasks would be sent to it. The
-client hears of it on the topic TOPIC of Dask's events.
+A worker that joined later and does not fit begins nothing and leaves the cluster. The client hears of it on the topic
+TOPIC of Dask's events.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
-from distributed import Worker, WorkerPlugin
+from distributed import Status, Worker, WorkerPlugin
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
@@ -16,6 +17,7 @@ from .fit import Facts, ModelAsked, misfit
 from .holding import HERE
 
 TOPIC = "hybrid-workers"
+LEAVE_SECONDS = 0.5  # the event goes first
 
 
 def checked(client: str, first: Facts | None, asked: ModelAsked | None, n_threads: int) -> Facts:
@@ -44,7 +46,9 @@ class Fits(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
             )
         except HybridError as error:
             worker.log_event(TOPIC, {"refused": label(worker.name, worker.address), "why": str(error)})
-            worker.loop.call_later(0.5, _leave, worker)  # the event goes first
+            # Dask counts it among its workers since before it was asked: what it has been sent meanwhile others do.
+            worker.status = Status.closing_gracefully
+            worker.loop.call_later(LEAVE_SECONDS, worker.loop.add_callback, _leave, worker)
             raise
         HERE.use()
         self.worker, self.bandwidth = worker, worker.bandwidth
@@ -74,8 +78,13 @@ class Shares(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
         return asyncio.to_thread(HERE.forget, self.key)
 
 
-def _leave(worker: Worker) -> None:
-    worker.loop.add_callback(worker.close, reason="hybrid: it does not fit")
+async def _leave(worker: Worker) -> None:
+    """As one that its user ends, and not as one that dies: what it was sent is not to blame."""
+    with suppress(OSError):  # the scheduler may be gone
+        await worker.scheduler.retire_workers(
+            workers=[worker.address], close_workers=False, remove=True, stimulus_id="hybrid-does-not-fit"
+        )
+    await worker.close(reason="hybrid: it does not fit")
 
 
 def label(name: object, address: str) -> str:

@@ -279,6 +279,7 @@ def loader(
     """
     with connected(address, n_threads=options.n_threads) as connection:
         asked = ModelAsked.of(path, replace(options, n_ctx=options.n_ctx or 1))
+        connection.on_refused = said
         connection.hold(asked)
 
         def load(**fields: Unpack[LoadFields]) -> Model:

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -116,7 +118,8 @@ def test_four_processes_of_this_machine(command: list[str], whole: str, tmp_path
 
 # --- workers die ---
 @pytest.mark.parametrize(
-    "phase", ["drawing", *(pytest.param(p, marks=pytest.mark.slow) for p in ("loading", "between"))]
+    "phase",
+    ["drawing", *(pytest.param(p, marks=pytest.mark.slow) for p in ("connecting", "loading", "reading", "between"))],
 )
 def test_a_worker_dies_in_every_phase(cli: Cli, command: list[str], whole: str, obedient: Workers, phase: str) -> None:
     """Each alone: of several at once, one that the others leave nothing to do would never come to its phase."""
@@ -126,6 +129,27 @@ def test_a_worker_dies_in_every_phase(cli: Cli, command: list[str], whole: str, 
     assert (code, out) == (0, whole), err
     numbers = [int(line.split()[0]) for line in obedient.read("answered")]
     assert len(numbers) <= N + 4, "of the worker that died what was not fetched yet was drawn again, no more"
+
+
+def test_an_idle_worker_dies(cli: Cli, command: list[str], obedient: Workers, tmp_path: Path) -> None:
+    """Nothing is lost, and nobody hears of it."""
+    file = tmp_path / "p.jsonl"
+    file.write_text('"One is"\n')
+    given = [str(file) if Path(word).suffix == ".jsonl" else word for word in command]
+    expected = cli(*given)[:2]
+    obedient.order("hold")
+
+    def kill() -> None:
+        wait_for(lambda: obedient.read("taken"), "it never began")
+        (idle,) = set(obedient.client.run(os.getpid).values()) - {int(pid) for pid in obedient.read("taken")}
+        os.kill(idle, signal.SIGKILL)
+        wait_for(lambda: gone([idle]), "it lives")
+        (obedient.orders / "hold").unlink()
+
+    with meanwhile(kill):
+        code, out, err = cli(*given, "--cluster", obedient.address)
+    assert (code, out) == expected and len(err.splitlines()) == 1, err
+    assert len(obedient.read("taken")) == 1
 
 
 def test_a_prompt_that_kills_is_set_aside(
@@ -169,6 +193,33 @@ def test_a_worker_joins_late(cli: Cli, command: list[str], whole: str, obedient:
     assert len({line.split()[1] for line in obedient.read("answered")}) == 3, "three processes have answered"
 
 
+def test_one_that_joins_late_and_does_not_fit(
+    cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers, tmp_path: Path
+) -> None:
+    """It gets nothing to do, which it would fail in, and leaves."""
+    name = files["q8_0"].name
+    (tmp_path / name).write_bytes(files["bf16"].read_bytes())
+    obedient.order("hold")
+
+    def join() -> None:
+        wait_for(lambda: len(obedient.read("taken")) == 8, "they never began")
+        there = set(obedient.slots)
+        env = {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(tmp_path), "SECONDS_TO_LOOK": "1.5"}
+        with obedient.late("other", env):
+            wait_for(lambda: set(obedient.slots) - there, "it never came")
+            wait_for(lambda: set(obedient.slots) == there, "it stays")
+            (obedient.orders / "hold").unlink()
+            time.sleep(1)
+
+    with meanwhile(join):
+        code, out, err = cli(*command, "--cluster", obedient.address)
+    assert (code, out) == (0, whole), err
+    said = [line for line in err.splitlines() if "is not used" in line]
+    assert len(said) == 1 and said[0].startswith("worker other (tcp://127.0.0.1:"), err
+    assert f"{tmp_path / name} is another file there than at the client" in said[0]
+    assert len({line.split()[1] for line in obedient.read("answered")}) == 2
+
+
 def test_a_worker_of_another_version(cli: Cli, command: list[str], obedient: Workers) -> None:
     with obedient.late("old", {"OTHER_VERSION": "1"}):
         obedient.client.wait_for_workers(3, timeout=PATIENCE)
@@ -189,30 +240,20 @@ def test_a_worker_of_another_code_path(
 
 
 def test_a_worker_with_another_file(
-    cli: Cli, command: list[str], whole: str, files: dict[str, Path], tmp_path: Path
+    cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers, tmp_path: Path
 ) -> None:
-    """Each has its own folder of models: what counts is what the file holds, not its name."""
-    same, other = tmp_path / "same", tmp_path / "other"
-    for folder in (same, other):
-        folder.mkdir()
-    model = tmp_path / "client" / "model.gguf"
-    model.parent.mkdir()
-    model.write_bytes(files["q8_0"].read_bytes())
-    (same / "named-otherwise.gguf").write_bytes(files["q8_0"].read_bytes())
-    (other / "model.gguf").write_bytes(files["bf16"].read_bytes())
-    given = [str(model) if word == str(files["q8_0"]) else word for word in command]
-    from hybrid.cli.cluster.fit import FileAsked, find
-    from hybrid.quant.ggml.errors import ClusterError
-
-    asked = FileAsked.of(model)
-    model.rename(tmp_path / "away.gguf")
-    assert find(asked, [str(same)]) == same / "named-otherwise.gguf"
-    with pytest.raises(ClusterError, match=r"other/model\.gguf is another file there than at the client"):
-        find(asked, [str(other)])
-    with pytest.raises(ClusterError, match=r"model\.gguf is not there"):
-        find(asked, [str(tmp_path / "none")])
-    (tmp_path / "away.gguf").rename(model)
-    assert given[1] == str(model)
+    """One that does not see the client's folder: what counts is what its own file holds, not its name."""
+    name, own = files["q8_0"].name, tmp_path / "own"
+    own.mkdir()
+    (own / name).write_bytes(files["bf16"].read_bytes())
+    with obedient.late("apart", {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(own)}):
+        obedient.client.wait_for_workers(3, timeout=PATIENCE)
+        error = failed(cli(*command, "--cluster", obedient.address), 1)
+        assert "error: worker apart (tcp://127.0.0.1:" in error
+        assert f"{own / name} is another file there than at the client. Copy the client's there." in error
+        (own / "named-otherwise.gguf").write_bytes(files["q8_0"].read_bytes())
+        assert ok(cli(*command, "--cluster", obedient.address)) == whole
+        assert len({line.split()[1] for line in obedient.read("answered")}) == 3
 
 
 # --- the client, and the scheduler ---
@@ -249,6 +290,15 @@ def gone(pids: list[int]) -> bool:
             continue
         return False
     return True
+
+
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Something that is done in a thread of its own while a command runs in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        doing = pool.submit(act)
+        yield
+        doing.result()
 
 
 def wait_for(happened: "object", what: str) -> None:
