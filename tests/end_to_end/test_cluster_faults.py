@@ -6,18 +6,20 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("distributed")
 import psutil
+from cluster_workers import Workers, preload_file, workers
 from distributed import Client, LocalCluster
 from end_to_end.outcomes import Cli, failed, ok
-
-from hybrid.cli.main import run
 
 pytestmark = pytest.mark.slow
 OLD = b"what was there before"
@@ -28,7 +30,7 @@ PATIENCE = 240  # seconds in which a process has to end on a busy machine
 def started(*args: object) -> Iterator[subprocess.Popen[str]]:
     """A command in a group of its own, which a terminal's Ctrl-C would reach as a whole."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "hybrid.cli", *map(str, args), "--cluster", "local:2"],
+        [sys.executable, "-m", "hybrid.cli", *map(str, args)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
@@ -50,29 +52,42 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
 
+@contextlib.contextmanager
+def daskd(file: Path, orders: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler in a process of its own, which writes `file`, and a worker that obeys `orders`."""
+    given = ["--scheduler-file", str(file), "--no-dashboard", "--host", "127.0.0.1"]
+    dask, quiet = [sys.executable, "-m", "dask"], {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = subprocess.Popen([*dask, "scheduler", "--port", "0", *given], **quiet)  # type: ignore[call-overload]
+    processes = [scheduler]
+    try:
+        wait_for(file.exists, "no scheduler")
+        more = ["--nthreads", "4", "--no-nanny", "--preload", str(preload_file(orders)), "--death-timeout", "5"]
+        processes.append(subprocess.Popen([*dask, "worker", *given, *more], cwd=file.parent, **quiet))  # type: ignore[call-overload]
+        yield scheduler
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def wait_for(happened: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Something that is done in a thread of its own while a command runs in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        doing = pool.submit(act)
+        yield
+        doing.result()
+
+
 def unfinished(folder: Path) -> list[Path]:
     return list(folder.glob(".*.tmp"))
-
-
-@pytest.fixture
-def expected(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("alone") / "out.gguf"
-    assert run(["quantize", str(files["bf16"]), str(path), "Q4_K_M", "--effort", "1"]) == 0
-    return path
-
-
-def test_a_worker_killed_while_it_writes(files: dict[str, Path], tmp_path: Path, expected: Path) -> None:
-    out = tmp_path / "out.gguf"
-    out.write_bytes(OLD)
-    with started("quantize", files["bf16"], out, "Q4_K_M", "--effort", 1) as process:
-        waited_for(process, lambda: unfinished(tmp_path))
-        before = workers_of(process)
-        time.sleep(0.1)
-        os.kill(before[0].pid, signal.SIGKILL)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and "Traceback" not in err, err
-    assert out.read_bytes() == expected.read_bytes()
-    assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +97,7 @@ def test_a_worker_killed_while_it_writes(files: dict[str, Path], tmp_path: Path,
 def test_interrupted(command: str, files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     out.write_bytes(OLD)
-    with started(*command.format(**files, prose=prose, out=out).split()) as process:
+    with started(*command.format(**files, prose=prose, out=out).split(), "--cluster", "local:2") as process:
         waited_for(process, lambda: unfinished(tmp_path))
         left = workers_of(process)
         with contextlib.suppress(ProcessLookupError):
@@ -118,20 +133,106 @@ def test_a_local_worker_that_dask_gives_up_comes_again() -> None:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[LocalCluster]:
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=50,
-        worker_dashboard_address=None,
-    ) as cluster:  # fmt: skip
-        yield cluster
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    with workers(tmp_path_factory.mktemp("workers") / "orders") as made:
+        yield made
+
+
+@pytest.fixture
+def obedient(two: Workers) -> Iterator[Workers]:
+    """Both workers are there, and nothing is asked of them."""
+    two.clear()
+    two.all_there(PATIENCE)
+    yield two
+    two.clear()
+
+
+# --- workers are killed ---
+@pytest.mark.parametrize("command", ["quantize {bf16} {out} Q6_K", "convert {bundled} -o {out}"])
+def test_workers_killed_around_a_tensor(
+    command: str, files: dict[str, Path], bundled: Path, tmp_path: Path, cli: Cli, obedient: Workers
+) -> None:
+    """One before it writes, one in the middle of that, one that has not yet said that it is done."""
+    alone, out = tmp_path / "alone.gguf", tmp_path / "out.gguf"
+    ok(cli(*command.format(**files, bundled=bundled, out=alone).split()))
+    out.write_bytes(OLD)
+    for moment in ("part", "writing", "done"):
+        obedient.order(moment)
+    code, _, err = cli(*command.format(**files, bundled=bundled, out=out).split(), "--cluster", obedient.address)
+    assert code == 0 and "worker" not in err, err
+    assert all(obedient.done(moment) for moment in ("part", "writing", "done")), "three were killed"
+    assert out.read_bytes() == alone.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.gguf", "out.gguf"]
+
+
+def test_workers_killed_around_a_measurement(files: dict[str, Path], prose: Path, cli: Cli, obedient: Workers) -> None:
+    """One that is looked at, one that loads the model, one that is to measure, one that has."""
+    command = ("perplexity", files["q8_0"], "-f", prose, "-c", 64, "-b", 64, "--chunks", 12, "-t", 1)
+    moments = ("connecting", "loading", "part", "done")
+    for moment in moments:
+        obedient.order(moment)
+    code, out, err = cli(*command, "--cluster", obedient.address)
+    assert all(obedient.done(moment) for moment in moments), "four were killed"
+    assert (code, out, err) == cli(*command)
+
+
+def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path, cli: Cli, obedient: Workers) -> None:
+    command = ("perplexity", files["q8_0"], "-f", prose, "-c", 64, "-b", 64, "--chunks", 30, "-t", 1)
+    obedient.order("hold")
+
+    def join() -> None:
+        wait_for(lambda: len(set(obedient.read("taken"))) == 2, "they never began")
+        there = set(obedient.slots)
+        with obedient.late("old", {"OTHER_VERSION": "1"}):
+            wait_for(lambda: set(obedient.slots) - there, "it never came")
+            wait_for(lambda: set(obedient.slots) == there, "it stays")
+        with obedient.late("late"):
+            wait_for(lambda: len(obedient.slots) == 3, "it never came")
+            (obedient.orders / "hold").unlink()
+            ended.wait(PATIENCE)
+
+    ended = threading.Event()
+    with meanwhile(join):
+        code, out, err = cli(*command, "--cluster", obedient.address)
+        ended.set()
+    assert len(set(obedient.read("taken"))) == 3, "three processes have measured"
+    assert (code, out) == cli(*command)[:2]
+    assert len(err.splitlines()) == 1 and err.startswith("worker old (tcp://127.0.0.1:"), err
+    assert "is not used: it has hybrid 0.0.9, the client " in err
+
+
+# --- a scheduler is killed, a disk is full, a folder is missing ---
+def test_the_scheduler_is_killed(files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
+    """While one command measures and another one writes."""
+    file, orders, out = tmp_path / "scheduler.json", tmp_path / "orders", tmp_path / "out" / "out.gguf"
+    orders.mkdir()
+    (orders / "hold").touch()
+    out.parent.mkdir()
+    out.write_bytes(OLD)
+    commands = [
+        ["perplexity", str(files["q8_0"]), "-f", str(prose), "-c", "64", "--chunks", "30"],
+        ["quantize", str(files["bf16"]), str(out), "q6_k"],
+    ]
+    with daskd(file, orders) as scheduler, ExitStack() as stack:
+        doing, running = orders / "doing", []
+        for command, what in zip(commands, ("_on_model", "_fill"), strict=True):
+            running.append(stack.enter_context(started(*command, "--cluster", file)))
+            wait_for(lambda what=what: doing.exists() and what in doing.read_text(), f"no {what}")  # type: ignore[misc]
+        scheduler.kill()
+        ends = [(process.communicate(timeout=PATIENCE), process.returncode) for process in running]
+    for (written, err), code in ends:
+        assert code == 1 and not written, err
+        assert err.splitlines() == ["error: the scheduler of the workers is gone. Start it, then this again."]
+    assert [path.name for path in out.parent.iterdir()] == ["out.gguf"] and out.read_bytes() == OLD
 
 
 @pytest.mark.parametrize("command", ["quantize {bf16} {out} Q6_K", "convert {bundled} -o {out}"])
 def test_a_disk_that_takes_no_more(
-    command: str, files: dict[str, Path], bundled: Path, tmp_path: Path, cli: Cli, workers: LocalCluster
+    command: str, files: dict[str, Path], bundled: Path, tmp_path: Path, cli: Cli, obedient: Workers
 ) -> None:
     out = tmp_path / "out.gguf"
-    words = [*command.format(**files, bundled=bundled, out=out).split(), "--cluster", workers.scheduler_address]
+    words = [*command.format(**files, bundled=bundled, out=out).split(), "--cluster", obedient.address]
+    full = list(obedient.slots)[-1]
 
     def limit(n: int) -> None:
         def apply() -> None:
@@ -139,21 +240,20 @@ def test_a_disk_that_takes_no_more(
 
             resource.setrlimit(resource.RLIMIT_FSIZE, (n, resource.RLIM_INFINITY))
 
-        with Client(workers, set_as_default=False) as client:
-            client.run(apply, workers=[workers.workers[1].worker_address])
+        obedient.client.run(apply, workers=[full])
 
     limit(1 << 20)
     try:
         says = failed(cli(*words), 1)
     finally:
         limit(resource.RLIM_INFINITY)
-    assert f"worker 1 ({workers.workers[1].worker_address}): {out} cannot be written: File too large" in says
+    assert f" ({full}): {out} cannot be written: File too large" in says and "error: worker " in says
     assert list(tmp_path.iterdir()) == []
     ok(cli(*words))
 
 
 def test_a_folder_that_workers_do_not_see(
-    files: dict[str, Path], tmp_path: Path, cli: Cli, workers: LocalCluster, monkeypatch: pytest.MonkeyPatch
+    files: dict[str, Path], tmp_path: Path, cli: Cli, obedient: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on machines that have each a disk of its own."""
     from hybrid.quant.ggml.writer import GGUFWriter
@@ -167,9 +267,7 @@ def test_a_folder_that_workers_do_not_see(
         return {name: replace(place, path=there) for name, place in lay_out(self).items()}
 
     monkeypatch.setattr(GGUFWriter, "lay_out", elsewhere)
-    says = failed(
-        cli("quantize", files["bf16"], tmp_path / "out.gguf", "Q6_K", "--cluster", workers.scheduler_address), 1
-    )
+    says = failed(cli("quantize", files["bf16"], tmp_path / "out.gguf", "Q6_K", "--cluster", obedient.address), 1)
     assert "error: worker " in says and "/nowhere is not there. Give a path that all workers share." in says
     assert list(tmp_path.iterdir()) == []
 
