@@ -3,8 +3,10 @@
 A worker looks for orders, files in a folder, at certain points; what dies once removes its order first.
 """
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +62,12 @@ def opening(*args):
     die_once("opening")
     note("opened", str(os.getpid()))
     return open_stage(*args)
+
+
+def obeying(self, *args):
+    while (ORDERS / "hold").exists():
+        time.sleep(0.02)
+    return obey(self, *args)
 
 
 def doing(function, part):
@@ -120,10 +128,9 @@ if not hasattr(answering, "obeys"):  # Dask runs this once for a worker and once
     answering.obeys = True
     answer, load, step = answering.Answering.answer, answering.open_model, Batcher.step
     answering.open_model, answering.Answering.answer, Batcher.step = loading, answering_one, reading
-    check, do, open_stage, write = plugin.checked, ordered._done, Stage.open, Filling.write
-    holding.open_model, plugin.checked, ordered._done, Stage.open, Filling.write = (
-        loading, looking, doing, opening, writing
-    )
+    check, do, write = plugin.checked, ordered._done, Filling.write
+    open_stage, obey, Stage.open, Stage.obey = Stage.open, Stage.obey, opening, obeying
+    holding.open_model, plugin.checked, ordered._done, Filling.write = loading, looking, doing, writing
     here = fit.Facts.here()
     version = "0.0.9" if "OTHER_VERSION" in os.environ else here.version
     if "OTHER_PATH" in os.environ:
@@ -220,6 +227,20 @@ def _spec(orders: Path, name: str, env: dict[str, str], nthreads: int = 4) -> di
 
 
 @contextmanager
+def meanwhile(act: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Something that is done in a thread of its own while a command runs in this one. It is told when that has ended,
+    and what it raises is raised here."""
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        doing = pool.submit(act, ended)
+        try:
+            yield
+        finally:
+            ended.set()
+        doing.result()
+
+
+@contextmanager
 def workers(orders: Path, envs: Sequence[dict[str, str]] = ({}, {})) -> Iterator[Workers]:
     """Worker processes, one for each environment, and their scheduler in this process."""
     orders.mkdir()
@@ -229,7 +250,14 @@ def workers(orders: Path, envs: Sequence[dict[str, str]] = ({}, {})) -> Iterator
         "options": {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"},
     }
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.comm.timeouts.connect": 120}),
+        dask.config.set(
+            {
+                "distributed.scheduler.allowed-failures": 0,
+                "distributed.comm.timeouts.connect": 120,
+                # until Dask gives up one that died and is being started again, which is slow on a busy machine
+                "distributed.deploy.lost-worker-timeout": 600,
+            }
+        ),
         SpecCluster(workers=specs, scheduler=scheduler, silence_logs=50) as cluster,
     ):
         made = Workers(cluster, orders)

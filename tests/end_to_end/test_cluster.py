@@ -6,14 +6,13 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_workers import Workers, preload_file, workers
+from cluster_workers import Workers, meanwhile, preload_file, workers
 from distributed import LocalCluster, Security
 from end_to_end.outcomes import Cli, failed, ok
 
@@ -139,7 +138,7 @@ def test_an_idle_worker_dies(cli: Cli, command: list[str], obedient: Workers, tm
     expected = cli(*given)[:2]
     obedient.order("hold")
 
-    def kill() -> None:
+    def kill(_: threading.Event) -> None:
         wait_for(lambda: obedient.read("taken"), "it never began")
         (idle,) = set(obedient.client.run(os.getpid).values()) - {int(pid) for pid in obedient.read("taken")}
         os.kill(idle, signal.SIGKILL)
@@ -201,7 +200,7 @@ def test_one_that_joins_late_and_does_not_fit(
     (tmp_path / name).write_bytes(files["bf16"].read_bytes())
     obedient.order("hold")
 
-    def join() -> None:
+    def join(_: threading.Event) -> None:
         wait_for(lambda: len(obedient.read("taken")) == 8, "they never began")
         there = set(obedient.slots)
         env = {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(tmp_path), "SECONDS_TO_LOOK": "1.5"}
@@ -290,15 +289,6 @@ def gone(pids: list[int]) -> bool:
             continue
         return False
     return True
-
-
-@contextmanager
-def meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """Something that is done in a thread of its own while a command runs in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        doing = pool.submit(act)
-        yield
-        doing.result()
 
 
 def wait_for(happened: "object", what: str) -> None:

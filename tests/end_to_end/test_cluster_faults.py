@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 pytest.importorskip("distributed")
 import psutil
-from cluster_workers import Workers, preload_file, workers
+from cluster_workers import Workers, meanwhile, preload_file, workers
 from distributed import Client, LocalCluster
 from end_to_end.outcomes import Cli, failed, ok
 
@@ -75,15 +74,6 @@ def wait_for(happened: Callable[[], object], what: str) -> None:
     while not happened():
         assert time.monotonic() < end, what
         time.sleep(0.02)
-
-
-@contextlib.contextmanager
-def meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """Something that is done in a thread of its own while a command runs in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        doing = pool.submit(act)
-        yield
-        doing.result()
 
 
 def unfinished(folder: Path) -> list[Path]:
@@ -180,7 +170,7 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
     command = ("perplexity", files["q8_0"], "-f", prose, "-c", 64, "-b", 64, "--chunks", 30, "-t", 1)
     obedient.order("hold")
 
-    def join() -> None:
+    def join(ended: threading.Event) -> None:
         wait_for(lambda: len(set(obedient.read("taken"))) == 2, "they never began")
         there = set(obedient.slots)
         with obedient.late("old", {"OTHER_VERSION": "1"}):
@@ -191,10 +181,8 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
             (obedient.orders / "hold").unlink()
             ended.wait(PATIENCE)
 
-    ended = threading.Event()
     with meanwhile(join):
         code, out, err = cli(*command, "--cluster", obedient.address)
-        ended.set()
     assert len(set(obedient.read("taken"))) == 3, "three processes have measured"
     assert (code, out) == cli(*command)[:2]
     assert len(err.splitlines()) == 1 and err.startswith("worker old (tcp://127.0.0.1:"), err

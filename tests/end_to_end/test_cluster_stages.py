@@ -3,16 +3,18 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from cluster_workers import Workers, workers
+from cluster_workers import Workers, meanwhile, workers
 from distributed import Client
 from end_to_end.outcomes import Cli, failed, ok
 from http_server import serving, until
@@ -32,6 +34,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 
 @pytest.fixture
 def staged(two: Workers) -> list[str]:
+    two.clear()
     two.all_there(PATIENCE)
     return ["--stages", "2", "--cluster", two.address]
 
@@ -79,8 +82,8 @@ def test_bench(cli: Cli, files: dict[str, Path], staged: list[str]) -> None:
     assert "--profile" in failed(cli("bench", str(files["q8_0"]), "--profile", *staged), 2)
 
 
-def kill_one(two: Workers) -> None:
-    os.kill(next(iter(two.client.run(os.getpid).values())), signal.SIGKILL)
+def kill_one(two: Workers, but: int = -1) -> None:
+    os.kill(next(pid for pid in two.client.run(os.getpid).values() if pid != but), signal.SIGKILL)
 
 
 def kept(two: Workers) -> list[Path]:
@@ -89,12 +92,12 @@ def kept(two: Workers) -> list[Path]:
     return [*Path(folder, "hybrid-stages").glob("*/*/*")]
 
 
-def read_again(said: str) -> tuple[int, int]:
-    """Tokens that a command says to have read again, of how many. It says little more."""
+def read_again(said: str, n: int = 1) -> list[tuple[int, int]]:
+    """Tokens that a command says to have read again, of how many, after each of n losses. It says little more."""
     lost = re.findall(r"the worker with blocks \d+ to \d+ has gone\. Waiting for one in its place\.", said)
     found = re.findall(r"All stages are there\. Reading (\d+) of (\d+) tokens again\.", said)
-    assert len(lost) == len(found) == 1 and "Traceback" not in said, said
-    return int(found[0][0]), int(found[0][1])
+    assert len(lost) == len(found) == n and "Traceback" not in said, said
+    return [(int(again), int(of)) for again, of in found]
 
 
 def test_a_worker_that_dies_in_a_prompt(
@@ -105,11 +108,75 @@ def test_a_worker_that_dies_in_a_prompt(
     whole = ok(cli(*command))
     process = subprocess.Popen([*HYBRID, *command, *staged], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: kept(two) or process.poll() is not None)
+    two.order("opening")
     kill_one(two)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and out == whole, err
+    assert two.done("opening"), "one was killed while all stages were opened again"
     read_again(err)
     assert not kept(two)
+
+
+def test_a_worker_that_dies_while_its_stage_is_opened(
+    cli: Cli, files: dict[str, Path], two: Workers, staged: list[str]
+) -> None:
+    """Before anything is computed the command ends: the model may be too large for that worker."""
+    two.order("opening")
+    says = failed(cli("run", files["q8_0"], "-p", PROMPT, "-n", "4", *staged), 1)
+    assert "error: a worker was lost while its stage was opened (" in says and two.done("opening")
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_who_joins_late_takes_the_place_of_one_that_dies(
+    fits: bool, cli: Cli, files: dict[str, Path], two: Workers, staged: list[str]
+) -> None:
+    """One that does not fit never computes, even where it is there before it has found that out."""
+    command = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "8", "--temp", "0"]
+    env = {} if fits else {"OTHER_VERSION": "1", "SECONDS_TO_LOOK": "1"}
+    whole, before = ok(cli(*command)), set(two.slots)
+
+    def replace(ended: threading.Event) -> None:
+        until(lambda: len(two.read("opened")) == 2)
+        with two.late("late", env):
+            until(lambda: len(two.slots) == 3)
+            (late,) = two.client.run(os.getpid, workers=[*set(two.slots) - before]).values()
+            kill_one(two, but=late)
+            (two.orders / "hold").unlink()
+            assert ended.wait(PATIENCE)
+            assert (str(late) in two.read("opened")) == fits
+
+    two.order("hold")
+    with meanwhile(replace):
+        code, out, err = cli(*command, *staged)
+    assert (code, out) == (0, whole), err
+    read_again(err)
+    assert ("worker late (tcp://127.0.0.1:" in err) == ("is not used: it has hybrid 0.0.9" in err) == (not fits)
+
+
+def test_a_disk_that_has_no_room_for_checkpoints(
+    cli: Cli, files: dict[str, Path], prose: Path, two: Workers, staged: list[str]
+) -> None:
+    """Of one worker: it says so once, and the answer is what it would have been."""
+    command = ["run", str(files["q8_0"]), "-p", prose.read_text()[:6000], "-n", "8", "--temp", "0"]
+    (full, *_) = two.slots
+
+    def limit(n: int) -> None:
+        def apply() -> None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (n, resource.RLIM_INFINITY))
+
+        two.client.run(apply, workers=[full])
+
+    limit(1000)
+    try:
+        code, out, err = cli(*command, *staged)
+    finally:
+        limit(resource.RLIM_INFINITY)
+    assert (code, out) == (0, ok(cli(*command)))
+    said = [line for line in err.splitlines() if "no checkpoints are kept there" in line]
+    assert len(said) == 1 and said[0].startswith(f"{full}: ") and said[0].endswith(": File too large"), err
+    assert len(err.splitlines()) == 2 and not kept(two), err
 
 
 def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path: Path) -> None:
@@ -141,10 +208,12 @@ def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path
             answer = http.post("/v1/completions", json=body).json()
             assert answer["choices"][0]["text"] == expected
             assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 512
+            kill_one(two)  # while nobody asks anything
+            assert http.post("/v1/completions", json=body).json()["choices"][0]["text"] == expected
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-        again, of = read_again((tmp_path / "log").read_text())
-        assert again <= of - 512
+        in_an_answer, idle = read_again((tmp_path / "log").read_text(), 2)
+        assert in_an_answer[0] <= in_an_answer[1] - 512 and idle[0] < 80
         left = two.client.run(lambda: [t.name for t in __import__("threading").enumerate() if "stage-" in t.name])
         assert not any(left.values()) and not kept(two)
     finally:
