@@ -189,6 +189,46 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
     assert "is not used: it has hybrid 0.0.9, the client " in err
 
 
+# --- Ctrl-C where the workers are somebody else's ---
+@pytest.mark.parametrize(
+    ("command", "begun"),
+    [
+        ("run {q8_0} -f {prompts} -n 4 -c 64 -o {out}", "taken"),
+        ("perplexity {q8_0} -f {prose} -c 64 --kl-divergence-base {out}", "taken"),
+        ("convert {bundled} -o {out}", "taken"),
+        ("run {q8_0} -p One --stages 2", "opened"),
+    ],
+)
+def test_an_interrupt_leaves_workers_to_others(
+    command: str, begun: str, files: dict[str, Path], prose: Path, bundled: Path, tmp_path: Path, cli: Cli,
+    obedient: Workers,
+) -> None:  # fmt: skip
+    """They stop, hold nothing of it, and do what they are asked next."""
+    out, prompts = tmp_path / "out", tmp_path / "prompts.jsonl"
+    prompts.write_text('"One is"\n"Two are"\n')
+    words = command.format(**files, prompts=prompts, prose=prose, bundled=bundled, out=out).split()
+    obedient.order("hold")
+
+    def interrupt(_: threading.Event) -> None:
+        wait_for(lambda: len(obedient.read(begun)) >= 2, "it never began")
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        (obedient.orders / "hold").unlink()  # what a worker is in the middle of it does to the end
+
+    with meanwhile(interrupt):
+        code, said, err = cli(*words, "--cluster", obedient.address)
+    assert code == 130 and not said and len(err.splitlines()) == 1 and err.startswith("interrupted"), err
+    assert [path.name for path in tmp_path.iterdir() if path.read_bytes()] == ["prompts.jsonl"]
+
+    def held() -> list[str]:  # in a function, or it is looked for in a module that workers do not have
+        from hybrid.cli.cluster.holding import HERE
+
+        return [str(key) for key in HERE._things]
+
+    wait_for(lambda: not any(obedient.client.run(held).values()), "they hold something")
+    ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 64, "--chunks", 2, "--cluster", obedient.address))
+
+
 # --- a scheduler is killed, a disk is full, a folder is missing ---
 def test_the_scheduler_is_killed(files: dict[str, Path], prose: Path, tmp_path: Path) -> None:
     """While one command measures and another one writes."""
