@@ -14,6 +14,7 @@ from typing import Any
 
 import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster, Status
+from distributed.deploy.cluster import Cluster
 
 PRELOAD = """
 import os, signal, time
@@ -204,6 +205,14 @@ class Workers:
             self.cluster.sync(self.cluster._correct_state)
 
 
+class _Cluster(SpecCluster):
+    """Dask's own looks some seconds after every death whether that worker is there, and ends it for good where it is
+    not: one that has died once more by then, which happens in these tests, would never come back."""
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        Cluster._update_worker_status(self, op, msg)
+
+
 def preload_file(orders: Path) -> Path:
     """The module that makes a worker obey."""
     path = orders.parent / f"{orders.name}_preload.py"
@@ -250,15 +259,8 @@ def workers(orders: Path, envs: Sequence[dict[str, str]] = ({}, {})) -> Iterator
         "options": {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"},
     }
     with (
-        dask.config.set(
-            {
-                "distributed.scheduler.allowed-failures": 0,
-                "distributed.comm.timeouts.connect": 120,
-                # until Dask gives up one that died and is being started again, which is slow on a busy machine
-                "distributed.deploy.lost-worker-timeout": 600,
-            }
-        ),
-        SpecCluster(workers=specs, scheduler=scheduler, silence_logs=50) as cluster,
+        dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.comm.timeouts.connect": 120}),
+        _Cluster(workers=specs, scheduler=scheduler, silence_logs=50) as cluster,
     ):
         made = Workers(cluster, orders)
         with made.client:

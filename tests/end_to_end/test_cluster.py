@@ -175,40 +175,25 @@ def test_a_prompt_that_kills_is_set_aside(
 
 
 # --- workers join ---
-def test_a_worker_joins_late(cli: Cli, command: list[str], whole: str, obedient: Workers) -> None:
-    """It works in a run that began without it."""
-    before = set(obedient.client.scheduler_info(n_workers=-1)["workers"])
-    obedient.order("hold")
-    late = subprocess.Popen(
-        [*HYBRID, *command, "--cluster", obedient.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(lambda: obedient.read("taken"), "it never began")
-    with obedient.late("late"):
-        wait_for(lambda: len(set(obedient.read("taken"))) == 3, "the third has nothing to do")
-        (obedient.orders / "hold").unlink()
-        out, err = late.communicate(timeout=PATIENCE)
-        assert len(set(obedient.client.scheduler_info(n_workers=-1)["workers"]) - before) == 1
-    assert (late.returncode, out) == (0, whole), err
-    assert len({line.split()[1] for line in obedient.read("answered")}) == 3, "three processes have answered"
-
-
-def test_one_that_joins_late_and_does_not_fit(
+def test_one_joins_late_and_one_does_not_fit(
     cli: Cli, command: list[str], whole: str, files: dict[str, Path], obedient: Workers, tmp_path: Path
 ) -> None:
-    """It gets nothing to do, which it would fail in, and leaves."""
+    """In a run that began without them. The second gets nothing to do, which it would fail in, and leaves."""
     name = files["q8_0"].name
     (tmp_path / name).write_bytes(files["bf16"].read_bytes())
+    env = {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(tmp_path), "SECONDS_TO_LOOK": "1.5"}
     obedient.order("hold")
 
-    def join(_: threading.Event) -> None:
+    def join(ended: threading.Event) -> None:
         wait_for(lambda: len(obedient.read("taken")) == 8, "they never began")
         there = set(obedient.slots)
-        env = {"NO_SHARED_FOLDER": "1", "HYBRID_MODELS": str(tmp_path), "SECONDS_TO_LOOK": "1.5"}
         with obedient.late("other", env):
             wait_for(lambda: set(obedient.slots) - there, "it never came")
             wait_for(lambda: set(obedient.slots) == there, "it stays")
+        with obedient.late("late"):
+            wait_for(lambda: len(set(obedient.read("taken"))) == 3, "the third has nothing to do")
             (obedient.orders / "hold").unlink()
-            time.sleep(1)
+            ended.wait(PATIENCE)
 
     with meanwhile(join):
         code, out, err = cli(*command, "--cluster", obedient.address)
@@ -216,7 +201,7 @@ def test_one_that_joins_late_and_does_not_fit(
     said = [line for line in err.splitlines() if "is not used" in line]
     assert len(said) == 1 and said[0].startswith("worker other (tcp://127.0.0.1:"), err
     assert f"{tmp_path / name} is another file there than at the client" in said[0]
-    assert len({line.split()[1] for line in obedient.read("answered")}) == 2
+    assert len({line.split()[1] for line in obedient.read("answered")}) == 3, "three processes have answered"
 
 
 def test_a_worker_of_another_version(cli: Cli, command: list[str], obedient: Workers) -> None:
