@@ -176,7 +176,7 @@ class Workers:
 
     def clear(self) -> None:
         for path in self.orders.iterdir():
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def all_there(self, patience: float) -> None:
         """Those that died are there again: Dask gives up a process that dies while it starts, or is long in it."""
@@ -236,17 +236,25 @@ def _spec(orders: Path, name: str, env: dict[str, str], nthreads: int = 4) -> di
 
 
 @contextmanager
-def meanwhile(act: Callable[[threading.Event], None]) -> Iterator[None]:
+def meanwhile(made: Workers, act: Callable[[threading.Event], None]) -> Iterator[None]:
     """Something that is done in a thread of its own while a command runs in this one. It is told when that has ended,
-    and what it raises is raised here."""
+    and what it raises is raised here, as soon as workers that it held have let the command end."""
     ended = threading.Event()
+
+    def acting() -> None:
+        try:
+            act(ended)
+        except BaseException:
+            made.clear()
+            raise
+
     with ThreadPoolExecutor(1) as pool:
-        doing = pool.submit(act, ended)
+        doing = pool.submit(acting)
         try:
             yield
         finally:
             ended.set()
-        doing.result()
+            doing.result()
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_an_idle_worker_dies(cli: Cli, command: list[str], obedient: Workers, tm
         wait_for(lambda: gone([idle]), "it lives")
         (obedient.orders / "hold").unlink()
 
-    with meanwhile(kill):
+    with meanwhile(obedient, kill):
         code, out, err = cli(*given, "--cluster", obedient.address)
     assert (code, out) == expected and len(err.splitlines()) == 1, err
     assert len(obedient.read("taken")) == 1
@@ -195,7 +195,7 @@ def test_one_joins_late_and_one_does_not_fit(
             (obedient.orders / "hold").unlink()
             ended.wait(PATIENCE)
 
-    with meanwhile(join):
+    with meanwhile(obedient, join):
         code, out, err = cli(*command, "--cluster", obedient.address)
     assert (code, out) == (0, whole), err
     said = [line for line in err.splitlines() if "is not used" in line]

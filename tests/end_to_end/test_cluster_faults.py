@@ -173,7 +173,7 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
     def join(ended: threading.Event) -> None:
         wait_for(lambda: len(set(obedient.read("taken"))) == 2, "they never began")
         there = set(obedient.slots)
-        with obedient.late("old", {"OTHER_VERSION": "1"}):
+        with obedient.late("old", {"OTHER_VERSION": "1", "SECONDS_TO_LOOK": "1.5"}):
             wait_for(lambda: set(obedient.slots) - there, "it never came")
             wait_for(lambda: set(obedient.slots) == there, "it stays")
         with obedient.late("late"):
@@ -181,7 +181,7 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
             (obedient.orders / "hold").unlink()
             ended.wait(PATIENCE)
 
-    with meanwhile(join):
+    with meanwhile(obedient, join):
         code, out, err = cli(*command, "--cluster", obedient.address)
     assert len(set(obedient.read("taken"))) == 3, "three processes have measured"
     assert (code, out) == cli(*command)[:2]
@@ -215,7 +215,7 @@ def test_an_interrupt_leaves_workers_to_others(
         time.sleep(0.2)
         (obedient.orders / "hold").unlink()  # what a worker is in the middle of it does to the end
 
-    with meanwhile(interrupt):
+    with meanwhile(obedient, interrupt):
         code, said, err = cli(*words, "--cluster", obedient.address)
     assert code == 130 and not said and len(err.splitlines()) == 1 and err.startswith("interrupted"), err
     assert [path.name for path in tmp_path.iterdir() if path.read_bytes()] == ["prompts.jsonl"]

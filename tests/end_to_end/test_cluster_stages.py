@@ -146,7 +146,7 @@ def test_who_joins_late_takes_the_place_of_one_that_dies(
             assert (str(late) in two.read("opened")) == fits
 
     two.order("hold")
-    with meanwhile(replace):
+    with meanwhile(two, replace):
         code, out, err = cli(*command, *staged)
     assert (code, out) == (0, whole), err
     read_again(err)
