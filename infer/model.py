@@ -22,6 +22,7 @@ import numpy as np
 from hybrid.quant.ggml.adapter import Adapter, open_all
 from hybrid.quant.ggml.cpus import check_usable
 from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.numa import interleaved, nodes_to_spread_over
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
@@ -31,7 +32,8 @@ from .kernels.attention.kv import KV_TYPES
 from .kernels.build.jit import CompileProgress
 from .loading.hparams import wrong
 from .loading.model_file import ModelFile
-from .loading.options import LoadFields, LoadOptions, Precision, merged
+from .loading.options import LoadFields, LoadOptions, NumaName, Precision, merged
+from .loading.spread import spread
 from .memory import PromptCache
 from .program.threads import Interrupted, Stop, default_threads
 from .progress import TokenProgress
@@ -58,6 +60,9 @@ class Model:
         self.n_ctx_train = self.hparams.n_ctx_train
         # one line for the user where n_ctx is not what the model was trained for, or may not fit; mostly empty
         self.context_note = self.engine.context.note
+        # how it is spread over the nodes of the memory, and one line for the user about that; mostly none
+        self.numa: NumaName | None = None
+        self.numa_note = ""
         self.load_seconds = 0.0
 
     @classmethod
@@ -79,6 +84,18 @@ class Model:
         start = time.perf_counter()
         given = merged(options, fields)
         check_usable(given.cpus)
+        nodes, note = nodes_to_spread_over(given.numa == "interleave")
+        with interleaved(nodes):
+            model = cls._loaded(path, given, nodes, progress)
+        model.numa, model.numa_note = given.numa, model.numa_note or note
+        model.load_seconds = time.perf_counter() - start - model.engine.compile_seconds
+        return model
+
+    @classmethod
+    def _loaded(
+        cls, path: Path | str, given: LoadOptions, nodes: tuple[int, ...], progress: CompileProgress | None
+    ) -> "Model":
+        """nodes: of the memory, to spread it over; none: it lies where it would."""
         kv_type = given.kv_type_used
         gguf, adapters = open_files(path, given)
         engine = Engine(
@@ -93,11 +110,14 @@ class Model:
             adapters=adapters,
             beside=given.beside,
             cpus=given.cpus,
+            nodes=nodes,
         )
         budget = given.checkpoint_budget
         cache = PromptCache(engine.memory, budget, given.checkpoint_type) if budget else None
         file = ModelFile(gguf, engine.hparams, engine.n_ctx, engine.n_vocab, adapters)
         model = cls(Runner(engine, file, cache), given.precision)
+        if nodes:
+            model.numa_note = spread(gguf, nodes).note(gguf.path.name)
         helper = [
             "-m",
             "hybrid.infer.engine.precompile",
@@ -108,7 +128,6 @@ class Model:
         ]
         helper.append(kv_type)
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
-        model.load_seconds = time.perf_counter() - start - engine.compile_seconds
         return model
 
     # --- what it is ---

@@ -249,7 +249,7 @@ def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
 class Pool:
     """As hybrid.infer.program.threads.Pool, whose executor needs threads that run at the same time."""
 
-    def __init__(self, n: int, cpus: tuple[int, ...] = ()) -> None:
+    def __init__(self, n: int, cpus: tuple[int, ...] = (), nodes: tuple[int, ...] = ()) -> None:
         self.n = n
 
     def run(self, program: Any, *, stoppable: bool, stop: Any = None, stamps: int = 0) -> None:

@@ -147,15 +147,15 @@ def converted(folder: Path) -> Path:
 
 
 def load(model: Path | str | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
-    """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled, and when the
-    context is not what the model was trained for."""
+    """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled, when the
+    context is not what the model was trained for, and how memory was spread over nodes where that is asked for."""
     path = resolve(model)
     from hybrid.infer import Model
 
     with compiling() as progress:
         loaded = Model.load(path, options, progress=progress, **fields)
-    if loaded.context_note:
-        console.note(loaded.context_note)
+    for note in filter(None, (loaded.context_note, loaded.numa_note)):
+        console.note(note)
     return loaded
 
 

@@ -16,7 +16,7 @@ from .. import console
 from ..options import model_argument
 from ..options.cluster import Cluster
 from ..options.guessing import GUESSES, DraftOption, Spec
-from ..options.loading_options import Cpus, Exact, KVType, Lora, check_cpus, load_options
+from ..options.loading_options import Cpus, Exact, KVType, Lora, NumaOption, check_here, load_options
 from ..options.stages import Stages, check_stages, loader
 
 DEFAULTS = BenchOptions()
@@ -82,6 +82,7 @@ def bench(
         str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")
     ] = listed(DEFAULTS.threads),
     cpus: Cpus = None,
+    numa: NumaOption = None,
     kv_types: Annotated[
         str | None,
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
@@ -144,7 +145,7 @@ def bench(
         return
     if as_json and output not in (Output.MD, Output.JSON):
         raise UsageError(f"--json and -o {output} contradict each other. Give one of them.")
-    loading = load_options(exact=exact, lora=lora, cpus=cpus)
+    loading = load_options(exact=exact, lora=lora, cpus=cpus, numa=numa)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
         gens=parse_ints(gens, "-n", minimum=int(guessing)),
@@ -161,7 +162,7 @@ def bench(
         start=not no_start,
     )
     check_stages(cluster, stages)
-    check_cpus(cpus, cluster)
+    check_here(cpus, numa, cluster)
     if stages is not None and profile:
         raise UsageError("--profile looks into the passes of one process. Leave out --stages.")
     options.tests()  # says what is wrong before a large file is written

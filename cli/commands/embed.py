@@ -14,7 +14,16 @@ from hybrid.quant.ggml.replacing import failures_named, replace_file
 from .. import console
 from ..chains import models
 from ..options import model_argument, texts
-from ..options.loading_options import Cpus, Exact, KVTypeOption, PoolingName, Threads, context_option, load_options
+from ..options.loading_options import (
+    Cpus,
+    Exact,
+    KVTypeOption,
+    NumaOption,
+    PoolingName,
+    Threads,
+    context_option,
+    load_options,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +65,7 @@ def embed(
     kv_type: KVTypeOption = None,
     threads: Threads = 0,
     cpus: Cpus = None,
+    numa: NumaOption = None,
 ) -> None:
     """Make embeddings of texts, one vector per line.
 
@@ -80,7 +90,7 @@ def embed(
         models.compiling() as compiling,
         Embedder(
             path,
-            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, exact=exact, kv_type=kv_type),
+            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, numa=numa, exact=exact, kv_type=kv_type),
             pooling=Pooling(pooling.value) if pooling else None,
             progress=compiling,
         ) as embedder,
@@ -90,6 +100,8 @@ def embed(
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
         result = rendered(embedder, ids, vectors, as_json, as_npy, normalize)
         kind = embedder.pooling.value
+        if embedder.numa_note:
+            console.note(embedder.numa_note)
     write(result, output)  # when nothing is left to end: an interrupt finds the file as it was for as long as can be
     n, seconds = sum(map(len, ids)), time.perf_counter() - start
     console.note(

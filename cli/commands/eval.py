@@ -19,8 +19,9 @@ from ..options.loading_options import (
     Exact,
     KVTypeOption,
     Lora,
+    NumaOption,
     Threads,
-    check_cpus,
+    check_here,
     context_option,
     load_options,
 )
@@ -92,6 +93,7 @@ def eval(
     lora: Lora = None,
     threads: Threads = 0,
     cpus: Cpus = None,
+    numa: NumaOption = None,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,
@@ -108,7 +110,7 @@ def eval(
     if predict_only and not (log_samples and (output or as_json)):
         raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
     workers = cluster_address(cluster)
-    check_cpus(cpus, cluster)
+    check_here(cpus, numa, cluster)
     if output is not None:
         check_target(output)
         if not output.parent.is_dir():
@@ -132,7 +134,15 @@ def eval(
                 **({} if seed is None else {"seeds": seeds(seed)}),
                 **({} if bootstrap_iters is None else {"bootstrap_iters": bootstrap_iters}),
             },
-            {"n_ctx": n_ctx, "threads": threads, "cpus": cpus, "exact": exact, "kv_type": kv_type, "lora": lora},
+            {
+                "n_ctx": n_ctx,
+                "threads": threads,
+                "cpus": cpus,
+                "numa": numa,
+                "exact": exact,
+                "kv_type": kv_type,
+                "lora": lora,
+            },
             batch_size,
             add_bos_token,
             workers,

@@ -18,8 +18,9 @@ from ..options.loading_options import (
     ChunkTokens,
     Cpus,
     Exact,
+    NumaOption,
     Threads,
-    check_cpus,
+    check_here,
     chunks_together,
     load_options,
 )
@@ -59,6 +60,7 @@ def imatrix(
     exact: Exact = False,
     threads: Threads = 0,
     cpus: Cpus = None,
+    numa: NumaOption = None,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:
@@ -74,14 +76,14 @@ def imatrix(
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
         raise UsageError("-o FILE is missing: where to write the importance matrix.")
-    check_cpus(cpus, cluster)
+    check_here(cpus, numa, cluster)
     total = Imatrix()
     for path in in_file or ():
         total.merge(Imatrix.read(path))
     if file is not None:
         assert output is not None
         loading = replace(
-            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, exact=exact),
+            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, numa=numa, exact=exact),
             n_seq_max=chunks_together(n_ctx, n_batch),
         )
         collected = _collected(model, file, output, loading, cluster_address(cluster), chunks, save_every, resume)

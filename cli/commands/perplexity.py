@@ -19,8 +19,9 @@ from ..options.loading_options import (
     Exact,
     KVTypeOption,
     Lora,
+    NumaOption,
     Threads,
-    check_cpus,
+    check_here,
     chunks_together,
     load_options,
 )
@@ -89,6 +90,7 @@ def perplexity(
     lora: Lora = None,
     threads: Threads = 0,
     cpus: Cpus = None,
+    numa: NumaOption = None,
     cluster: Cluster = None,
     stages: Stages = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -106,10 +108,10 @@ def perplexity(
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
-    loading = load_options(threads=threads, cpus=cpus, exact=exact, kv_type=kv_type, lora=lora)
+    loading = load_options(threads=threads, cpus=cpus, numa=numa, exact=exact, kv_type=kv_type, lora=lora)
     workers = cluster_address(cluster)
     check_stages(cluster, stages, divides=True)
-    check_cpus(cpus, cluster)
+    check_here(cpus, numa, cluster)
     if stages is not None and (kl_divergence_base or hellaswag or winogrande or multiple_choice):
         raise typer.BadParameter("--stages measures perplexity alone: leave out KL divergence and tasks")
     plot = plots.checked(plot)

@@ -26,8 +26,9 @@ from ..options.loading_options import (
     KVType,
     KVTypeOption,
     Lora,
+    NumaOption,
     Threads,
-    check_cpus,
+    check_here,
     load_options,
 )
 from ..options.probabilities import NProbs, PostSamplingProbs
@@ -73,6 +74,7 @@ def run(
     n_ctx: Context = 0,
     threads: Threads = 0,
     cpus: Cpus = None,
+    numa: NumaOption = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -191,7 +193,7 @@ def run(
     if keep is not None and not context_shift:
         raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
     check_stages(cluster, stages, divides=True)
-    check_cpus(cpus, cluster)
+    check_here(cpus, numa, cluster)
     address = cluster_address(cluster) if stages is None else None
     kept = (DEFAULT_KEEP if keep is None else keep) if context_shift else None
     text: str | None = None
@@ -227,6 +229,7 @@ def run(
         n_ctx=n_ctx,
         threads=threads,
         cpus=cpus,
+        numa=numa,
         exact=exact,
         kv_type=kv_type,
         lora=lora,

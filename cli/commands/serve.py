@@ -25,9 +25,10 @@ from ..options.loading_options import (
     Exact,
     KVTypeOption,
     Lora,
+    NumaOption,
     PoolingName,
     Threads,
-    check_cpus,
+    check_here,
     load_options,
 )
 from ..options.sampling_options import Sampling, takes_sampling
@@ -131,6 +132,7 @@ def serve(
     lora: Lora = None,
     threads: Threads = 0,
     cpus: Cpus = None,
+    numa: NumaOption = None,
     cluster: Cluster = None,
     stages: Stages = None,
     timeout: Annotated[
@@ -160,13 +162,14 @@ def serve(
         n_ctx=n_ctx,
         threads=threads,
         cpus=cpus,
+        numa=numa,
         exact=exact,
         kv_type=kv_type,
         lora=lora,
         checkpoint_budget=checkpoint_budget,
     )
     check_stages(cluster, stages)
-    check_cpus(cpus, cluster)
+    check_here(cpus, numa, cluster)
     guesses = spec is not Spec.NONE or draft is not None
     listener = listening.listen(host, port, unix)
     try:

@@ -27,6 +27,12 @@ class KVType(StrEnum):
     Q8_0 = "q8_0"
 
 
+class Numa(StrEnum):
+    """What --numa accepts."""
+
+    INTERLEAVE = "interleave"
+
+
 class PoolingName(StrEnum):
     """What --pooling accepts."""
 
@@ -67,6 +73,14 @@ Cpus = Annotated[
         show_default=False,
     ),
 ]
+NumaOption = Annotated[
+    Numa | None,
+    typer.Option(
+        "--numa",
+        help="Where memory is, on machines with several nodes of it: interleave spreads the model over all of them.",
+        show_default=False,
+    ),
+]
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
 KVTypeOption = Annotated[KVType | None, kv_type_option()]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
@@ -90,6 +104,7 @@ def load_options(
     n_ctx: int = LoadOptions.n_ctx,
     threads: int = LoadOptions.n_threads,
     cpus: str | None = None,
+    numa: Numa | None = None,
     exact: bool = False,
     kv_type: KVType | None = None,
     lora: Sequence[str] | None = None,
@@ -101,6 +116,7 @@ def load_options(
         n_ctx=n_ctx,
         n_threads=threads,
         cpus=parse_cpus(cpus, "--cpus") if cpus is not None else (),
+        numa=numa.value if numa else None,
         precision="exact" if exact else "fast",
         kv_type=kv_type.value if kv_type else None,
         lora=tuple(parse_lora(text) for text in lora or ()),
@@ -109,10 +125,12 @@ def load_options(
     )
 
 
-def check_cpus(cpus: str | None, cluster: str | None) -> None:
-    """UsageError: processors of this machine for work that others do."""
+def check_here(cpus: str | None, numa: Numa | None, cluster: str | None) -> None:
+    """UsageError: processors or memory of this machine for work that others do."""
     if cpus is not None and cluster is not None:
         raise UsageError("--cpus names processors of this machine, --cluster works on others. Leave out one of them.")
+    if numa is not None and cluster is not None:
+        raise UsageError("--numa is about memory of this machine, --cluster works on others. Leave out one of them.")
 
 
 def chunks_together(n_ctx: int, n_batch: int) -> int:

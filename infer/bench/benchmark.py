@@ -119,6 +119,8 @@ class Setting:
     n_ubatch: int
     precision: str
     kv_type: str
+    numa: str | None = None
+    """How memory is spread over nodes; None: it is not asked for."""
 
 
 @dataclass(frozen=True)
@@ -230,8 +232,9 @@ def setting_of(model: "Model", n_ubatch: int) -> Setting:
     """How a loaded model is run."""
     what = f"{model.arch} {model.file_type}"
     return Setting(
-        str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision, model.kv_type
-    )
+        str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision,
+        model.kv_type, model.numa,
+    )  # fmt: skip
 
 
 class Steps:

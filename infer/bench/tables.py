@@ -80,6 +80,8 @@ def _setting_columns(rows: Sequence[SpeedRow] | Sequence[GuessRow]) -> list[tupl
         columns.append(("precision", lambda row: row.setting.precision))
     if any(row.setting.kv_type != DEFAULT_KV_TYPE.get(row.setting.precision) for row in rows):
         columns.append(("kv", lambda row: row.setting.kv_type))
+    if any(row.setting.numa for row in rows):
+        columns.append(("numa", lambda row: row.setting.numa or "-"))
     return columns
 
 
@@ -195,6 +197,7 @@ def _what(row: SpeedRow | GuessRow) -> dict[str, Any]:
         "type_k": row.setting.kv_type,
         "type_v": row.setting.kv_type,
         "precision": row.setting.precision,
+        "numa": row.setting.numa,
         "n_prompt": row.test.n_prompt,
         "n_gen": row.test.n_gen,
         "n_depth": row.test.n_depth,

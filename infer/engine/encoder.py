@@ -13,6 +13,7 @@ import numpy as np
 
 from hybrid.quant.ggml.cpus import check_usable
 from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.numa import interleaved, nodes_to_spread_over
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
@@ -25,6 +26,7 @@ from ..kernels.products import gemm
 from ..kernels.rows import elementwise
 from ..layers import Layer
 from ..loading.options import LoadFields, LoadOptions, merged
+from ..loading.spread import spread
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import GEMV_COLUMNS, Batch, Builder, Program, Rows, aligned_empty, round_up
@@ -38,8 +40,10 @@ Norm = tuple[int, int]  # addresses of weights and biases
 class Encoder:
     """A loaded encoder. Use `load`."""
 
-    def __init__(self, gguf: GGUFFile, n_threads: int, exact: bool, cpus: Sequence[int] = ()) -> None:
-        self.gguf, self.n_threads, self.exact, self._cpus = gguf, n_threads, exact, cpus
+    def __init__(
+        self, gguf: GGUFFile, n_threads: int, exact: bool, cpus: Sequence[int] = (), nodes: Sequence[int] = ()
+    ) -> None:
+        self.gguf, self.n_threads, self.exact, self._cpus, self._nodes = gguf, n_threads, exact, cpus, nodes
         arch = gguf.get("general.architecture")
         if arch not in ENCODERS:
             raise UnsupportedError(f"{gguf.path.name}: {arch!r} is not an encoder; these are: {', '.join(ENCODERS)}.")
@@ -54,6 +58,7 @@ class Encoder:
         self._make_batch(PASS_TOKENS)
         self._weights.reach(self.n_ctx)
         self.compile_seconds = 0.0
+        self.numa_note = ""  # as Model's
 
     @classmethod
     def load(
@@ -73,8 +78,12 @@ class Encoder:
         check_usable(given.cpus)
         if given.lora:
             raise UnsupportedError(f"{Path(path).name}: adapters are not applied to encoders. Leave them out.")
-        encoder = cls(open_gguf(path), given.n_threads or default_threads(), given.exact, given.cpus)
-        encoder._program(PASS_TOKENS, (lambda _n, done, total: progress("compile", done, total)) if progress else None)
+        nodes, note = nodes_to_spread_over(given.numa == "interleave")
+        with interleaved(nodes):
+            encoder = cls(open_gguf(path), given.n_threads or default_threads(), given.exact, given.cpus, nodes)
+            encoder.numa_note = spread(encoder.gguf, nodes).note(encoder.gguf.path.name) if nodes else note
+            compiled = (lambda _n, done, total: progress("compile", done, total)) if progress else None
+            encoder._program(PASS_TOKENS, compiled)
         return encoder
 
     # --- loading ---
@@ -193,7 +202,7 @@ class Encoder:
         c["ctl"][0] = total
         c["all_tokens"][:4] = (1, 0, 0, total)
         program, rows = self._program(total)
-        self._pool = self._pool or Pool(self.n_threads, self._cpus)
+        self._pool = self._pool or Pool(self.n_threads, self._cpus, self._nodes)
         self._pool.run(program, stoppable=True)
         states = program.view(rows, total).copy()
         return np.split(states, np.cumsum([len(text) for text in texts])[:-1])

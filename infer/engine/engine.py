@@ -58,9 +58,10 @@ class Engine:
         adapters: Sequence[Adapter] = (),
         beside: int = 0,
         cpus: Sequence[int] = (),
+        nodes: Sequence[int] = (),
     ) -> None:
         self.gguf, self.exact, self.n_threads, self.n_ubatch = gguf, exact, n_threads, n_ubatch
-        self._cpus = cpus  # of the threads; none: any
+        self._cpus, self._nodes = cpus, nodes  # of the threads, and of the memory that they touch; none: any
         self.network = net = self._network(adapters, n_ctx)
         self.hparams: Hparams = net.hparams
         self.n_vocab = net.n_vocab
@@ -291,7 +292,7 @@ class Engine:
         if self._lender is not None:
             return self._lender._threads()
         if self.pool is None:
-            self.pool = Pool(self.n_threads, self._cpus)
+            self.pool = Pool(self.n_threads, self._cpus, self._nodes)
         return self.pool
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:

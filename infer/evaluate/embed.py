@@ -72,6 +72,12 @@ class Embedder:
         self._model: Model | None = None
         self._load_model = lambda n_ctx, n_seq: Model.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
 
+    @property
+    def numa_note(self) -> str:
+        """As Model's, once a text was read."""
+        holder = self.encoder or self._model
+        return holder.numa_note if holder else ""
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return fitting_tokenizer(self.gguf, self.encoder.n_vocab) if self.encoder else load_tokenizer(self.gguf)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["fast", "exact"]
 KVTypeName = Literal["f32", "f16", "q8_0"]
+NumaName = Literal["interleave"]
 DEFAULT_UBATCH = 512
 DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
 MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # beyond these, a slip
@@ -41,6 +42,7 @@ class LoadFields(TypedDict, total=False):
     lora: "Iterable[Given]"
     beside: int
     cpus: Iterable[int]
+    numa: NumaName | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,9 @@ class LoadOptions:
     cpus: tuple[int, ...] = ()
     """Processors that the threads are pinned to, by the system's numbers: the i-th thread to the i-th. None: the system
     moves them as it likes. What calls the model is the first thread, and is free again between its calls."""
+    numa: NumaName | None = None
+    """'interleave': where memory is several nodes, what the model has in it is spread over all of them, its files, too
+    (Linux). The policy of the thread that calls is its own again between its calls."""
 
     def __post_init__(self) -> None:
         for name in ("n_ctx", "n_seq_max", "n_ubatch", "n_threads", "checkpoint_budget", "beside"):
@@ -86,6 +91,8 @@ class LoadOptions:
         if self.kv_type is not None:
             self._check_choice("kv_type", KVTypeName, "keys and values are kept in")
         self._check_choice("checkpoint_type", KVTypeName, "recurrent states are kept in")
+        if self.numa is not None:
+            self._check_choice("numa", NumaName, "expected")
 
     def _check_choice(self, name: str, choices: object, what: str) -> None:
         value, known = getattr(self, name), get_args(choices)

@@ -6,7 +6,6 @@ has the disk at its full rate. What the system holds already is not read again.
 """
 
 import contextlib
-import errno
 import os
 import threading
 from collections.abc import Iterable
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from hybrid.quant.ggml.machine_memory import machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
+
+from .page_cache import is_held
 
 BLOCK = 4 << 20  # bytes read at a time
 
@@ -79,7 +80,7 @@ class ReadAhead:
         at = extent.start
         while at < extent.stop and not self._stopped.is_set():
             n = min(BLOCK, extent.stop - at)
-            if not (_is_held(fd, at) and _is_held(fd, at + n - 1)):
+            if not (is_held(fd, at) and is_held(fd, at + n - 1)):
                 os.posix_fadvise(fd, at + n, BLOCK, os.POSIX_FADV_WILLNEED)  # the disk goes on between two reads
                 done = os.preadv(fd, [buffer[:n]], at)
                 if not done:
@@ -88,14 +89,3 @@ class ReadAhead:
                 at += done
             else:
                 at += n
-
-
-def _is_held(fd: int, at: int) -> bool:
-    """Whether the system has the byte in memory; False where the file system does not tell."""
-    try:
-        os.preadv(fd, [bytearray(1)], at, os.RWF_NOWAIT)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
-            return False
-        raise
-    return True

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hybrid.quant.ggml.control_groups import group_folders
+from hybrid.quant.ggml.numa import interleaved
 
 from ..kernels.execute import (
     CLOSED,
@@ -119,11 +120,13 @@ class Stop:
             raise Interrupted
 
 
-def _work(execute: Callable[..., int], sync: np.ndarray, i: int, cpus: Collection[int]) -> None:
-    """The life of worker i, for which `sync` is held: it waits in it. cpus: that it runs on; none: on any."""
+def _work(execute: Callable[..., int], sync: np.ndarray, i: int, cpus: Collection[int], nodes: Sequence[int]) -> None:
+    """The life of worker i, for which `sync` is held: it waits in it. cpus: that it runs on; none: on any. nodes: see
+    Pool."""
     if cpus:
         os.sched_setaffinity(0, cpus)
-    execute(int(sync.ctypes.data), i, 0, 0, 0)
+    with interleaved(nodes):
+        execute(int(sync.ctypes.data), i, 0, 0, 0)
 
 
 def _end(execute: Callable[..., int], sync: np.ndarray) -> None:
@@ -137,11 +140,12 @@ class Pool:
     `close`, or when the pool is collected.
 
     cpus   of `check_usable`, at least n or none: the i-th thread runs on the i-th, the caller while it runs a program
+    nodes  of `nodes_to_spread_over`: what the threads touch first is dealt out to these, the caller's while it runs one
     """
 
-    def __init__(self, n: int, cpus: Sequence[int] = ()) -> None:
+    def __init__(self, n: int, cpus: Sequence[int] = (), nodes: Sequence[int] = ()) -> None:
         assert not cpus or len(cpus) >= n
-        self.n, self._cpus = n, cpus
+        self.n, self._cpus, self._nodes = n, cpus, nodes
         self._execute = executor()
         self._sync = aligned_empty(SYNC_BYTES)
         self._sync[:] = 0
@@ -158,8 +162,8 @@ class Pool:
         self._word(TICKS_PER_US).value = _ticks_per_us()
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._execute, self._sync, i, {cpus[i]} if cpus else ()), name=f"hybrid-{i}",
-                daemon=True,
+                target=_work, args=(self._execute, self._sync, i, {cpus[i]} if cpus else (), nodes),
+                name=f"hybrid-{i}", daemon=True,
             )
             for i in range(1, n)
         ]  # fmt: skip
@@ -187,6 +191,13 @@ class Pool:
         Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
         of a signal handler leaves it when the whole program has run, or nothing of it.
         """
+        if not self._nodes:
+            self._run_pinned(program, stoppable, stop, stamps)
+            return
+        with interleaved(self._nodes):
+            self._run_pinned(program, stoppable, stop, stamps)
+
+    def _run_pinned(self, program: Program, stoppable: bool, stop: Stop | None, stamps: int) -> None:
         if not self._cpus:
             self._run(program, stoppable, stop, stamps)
             return

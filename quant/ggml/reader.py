@@ -126,6 +126,12 @@ class GGUFFile:
         except KeyError:
             raise FormatError(f"{self._where} has no tensor {shown(name)}. Convert the model again.") from None
 
+    @property
+    def mapped(self) -> np.ndarray:
+        """All bytes of this one file, u8, where it is mapped; of a model in several, ask each of its `parts`."""
+        assert self._bytes is not None, "the file is closed"
+        return self._bytes
+
     def raw(self, name: str) -> np.ndarray:
         """The stored bytes, u8 [*shape[:-1], row_nbytes]: a read-only view into the mapped file."""
         t = self.info(name)

@@ -79,6 +79,7 @@ class FakeModel:
         self.memory = SimpleNamespace(n_seq_max=n_seq_max)
         self.path, self.arch, self.file_type, self.precision = Path("/m/fake.gguf"), "jamba", "Q8_0", "fast"
         self.kv_type = "f16"
+        self.numa = None
         self.n_bytes, self.n_params, self.n_threads, self.n_vocab = 3_360_000_000, 3_029_000_000, 2, N_VOCAB
         self.compile_seconds, self.n_compiled = 0.25, 17
         self.tokenizer = SimpleNamespace(bos=bos, add_bos=add_bos, encode=self._encode)

@@ -11,12 +11,12 @@ import pytest
 
 from hybrid.cli import main
 from hybrid.cli.options import loading_options
-from hybrid.cli.options.loading_options import KV_TYPE_HELP, KVType, check_cpus, chunks_together, load_options
+from hybrid.cli.options.loading_options import KV_TYPE_HELP, KVType, Numa, check_here, chunks_together, load_options
 from hybrid.infer.kernels.attention.kv import KV_TYPES
-from hybrid.infer.loading.options import LoadOptions
+from hybrid.infer.loading.options import LoadOptions, NumaName
 from hybrid.quant.ggml.errors import UsageError
 
-FLAGS = {"-c", "-b", "-t", "--cpus", "--exact", "--kv-type", "--lora"}
+FLAGS = {"-c", "-b", "-t", "--cpus", "--numa", "--exact", "--kv-type", "--lora"}
 LISTS = {("bench", "-t"), ("bench", "-b"), ("bench", "--kv-type")}  # several values to measure with
 OTHER = {("inspect", "-c"), ("gguf", "-c"), ("convert", "--lora")}  # load nothing
 OTHER |= {("eval", "-b")}  # texts, as lm_eval counts them
@@ -51,11 +51,11 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 
 def test_what_is_given() -> None:
     options = load_options(
-        n_ctx=7, threads=2, cpus="3,0-1", exact=True, kv_type=KVType.Q8_0, lora=["a.gguf:0.5", "b.gguf"],
-        checkpoint_budget="1K", checkpoint_type=KVType.F16,
+        n_ctx=7, threads=2, cpus="3,0-1", numa=Numa.INTERLEAVE, exact=True, kv_type=KVType.Q8_0,
+        lora=["a.gguf:0.5", "b.gguf"], checkpoint_budget="1K", checkpoint_type=KVType.F16,
     )  # fmt: skip
     assert options == LoadOptions(
-        n_ctx=7, n_threads=2, cpus=(3, 0, 1), precision="exact", kv_type="q8_0",
+        n_ctx=7, n_threads=2, cpus=(3, 0, 1), numa="interleave", precision="exact", kv_type="q8_0",
         lora=(("a.gguf", 0.5), ("b.gguf", 1.0)), checkpoint_budget=1000, checkpoint_type="f16",
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"^--checkpoint-budget big: expected a size"):
@@ -64,11 +64,13 @@ def test_what_is_given() -> None:
         load_options(cpus="1,,2")
 
 
-def test_processors_here_are_for_work_here() -> None:
-    check_cpus("0", None)
-    check_cpus(None, "local:2")
+def test_processors_and_memory_here_are_for_work_here() -> None:
+    check_here("0", Numa.INTERLEAVE, None)
+    check_here(None, None, "local:2")
     with pytest.raises(UsageError, match=r"^--cpus names processors of this machine, --cluster works on others\."):
-        check_cpus("0", "local:2")
+        check_here("0", None, "local:2")
+    with pytest.raises(UsageError, match=r"^--numa is about memory of this machine, --cluster works on others\. Leave"):
+        check_here(None, Numa.INTERLEAVE, "local:2")
 
 
 def test_every_option_has_its_field() -> None:
@@ -85,6 +87,10 @@ def test_every_option_has_its_field() -> None:
 def test_kv_types_are_those_of_the_library() -> None:
     assert [kind.value for kind in KVType] == list(KV_TYPES)
     assert all(kind in KV_TYPE_HELP for kind in KV_TYPES)
+
+
+def test_ways_to_use_nodes_are_those_of_the_library() -> None:
+    assert [way.value for way in Numa] == list(get_args(NumaName))
 
 
 @pytest.mark.parametrize(("n_ctx", "n_batch", "n"), [(512, 2048, 4), (512, 2047, 3), (4096, 2048, 1), (8, 8, 1)])

@@ -37,11 +37,15 @@ def test_speed_table() -> None:
 
 
 def test_what_differs_gets_a_column() -> None:
-    other = SpeedRow(Setting("m", "llama F32", 9 << 20, 2_000_000, 1, 64, "exact", "q8_0"), BenchTest(8, 0), (1.0,), "")
+    setting = Setting("m", "llama F32", 9 << 20, 2_000_000, 1, 64, "exact", "q8_0", "interleave")
+    other = SpeedRow(setting, BenchTest(8, 0), (1.0,), "")
     lines = speed_markdown([*ROWS, other]).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0] == ["model", "size", "params", "threads", "n_ubatch", "precision", "kv", "test", "t/s"]
-    assert cells[-1] == ["llama F32", "9.00 MiB", "2.00 M", "1", "64", "exact", "q8_0", "pp8", "8.00 ± 0.00"]
+    assert cells[0] == ["model", "size", "params", "threads", "n_ubatch", "precision", "kv", "numa", "test", "t/s"]
+    assert cells[-1][:6] == ["llama F32", "9.00 MiB", "2.00 M", "1", "64", "exact"]
+    assert cells[-1][6:] == ["q8_0", "interleave", "pp8", "8.00 ± 0.00"]
+    assert cells[2][-3:] == ["-", "pp512", "228.00 ± 39.60"]
+    assert [record["numa"] for record in records(BenchReport((*ROWS, other), ()))] == [None, None, "interleave"]
     assert len({len(line) for line in lines}) == 1
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from numa_kernel import NODES, needs_kernel, thread_policy
 
 from hybrid.convert import convert
 from hybrid.infer import LoadOptions, Model
@@ -14,8 +15,12 @@ from hybrid.infer.engine.encoder import Encoder
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.loading.options import DEFAULT_KV_TYPE, KVTypeName, LoadFields, Precision, merged
+from hybrid.infer.loading.read_ahead import ReadAhead
 from hybrid.infer.memory.parking import ParkedType
+from hybrid.infer.program.threads import Pool
+from hybrid.quant.ggml.cpus import as_list
 from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.numa import INTERLEAVE, Policy, policy
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     (
@@ -41,6 +46,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"cpus": [0, 1], "n_threads": 3},
         r"n_threads = 3: more than the processors in cpus \(2\), and each",
     ),
+    ({"numa": "local"}, "numa = 'local': expected one of interleave"),
     ({"precision": "high"}, "precision = 'high': expected one of fast, exact"),
     ({"kv_type": "f12"}, "kv_type = 'f12': keys and values are kept in one of f32, f16, q8_0"),
     ({"kv_type": ["f16"]}, r"kv_type = \['f16'\]: keys"),
@@ -76,7 +82,7 @@ def test_whatever_loads_checks_before_it_looks_for_the_file(load: Any, tmp_path:
 
 def test_config() -> None:
     text = """{"n_ctx": 4096, "n_threads": 3, "precision": "exact", "checkpoint_budget": "1.5GiB", "kv_type": null,
-               "cpus": "0-2,5", "lora": ["a.gguf", ["b:c.gguf", 2]]}"""
+               "cpus": "0-2,5", "numa": "interleave", "lora": ["a.gguf", ["b:c.gguf", 2]]}"""
     options = LoadOptions.from_json(json.loads(text), "m.json")
     assert options == LoadOptions(
         n_ctx=4096,
@@ -84,6 +90,7 @@ def test_config() -> None:
         precision="exact",
         checkpoint_budget=3 << 29,
         cpus=(0, 1, 2, 5),
+        numa="interleave",
         lora=(("a.gguf", 1.0), ("b:c.gguf", 2.0)),
     )
     assert LoadOptions.from_json({}, "m.json") == LoadOptions()
@@ -93,7 +100,10 @@ def test_config() -> None:
     ("values", "says"),
     [
         ([], r"^m\.json: expected an object with fields such as n_ctx, found \[\]\.$"),
-        ({"n_contxt": 1}, r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, beside, cpus\.$"),
+        (
+            {"n_contxt": 1},
+            r"^m\.json: unknown setting 'n_contxt'\. There are: n_ctx, n_seq_max, .*, cpus, numa\.$",
+        ),
         ({"checkpoint_budget": "1P"}, r"^m\.json: checkpoint_budget 1P: expected a size like 900M, 2G or 1\.5GiB"),
         ({1: 2}, r"^m\.json: unknown setting 1\."),
     ],
@@ -106,7 +116,7 @@ def test_what_a_config_may_not_say(values: Any, says: str) -> None:
 def test_there_and_back() -> None:
     adapters: Any = [(Path("x") / "a.gguf", np.float32(0.5)), "b.gguf"]
     number: Any = np.int32(77)
-    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, 1 << 20, [3])
+    options = LoadOptions(number, 2, 64, 1, "exact", "q8_0", 1 << 40, "f16", adapters, 1 << 20, [3], "interleave")
     assert all(getattr(options, f.name) != f.default for f in fields(options)), "every field is tried"
     assert LoadOptions.from_json(json.loads(json.dumps(asdict(options))), "m.json") == options
     assert hash(options) == hash(replace(options))
@@ -129,6 +139,55 @@ def test_as_many_threads_as_processors() -> None:
 def test_processors_are_checked_before_a_file_is_read(load: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cpus: "):  # Linux: there is none; macOS: no call
         load(tmp_path / "none.gguf", cpus=[65535])
+
+
+@needs_kernel
+def test_memory_is_spread_while_a_model_is_loaded_and_run(
+    bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what other threads read from the disk, and the policy of the one that calls comes back every time."""
+    path, ahead, during = convert(bundled, tmp_path / "m.gguf").output, [], []
+    read = ReadAhead._run
+    monkeypatch.setattr(ReadAhead, "_run", lambda self: (ahead.append(policy()), read(self)))
+    run = Pool._run
+    monkeypatch.setattr(Pool, "_run", lambda self, *given: (during.append(policy()), run(self, *given)))
+    before, wanted = policy(), Policy(INTERLEAVE, NODES)
+    for numa, policies in (("interleave", wanted), (None, before)):
+        ahead.clear()
+        during.clear()
+        monkeypatch.setattr("hybrid.infer.model.nodes_to_spread_over", lambda asked: (NODES if asked else (), ""))
+        with Model.load(path, n_threads=2, n_ctx=64, numa=numa) as model:
+            assert policy() == before
+            model.sequence().prefill([1, 2, 3])
+            assert policy() == before and set(during) == {policies}
+            model.engine._read_ahead.wait()
+            assert ahead == [policies]
+            workers = [thread_policy(thread.native_id) for thread in model.engine.pool._threads]
+            assert workers == [f"interleave:{as_list(NODES)}" if numa else "default"]
+            assert model.numa == numa and model.numa_note.startswith("numa: memory is spread over") == bool(numa)
+
+
+@pytest.mark.parametrize("load", [Model.load, Encoder.load])
+def test_a_system_without_policies_is_an_error_before_a_file_is_read(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(UsageError, match="numa: darwin has no calls"):
+        load(tmp_path / "none.gguf", numa="interleave")
+    with pytest.raises(UsageError, match="does not exist"):
+        load(tmp_path / "none.gguf")
+
+
+def test_one_node_is_a_note_and_nothing_else(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = convert(bundled, tmp_path / "m.gguf").output
+    monkeypatch.setattr("hybrid.infer.model.nodes_to_spread_over", lambda asked: ((), "one" if asked else ""))
+    monkeypatch.setattr("hybrid.infer.model.spread", lambda *given: pytest.fail("moves pages"))
+    with Embedder(path, n_ctx=64, n_threads=1, numa="interleave") as embedder:
+        assert embedder.numa_note == "", "no model yet"
+        embedder.embed(["a text"])
+        assert embedder.numa_note == "one"
+    with Model.load(path, n_ctx=64, n_threads=1) as model:
+        assert model.numa_note == "" and model.numa is None
 
 
 def test_a_model_is_loaded_as_the_options_say(bundled: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_what_is_not_held_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_it_ends_where_it_is_told_to_and_where_the_file_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     preadv = os.preadv
     with GGUFFile.open(written(tmp_path / "m.gguf")) as gguf:
-        monkeypatch.setattr(read_ahead, "_is_held", lambda fd, at: False)
+        monkeypatch.setattr(read_ahead, "is_held", lambda fd, at: False)
         made: list[ReadAhead] = []
         told = threading.Event()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numa_kernel import NODES, needs_kernel, thread_policy
 from pool_programs import NO_BATCH, program, slow_program
 
 from hybrid.infer.kernels import execute
@@ -31,6 +32,8 @@ from hybrid.infer.kernels.groups import n_groups
 from hybrid.infer.program import threads
 from hybrid.infer.program.builder import Builder, aligned_empty
 from hybrid.infer.program.threads import Pool, cpu_quota, default_threads, physical_cores
+from hybrid.quant.ggml.cpus import as_list
+from hybrid.quant.ggml.numa import INTERLEAVE, Policy, policy
 
 
 @pytest.mark.parametrize("stoppable", [False, True])
@@ -294,6 +297,29 @@ def test_threads_are_pinned_and_the_caller_is_free_between_runs() -> None:
             assert os.sched_getaffinity(0) == allowed
         assert during == [{cpus[0]}] * 2
         assert [os.sched_getaffinity(t.native_id or 0) for t in pool._threads] == [{cpus[1]}, {cpus[2]}]
+    finally:
+        pool.close()
+
+
+@needs_kernel
+def test_policies_of_memory_hold_in_runs_and_the_callers_own_comes_back() -> None:
+    wanted, before = Policy(INTERLEAVE, NODES), policy()
+    pool = Pool(3, nodes=NODES)
+    cells = np.zeros(101, np.int64)
+    during = []
+    try:
+        run = pool._run
+        pool._run = lambda *given: (during.append(policy()), run(*given))[1]  # type: ignore[method-assign,func-returns-value]
+        for _ in range(2):
+            cells[:] = 0
+            pool.run(program(cells, 20, 3), stoppable=False)
+            assert (cells == 2 * (2**20 - 1)).all()
+            assert policy() == before != wanted
+        assert during == [wanted] * 2
+        assert [thread_policy(t.native_id) for t in pool._threads] == [f"interleave:{as_list(NODES)}"] * 2
+        other = Pool(2)
+        assert [thread_policy(t.native_id) for t in other._threads] == ["default"], "nothing asked for, nothing changed"
+        other.close()
     finally:
         pool.close()
 

@@ -1,0 +1,192 @@
+"""NUMA: machines where every processor has memory of its own, a node, and reads that of the others more slowly.
+
+A page lies where the policy of the thread says that touches it first, or that reads it from the disk. Without one that
+is the thread's own node, so what one thread loads all others fetch from there. Interleaved, pages are dealt out to the
+nodes in turn. A thread inherits the policy of the one that starts it.
+
+Linux's system calls by their numbers, set_mempolicy(2), get_mempolicy(2) and move_pages(2): libnuma is not needed.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from mmap import PAGESIZE
+from pathlib import Path
+
+import numpy as np
+
+from .cpus import as_list, parse_cpus
+from .errors import UsageError
+
+_NUMBERS = {
+    "x86_64": {"set_mempolicy": 238, "get_mempolicy": 239, "move_pages": 279},
+    "aarch64": {"get_mempolicy": 236, "set_mempolicy": 237, "move_pages": 239},
+}
+INTERLEAVE = 3  # MPOL_INTERLEAVE
+_MEMS_ALLOWED = 4  # MPOL_F_MEMS_ALLOWED: instead of a policy, the nodes that this process may have memory of
+_MOVE = 2  # MPOL_MF_MOVE: pages that no other process has mapped
+_MASK_BITS = 1024  # of a set of nodes; no kernel has more nodes
+_MASK_ARGUMENT = _MASK_BITS + 1  # the kernel takes one off
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Where the new pages of a thread lie: a mode of set_mempolicy(2) with its flags, and nodes."""
+
+    mode: int = 0
+    nodes: tuple[int, ...] = ()
+
+
+# --- nodes ---
+def machine_nodes(root: Path = Path("/")) -> tuple[int, ...]:
+    """The nodes of this machine that have memory; none where the system does not say."""
+    try:
+        text = (root / "sys/devices/system/node/has_memory").read_text().strip()
+        return parse_cpus(text, "has_memory")  # nodes are listed as processors are
+    except (OSError, UsageError):
+        return ()
+
+
+def usable_nodes() -> tuple[int, ...]:
+    """Those that this process may have memory of. UsageError: the system has no such calls, or does not let us."""
+    mask = _mask(())
+    _policy_call("get_mempolicy", 0, ctypes.addressof(mask), _MASK_ARGUMENT, 0, _MEMS_ALLOWED)
+    return _nodes(mask)
+
+
+def nodes_to_spread_over(wanted: bool) -> tuple[tuple[int, ...], str]:
+    """The nodes, where that is wanted and there are several; otherwise none, and a line for the user that says why.
+
+    UsageError as `usable_nodes`.
+    """
+    if not wanted:
+        return (), ""
+    usable = usable_nodes()
+    return (usable, "") if len(usable) > 1 else ((), _one_node(usable, machine_nodes()))
+
+
+def _one_node(usable: Sequence[int], machine: Sequence[int]) -> str:
+    if len(machine) > 1:
+        return (
+            f"numa: this process may use memory of node {as_list(usable)} alone, the machine has nodes "
+            f"{as_list(machine)}. Nothing is spread; numactl, a container or a control group confines it."
+        )
+    return f"numa: memory is one node here ({as_list(usable)}), there is nothing to spread."
+
+
+# --- policies ---
+def policy() -> Policy:
+    """Of the calling thread."""
+    mask, mode = _mask(()), ctypes.c_int()
+    _policy_call("get_mempolicy", ctypes.addressof(mode), ctypes.addressof(mask), _MASK_ARGUMENT, 0, 0)
+    return Policy(mode.value, _nodes(mask))
+
+
+def set_policy(wanted: Policy) -> None:
+    """For the calling thread from now on, and for the threads that it starts from now on."""
+    mask = _mask(wanted.nodes)
+    address = ctypes.addressof(mask) if wanted.nodes else 0
+    _policy_call("set_mempolicy", wanted.mode, address, _MASK_ARGUMENT if wanted.nodes else 0)
+
+
+@contextmanager
+def interleaved(nodes: Sequence[int]) -> Iterator[None]:
+    """Within, what the calling thread touches first lies on these nodes in turn. None: as it would anyway."""
+    if not nodes:
+        yield
+        return
+    before = policy()
+    try:
+        set_policy(Policy(INTERLEAVE, tuple(nodes)))
+        yield
+    finally:
+        set_policy(before)
+
+
+# --- pages ---
+def pages(address: int, nbytes: int) -> np.ndarray:
+    """The addresses of the pages that these bytes lie in, u64."""
+    return np.arange(address // PAGESIZE * PAGESIZE, address + nbytes, PAGESIZE, dtype=np.uint64)
+
+
+def homes(found: np.ndarray) -> np.ndarray:
+    """The node of each page, i32; negative where this process has not touched it, or the system does not tell.
+
+    OSError: the system has no such call, or does not let us.
+    """
+    found, status = np.ascontiguousarray(found, np.uint64), np.full(len(found), -errno.ENOENT, np.int32)
+    _call("move_pages", 0, len(found), found.ctypes.data, 0, status.ctypes.data, 0)
+    return status
+
+
+def move(found: np.ndarray, nodes: np.ndarray) -> None:
+    """Each page to its node, where that is possible; `homes` tells. OSError as there.
+
+    Not moved is what other processes have mapped, too, and what does not fit the node.
+    """
+    found, to = np.ascontiguousarray(found, np.uint64), np.ascontiguousarray(nodes, np.int32)
+    status = np.zeros(len(found), np.int32)
+    _call("move_pages", 0, len(found), found.ctypes.data, to.ctypes.data, status.ctypes.data, _MOVE)
+
+
+# --- system calls ---
+def _mask(nodes: Sequence[int]) -> "ctypes.Array[ctypes.c_uint64]":
+    words = (ctypes.c_uint64 * (_MASK_BITS // 64))()
+    for node in nodes:
+        words[node // 64] |= 1 << node % 64
+    return words
+
+
+def _nodes(mask: "ctypes.Array[ctypes.c_uint64]") -> tuple[int, ...]:
+    return tuple(node for node in range(_MASK_BITS) if mask[node // 64] >> node % 64 & 1)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    return libc
+
+
+def _syscall(number: int, *arguments: int) -> int:
+    """What the kernel answers; -errno where it fails."""
+    result: int = _libc().syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
+    return -ctypes.get_errno() if result == -1 else result
+
+
+def _call(name: str, *arguments: int) -> None:
+    numbers = _NUMBERS.get(platform.machine()) if sys.platform == "linux" else None
+    result = _syscall(numbers[name], *arguments) if numbers and sys.maxsize >> 32 else -errno.ENOSYS
+    if result < 0:
+        raise OSError(-result, os.strerror(-result), name)
+
+
+def _policy_call(name: str, *arguments: int) -> None:
+    try:
+        _call(name, *arguments)
+    except OSError as error:
+        raise UsageError(_advice(name, error)) from None
+
+
+def _advice(name: str, error: OSError) -> str:
+    if sys.platform != "linux":
+        return f"numa: {sys.platform} has no calls that spread memory over nodes. Leave it out."
+    if platform.machine() not in _NUMBERS:
+        return (
+            f"numa: the numbers of Linux's system calls are known for {' and '.join(_NUMBERS)}, this is "
+            f"{platform.machine()}. Start the program with `numactl --interleave=all` instead."
+        )
+    if error.errno == errno.ENOSYS:
+        return f"numa: this kernel is built without NUMA (it has no {name}), so all memory is one node. Leave it out."
+    if error.errno == errno.EPERM:
+        return (
+            f"numa: this process may not say where its memory lies ({name}: {error.strerror}), as in containers. Start "
+            "the container with --cap-add SYS_NICE, or leave it out."
+        )
+    return f"numa: {name} fails: {error.strerror}. Leave it out, or start the program with `numactl --interleave=all`."

@@ -1,0 +1,30 @@
+"""Whether the kernel that tests run on has policies of memory and lets them be set (containers often do not), and what
+it says of a thread's."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.numa import usable_nodes
+
+try:
+    NODES = usable_nodes()
+except UsageError:
+    NODES = ()
+needs_kernel = pytest.mark.skipif(not NODES, reason="no policies of memory here")
+
+
+def thread_policy(native_id: int | None) -> str:
+    """What most of a thread's memory is under, as in 'default' or 'interleave:0-1'; of one that has just begun the
+    last of several looks counts."""
+    found = ""
+    for _ in range(100):
+        lines = Path(f"/proc/self/task/{native_id}/numa_maps").read_text().splitlines()
+        policies = [line.split()[1] for line in lines]
+        found = max(set(policies), key=policies.count)
+        if found != "default":
+            break
+        time.sleep(0.001)
+    return found
