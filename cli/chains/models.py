@@ -19,6 +19,7 @@ from . import cache_paths, recent
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.evaluate.embed import Embedder
     from hybrid.infer.loading.options import LoadFields, LoadOptions
 
     from ..hub.names import Name
@@ -154,9 +155,16 @@ def load(model: Path | str | None, options: "LoadOptions | None" = None, **field
 
     with compiling() as progress:
         loaded = Model.load(path, options, progress=progress, **fields)
-    for note in filter(None, (loaded.context_note, loaded.numa_note)):
-        console.note(note)
+    if loaded.context_note:
+        console.note(loaded.context_note)
+    note_numa(loaded)
     return loaded
+
+
+def note_numa(loaded: "Model | Embedder") -> None:
+    """Says on stderr how memory was spread over nodes, where that was asked for."""
+    if loaded.numa_note:
+        console.note(loaded.numa_note)
 
 
 @contextmanager

@@ -263,6 +263,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
     from hybrid.infer.bench.profile import profile as library
 
     from ..about import version_text
+    from ..chains.models import note_numa
 
     tests = options.tests()
     if any(test.n_parallel > 1 for test in tests):
@@ -278,6 +279,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
         n_threads=options.threads[0],
         kv_type=options.kv_types[0] if options.kv_types else None,
     ) as model:
+        note_numa(model)
         machine = measure_machine(model.n_threads)
         if as_json:
             found = [library(model, test, machine) for test in tests]

@@ -100,8 +100,7 @@ def embed(
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
         result = rendered(embedder, ids, vectors, as_json, as_npy, normalize)
         kind = embedder.pooling.value
-        if embedder.numa_note:
-            console.note(embedder.numa_note)
+        models.note_numa(embedder)
     write(result, output)  # when nothing is left to end: an interrupt finds the file as it was for as long as can be
     n, seconds = sum(map(len, ids)), time.perf_counter() - start
     console.note(

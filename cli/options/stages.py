@@ -109,11 +109,19 @@ def loader(
 ) -> "AbstractContextManager[Callable[..., Model]]":
     """What loads the model of a path, any number of times, with fields of `LoadOptions`: see `loaded`."""
     if stages is None:
-        from hybrid.infer import Model
-
-        return nullcontext(partial(Model.load, path, options))
+        return nullcontext(partial(_loaded_here, path, options))
     address = cluster_address(cluster)
     assert address is not None
     from ..cluster import stages as on_workers
 
     return on_workers.loader(path, options, address, stages, console.note)
+
+
+def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadFields]") -> "Model":
+    from hybrid.infer import Model
+
+    from ..chains import models
+
+    model = Model.load(path, options, **fields)
+    models.note_numa(model)
+    return model
