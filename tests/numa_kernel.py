@@ -16,6 +16,13 @@ except UsageError:
 needs_kernel = pytest.mark.skipif(not NODES, reason="no policies of memory here")
 
 
+def policy_at(address: int) -> str:
+    """Of the mapping that has this address, as in 'default' or 'interleave:0-1'."""
+    lines = [line.split() for line in Path("/proc/self/numa_maps").read_text().splitlines()]
+    _, policy = max((int(begin, 16), policy) for begin, policy, *_ in lines if int(begin, 16) <= address)
+    return policy
+
+
 def thread_policy(native_id: int | None) -> str:
     """What most of a thread's memory is under, as in 'default' or 'interleave:0-1'; of one that has just begun the
     last of several looks counts."""

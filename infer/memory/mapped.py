@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 
+from hybrid.quant.ggml import numa
 from hybrid.quant.ggml.byte_sizes import size_text
 
 _HUGE_FROM = 1 << 22  # bytes from which numpy, too, asks for large pages
@@ -19,7 +20,8 @@ def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
 
     np.zeros promises that only where malloc maps a separate region: below 32 MiB it may get memory that was in use
     before, and clears it, which takes milliseconds and makes all of it resident. MemoryError: the system promises no
-    more (`ulimit -v`, vm.overcommit_memory = 2), or there are no such addresses.
+    more (`ulimit -v`, vm.overcommit_memory = 2), or there are no such addresses. Within `numa.interleaved` they lie on
+    its nodes whoever writes them.
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     if not nbytes:  # cannot be mapped
@@ -33,4 +35,6 @@ def mapped_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
         # fork a process when one is larger than the memory.
         with contextlib.suppress(OSError):  # a kernel without large pages
             region.madvise(mmap.MADV_HUGEPAGE, mmap.PAGESIZE)
-    return np.frombuffer(region, dtype).reshape(shape)
+    zeros = np.frombuffer(region, dtype).reshape(shape)
+    numa.bind(zeros.ctypes.data, nbytes)
+    return zeros

@@ -4,7 +4,7 @@ A page lies where the policy of the thread says that touches it first, or that r
 is the thread's own node, so what one thread loads all others fetch from there. Interleaved, pages are dealt out to the
 nodes in turn. A thread inherits the policy of the one that starts it.
 
-Linux's system calls by their numbers, set_mempolicy(2), get_mempolicy(2) and move_pages(2): libnuma is not needed.
+Linux's system calls by their numbers, set_mempolicy(2), get_mempolicy(2), mbind(2) and move_pages(2): no libnuma.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import errno
 import os
 import platform
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ from .cpus import as_list, parse_cpus
 from .errors import UsageError
 
 _NUMBERS = {
-    "x86_64": {"set_mempolicy": 238, "get_mempolicy": 239, "move_pages": 279},
-    "aarch64": {"get_mempolicy": 236, "set_mempolicy": 237, "move_pages": 239},
+    "x86_64": {"mbind": 237, "set_mempolicy": 238, "get_mempolicy": 239, "move_pages": 279},
+    "aarch64": {"mbind": 235, "get_mempolicy": 236, "set_mempolicy": 237, "move_pages": 239},
 }
 INTERLEAVE = 3  # MPOL_INTERLEAVE
 _MEMS_ALLOWED = 4  # MPOL_F_MEMS_ALLOWED: instead of a policy, the nodes that this process may have memory of
@@ -101,12 +102,30 @@ def interleaved(nodes: Sequence[int]) -> Iterator[None]:
     if not nodes:
         yield
         return
-    before = policy()
+    before, around = policy(), _nodes_here()
     try:
         set_policy(Policy(INTERLEAVE, tuple(nodes)))
+        _here.nodes = tuple(nodes)
         yield
     finally:
+        _here.nodes = around
         set_policy(before)
+
+
+def bind(address: int, nbytes: int) -> None:
+    """Within `interleaved`: these pages lie on its nodes in turn whoever touches them first, and whenever. Elsewhere
+    nothing. Pages of a mapping of its own, that nobody has touched."""
+    if nodes := _nodes_here():
+        mask = _mask(nodes)
+        _policy_call("mbind", address, nbytes, INTERLEAVE, ctypes.addressof(mask), _MASK_ARGUMENT, 0)
+
+
+_here = threading.local()  # nodes: those of the innermost `interleaved` of a thread
+
+
+def _nodes_here() -> tuple[int, ...]:
+    nodes: tuple[int, ...] = getattr(_here, "nodes", ())
+    return nodes
 
 
 # --- pages ---

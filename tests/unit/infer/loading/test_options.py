@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from numa_kernel import NODES, needs_kernel, thread_policy
+from numa_kernel import NODES, needs_kernel, policy_at, thread_policy
 
 from hybrid.convert import convert
 from hybrid.infer import LoadOptions, Model
@@ -16,6 +16,7 @@ from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.loading.options import DEFAULT_KV_TYPE, KVTypeName, LoadFields, Precision, merged
 from hybrid.infer.loading.read_ahead import ReadAhead
+from hybrid.infer.memory.mapped import mapped_zeros
 from hybrid.infer.memory.parking import ParkedType
 from hybrid.infer.program.threads import Pool
 from hybrid.quant.ggml.cpus import as_list
@@ -146,6 +147,7 @@ def test_memory_is_spread_while_a_model_is_loaded_and_run(
     bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what other threads read from the disk, and the policy of the one that calls comes back every time."""
+    monkeypatch.setattr("hybrid.infer.memory.recurrent.mapped_zeros", mapped_zeros)  # not the one full of NaN
     path, ahead, during = convert(bundled, tmp_path / "m.gguf").output, [], []
     read = ReadAhead._run
     monkeypatch.setattr(ReadAhead, "_run", lambda self: (ahead.append(policy()), read(self)))
@@ -164,6 +166,8 @@ def test_memory_is_spread_while_a_model_is_loaded_and_run(
             assert ahead == [policies]
             workers = [thread_policy(thread.native_id) for thread in model.engine.pool._threads]
             assert workers == [f"interleave:{as_list(NODES)}" if numa else "default"]
+            states = next(iter(model.memory.recurrent.arrays()))
+            assert policy_at(states.ctypes.data) == workers[0], "also where the caller writes, as in `fill`"
             assert model.numa == numa and model.numa_note.startswith("numa: memory is spread over") == bool(numa)
 
 

@@ -2,12 +2,16 @@
 
 import mmap
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numa_kernel import NODES, needs_kernel, policy_at
 
 from hybrid.infer.memory.mapped import mapped_zeros
+from hybrid.quant.ggml.cpus import as_list
+from hybrid.quant.ggml.numa import interleaved
 
 STATM = Path("/proc/self/statm")
 
@@ -61,3 +65,23 @@ def test_a_process_with_more_than_there_is_can_fork() -> None:
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert len(arrays) == 4
+
+
+@needs_kernel
+@pytest.mark.parametrize("nbytes", [3 * mmap.PAGESIZE + 5, 5 << 20])
+def test_on_nodes_in_turn_whoever_writes_it(nbytes: int) -> None:
+    """Outside of the with, too: a policy of the mapping, not of the thread."""
+    usual = mapped_zeros((nbytes,), np.uint8)
+    with interleaved(NODES):
+        with interleaved(()):
+            spread = mapped_zeros((nbytes,), np.uint8)
+        thread = threading.Thread(target=lambda: others.append(mapped_zeros((nbytes,), np.uint8)))
+        others: list[np.ndarray] = []
+        thread.start()
+        thread.join()
+    later = mapped_zeros((nbytes,), np.uint8)
+    spread[:] = 1
+    for at in (0, nbytes - 1):
+        assert policy_at(spread.ctypes.data + at) == f"interleave:{as_list(NODES)}"
+        assert [policy_at(a.ctypes.data + at) for a in (usual, later, *others)] == ["default"] * 3
+    assert not mapped_zeros((0, 3), np.uint8).size
