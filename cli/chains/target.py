@@ -136,11 +136,11 @@ class Elsewhere(Protocol):
 class ProbedCopy:
     """A model of a copy of a file, in which one matrix at a time is quantized."""
 
-    def __init__(self, path: Path, threads: int, load: "Callable[..., Model]") -> None:
-        """load: as `Model.load`."""
+    def __init__(self, path: Path, threads: int, load: "Callable[..., Model]", within: Path | None = None) -> None:
+        """load: as `Model.load`; within: the folder that the copy has its own in, None: that for temporary files."""
         self._threads = threads
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-")))
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-", dir=within)))
             self._path = folder / path.name
             with open_gguf(path) as parts:
                 rewrite.copy(parts, self._path)

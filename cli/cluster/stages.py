@@ -103,7 +103,10 @@ class ClusterLine:
     def machines(self) -> list[MachineMemory]:
         """Those with the most memory first."""
         self._found(wait=False)
-        found = self._client.run(_memory_here)
+        answers = self._client.run(_memory_here, on_error="return")
+        found = {worker: answer for worker, answer in answers.items() if isinstance(answer, tuple)}
+        if len(found) < max(1, self.n):  # one has gone meanwhile
+            raise self._too_few(len(found))
         sharing = Counter(place for place, _ in found.values())
         parts = {worker: _part(memory, sharing[place]) for worker, (place, memory) in found.items()}
         self._order = sorted(parts, key=lambda worker: -parts[worker].available)
@@ -119,7 +122,7 @@ class ClusterLine:
                 order = self._workers or self._order
                 return sorted(there, key=lambda w: order.index(w) if w in order else len(there))[: self.n or None]
             if not wait:
-                raise UsageError(f"{self.n} stages need as many workers, there are {len(there)}. Start more of them.")
+                raise self._too_few(len(there))
             if time.monotonic() - begin > self.back_seconds:
                 raise ClusterError(
                     f"{self.n} stages need as many workers, there are {len(there)}: none has come back within "
@@ -128,6 +131,9 @@ class ClusterLine:
             if stop is not None:
                 stop.check()
             time.sleep(LOOK_SECONDS)
+
+    def _too_few(self, n: int) -> UsageError:
+        return UsageError(f"{max(1, self.n)} stages need as many workers, there are {n}. Start more of them.")
 
     def _check_scheduler(self) -> None:
         if self._client.status != "running":

@@ -32,9 +32,12 @@ class _CopyAsked:
     n_threads: int
 
     def made(self) -> ProbedCopy:
+        """In the worker's own folder: when a worker was killed, Dask removes that, whoever begins there next."""
+        from distributed import get_worker
+
         from hybrid.infer import Model
 
-        return ProbedCopy(find(self.file), self.n_threads, Model.load)
+        return ProbedCopy(find(self.file), self.n_threads, Model.load, Path(get_worker().local_directory))
 
 
 class Workers:

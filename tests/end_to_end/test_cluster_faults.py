@@ -166,6 +166,23 @@ def test_workers_killed_around_a_measurement(files: dict[str, Path], prose: Path
     assert (code, out, err) == cli(*command)
 
 
+def test_a_copy_goes_with_the_worker_that_made_it(files: dict[str, Path], obedient: Workers) -> None:
+    """That in which matrices are quantized to see what it does: as large as the model."""
+
+    def make(path: Path) -> tuple[Path, int]:
+        from hybrid.cli.cluster.fit import FileAsked
+        from hybrid.cli.cluster.holding import HERE
+        from hybrid.cli.cluster.targeting import _CopyAsked
+
+        asked = _CopyAsked(FileAsked.of(path), 1)
+        return HERE.thing(asked, asked.made)._path, os.getpid()
+
+    copy, pid = obedient.client.submit(make, files["q8_0"], pure=False).result(PATIENCE)
+    assert copy.stat().st_size == files["q8_0"].stat().st_size
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not copy.exists(), "it stays")
+
+
 def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path, cli: Cli, obedient: Workers) -> None:
     command = ("perplexity", files["q8_0"], "-f", prose, "-c", 64, "-b", 64, "--chunks", 30, "-t", 1)
     obedient.order("hold")
