@@ -220,11 +220,15 @@ def _plain(text: str) -> str:
     text = text.replace("Value error, ", "").replace("Invalid value: Missing ", "Missing ")
     wanted = {"int": "a whole number", "number": "a number", "float": "a number"}
     quoted = r"""(?:'[^']*'|"[^"]*")"""
-    return re.sub(
+    text = re.sub(
         rf"Input should be a valid (int|number)(?:eger)?, unable to parse .*|{quoted} is not a valid (int|float)\b.*",
         lambda m: f"expected {wanted[m[1] or m[2]]}",
         text,
     )
+    number = r"(-?[\d.]*\d)"
+    text = re.sub(rf"{number} is not in the range {number}<=x<={number}", r"\1 is not between \2 and \3", text)
+    text = re.sub(rf"{number} is not in the range x>={number}", r"\1 is less than \2", text)
+    return re.sub(rf"{number} is not in the range x<={number}", r"\1 is greater than \2", text)
 
 
 def _failed(err: Exception, running: Any) -> int:

@@ -55,8 +55,8 @@ class Spread:
             )
         if self.refused and not self.held.any():
             line += (
-                f"; what is in memory of {name} stays where it is: {self.refused}. A copy made with `numactl "
-                "--interleave=all cp` is spread"
+                f"; what is in memory of {name} stays where it is: {self.refused}. A copy made under "
+                "numactl, interleaved, is spread"
             )
         return line + "."
 

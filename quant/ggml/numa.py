@@ -199,13 +199,13 @@ def _advice(name: str, error: OSError) -> str:
     if platform.machine() not in _NUMBERS:
         return (
             f"numa: the numbers of Linux's system calls are known for {' and '.join(_NUMBERS)}, this is "
-            f"{platform.machine()}. Start the program with `numactl --interleave=all` instead."
+            f"{platform.machine()}. Start the program under numactl, interleaved, instead."
         )
     if error.errno == errno.ENOSYS:
         return f"numa: this kernel is built without NUMA (it has no {name}), so all memory is one node. Leave it out."
     if error.errno == errno.EPERM:
         return (
-            f"numa: this process may not say where its memory lies ({name}: {error.strerror}), as in containers. Start "
-            "the container with --cap-add SYS_NICE, or leave it out."
+            f"numa: this process may not say where its memory lies ({name}: {error.strerror}), as in containers. Give "
+            "the container the capability SYS_NICE, or leave it out."
         )
-    return f"numa: {name} fails: {error.strerror}. Leave it out, or start the program with `numactl --interleave=all`."
+    return f"numa: {name} fails: {error.strerror}. Leave it out, or start the program under numactl, interleaved."

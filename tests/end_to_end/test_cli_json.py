@@ -150,13 +150,13 @@ CASES: dict[str, list[tuple[str, str]]] = {
         (
             "{model} -p 4 -n 0 -r 1 --no-start",
             "avg_ns avg_ts model_filename model_n_params model_size model_type n_depth n_gen n_parallel "
-            "n_prompt n_threads n_ubatch precision samples_ns samples_ts start stddev_ts test_time type_k "
+            "n_prompt n_threads n_ubatch numa precision samples_ns samples_ts start stddev_ts test_time type_k "
             "type_v",
         ),
         (
             "{model} --spec ngram -d 4 -n 2 -r 1 --no-warmup",
             "accepted_share draft_filename guess_stddev_ts guess_ts model_filename model_n_params model_size "
-            "model_type n_accepted n_depth n_gen n_guessed n_parallel n_passes n_prompt n_threads n_ubatch "
+            "model_type n_accepted n_depth n_gen n_guessed n_parallel n_passes n_prompt n_threads n_ubatch numa "
             "plain_stddev_ts plain_ts precision ratio samples_guess_ts samples_plain_ts spec test_time type_k type_v",
         ),
         ("{model} -p 4 -n 0 --profile", "machine model_filename name rows seconds test"),

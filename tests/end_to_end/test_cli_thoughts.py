@@ -93,7 +93,7 @@ def test_thoughts_that_leave_the_history_cost_the_tail(thinker: Path) -> None:
         (["--template", "--think", "off", "--think-budget", "5"], "--think off and --think-budget 5 are both given"),
         (["--template", "--think", "on", "--think-budget", "0"], "--think on and --think-budget 0 are both given"),
         (["--template", "--think", "maybe"], "maybe"),
-        (["--template", "--think-budget", "-1"], "greater than or equal to 0"),
+        (["--template", "--think-budget", "-1"], "'--think-budget': -1 is less than 0."),
     ],
 )
 def test_what_cannot_be(options: list[str], says: str, files: dict[str, Path], cli: Cli) -> None:
