@@ -243,14 +243,19 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
 
             e.loop(r1, together, start=r0, step=n_rows)
 
-        if e.isa.lanes < 16:
-            passes(1, 4, 2)
+        if e.isa.lanes == 16:
+            with b.if_else(b.icmp_signed("<=", n, const(I64, 4))) as (few, more):
+                with few:
+                    passes(2, 4, 2)
+                with more:
+                    passes(1, MOST)
             return
-        with b.if_else(b.icmp_signed("<=", n, const(I64, 4))) as (few, more):
-            with few:
-                passes(2, 4, 2)
-            with more:
-                passes(1, MOST)
+        # a chain is two registers; more than four columns of two rows at a time: they leave the first-level cache
+        with b.if_else(b.icmp_unsigned("<", b.sub(n, const(I64, 3)), const(I64, 2))) as (four, others):
+            with four:
+                passes(1, 4)
+            with others:
+                passes(2, 2)
 
     return emit(_SIGNATURE, isa)(float_columns)
 
