@@ -212,8 +212,8 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
 def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
     """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv.
 
-    A chain is added to once in the four to six cycles that an fma takes, so eight of them, one or two registers each,
-    have to be under way: of as many columns, or of two rows.
+    A chain is added to once in the four to six cycles that an fma takes, so eight registers of chains have to be under
+    way: of as many columns, or of two rows.
     """
     block = FLOAT_BLOCKS[kind]
 
