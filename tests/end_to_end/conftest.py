@@ -14,6 +14,7 @@ from hybrid.infer import Model
 
 if TYPE_CHECKING:
     import anthropic  # loading it takes every process that collects tests two and a half seconds
+    from cluster_workers import Workers
 
 
 def _files(folder: Path) -> set[Path]:
@@ -48,6 +49,24 @@ def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, 
     assert run(["convert", str(bundled), "-o", str(paths["bf16"]), "--verify"]) == 0
     assert run(["quantize", str(paths["bf16"]), str(paths["q8_0"]), "q8_0"]) == 0
     return paths
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Workers]":
+    """Two workers of a cluster that obey orders."""
+    from cluster_workers import workers
+
+    with workers(tmp_path_factory.mktemp("workers") / "orders") as made:
+        yield made
+
+
+@pytest.fixture
+def obedient(two: "Workers") -> "Iterator[Workers]":
+    """Both workers are there, and nothing is asked of them."""
+    two.clear()
+    two.all_there(240)
+    yield two
+    two.clear()
 
 
 @pytest.fixture(scope="module")

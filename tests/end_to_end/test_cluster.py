@@ -8,11 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_workers import Workers, meanwhile, preload_file, workers
+from cluster_workers import Workers, meanwhile, preload_file
 from distributed import LocalCluster, Security
 from end_to_end.outcomes import Cli, failed, ok
 
@@ -22,21 +21,6 @@ HYBRID = [sys.executable, "-m", "hybrid.cli"]
 PATIENCE = 120  # seconds on a busy machine
 N = 24
 POISON = "Question 7:"
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with workers(tmp_path_factory.mktemp("workers") / "orders") as made:
-        yield made
-
-
-@pytest.fixture
-def obedient(two: Workers) -> Iterator[Workers]:
-    """Both workers are there, and nothing is asked of them."""
-    two.clear()
-    two.all_there(PATIENCE)
-    yield two
-    two.clear()
 
 
 @pytest.fixture(scope="module")

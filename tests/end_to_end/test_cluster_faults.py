@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("distributed")
 import psutil
-from cluster_workers import Workers, meanwhile, preload_file, workers
+from cluster_workers import Workers, meanwhile, preload_file
 from distributed import Client, LocalCluster
 from end_to_end.outcomes import Cli, failed, ok
 
@@ -120,21 +120,6 @@ def test_a_local_worker_that_dask_gives_up_comes_again() -> None:
             time.sleep(0.05)
         client.wait_for_workers(2, timeout=PATIENCE)
         assert len(before & set(client.scheduler_info(n_workers=-1)["workers"])) == 1
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with workers(tmp_path_factory.mktemp("workers") / "orders") as made:
-        yield made
-
-
-@pytest.fixture
-def obedient(two: Workers) -> Iterator[Workers]:
-    """Both workers are there, and nothing is asked of them."""
-    two.clear()
-    two.all_there(PATIENCE)
-    yield two
-    two.clear()
 
 
 # --- workers are killed ---

@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from cluster_workers import Workers, meanwhile, workers
+from cluster_workers import Workers, meanwhile
 from distributed import Client
 from end_to_end.outcomes import Cli, failed, ok
 from http_server import serving, until
@@ -24,12 +23,6 @@ from hybrid.infer import Model
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 PATIENCE = 120  # seconds on a busy machine
 PROMPT = "A state that is kept says more than"
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with workers(tmp_path_factory.mktemp("workers") / "orders") as made:
-        yield made
 
 
 @pytest.fixture
