@@ -72,10 +72,6 @@ class Ernie45Moe(Ernie45):
         heads = (HEAD,) if all(name in shapes for name in names) else ()
         return replace(super().read(config, shapes), heads_ahead=heads)
 
-    @property
-    def blocks_in_file(self) -> int:
-        return self.n_layer + len(self.heads_ahead)
-
     def block_name(self, i: int) -> str:
         return super().block_name(i) if i < self.n_layer else HEAD_BLOCK
 
@@ -118,11 +114,6 @@ class Ernie45Moe(Ernie45):
             yield "expert_shared_feed_forward_length", self.n_shared * self.n_ff_expert
         if self.heads_ahead:
             yield "nextn_predict_layers", len(self.heads_ahead)
-
-    def rows(self) -> Iterator[Row]:
-        yield from super().rows()
-        for i, head in enumerate(self.heads_ahead):
-            yield from head.rows(f"blk.{self.n_layer + i}.", self.n_embd, self.n_vocab)
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -37,10 +37,6 @@ class Glm4Moe(Dots1):
         model = super().read(config, shapes)
         return replace(model, heads_ahead=numbered_heads(shapes, model.n_layer))
 
-    @property
-    def blocks_in_file(self) -> int:
-        return self.n_layer + len(self.heads_ahead)
-
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
         return read_turned(config, heads.d_head, 0.5, heads.named(config))
@@ -70,11 +66,6 @@ class Glm4Moe(Dots1):
         yield from super().more_keys()
         if self.heads_ahead:
             yield "nextn_predict_layers", len(self.heads_ahead)
-
-    def rows(self) -> Iterator[Row]:
-        yield from super().rows()
-        for i, head in enumerate(self.heads_ahead):
-            yield from head.rows(f"blk.{self.n_layer + i}.", self.n_embd, self.n_vocab)
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes

@@ -11,6 +11,7 @@ from ..transforms import interleave_rope
 from .blocks import NUMBERED, Heads, read_rope, size_keys, stacked_experts, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
+from .heads import Head
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
 from .windows import known_window_keys, read_window, window_keys, window_notes
 
@@ -107,10 +108,13 @@ class Llama(Decoder):
         """The fields of a family that adds some."""
         return {}
 
+    # those that guess tokens ahead: a field of families that have some
+    heads_ahead = tuple[Head, ...]()
+
     @property
     def blocks_in_file(self) -> int:
-        """Blocks of the file: the layers, and what is numbered on behind them."""
-        return self.n_layer
+        """Blocks of the file: the layers, and those of heads behind them."""
+        return self.n_layer + len(self.heads_ahead)
 
     def block_name(self, i: int) -> str:
         """How the names of block i begin in the checkpoint."""
@@ -162,6 +166,8 @@ class Llama(Decoder):
                     yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", n)
             yield from self.attention(hf + "self_attn.", blk)
             yield from self.feed_forward(hf + "mlp.", blk, i)
+        for i, head in enumerate(self.heads_ahead, self.n_layer):
+            yield from head.rows(f"blk.{i}.", n, self.n_vocab)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Tensors of the attention of a layer."""
