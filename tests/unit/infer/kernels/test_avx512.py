@@ -116,15 +116,16 @@ def test_every_instruction_is_defined() -> None:
     assert emulated_avx512.INSTRUCTIONS.keys() == {whole_name(name) for name in DEFINED} | others
 
 
-# tables with signs and factors, digits, bits; floats with one, two, four and eight columns. Others: by hand
+# tables with signs and factors, digits, bits; floats with 2, 3, 4, 5 and 8 columns. Others: by hand
 SELECTIONS = (
     "test_product and True and 768 and (IQ1_M or IQ2_XS or IQ3_S or TQ1_0)",
-    "test_product and ((True and 768 and (Q4_K or Q6_K)) or (True and 640 and Q2_0) or (F16 and 160))",
+    "test_product and ((True and 768 and (Q4_K or Q6_K)) or (True and 640 and Q2_0))",
+    "test_product and F16 and False and (160 or 96 or 48 or 135)",
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("selection", SELECTIONS, ids=["tables", "bits"])
+@pytest.mark.parametrize("selection", SELECTIONS, ids=["tables", "bits", "floats"])
 def test_products(selection: str) -> None:
     """Single columns, several and many: the same bits, and those of the values that the formats decode."""
     if reason := emulated_avx512.missing():
