@@ -39,8 +39,8 @@ WITHOUT_TOKENS = ("json_schema", "gbnf", "regex", "choice")  # other kinds may n
 class Trial:
     """The process, begun when it is needed. From one thread at a time; it ends with this object."""
 
-    def __init__(self, tokenizer: "Tokenizer") -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: "Tokenizer", seconds: int = SECONDS) -> None:
+        self._tokenizer, self._seconds = tokenizer, seconds
         self.process: subprocess.Popen[bytes] | None = None
         self.n_ended = 0  # processes that have ended over a form
         self._end: weakref.finalize[Any, Any] | None = None
@@ -53,8 +53,8 @@ class Trial:
         reply = self._reply(json.dumps(asked).encode() + b"\n")
         if reply is None:
             raise UsageError(
-                f"{grammar.name} cannot be used: compiling it takes more than {SECONDS} seconds, or too much memory. "
-                "Make it simpler."
+                f"{grammar.name} cannot be used: compiling it takes more than {self._seconds} seconds, "
+                "or too much memory. Make it simpler."
             )
         if "error" in reply:
             raise UsageError(reply["error"])
@@ -84,7 +84,7 @@ class Trial:
         if self.process is None:
             # a session of its own: Ctrl-C is for whoever asks. -P: nothing is imported from the current folder
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__],
+                [sys.executable, "-P", "-m", __name__, str(self._seconds)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -148,12 +148,12 @@ class ByteVocabulary:
         return [self._ids[byte] for byte in text.encode("utf-8", "replace")]
 
 
-def serve(lines: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer each line until there are no more."""
+def serve(lines: IO[bytes], answers: IO[bytes], seconds: int) -> None:
+    """Answer each line, in so many seconds of the processor, until there are no more."""
     plain = ByteVocabulary()
     whole: ByteVocabulary | None = None  # that of the one tokenizer which whoever asks has
     for line in lines:
-        _bound_time()
+        _bound_time(seconds)
         asked = json.loads(line)
         if "control" in asked and whole is None:
             control = {int(i): text.encode() for i, text in asked["control"].items()}
@@ -187,11 +187,11 @@ def _followed(constraint: Constraint, vocabulary: ByteVocabulary) -> None:
         constraint.accept(token)
 
 
-def _bound_time() -> None:
+def _bound_time(seconds: int) -> None:
     """The system ends this process when it computes for longer from now on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + SECONDS + 1, hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
 
 
 def _bound_memory() -> None:
@@ -201,17 +201,17 @@ def _bound_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def main() -> None:
+def main(seconds: int) -> None:
     """Until standard input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _bound_memory()
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     threading.stack_size(STACK)
-    thread = threading.Thread(target=serve, args=(sys.stdin.buffer, sys.stdout.buffer), daemon=True)
+    thread = threading.Thread(target=serve, args=(sys.stdin.buffer, sys.stdout.buffer, seconds), daemon=True)
     thread.start()
     thread.join()
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))
