@@ -165,20 +165,31 @@ class Emitter(ElementaryFunctions):
             v = self.intr("maxnum", self.part(v, 0, n), self.part(v, n, n))
         return self.lane(v, 0)
 
-    def reduce8(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> tuple[Value, Value]:
-        """8 vectors of 8 32-bit lanes -> two: of each vector its first four lanes combined, and its last four."""
-
-        def merge(a: Value, c: Value, low: list[int], high: list[int]) -> Value:
-            return combine(self.shuffle(a, low, c), self.shuffle(a, high, c))
-
+    def merged(self, rows: Sequence[Value], step: int, combine: Callable[[Value, Value], Value]) -> list[Value]:
+        """Vectors of 8 32-bit lanes -> half as many. Both halves of each then hold lanes of 2 (step 0) or, merged once
+        more (step 1), 4 of `rows` in turn: all that there were in that half, combined."""
         # interleaving, not even and odd lanes: from those LLVM makes horizontal additions, which are slow everywhere
         singles = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
         pairs = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
-        one = [merge(rows[i], rows[i + 1], *singles) for i in range(0, 8, 2)]
-        two = [merge(one[0], one[1], *pairs), merge(one[2], one[3], *pairs)]
-        lower = self.shuffle(two[0], [0, 1, 2, 3, 8, 9, 10, 11], two[1])
-        upper = self.shuffle(two[0], [4, 5, 6, 7, 12, 13, 14, 15], two[1])
-        return lower, upper
+        low, high = (singles, pairs)[step]
+        return [
+            combine(self.shuffle(rows[i], low, rows[i + 1]), self.shuffle(rows[i], high, rows[i + 1]))
+            for i in range(0, len(rows), 2)
+        ]
+
+    def even_odd(self, v: Value) -> tuple[Value, Value]:
+        """<16 x i16> -> its even lanes, its odd lanes, as <8 x i32>."""
+        ty = Vec(I32, 8)
+        pairs, sixteen = self.b.bitcast(v, ty), const(ty, 16)
+        return self.b.ashr(self.b.shl(pairs, sixteen), sixteen), self.b.ashr(pairs, sixteen)
+
+    def lower_upper(self, a: Value, c: Value) -> tuple[Value, Value]:
+        """Two vectors of 8 lanes -> their first halves, their second halves."""
+        return self.shuffle(a, [0, 1, 2, 3, 8, 9, 10, 11], c), self.shuffle(a, [4, 5, 6, 7, 12, 13, 14, 15], c)
+
+    def reduce8(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> tuple[Value, Value]:
+        """8 vectors of 8 32-bit lanes -> two: of each vector its first four lanes combined, and its last four."""
+        return self.lower_upper(*self.merged(self.merged(rows, 0, combine), 1, combine))
 
     def chain_total(self, chains: Sequence[Value]) -> Value:
         """Total of the 16 chains of a row (see matmul.py), the same additions whoever calls it.

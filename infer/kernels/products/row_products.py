@@ -18,18 +18,18 @@ Rest = Callable[[Value, Value, Value, list[Value]], list[Value]]
 class GroupProducts:
     """Exact integer products of groups of 32 codes with 32 s8 of x, as vectors of partial sums.
 
-    `partial` gives per group a <8 x i32> (NEON: <4 x i32>, still without sub) whose lanes add up to the sum over
-    (code - `bias`) * sub * x, up to `bias` times the sub-weighted sum of x, which the caller takes off for all groups
-    together. On AVX2, small codes without subs stay 16 sums of i16: even a sum of all of them fits.
+    `partial` gives per group a vector whose elements add up to the sum over (code - `bias`) * sub * x, up to `bias`
+    times the sub-weighted sum of x, which the caller takes off for all groups together: <8 x i32>; on NEON <4 x i32>,
+    still without sub; where x86 multiplies bytes <16 x i16>, still without sub. `sums` adds the last as i16 for as long
+    as the results fit, which leaves few vectors to be widened, or multiplied by subs.
     """
 
     def __init__(self, e: Emitter, block: IntBlock) -> None:
         self.e, self.block = e, block
-        dot = e.isa.dot
-        self.vnni = dot.startswith("vnni") and not block.subs
+        self.vnni = e.isa.dot.startswith("vnni") and not block.subs
         # x86 multiplies u8 with s8: VNNI makes signed codes unsigned by adding 128, maddubs moves their sign to x
         self.bias = 128 if self.vnni and block.signed else block.bias or 0
-        self.narrow = dot == "avx2" and not block.subs and not block.signed and block.largest + self.bias <= 16
+        self.fitting = (1 << 15) // (127 * (block.largest + (block.bias or 0)))  # products whose sum an i16 holds
 
     def partial(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
         e, b, block = self.e, self.e.b, self.block
@@ -43,15 +43,15 @@ class GroupProducts:
                 # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
                 x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
                 codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
-            sums_of_two = e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
-            return sums_of_two if self.narrow else widened(e, sums_of_two, self._factors(subs, group))
+            return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
         if e.isa.dot.startswith("neon"):
             return self._sdot(codes, x)
         signed = block.signed and not self.vnni
         wide = b.sext(codes, Vec(I32, 32)) if signed else b.zext(codes, Vec(I32, 32))
         products = b.mul(wide, b.sext(x, Vec(I32, 32)))
         if subs is not None:
-            products = b.mul(products, b.sext(e.shuffle(subs, self._pattern(group, 16)), Vec(I32, 32)))
+            factors = e.shuffle(subs, [2 * group] * 16 + [2 * group + 1] * 16)
+            products = b.mul(products, b.sext(factors, Vec(I32, 32)))
         total = e.part(products, 0, 8)
         for k in (8, 16, 24):
             total = b.add(total, e.part(products, k, 8))
@@ -65,40 +65,44 @@ class GroupProducts:
             return e.add_neighbours(e.sdot(total, *first), e.sdot(total, *second))
         return e.sdot(e.sdot(total, *first), *second)
 
-    @staticmethod
-    def _pattern(group: int, width: int) -> list[int]:
-        return [2 * group] * width + [2 * group + 1] * width
-
-    def _factors(self, subs: Value | None, group: int) -> Value:
-        """<16 x i16> that the pairs of products of a group are multiplied by."""
-        return const(V16I16, 1) if subs is None else self.e.shuffle(subs, self._pattern(group, 8))
-
     def sums(self, partials: list[Value], subs: Value | None) -> Value:
         """8 vectors of partial sums -> <8 x i32> with the sum of each."""
-        e = self.e
-        kind = partials[0].type
-        if kind == V4I:
+        e, b = self.e, self.e.b
+        if partials[0].type == V4I:
             parts = [e.add_neighbours(partials[i], partials[i + 1]) for i in range(0, 8, 2)]
             if subs is not None:  # here are 16 sums in the order of the 16 factors: no lane has to be repeated
-                wide = e.b.sext(subs, Vec(I32, 16))
-                parts = [e.b.mul(v, e.part(wide, 4 * k, 4)) for k, v in enumerate(parts)]
+                wide = b.sext(subs, Vec(I32, 16))
+                parts = [b.mul(v, e.part(wide, 4 * k, 4)) for k, v in enumerate(parts)]
             return e.cat(e.add_neighbours(parts[0], parts[1]), e.add_neighbours(parts[2], parts[3]))
-        d = [e.b.bitcast(v, V8I) for v in partials]
 
         def add(a: Value, c: Value) -> Value:
-            return e.b.bitcast(e.b.add(e.b.bitcast(a, kind), e.b.bitcast(c, kind)), V8I)
+            return b.bitcast(b.add(b.bitcast(a, kind), b.bitcast(c, kind)), V8I)
 
-        return widened(e, e.b.bitcast(add(*e.reduce8(d, add)), kind))
+        kind, rows = partials[0].type, [b.bitcast(v, V8I) for v in partials]
+        # of which groups the dwords in both halves of a register are
+        for step, groups in enumerate(([[k] * 4 for k in range(8)], [[k, k + 1] * 2 for k in range(0, 8, 2)])):
+            if kind == V16I16 and 4 << step > self.fitting:
+                factors = [self._factors(subs, [2 * g + half for half in (0, 1) for g in of]) for of in groups]
+                rows, kind = [pair_sums(e, b.bitcast(v, kind), f) for v, f in zip(rows, factors, strict=True)], V8I
+            rows = e.merged(rows, step, add)
+        halves = list(e.lower_upper(*rows))
+        if kind == V16I16 and (subs is not None or self.fitting < 16):
+            factors = [self._factors(subs, list(range(half, 16, 2))) for half in (0, 1)]
+            halves = [pair_sums(e, b.bitcast(v, kind), f) for v, f in zip(halves, factors, strict=True)]
+            kind = V8I
+        return widened(e, b.bitcast(add(*halves), kind))
+
+    def _factors(self, subs: Value | None, numbers: list[int]) -> Value:
+        """<16 x i16> that dwords of two sums are multiplied by: the subs of these numbers."""
+        return const(V16I16, 1) if subs is None else self.e.shuffle(subs, [n for n in numbers for _ in range(2)])
 
     def sum_of_one(self, partial: Value) -> Value:
         return self.e.halving_sum(widened(self.e, partial))
 
 
-def widened(e: Emitter, sums: Value, factors: Value | None = None) -> Value:
-    """i16 sums (times factors) -> i32 sums of neighbours; i32 sums as they are."""
-    if sums.type != V16I16:
-        return sums
-    return pair_sums(e, sums, const(V16I16, 1) if factors is None else factors)
+def widened(e: Emitter, sums: Value) -> Value:
+    """i16 sums -> i32 sums of neighbours; i32 sums as they are."""
+    return pair_sums(e, sums, const(V16I16, 1)) if sums.type == V16I16 else sums
 
 
 def pair_sums(e: Emitter, a: Value, c: Value) -> Value:
@@ -264,4 +268,4 @@ def _sums_of(e: Emitter, x_sums: Value, n_min: int) -> list[Value]:
         return []
     if n_min == 1:
         return [pair_sums(e, x_sums, const(V16I16, 1))]
-    return [e.b.sext(e.shuffle(x_sums, list(range(h, 16, 2))), V8I) for h in (0, 1)]
+    return list(e.even_odd(x_sums))

@@ -108,10 +108,9 @@ def _q2_k(e: Emitter, p: Value) -> Groups:
     for n in range(2):
         packed = e.load(V32I8, p, 16 + 32 * n)
         codes += [_bit_at(e, packed, 2 * j, 2, 0) for j in range(4)]
-    both = e.load(V16I8, p, 0)
-    subs = b.zext(b.and_(both, const(V16I8, 15)), V16I16)
-    mins = e.to_f32(b.zext(b.lshr(both, const(V16I8, 4)), Vec(I32, 16)))
-    parts = [_scaled(e, p, 82, e.shuffle(mins, list(range(h, 16, 2)))) for h in (0, 1)]
+    both = b.zext(e.load(V16I8, p, 0), V16I16)
+    subs, mins = b.and_(both, const(V16I16, 15)), b.lshr(both, const(V16I16, 4))
+    parts = [_scaled(e, p, 82, e.to_f32(v)) for v in e.even_odd(mins)]
     return Groups(codes, e.splat(e.half(e.load(I16, p, 80)), 8), parts, subs)
 
 
