@@ -9,12 +9,12 @@ with f32 `scale` and `min`, small integers `sub` and 8-bit `code`. Types without
 types and are rounded as ggml's decoders do elsewhere, so `floats_of` gives their bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ..emit.emitter import F32, I8, I16, I32, Emitter, Value, Vec, const
+from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 
 V16I8, V32I8 = Vec(I8, 16), Vec(I8, 32)
 V8F, V16F, V16I16 = Vec(F32, 8), Vec(F32, 16), Vec(I16, 16)
@@ -144,6 +144,19 @@ def floats_of(block: IntBlock) -> FloatBlock:
 
 
 # --- what several types are made of ---
+def in_memory(e: Emitter, p: Value, vectors: Sequence[Value]) -> Value:
+    """Where vectors of one type are stored, one after the other: taking many lanes out of a register costs more.
+
+    LLVM would not store them if it knew what is read there, so the address has an addend: the top of p, which is 0.
+    """
+    ty = vectors[0].type
+    nbytes = ty.count * ty.element.width // 8
+    slot = e.stack(ty, len(vectors))
+    for k, v in enumerate(vectors):
+        e.store(v, slot, k * nbytes, nbytes)
+    return e.at(slot, e.b.lshr(e.b.ptrtoint(p, I64), const(I64, 57)))
+
+
 def nibbles(e: Emitter, packed: Value) -> tuple[Value, Value]:
     """Low and high four bits of every byte, u8."""
     return e.b.and_(packed, const(packed.type, 15)), e.b.lshr(packed, const(packed.type, 4))

@@ -4,16 +4,17 @@ The codebooks become constants of the kernel. A product of IQ1's weights grid +-
 """
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml.formats.grids import grid, sign_bytes
+from hybrid.quant.ggml.formats.grids import grid
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import V16I16, V32I8, Groups, IntBlock, lanes_of, negate_where
+from .base import V16I8, V16I16, V32I8, Groups, IntBlock, in_memory, lanes_of, negate_where, nibbles
 
-V2I8 = Vec(I8, 2)
+V2I8, V8I32 = Vec(I8, 2), Vec(I32, 8)
 
 
 @cache
@@ -23,28 +24,48 @@ def _codebook(kind: GGMLType) -> bytes:
     return (values * 8 if kind in (GGMLType.IQ1_S, GGMLType.IQ1_M) else values).tobytes()
 
 
-def _entries(e: Emitter, kind: GGMLType, places: list[Value]) -> Value:
-    """32 codes: the codebook's entries at four (8 weights each) or eight (4 each) places."""
+def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int = 0) -> list[Value]:
+    """8 groups of 32 codes: entries of the codebook, whose places lie in memory, those of a group one after the other
+    and `step` bytes behind those of the group before; 0: all one after the other."""
+    b, n = e.b, 32 // grid(kind).shape[1]
     book = e.table(f"grid_{kind.name.lower()}", _codebook(kind))
-    size, ty = (8, I64) if len(places) == 4 else (4, I32)
-    parts = [e.load(ty, book, e.b.mul(e.b.zext(i, I64), const(I64, size))) for i in places]
-    return e.b.bitcast(lanes_of(e, parts), V32I8)
+    size, ty = (8, I64) if n == 4 else (4, I32)
+    codes = []
+    for g in range(8):
+        at = [(step or n * item.width // 8) * g + item.width // 8 * k for k in range(n)]
+        numbers = [b.zext(e.load(item, places, offset), I64) for offset in at]
+        parts = [e.load(ty, book, b.mul(i, const(I64, size))) for i in numbers]
+        codes.append(b.bitcast(lanes_of(e, parts), V32I8))
+    return codes
 
 
-def _seven_bit_signs(e: Emitter, word: Value) -> Value:
-    """Four times 7 bits of an i32 -> 32 sign bits."""
+def _negated(e: Emitter, codes: list[Value], signs: Value) -> list[Value]:
+    """Codes with their sign changed where a bit is set: an i32 in memory for each group."""
+    return [negate_where(e, e.load(I32, signs, 4 * g), v) for g, v in enumerate(codes)]
+
+
+def _with_parity(e: Emitter, seven: Value) -> Value:
+    """<32 x i8> of seven bits -> with their sum as an eighth."""
+    odd = [-128 if k.bit_count() % 2 else 0 for k in range(16)]
+    low, high = nibbles(e, seven)
+    return e.b.xor(e.b.xor(e.lookup16(odd, low), e.lookup16(odd, high)), seven)
+
+
+def _seven_bit_signs(e: Emitter, words: Value) -> Value:
+    """Four times 7 bits of each of <8 x i32> -> <32 x i8> of sign bits."""
+    b, ty = e.b, words.type
+    moved = [b.and_(b.shl(words, const(ty, k)), const(ty, 127 << 8 * k)) for k in range(4)]
+    return _with_parity(e, b.bitcast(b.or_(b.or_(moved[0], moved[1]), b.or_(moved[2], moved[3])), V32I8))
+
+
+def _higher(e: Emitter, p: Value, offset: int, low: Value, times: list[int], mask: int) -> Value:
+    """<16 x i16>: places whose low bytes are <16 x i8>; their higher bits are those of `mask` in bytes at p + offset
+    times `times`: a byte holds those of as many places in turn."""
     b = e.b
-    table = e.table("sign_bytes", sign_bytes().tobytes())
-    out = const(I32, 0)
-    for k in range(4):
-        index = b.and_(b.lshr(word, const(I32, 7 * k)), const(I32, 127))
-        byte = b.zext(e.load(I8, table, b.zext(index, I64)), I32)
-        out = b.or_(out, b.shl(byte, const(I32, 8 * k)))
-    return out
-
-
-def _byte(e: Emitter, p: Value, offset: int) -> Value:
-    return e.b.zext(e.load(I8, p, offset), I32)
+    n = len(times)
+    spread = e.shuffle(e.load(Vec(I8, 16 // n), p, offset), [k // n for k in range(16)])
+    high = b.mul(b.zext(spread, V16I16), const(V16I16, times * (16 // n)))
+    return b.or_(b.zext(low, V16I16), b.and_(high, const(V16I16, mask)))
 
 
 def _word(e: Emitter, p: Value, offset: int) -> Value:
@@ -90,59 +111,41 @@ def _d(e: Emitter, p: Value, factor: float) -> Value:
 
 
 def _iq2_xxs(e: Emitter, p: Value) -> Groups:
-    codes = []
-    for g in range(8):
-        at = 2 + 8 * g
-        word = e.load(I32, p, at + 4)
-        book = _entries(e, GGMLType.IQ2_XXS, [_byte(e, p, at + k) for k in range(4)])
-        codes.append(negate_where(e, _seven_bit_signs(e, word), book))
-    numbers = _fields(e, e.at(p, 2), I32, [2 * k + 1 for k in range(8)], [28] * 8, 4)
-    return Groups(codes, _scales(e, p, numbers, 0.125), [])
+    words = e.shuffle(e.load(Vec(I32, 16), p, 2), list(range(1, 16, 2)))
+    signs = in_memory(e, p, [_seven_bit_signs(e, words)])
+    codes = _codes(e, GGMLType.IQ2_XXS, e.at(p, 2), step=8)
+    numbers = e.b.lshr(words, const(words.type, 28))
+    return Groups(_negated(e, codes, signs), _scales(e, p, numbers, 0.125), [])
 
 
 def _iq2_xs(e: Emitter, p: Value) -> Groups:
     b = e.b
-    codes = []
-    table = e.table("sign_bytes", sign_bytes().tobytes())
-    for g in range(8):
-        words = [_word(e, p, 2 + 8 * g + 2 * k) for k in range(4)]
-        signs = const(I32, 0)
-        for k, word in enumerate(words):
-            byte = b.zext(e.load(I8, table, b.zext(b.lshr(word, const(I32, 9)), I64)), I32)
-            signs = b.or_(signs, b.shl(byte, const(I32, 8 * k)))
-        book = _entries(e, GGMLType.IQ2_XS, [_bits(e, word, 0, 9) for word in words])
-        codes.append(negate_where(e, signs, book))
-    return Groups(codes, _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 66), 16)))
+    words = [e.load(V16I16, p, 2 + 32 * k) for k in (0, 1)]
+    places = in_memory(e, p, [b.and_(v, const(V16I16, 511)) for v in words])
+    seven = b.trunc(e.cat(*(b.lshr(v, const(V16I16, 9)) for v in words)), V32I8)
+    signs = in_memory(e, p, [_with_parity(e, seven)])
+    codes = _codes(e, GGMLType.IQ2_XS, places, I16)
+    return Groups(_negated(e, codes, signs), _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 66), 16)))
 
 
 def _iq2_s(e: Emitter, p: Value) -> Groups:
-    codes = []
-    for g in range(8):
-        top = _byte(e, p, 66 + g)
-        places = [e.b.or_(_byte(e, p, 2 + 4 * g + k), _bits(e, top, 2 * k, 2, 8)) for k in range(4)]
-        book = _entries(e, GGMLType.IQ2_S, places)
-        codes.append(negate_where(e, e.load(I32, p, 34 + 4 * g), book))
-    return Groups(codes, _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 74), 16)))
+    places = [_higher(e, p, 66 + 4 * k, e.load(V16I8, p, 2 + 16 * k), [256, 64, 16, 4], 3 << 8) for k in (0, 1)]
+    codes = _codes(e, GGMLType.IQ2_S, in_memory(e, p, places), I16)
+    return Groups(_negated(e, codes, e.at(p, 34)), _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 74), 16)))
 
 
 def _iq3_xxs(e: Emitter, p: Value) -> Groups:
-    codes = []
-    for g in range(8):
-        word = e.load(I32, p, 66 + 4 * g)
-        book = _entries(e, GGMLType.IQ3_XXS, [_byte(e, p, 2 + 8 * g + k) for k in range(8)])
-        codes.append(negate_where(e, _seven_bit_signs(e, word), book))
-    numbers = _fields(e, e.at(p, 66), I32, list(range(8)), [28] * 8, 4)
-    return Groups(codes, _scales(e, p, numbers, 0.25), [])
+    words = e.load(V8I32, p, 66)
+    signs = in_memory(e, p, [_seven_bit_signs(e, words)])
+    codes = _codes(e, GGMLType.IQ3_XXS, e.at(p, 2))
+    return Groups(_negated(e, codes, signs), _scales(e, p, e.b.lshr(words, const(V8I32, 28)), 0.25), [])
 
 
 def _iq3_s(e: Emitter, p: Value) -> Groups:
-    codes = []
-    for g in range(8):
-        top = _byte(e, p, 66 + g)
-        places = [e.b.or_(_byte(e, p, 2 + 8 * g + k), _bits(e, top, k, 1, 8)) for k in range(8)]
-        book = _entries(e, GGMLType.IQ3_S, places)
-        codes.append(negate_where(e, e.load(I32, p, 74 + 4 * g), book))
-    return Groups(codes, _scales(e, p, _nibbles(e, e.at(p, 106), 8), 1.0), [])
+    times = [1 << 8 - k for k in range(8)]
+    places = [_higher(e, p, 66 + 2 * k, e.load(V16I8, p, 2 + 16 * k), times, 1 << 8) for k in range(4)]
+    codes = _codes(e, GGMLType.IQ3_S, in_memory(e, p, places), I16)
+    return Groups(_negated(e, codes, e.at(p, 74)), _scales(e, p, _nibbles(e, e.at(p, 106), 8), 1.0), [])
 
 
 def _shifted(e: Emitter, book: Value, p: Value, masks: list[int]) -> Value:
@@ -159,25 +162,26 @@ def _signed(byte: int) -> int:
 
 
 def _iq1_s(e: Emitter, p: Value) -> Groups:
-    codes = []
-    for g in range(8):
-        at = 34 + 2 * g
-        top = _word(e, p, at)
-        places = [e.b.or_(_byte(e, p, 2 + 4 * g + k), _bits(e, top, 3 * k, 3, 8)) for k in range(4)]
-        codes.append(_shifted(e, _entries(e, GGMLType.IQ1_S, places), e.at(p, at), [1 << 15] * 4))
+    b, places = e.b, []
+    for k in (0, 1):
+        words = e.shuffle(e.load(Vec(I16, 4), p, 34 + 8 * k), [j // 4 for j in range(16)])
+        # bits 3 j to 3 j + 2 become bits 8 to 10
+        moved = b.mul(words, const(V16I16, [256, 32, 4, 0] * 4))
+        last = b.and_(b.lshr(words, const(V16I16, 1)), const(V16I16, [0, 0, 0, -1] * 4))
+        high = b.and_(b.or_(moved, last), const(V16I16, 7 << 8))
+        places.append(b.or_(b.zext(e.load(V16I8, p, 2 + 16 * k), V16I16), high))
+    book = _codes(e, GGMLType.IQ1_S, in_memory(e, p, places), I16)
+    codes = [_shifted(e, v, e.at(p, 34 + 2 * g), [1 << 15] * 4) for g, v in enumerate(book)]
     numbers = _fields(e, e.at(p, 34), I16, list(range(8)), [12] * 8, 3)
     return Groups(codes, _scales(e, p, numbers, 0.125), [])
 
 
 def _iq1_m(e: Emitter, p: Value) -> Groups:
     b = e.b
-    codes = []
-    for g in range(8):
-        at = 32 + 2 * g
-        top = _word(e, p, at)
-        places = [b.or_(_byte(e, p, 4 * g + k), _bits(e, top, 4 * k, 3, 8)) for k in range(4)]
-        masks = [1 << (4 * k + 3) for k in range(4)]
-        codes.append(_shifted(e, _entries(e, GGMLType.IQ1_M, places), e.at(p, at), masks))
+    places = [_higher(e, p, 32 + 8 * k, e.load(V16I8, p, 16 * k), [256, 16], 7 << 8) for k in (0, 1)]
+    book = _codes(e, GGMLType.IQ1_M, in_memory(e, p, places), I16)
+    masks = [1 << (4 * k + 3) for k in range(4)]
+    codes = [_shifted(e, v, e.at(p, 32 + 2 * g), masks) for g, v in enumerate(book)]
     words, bits = e.at(p, 48), const(I32, 0)
     for k in range(4):
         bits = b.or_(bits, _bits(e, _word(e, words, 2 * k), 12, 4, 4 * k))

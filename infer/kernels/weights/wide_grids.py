@@ -14,7 +14,7 @@ from hybrid.quant.ggml.formats.grids import grid
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import Groups
+from .base import Groups, in_memory
 
 V16I8, V32I8, V64I8 = Vec(I8, 16), Vec(I8, 32), Vec(I8, 64)
 V16I16, V32I16, V16I32, V64I1 = Vec(I16, 16), Vec(I16, 32), Vec(I32, 16), Vec(I1, 64)
@@ -98,14 +98,9 @@ def _negated(e: Emitter, codes: list[Value], signs: Sequence[Value], added: int)
 
 
 def _bits_of(e: Emitter, p: Value, v: Value) -> list[Value]:
-    """<64 x i8> -> 8 x <64 x i1>, which are read from memory: taking them out of a register costs twice as much.
-
-    LLVM would not store them if it knew that the address is that of `v`, so it has an addend: the top of p, which is 0.
-    """
-    slot = e.stack(V64I8)
-    e.store(v, slot, 0, 64)
-    hidden = e.at(slot, e.b.lshr(e.b.ptrtoint(p, I64), const(I64, 57)))
-    return [e.b.bitcast(e.load(I64, hidden, 8 * k), V64I1) for k in range(8)]
+    """<64 x i8> -> 8 x <64 x i1>."""
+    place = in_memory(e, p, [v])
+    return [e.b.bitcast(e.load(I64, place, 8 * k), V64I1) for k in range(8)]
 
 
 def _stored_bits(e: Emitter, kind: GGMLType, p: Value, offset: int) -> list[Value]:
