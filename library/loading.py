@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from hybrid.cli.chains import models
 from hybrid.infer.architectures import ENCODERS
 from hybrid.infer.evaluate.pooling import Pooling
-from hybrid.infer.loading.options import KVTypeName, LoadOptions, Precision
+from hybrid.infer.loading.options import KVTypeName, LoadOptions, NumaName, Precision
 from hybrid.quant.ggml.byte_sizes import parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import open_gguf
@@ -37,6 +37,8 @@ def load(
     template: str | None = None,
     pooling: Literal["cls", "mean", "last"] | None = None,
     draft: str | os.PathLike[str] | None = None,
+    cpus: Iterable[int] = (),
+    numa: NumaName | None = None,
 ) -> Model:
     """A model, ready to answer. Close it, or use it in a `with`, to give its memory back.
 
@@ -44,7 +46,7 @@ def load(
                  small model that comes with the package
     context      tokens that a text and its answer may have together; 0: chosen by the model
     parallel     answers that are computed together; more wait for their turn
-    threads      0: one per physical core
+    threads      0: one for each of `cpus`, or where there are none one per physical core
     keys_values  how keys and values are kept: "f16", "q8_0" or "f32"; None: f16, with precision "exact" f32
     precision    "fast" rounds activations to 8 bits; "exact" does not
     cache        memory for what was read before, so that no text is read twice: bytes, or "2GiB"; 0: none
@@ -52,6 +54,8 @@ def load(
     template     a chat template (Jinja) in the place of the model's own
     pooling      of embeddings; None: what the file says
     draft        a smaller model of the same vocabulary, which guesses tokens where that pays: the same answers, sooner
+    cpus         processors that the threads are pinned to, by the system's numbers (Linux)
+    numa         "interleave": what the model has in memory is spread over all nodes of memory (Linux)
 
     Raises HybridError: there is no such model, or it cannot be loaded.
     """
@@ -66,6 +70,8 @@ def load(
             kv_type=keys_values,
             checkpoint_budget=parse_size(cache, "cache") if isinstance(cache, str) else cache,
             lora=tuple(lora),
+            cpus=cpus,  # type: ignore[arg-type]  # any iterable; it is checked there
+            numa=numa,
         )
         path = models.resolve(_named(model))
         chosen = _pooling(pooling)

@@ -1,5 +1,6 @@
 """`hybrid.load`: what may be loaded, and how."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from hybrid.infer.evaluate.embed import Embedder
         ({"cache": "much"}, "cache much: expected a size"),
         ({"pooling": "all"}, "pooling = 'all', expected cls, mean or last"),
         ({"template": "{% if %}"}, "template: "),
+        ({"cpus": "0-3"}, r"cpus = '0-3': expected a list of processors"),
+        ({"cpus": [0, 0]}, "cpus"),
+        ({"numa": "none"}, "numa = 'none': expected one of interleave"),
     ],
 )
 def test_what_cannot_be(gguf: Path, settings: dict[str, object], says: str) -> None:
@@ -38,6 +42,15 @@ def test_settings_arrive(gguf: Path) -> None:
         assert (inner.n_ctx, inner.n_seq_max, inner.kv_type, inner.cache) == (128, 3, inner.kv_type, None)
         assert inner.precision == "exact" and model.context == 128 and "Jamba" in repr(model)
         assert model.complete("A", tokens=4).finish == "length"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")
+def test_threads_are_pinned(gguf: Path) -> None:
+    allowed = os.sched_getaffinity(0)
+    with hybrid.load(gguf, context=128, cpus=[max(allowed)]) as model:
+        assert model.complete("A", tokens=4).finish == "length"
+        assert model.answering.model.n_threads == 1, "one for each of them"
+    assert os.sched_getaffinity(0) == allowed
 
 
 def test_an_encoder(bert: Path) -> None:
