@@ -1,7 +1,7 @@
 """The engine: one model's weights and memory, its programs by shape of work, and the batches that run through them."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -10,33 +10,28 @@ from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 
-from ..kernels import execute
 from ..kernels.attention.kv import PAGE, KVType
-from ..kernels.build.jit import CompileProgress, Kernel, compile_kernels
-from ..kernels.emit.isa import host
-from ..kernels.products import gemm
-from ..kernels.products.inputs import SquareSums
+from ..kernels.build.jit import CompileProgress
 from ..loading.hparams import Hparams
 from ..loading.options import DEFAULT_UBATCH
 from ..loading.read_ahead import ReadAhead
 from ..memory import HybridMemory, Move, plan_memory
 from ..memory.needs import Room
-from ..program.builder import FEW_COLUMNS, GEMV_COLUMNS, Builder, Op, Program, Rows, round_up
-from ..program.threads import Interrupted, Pool, Stop, default_threads
-from .collection import Collection, Programs
+from ..program.builder import GEMV_COLUMNS, Op, Program, Rows
+from ..program.threads import Interrupted, Pool, Stop
+from .collection import Collection
 from .context import Context, Rooms, chosen_context
 from .network import Network
 from .op_times import OpTime, OpTimes
+from .programs import ModelPrograms
 from .ubatch import Control, Segment
 
-LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
 # Programs of DEFAULT_UBATCH tokens take no more than this, and this for each token of the context.
 SURELY, SURELY_PER_TOKEN = 2 << 30, 4096
-MOST_COMPILERS = 4  # processes: of a model's 20 kernels the longest takes a sixth of the time
 QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soon that Ctrl-C can wait for it
 
 
-class Engine:
+class Engine(ModelPrograms):
     """Everything but tokens as text: raw ubatches in, logits or likelihoods out.
 
     stages: blocks of each, where the model is divided (infer/stages); here it is not
@@ -60,24 +55,17 @@ class Engine:
         cpus: Sequence[int] = (),
         nodes: Sequence[int] = (),
     ) -> None:
-        self.gguf, self.exact, self.n_threads, self.n_ubatch = gguf, exact, n_threads, n_ubatch
+        self.gguf, self.n_ubatch = gguf, n_ubatch
         self._cpus, self._nodes = cpus, nodes  # of the threads, and of the memory that they touch; none: any
-        self.network = net = self._network(adapters, n_ctx)
-        self.hparams: Hparams = net.hparams
-        self.n_vocab = net.n_vocab
-        # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
-        self.expects_few = n_seq_max > 1
-        self.compile_seconds, self.n_compiled = 0.0, 0
-        self._programs: Programs = {}
-        self.n_out_max = max(16, min(round_up(n_ubatch, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
         self._control = Control(n_ubatch)
-        self.batch = self._control.batch
-        self._nll = np.zeros(n_ubatch, np.float64)
+        net = self._network(adapters, n_ctx)
+        # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
+        few = n_seq_max > 1
+        super().__init__(net, self._control.batch, n_ubatch=n_ubatch, n_threads=n_threads, exact=exact, few=few)
+        self.hparams: Hparams = net.hparams
         self.stop: Stop | None = None  # what ends the current runs
         self.keeps_states = False  # whether `last_states` will be asked for
         self.collection: Collection | None = None  # of who measures inputs now, between its passes
-        self._inputs: SquareSums | None = None
-        self._one: tuple[Program, np.ndarray] | None = None  # what `step` needs
         self.pool: Pool | None = None
         self._read_ahead: ReadAhead | None = None
         self._lender: Engine | None = None  # in whose threads it runs
@@ -125,29 +113,6 @@ class Engine:
             self.expects_few = before
         return self.network.nbytes + self._control.nbytes + self._nll.nbytes + arenas
 
-    def usual_shapes(self) -> set[tuple[str, int]]:
-        """Programs that generation has sooner or later."""
-        tile = gemm.tiles(host())[0].cols
-        few = [GEMV_COLUMNS, FEW_COLUMNS, tile, 4 * tile] if self.expects_few else []
-        passes = {self.shape(n) for n in (1, *few, self.n_ubatch)}
-        return passes | {self._key("head", n) for n in (1, *few, self.n_ubatch)}
-
-    # --- programs ---
-    def _builder(self, capacity: int) -> Builder:
-        b = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch)
-        b.inputs = self._inputs
-        return b
-
-    @contextmanager
-    def collecting(self, collection: Collection) -> Iterator[None]:
-        """Within, runs add to the collection; its programs are kept apart, so that no run before or after is slower."""
-        before = self._inputs, self._programs, self._one
-        try:
-            self._inputs, self._programs, self._one = collection.sums, collection.programs, None
-            yield
-        finally:
-            self._inputs, self._programs, self._one = before
-
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block.
 
@@ -165,97 +130,6 @@ class Engine:
         with self._whole(moves):
             self._run(program, stoppable=True)
         return [program.view(rows, n_tok).copy() for rows in kept]
-
-    def capacity(self, n: int, largest: int) -> int:
-        """The columns that the program for n of them has, which are `largest` at most."""
-        if n == 1 or (n <= GEMV_COLUMNS and not self.expects_few):
-            return min(GEMV_COLUMNS, largest)
-        # one sequence that is not speculated on meets few columns only at the end of a prompt: not worth their kernels
-        if self.expects_few:
-            narrow, _ = gemm.tiles(host())
-            for size in (FEW_COLUMNS, narrow.cols, 4 * narrow.cols):  # the last: experts have few columns still
-                if n <= size:
-                    return min(size, largest)
-        return largest
-
-    def _build(self, part: str, capacity: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
-        b, logits = self._recorded(part, capacity, self.memory)
-        if profiled:
-            b.keep_groups()
-        return b.build(), logits
-
-    def _recorded(self, part: str, capacity: int, memory: HybridMemory) -> tuple[Builder, Rows | None]:
-        """The ops of a program; see `program`."""
-        b, net = self._builder(capacity), self.network
-        logits: Rows | None = None
-        residual: Rows | None = None
-        if part in ("body", "step"):
-            residual = net.add_body(b, memory)
-        if part == "body":
-            if residual is not None:
-                net.add_residual(b, residual)
-        else:
-            logits = net.add_last_norm(b, residual) if part == "hidden" else net.add_head(b, residual)
-            if part == "likelihood":
-                net.add_likelihood(b, logits, int(self._nll.ctypes.data))
-            else:
-                b.keep(logits)
-        return b, logits
-
-    def shape(self, n: int) -> tuple[str, int]:
-        """What tells apart the programs that passes of n tokens run."""
-        return self._key("step" if n <= GEMV_COLUMNS else "body", n)
-
-    def _key(self, part: str, n: int) -> tuple[str, int]:
-        return part, self.capacity(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
-
-    def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
-        """part: 'body', 'head', 'likelihood' (head and likelihood), 'hidden' (what the head would make logits of, which
-        it returns in their place), or 'step' (body and head in one).
-
-        `profiled`: one that tells what its ops did, see `Program.work_of`.
-        """
-        shape = self._key(part, n)
-        key = (*shape, profiled) if profiled else shape
-        if key not in self._programs:
-            program, logits = self._build(*shape, profiled=profiled)
-            self.compile_program(program)
-            self._programs[key] = (program, logits)
-        return self._programs[key]
-
-    def _compile(
-        self, kernels: Iterable[Kernel], progress: CompileProgress | None = None, helper: Sequence[str] = ()
-    ) -> None:
-        kernels = [execute.EXECUTE, *kernels]
-        pending = [k for k in dict.fromkeys(kernels) if not k.ready]
-        self.compile_seconds += compile_kernels(pending, progress, helper, min(MOST_COMPILERS, default_threads()))
-        self.n_compiled += sum(not k.from_cache for k in pending)
-
-    def compile_program(self, program: Program) -> None:
-        """Make it ready to run."""
-        self._compile(program.kernels)
-        program.link()
-
-    def _first_programs(self) -> dict[tuple[str, int], tuple[Program, Rows | None]]:
-        """What generation needs: steps of one token, and prompts."""
-        keys = [self._key(part, n) for part, n in (("step", 1), ("body", self.n_ubatch), ("head", 1))]
-        return {key: self._build(*key) for key in keys if key not in self._programs}
-
-    def first_kernels(self) -> list[Kernel]:
-        """The kernels that `prepare` makes ready."""
-        return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
-
-    def usual_kernels(self) -> list[Kernel]:
-        """Those of all programs that generation has sooner or later, and of measuring texts; the first ones first."""
-        keys = [*self._first_programs(), *sorted(self.usual_shapes()), self._key("likelihood", self.n_ubatch)]
-        programs = (self._build(*key)[0] for key in dict.fromkeys(keys))
-        return [execute.EXECUTE, *(k for program in programs for k in program.kernels)]
-
-    def compile_usual(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> int:
-        """Compiles what of these the disk cache does not have; how many they are in all. `helper`: see `prepare`."""
-        kernels = dict.fromkeys(self.usual_kernels())
-        self._compile(kernels, progress, helper)
-        return len(kernels)
 
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
         """Build and compile what generation needs, while weights are read; `helper`: see compile_kernels."""
