@@ -24,6 +24,8 @@ Fields of a product y = W x for every column of every group:
     scratch, scratch_bytes, rows      GEMM only: scratch_bytes for each thread; rows of a chunk
 """
 
+from collections.abc import Callable
+
 from hybrid.quant.ggml.types import GGMLType
 
 from ..build.jit import Kernel, device, kernel, variant
@@ -32,7 +34,7 @@ from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
 from .chunks import next_chunk
-from .row_products import PREFETCH, RowProducts
+from .row_products import PREFETCH, RowProducts, totals_of
 from .wide_products import WideProducts
 
 V8F, V16F = Vec(F32, 8), Vec(F32, 16)
@@ -45,15 +47,22 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
 
     def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         b = e.b
-        wide = has_sixteen(kind, e.isa)
-        rows = WideProducts(e, kind, K) if wide and kind in PAIRS else RowProducts(e, INT_BLOCKS[kind], K)
-        sixteens = WideProducts(e, kind, K) if wide else None
-        n = rows.n_chains
-        turns = b.lshr(rows.n_groups, const(I64, 3))
 
-        def row(r, _):
-            p = e.at(w, b.mul(r, stride))
+        def of_rows(product: Callable[[Value, Value], Value]) -> None:
+            def row(r: Value, _: list[Value]) -> None:
+                e.store(product(r, e.at(w, b.mul(r, stride))), y, b.shl(r, const(I64, 2)))
 
+            e.loop(r1, row, start=r0)
+
+        if not has_sixteen(kind, e.isa):
+            plain = RowProducts(e, INT_BLOCKS[kind], K)
+            of_rows(lambda _r, p: totals_of(plain, p, [x])[0])
+            return
+        sixteens = WideProducts(e, kind, K)
+        rows = sixteens if kind in PAIRS else RowProducts(e, INT_BLOCKS[kind], K)
+        turns, n = b.lshr(rows.n_groups, const(I64, 3)), rows.n_chains
+
+        def product(r: Value, p: Value) -> Value:
             def eight(i, chains):
                 first = b.shl(i, const(I64, 3))
                 g = rows.unpack(p, first)
@@ -63,14 +72,9 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
             def rest(row: Value, x: Value, begin: Value, chains: list[Value]) -> list[Value]:
                 return rows.rest(row, x, begin, chains, b.sub(b.sub(r1, r), const(I64, 1)))
 
-            if sixteens is not None:
-                total = sixteens.row(p, x, turns, eight, rest)
-            else:
-                chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n))
-                total = rows.finish(p, x, turns, chains[:n], chains[n:])
-            e.store(total, y, b.shl(r, const(I64, 2)))
+            return sixteens.row(p, x, turns, eight, rest)
 
-        e.loop(r1, row, start=r0)
+        of_rows(product)
 
     return emit(_GEMV_SIGNATURE, isa)(int_gemv)
 

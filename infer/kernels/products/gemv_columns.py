@@ -2,8 +2,9 @@
 
 The fields and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
 (pack.py). Weights are unpacked into registers and meet the columns one after the other. Nothing is computed for columns
-that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. With more columns a register tile
-(gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
+that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. To bring the weights into the order of
+sorted columns takes as long as two columns do: one or two are met as gemv.py does it. With more than eight a register
+tile (gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock, has_sixteen
 from .gemv import float_rows, next_rows
-from .row_products import RowProducts, pair_sums
+from .pack import UNSORTED
+from .row_products import RowProducts, pair_sums, totals_of
 from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
@@ -178,7 +180,25 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
             eights.run(address(r), const(I64, 0), lambda c, total: put(c, r, total))
 
         if not is_wide(kind, e.isa):
-            e.loop(r1, one, start=r0)
+            rows = RowProducts(e, INT_BLOCKS[kind], K)
+
+            def unsorted(count: int) -> None:
+                columns = [x, *(e.at(x, b.mul(x_stride, const(I64, c))) for c in range(1, count))]
+
+                def row(r, _):
+                    for c, total in enumerate(totals_of(rows, address(r), columns)):
+                        put(const(I64, c), r, total)
+
+                e.loop(r1, row, start=r0)
+
+            with b.if_else(b.icmp_signed("<=", n, const(I64, UNSORTED))) as (few, more):
+                with few, b.if_else(b.icmp_signed("==", n, const(I64, 1))) as (single, double):
+                    with single:
+                        unsorted(1)
+                    with double:
+                        unsorted(2)
+                with more:
+                    e.loop(r1, one, start=r0)
             return
         sixteens = Sixteens(e, kind, stride, x, x_stride, K, n)
         begun = b.shl(b.lshr(eights.turns, const(I64, 1)), const(I64, 1))
@@ -277,9 +297,13 @@ def gemv_columns(
             break
         rows = w + ldi(group) * expert_stride
         first, n = ldi(group + 8), ldi(group + 16)
-        for c in range(first, first + n, MOST):
-            count = min(MOST, first + n - c)
+        c, end = first, first + n
+        while c < end:
+            left = end - c
+            # never UNSORTED columns or less behind others, which are sorted
+            count = left if left <= MOST else MOST if left > MOST + UNSORTED else left // 2
             columns_piece(rows, stride, x + c * x_stride, x_stride, y + c * ldy, ldy, r0, r1, K, count)
+            c += count
 
 
 INT_COLUMNS: dict[GGMLType, Kernel] = {

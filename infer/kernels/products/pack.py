@@ -1,7 +1,8 @@
 """Columns of activations in the form in which the products read them.
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
-    of several  the same, but eight whole blocks of 32 are sorted by dwords: the first of each block, the second...
+    of several  the same, but where a group has more than UNSORTED columns eight whole blocks of 32 are sorted by
+                dwords: the first of each block, the second...
     wide        sixteen whole blocks are sorted so, eight of them (their d and sums, too) in the order EIGHT_PLACES;
                 eight that are left as `of several`
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
@@ -31,6 +32,7 @@ from .pack_codes import make_int_column, make_int_tile
 
 V8F = Vec(F32, 8)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
+UNSORTED = 2  # columns that rows meet as they are: for more of them their groups of 32 are sorted once
 
 
 @emit("i64,i64,i64,i64,i64,i64->void")
@@ -58,7 +60,7 @@ def _source(x, ldx, index, column):
     return x + (ldi(index + 8 * column) if index else column) * ldx
 
 
-def column_piece(x, out, K, b0, b1):  # replaced in every variant
+def column_piece(x, out, K, b0, b1, is_sorted):  # replaced in every variant
     raise NotImplementedError
 
 
@@ -71,11 +73,12 @@ def pack_int_columns(
     per_column = (n_blocks + CHUNK - 1) // CHUNK
     for g in range(ldi(groups)):
         group = groups + 8 + 24 * g
-        first = ldi(group + 8)
-        for i in range(tid, ldi(group + 16) * per_column, nth):
-            column = first + i // per_column
+        first, n_cols = ldi(group + 8), ldi(group + 16)
+        is_sorted = 1 if n_cols > UNSORTED else 0
+        for i in range(tid, n_cols * per_column, nth):
+            source, target = _source(x, ldx, index, first + i // per_column), out + (first + i // per_column) * stride
             b0 = i % per_column * CHUNK
-            column_piece(_source(x, ldx, index, column), out + column * stride, K, b0, min(n_blocks, b0 + CHUNK))
+            column_piece(source, target, K, b0, min(n_blocks, b0 + CHUNK), is_sorted)
 
 
 @kernel

@@ -101,9 +101,9 @@ def _low_high(e: Emitter, low: Value, high: Value) -> Value:
 
 
 def make_int_column(form: str):
-    """Blocks b0..b1 of one column; b0 is a multiple of 16."""
+    """Blocks b0..b1 of one column; b0 is a multiple of 16. `is_sorted`: 0, 1; whether `columns` are."""
 
-    def int_column(e: Emitter, x, out, K, b0, b1):
+    def int_column(e: Emitter, x, out, K, b0, b1, is_sorted):
         b = e.b
         x_d = e.at(out, K)
         x_sum = e.at(x_d, b.lshr(K, const(I64, 3)))
@@ -123,8 +123,19 @@ def make_int_column(form: str):
             blocks, d = _quantize8(e, [e.at(x, b.add(block, place)) for place in places])
             packed = [_as_bytes(e, q) for q in blocks]
             dwords = [e.shuffle(v, [order.index(s) for s in range(8)]) for v, order in packed]
-            for k, v in enumerate(dwords if form == "column" else e.transpose8(dwords)):
-                e.store(v, out, b.add(target, b.mul(step, const(I64, k))))
+
+            def put(vectors: list[Value]) -> None:
+                for k, v in enumerate(vectors):
+                    e.store(v, out, b.add(target, b.mul(step, const(I64, k))))
+
+            if form == "columns":
+                with b.if_else(b.icmp_signed("!=", is_sorted, const(I64, 0))) as (by_dwords, as_they_are):
+                    with by_dwords:
+                        put(e.transpose8(dwords))
+                    with as_they_are:
+                        put(dwords)
+            else:
+                put(dwords if form == "column" else e.transpose8(dwords))
             quads = [_word_pairs(e, _byte_pairs(e, v)) for v in dwords]
             e.store(d, x_d, o)
             e.store(_half_sums(e, quads), x_sum, o)
@@ -148,7 +159,7 @@ def make_int_column(form: str):
 
         e.loop(b1, single, start=e.intr("smax", b0, b.shl(turns, const(I64, 3))))
 
-    return emit("i64,i64,i64,i64,i64->void")(int_column)
+    return emit("i64,i64,i64,i64,i64,i64->void")(int_column)
 
 
 def _half_sums(e: Emitter, quads: list[Value]) -> Value:

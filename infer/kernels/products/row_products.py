@@ -262,6 +262,27 @@ class RowProducts:
         return e.chain_total_lanes(e.cat(b.select(odd, c, a), b.select(odd, a, c)))
 
 
+def totals_of(rows: RowProducts, row: Value, columns: list[Value]) -> list[Value]:
+    """The products of a row with columns, for all of which it is unpacked once."""
+    e, b, n = rows.e, rows.e.b, rows.n_chains
+    turns = b.lshr(rows.n_groups, const(I64, 3))
+
+    def of(k: int, chains: list[Value]) -> tuple[list[Value], list[Value]]:
+        """Chains of column k: those whose turn it is, and the others."""
+        return chains[2 * n * k :][:n], chains[2 * n * k + n :][:n]
+
+    def eight(i: Value, chains: list[Value]) -> list[Value]:
+        first = b.shl(i, const(I64, 3))
+        g, out = rows.unpack(row, first), []
+        for k, x in enumerate(columns):
+            here, others = of(k, chains)
+            out += [*others, *rows.add(g, rows.isums(g, x, first), rows.bias, x, first, here)]
+        return out
+
+    chains = e.loop(turns, eight, [const(V8F, 0.0)] * (2 * n * len(columns)))
+    return [rows.finish(row, x, turns, *of(k, chains)) for k, x in enumerate(columns)]
+
+
 def _sums_of(e: Emitter, x_sums: Value, n_min: int) -> list[Value]:
     """Sums of q that belong to the minima of 8 groups: of the whole groups, or of their two halves."""
     if n_min == 0:
