@@ -11,6 +11,7 @@ from ..weights import Groups, IntBlock, eight_groups, one_block
 V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
 PREFETCH = 4096  # bytes ahead
+SMALL = 16  # signed codes up to this become unsigned where it pays
 
 Rest = Callable[[Value, Value, Value, list[Value]], list[Value]]
 
@@ -27,26 +28,31 @@ class GroupProducts:
     def __init__(self, e: Emitter, block: IntBlock) -> None:
         self.e, self.block = e, block
         self.vnni = e.isa.dot.startswith("vnni") and not block.subs
-        # x86 multiplies u8 with s8: VNNI makes signed codes unsigned by adding 128, maddubs moves their sign to x
-        self.bias = 128 if self.vnni and block.signed else block.bias or 0
-        self.fitting = (1 << 15) // (127 * (block.largest + (block.bias or 0)))  # products whose sum an i16 holds
+        # x86 multiplies u8 with s8: signed codes become unsigned by what is added, or move their sign to x
+        self.added = 0
+        if block.signed and self.vnni:
+            self.added = 128
+        elif block.signed and e.isa.dot in ("avx2", "vnni") and block.largest <= SMALL:
+            self.added = SMALL
+        self.bias = self.added + (block.bias or 0)
+        self.fitting = (1 << 15) // (127 * (block.largest + self.bias))  # products whose sum an i16 holds
 
     def partial(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
         e, b, block = self.e, self.e.b, self.block
-        if self.vnni and block.signed:
-            codes = b.xor(codes, const(V32I8, -128))
+        if self.added:
+            codes = b.add(codes, const(V32I8, self.added - 256 if self.added > 127 else self.added))
         if self.vnni and e.isa.dot == "vnni":
             # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
             return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x)
         if e.isa.dot in ("avx2", "vnni"):
-            if block.signed:
+            if block.signed and not self.added:
                 # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
                 x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
                 codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
             return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
         if e.isa.dot.startswith("neon"):
             return self._sdot(codes, x)
-        signed = block.signed and not self.vnni
+        signed = block.signed and not self.added
         wide = b.sext(codes, Vec(I32, 32)) if signed else b.zext(codes, Vec(I32, 32))
         products = b.mul(wide, b.sext(x, Vec(I32, 32)))
         if subs is not None:
