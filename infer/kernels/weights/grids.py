@@ -24,17 +24,23 @@ def _codebook(kind: GGMLType) -> bytes:
     return (values * 8 if kind in (GGMLType.IQ1_S, GGMLType.IQ1_M) else values).tobytes()
 
 
-def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int = 0) -> list[Value]:
-    """8 groups of 32 codes: entries of the codebook, whose places lie in memory, those of a group one after the other
-    and `step` bytes behind those of the group before; 0: all one after the other."""
-    b, n = e.b, 32 // grid(kind).shape[1]
+def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int = 0, mask: int = 0) -> list[Value]:
+    """8 groups of 32 codes: entries of the codebook, whose places (I8 or I16) lie in memory, those of a group one after
+    the other and `step` bytes behind those of the group before; 0: all one after the other. mask: bits of a place."""
+    b, n, bits = e.b, 32 // grid(kind).shape[1], item.width
     book = e.table(f"grid_{kind.name.lower()}", _codebook(kind))
-    size, ty = (8, I64) if n == 4 else (4, I32)
+    entry = I64 if n == 4 else I32
+    # several places with one load: the processor cannot keep as many loads under way as there are places
+    word = I32 if n * bits == 32 else I64
+    per_word, mask = word.width // bits, mask or (1 << bits) - 1
     codes = []
     for g in range(8):
-        at = [(step or n * item.width // 8) * g + item.width // 8 * k for k in range(n)]
-        numbers = [b.zext(e.load(item, places, offset), I64) for offset in at]
-        parts = [e.load(ty, book, b.mul(i, const(I64, size))) for i in numbers]
+        parts = []
+        for k in range(n):
+            if k % per_word == 0:
+                several = b.zext(e.load(word, places, ((step or n * bits // 8) * g) + k * bits // 8), I64)
+            place = b.and_(b.lshr(several, const(I64, k % per_word * bits)), const(I64, mask))
+            parts.append(e.load(entry, book, b.mul(place, const(I64, entry.width // 8))))
         codes.append(b.bitcast(lanes_of(e, parts), V32I8))
     return codes
 
@@ -121,10 +127,9 @@ def _iq2_xxs(e: Emitter, p: Value) -> Groups:
 def _iq2_xs(e: Emitter, p: Value) -> Groups:
     b = e.b
     words = [e.load(V16I16, p, 2 + 32 * k) for k in (0, 1)]
-    places = in_memory(e, p, [b.and_(v, const(V16I16, 511)) for v in words])
     seven = b.trunc(e.cat(*(b.lshr(v, const(V16I16, 9)) for v in words)), V32I8)
     signs = in_memory(e, p, [_with_parity(e, seven)])
-    codes = _codes(e, GGMLType.IQ2_XS, places, I16)
+    codes = _codes(e, GGMLType.IQ2_XS, e.at(p, 2), I16, mask=511)
     return Groups(_negated(e, codes, signs), _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 66), 16)))
 
 
