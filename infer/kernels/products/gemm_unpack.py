@@ -4,7 +4,7 @@ from hybrid.quant.ggml.types import GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
 from ..emit.isa import ISA
-from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD1, IntBlock, eight_groups, one_block, whole
 from .gemm_schemes import Scheme
 
 V8F, V32I8, V32I16 = Vec(F32, 8), Vec(I8, 32), Vec(I16, 32)
@@ -43,7 +43,7 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
             p = e.at(source, b.mul(b.lshr(i, const(I64, shift)), const(I64, block.nbytes)))
             for line in range(0, 8 // block.groups * block.nbytes, 64):
                 e.prefetch(p, 4096 + line)
-            g = eight_groups(e, block, p)
+            g = whole(e, eight_groups(e, block, p))
             numbers = [g.scale]
             if how.factors == 1:
                 numbers.append(b.bitcast(g.subs, Vec(I32, 8)))

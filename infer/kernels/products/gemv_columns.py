@@ -15,7 +15,7 @@ from ..build.jit import Kernel, kernel, variant
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
-from ..weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock, has_sixteen
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock, has_sixteen, whole
 from .gemv import float_rows, next_rows
 from .pack import UNSORTED
 from .row_products import RowProducts, pair_sums, totals_of
@@ -142,7 +142,7 @@ class Eights:
 
         def eight(i, _):
             first = b.shl(i, const(I64, 3))
-            g = rows.unpack(row, first)
+            g = whole(e, rows.unpack(row, first))
             weights, parity = self.sums.weights(g), b.and_(i, const(I64, 1))
 
             def column(c, _):

@@ -6,7 +6,7 @@ Shared by gemv.py (one column) and gemv_columns.py (several); the order of accum
 from collections.abc import Callable
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
-from ..weights import Groups, IntBlock, eight_groups, one_block
+from ..weights import Groups, IntBlock, eight_groups, one_block, signed
 
 V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
@@ -34,26 +34,30 @@ class GroupProducts:
             self.added = 128
         elif block.signed and e.isa.dot in ("avx2", "vnni") and block.largest <= SMALL:
             self.added = SMALL
+        self.moves_signs = block.signed and not self.added and e.isa.dot in ("avx2", "vnni")
         self.bias = self.added + (block.bias or 0)
         self.fitting = (1 << 15) // (127 * (block.largest + self.bias))  # products whose sum an i16 holds
 
-    def partial(self, codes: Value, x: Value, subs: Value | None, group: int) -> Value:
+    def partial(self, codes: Value, x: Value, subs: Value | None, group: int, signs: Value | None = None) -> Value:
+        """`signs`: of the codes, see Groups."""
         e, b, block = self.e, self.e.b, self.block
+        if self.moves_signs:
+            # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
+            x = signed(e, x, codes if signs is None else signs)
+            codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0)) if signs is None else codes
+            return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
+        if signs is not None:
+            codes = signed(e, codes, signs)
         if self.added:
             codes = b.add(codes, const(V32I8, self.added - 256 if self.added > 127 else self.added))
         if self.vnni and e.isa.dot == "vnni":
             # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
             return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x)
         if e.isa.dot in ("avx2", "vnni"):
-            if block.signed and not self.added:
-                # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
-                x = e.call("llvm.x86.avx2.psign.b", V32I8, x, codes)
-                codes = e.call("llvm.abs.v32i8", V32I8, codes, const(I1, 0))
             return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
         if e.isa.dot.startswith("neon"):
             return self._sdot(codes, x)
-        signed = block.signed and not self.added
-        wide = b.sext(codes, Vec(I32, 32)) if signed else b.zext(codes, Vec(I32, 32))
+        wide = b.sext(codes, Vec(I32, 32)) if block.signed and not self.added else b.zext(codes, Vec(I32, 32))
         products = b.mul(wide, b.sext(x, Vec(I32, 32)))
         if subs is not None:
             factors = e.shuffle(subs, [2 * group] * 16 + [2 * group + 1] * 16)
@@ -159,9 +163,10 @@ class RowProducts:
         e = self.e
         places = self._places(8, last, 5)
         xq = e.at(x, e.b.shl(first, const(I64, 5)))
+        signs = g.signs or [None] * 8
         partials = [
-            self.products.partial(c, e.load(V32I8, xq, place), g.subs, k)
-            for k, (c, place) in enumerate(zip(g.codes, places, strict=True))
+            self.products.partial(c, e.load(V32I8, xq, place), g.subs, k, sign)
+            for k, (c, sign, place) in enumerate(zip(g.codes, signs, places, strict=True))
         ]
         return self.products.sums(partials, g.subs)
 

@@ -6,7 +6,7 @@ an entry in INT_BLOCKS if its weights are small integers with scales, else one i
 
 from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
-from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block
+from .base import FloatBlock, Groups, IntBlock, eight_groups, floats_of, one_block, signed, whole
 from .grids import GRIDS
 from .k_quants import SUPER
 from .pairs import PAIRS, bias_of, numbers_of_pairs
@@ -28,7 +28,9 @@ __all__ = [
     "has_sixteen",
     "numbers_of_pairs",
     "one_block",
+    "signed",
     "sixteen_groups",
+    "whole",
 ]
 
 INT_BLOCKS: dict[GGMLType, IntBlock] = SMALL | SUPER | GRIDS

@@ -24,16 +24,18 @@ V8F, V16F, V16I16 = Vec(F32, 8), Vec(F32, 16), Vec(I16, 16)
 class Groups:
     """The groups of 32 of one block, unpacked.
 
-    codes   <32 x i8> per group
+    codes   <32 x i8> per group; where there are signs, what they are without them: `whole` has both
     scale   block of 256: <8 x f32>; smaller ones: the stored bits, an i16, for all their groups
     mins    one or two as `n_min` says; block of 256: <8 x f32>; smaller ones: i16 with the bits of an f16
     subs    <16 x i16>, two per group; None when the type has no such factors
+    signs   <32 x i8> per group, 1 or -1; None: codes have their own
     """
 
     codes: list[Value]
     scale: Value
     mins: list[Value]
     subs: Value | None = None
+    signs: list[Value] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,23 @@ def lanes_of(e: Emitter, scalars: list[Value]) -> Value:
     return v
 
 
+def signed(e: Emitter, values: Value, signs: Value) -> Value:
+    """<32 x i8> with the signs of another, which is nowhere 0."""
+    if e.isa.x86 and e.isa.dot != "plain":
+        return e.call("llvm.x86.avx2.psign.b", V32I8, values, signs)
+    if e.isa.arch == "arm64":
+        return e.b.mul(values, signs)
+    return e.b.select(e.b.icmp_signed("<", signs, const(V32I8, 0)), e.b.neg(values), values)
+
+
+def whole(e: Emitter, g: Groups) -> Groups:
+    """Groups whose codes have their signs."""
+    if g.signs is None:
+        return g
+    codes = [signed(e, v, s) for v, s in zip(g.codes, g.signs, strict=True)]
+    return Groups(codes, g.scale, g.mins, g.subs)
+
+
 def eight_groups(e: Emitter, block: IntBlock, p: Value) -> Groups:
     """Eight groups from p on, scales and mins as <8 x f32>."""
     if block.weights == 256:
@@ -125,7 +144,7 @@ def floats_of(block: IntBlock) -> FloatBlock:
             groups, d, mins = one_block(e, block, p)
             each = [(codes, [d, d], mins * (2 // max(1, len(mins)))) for codes in groups]
         else:
-            g = block.unpack(e, p)
+            g = whole(e, block.unpack(e, p))
             each = []
             for k, codes in enumerate(g.codes):
                 d = [e.lane(g.scale, k)] * 2
@@ -184,6 +203,6 @@ def bit_select(e: Emitter, bits: Value, value: int) -> Value:
     return e.b.select(_is_set(e, bits), const(V32I8, value), const(V32I8, 0))
 
 
-def negate_where(e: Emitter, bits: Value, codes: Value) -> Value:
-    """Codes with their sign changed where the bit of the i32 is set."""
-    return e.b.select(_is_set(e, bits), e.b.neg(codes), codes)
+def signs_of(e: Emitter, bits: Value) -> Value:
+    """<32 x i8>: -1 where the bit of the i32 is set, else 1."""
+    return e.b.select(_is_set(e, bits), const(V32I8, -1), const(V32I8, 1))

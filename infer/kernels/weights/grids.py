@@ -12,7 +12,7 @@ from hybrid.quant.ggml.formats.grids import grid
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import V16I8, V16I16, V32I8, Groups, IntBlock, in_memory, lanes_of, negate_where, nibbles
+from .base import V16I8, V16I16, V32I8, Groups, IntBlock, in_memory, lanes_of, nibbles, signs_of
 
 V2I8, V8I32 = Vec(I8, 2), Vec(I32, 8)
 
@@ -45,9 +45,9 @@ def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int 
     return codes
 
 
-def _negated(e: Emitter, codes: list[Value], signs: Value) -> list[Value]:
-    """Codes with their sign changed where a bit is set: an i32 in memory for each group."""
-    return [negate_where(e, e.load(I32, signs, 4 * g), v) for g, v in enumerate(codes)]
+def _signs(e: Emitter, place: Value) -> list[Value]:
+    """Of 8 groups, an i32 in memory for each."""
+    return [signs_of(e, e.load(I32, place, 4 * g)) for g in range(8)]
 
 
 def _with_parity(e: Emitter, seven: Value) -> Value:
@@ -121,7 +121,7 @@ def _iq2_xxs(e: Emitter, p: Value) -> Groups:
     signs = in_memory(e, p, [_seven_bit_signs(e, words)])
     codes = _codes(e, GGMLType.IQ2_XXS, e.at(p, 2), step=8)
     numbers = e.b.lshr(words, const(words.type, 28))
-    return Groups(_negated(e, codes, signs), _scales(e, p, numbers, 0.125), [])
+    return Groups(codes, _scales(e, p, numbers, 0.125), [], signs=_signs(e, signs))
 
 
 def _iq2_xs(e: Emitter, p: Value) -> Groups:
@@ -130,27 +130,31 @@ def _iq2_xs(e: Emitter, p: Value) -> Groups:
     seven = b.trunc(e.cat(*(b.lshr(v, const(V16I16, 9)) for v in words)), V32I8)
     signs = in_memory(e, p, [_with_parity(e, seven)])
     codes = _codes(e, GGMLType.IQ2_XS, e.at(p, 2), I16, mask=511)
-    return Groups(_negated(e, codes, signs), _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 66), 16)))
+    subs = _odd_subs(e, _nibbles(e, e.at(p, 66), 16))
+    return Groups(codes, _d(e, p, 0.125), [], subs, _signs(e, signs))
 
 
 def _iq2_s(e: Emitter, p: Value) -> Groups:
     places = [_higher(e, p, 66 + 4 * k, e.load(V16I8, p, 2 + 16 * k), [256, 64, 16, 4], 3 << 8) for k in (0, 1)]
     codes = _codes(e, GGMLType.IQ2_S, in_memory(e, p, places), I16)
-    return Groups(_negated(e, codes, e.at(p, 34)), _d(e, p, 0.125), [], _odd_subs(e, _nibbles(e, e.at(p, 74), 16)))
+    subs = _odd_subs(e, _nibbles(e, e.at(p, 74), 16))
+    return Groups(codes, _d(e, p, 0.125), [], subs, _signs(e, e.at(p, 34)))
 
 
 def _iq3_xxs(e: Emitter, p: Value) -> Groups:
     words = e.load(V8I32, p, 66)
     signs = in_memory(e, p, [_seven_bit_signs(e, words)])
     codes = _codes(e, GGMLType.IQ3_XXS, e.at(p, 2))
-    return Groups(_negated(e, codes, signs), _scales(e, p, e.b.lshr(words, const(V8I32, 28)), 0.25), [])
+    scales = _scales(e, p, e.b.lshr(words, const(V8I32, 28)), 0.25)
+    return Groups(codes, scales, [], signs=_signs(e, signs))
 
 
 def _iq3_s(e: Emitter, p: Value) -> Groups:
     times = [1 << 8 - k for k in range(8)]
     places = [_higher(e, p, 66 + 2 * k, e.load(V16I8, p, 2 + 16 * k), times, 1 << 8) for k in range(4)]
     codes = _codes(e, GGMLType.IQ3_S, in_memory(e, p, places), I16)
-    return Groups(_negated(e, codes, e.at(p, 74)), _scales(e, p, _nibbles(e, e.at(p, 106), 8), 1.0), [])
+    scales = _scales(e, p, _nibbles(e, e.at(p, 106), 8), 1.0)
+    return Groups(codes, scales, [], signs=_signs(e, e.at(p, 74)))
 
 
 def _shifted(e: Emitter, book: Value, p: Value, masks: list[int]) -> Value:
