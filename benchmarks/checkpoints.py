@@ -1,7 +1,9 @@
 """What checkpoints and state files cost: time to take and to go back to one, bytes, how far logits move when they are
-parked in fewer bytes, and saving and loading a state of 4096 tokens.
+parked in fewer bytes, and saving and loading a state of 4096 tokens. `--long`: what a conversation of so many tokens
+keeps within its budget, and how many tokens are read again by who goes back in it.
 
     python benchmarks/checkpoints.py MODEL.gguf [--type f32 f16 q8_0] [--no-file]
+    python benchmarks/checkpoints.py MODEL.gguf --type --no-file --long 262144 --budget 64MiB
 """
 
 import argparse
@@ -18,9 +20,10 @@ from quiet import Watch
 
 from hybrid.infer import Model
 from hybrid.infer.bench.machine import cpu_name
-from hybrid.quant.ggml.byte_sizes import size_text
+from hybrid.quant.ggml.byte_sizes import parse_size, size_text
 
 N_PROMPT, N_AFTER, N_FILE, ROUNDS = 96, 32, 4096, 9
+TURNS, SHOWN = 64, (1, 4, 16, 64)  # of a long conversation
 Row = list[str]
 
 
@@ -67,16 +70,41 @@ def state_file(path: Path, folder: Path) -> Row:
     return [f"{N_FILE} tokens", size_text(size), f"{median(saved):.0f}", f"{median(loaded):.0f}"]
 
 
+def long_conversation(path: Path, n: int, budget: int) -> list[Row]:
+    """TURNS turns of as many tokens, with a checkpoint behind each; then somebody goes back to a place in it."""
+    rows = []
+    with Model.load(path, n_ctx=n + N_PROMPT, n_seq_max=2, checkpoint_budget=budget) as model:
+        rng = np.random.default_rng(1)
+        ids = rng.integers(300, min(model.n_vocab, 4000), n).tolist()
+        seq, turn, cache = model.sequence(), n // TURNS, model.cache
+        assert cache is not None
+        for i in range(1, TURNS + 1):
+            seq.prefill(ids[(i - 1) * turn : i * turn])
+            seq.checkpoint()
+            assert cache.nbytes <= budget, (cache.nbytes, budget)
+            if i in SHOWN:
+                states, texts = cache.sizes()
+                rows.append([f"{i * turn} tokens", str(cache.n_checkpoints), size_text(states), size_text(texts), ""])
+        for percent in (99, 90, 50, 10, 1):
+            place = n * percent // 100
+            read = place - seq.resume([*ids[:place], 1])
+            rows.append([f"back to {place}", str(cache.n_checkpoints), "", "", f"{read} ({100 * read / n:.1f} %)"])
+    return rows
+
+
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--type", nargs="*", choices=["f32", "f16", "q8_0"], default=["f32", "f16", "q8_0"])
     parser.add_argument("--no-file", action="store_true", help="leave out the state file")
+    parser.add_argument("--long", type=int, default=0, metavar="TOKENS", help="of a long conversation")
+    parser.add_argument("--budget", type=lambda text: parse_size(text, "--budget"), default=1 << 30)
     given = parser.parse_args()
     with Watch() as watch, tempfile.TemporaryDirectory() as name:
         rows = [checkpoints(given.model, kind) for kind in given.type]
         file = None if given.no_file else state_file(given.model, Path(name))
+        conversation = long_conversation(given.model, given.long, given.budget) if given.long else []
     print(f"{given.model.name}; {cpu_name()}, numba {metadata.version('numba')}", end="")
     print(f"; others used {watch.usage.others:.1f} cores\n" if watch.usage else "\n")
     head = [
@@ -94,6 +122,11 @@ def main() -> None:
         head = ["state file", "size", "save ms", "load ms"]
         print()
         for row in (head, ["---", *["---:"] * (len(head) - 1)], file):
+            print(f"| {' | '.join(row)} |")
+    if conversation:
+        head = [f"budget {size_text(given.budget)}", "checkpoints", "of states", "of texts", "tokens read again"]
+        print()
+        for row in (head, ["---", *["---:"] * (len(head) - 1)], *conversation):
             print(f"| {' | '.join(row)} |")
 
 
