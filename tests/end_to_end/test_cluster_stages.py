@@ -263,8 +263,8 @@ def test_the_scheduler_is_killed(moment: str, files: dict[str, Path], prose: Pat
             process.kill()
             process.wait()
     assert asked.returncode == 1 and not out and "Traceback" not in err, err
-    last = err.splitlines()[-1]  # while it opens, its workers may be missed first: they end with it
-    missed = moment == "opening" and last.startswith("error: a worker was lost while its stage was opened (")
+    last = err.splitlines()[-1]  # while stages are opened, or again, its workers may be missed first: they end with it
+    missed = last.startswith("error: a worker was lost while its stage was opened (")
     assert missed or last == "error: the scheduler has gone: start it again, then this."
 
 
