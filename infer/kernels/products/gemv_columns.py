@@ -18,7 +18,7 @@ from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock, has_sixteen, whole
 from .gemv import float_rows, next_rows
 from .pack import UNSORTED
-from .row_products import RowProducts, pair_sums, totals_of
+from .row_products import SMALL, RowProducts, pair_sums, totals_of
 from .wide_columns import MOST, ROWS, TURNS, Sixteens
 
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
@@ -37,7 +37,9 @@ class LaneSums:
         # x86 multiplies u8 with s8: signed codes become unsigned, or move their sign to x
         self.added = 0
         if block.signed:
-            self.added = 128 if e.isa.dot.startswith("vnni") else 16 if self.x86_dot and block.largest <= 16 else 0
+            self.added = (
+                128 if e.isa.dot.startswith("vnni") else SMALL if self.x86_dot and block.largest <= SMALL else 0
+            )
         self.bias = self.added + (block.bias or 0)
         # dwords whose products are added before they meet the factors of half a group; vpmaddubsw makes sums of two in
         # 16 bits, of which so many fit

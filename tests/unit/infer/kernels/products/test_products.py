@@ -222,6 +222,36 @@ def test_extreme_codes_do_not_saturate() -> None:
     np.testing.assert_array_equal(product.several(True), product.few(True))
 
 
+def filled(kind: GGMLType, block: np.ndarray, byte: int) -> np.ndarray:
+    """A block all of whose bytes are `byte`, but for those that make its weights large or no numbers: scales stay."""
+    made = block.copy()
+    for i in range(len(made)):
+        before, made[i] = made[i], byte
+        weights = formats.decode(kind, made[None])
+        if not (np.isfinite(weights).all() and np.abs(weights).max() < 1e3):
+            made[i] = before
+    return made
+
+
+@pytest.mark.parametrize("byte", [0, 255])
+@pytest.mark.parametrize("kind", list(INT_BLOCKS))
+def test_sums_of_extreme_codes_fit(kind: GGMLType, byte: int) -> None:
+    """Codes that are all as small or as large as can be, and activations of +-127, also with the signs of weights: sums
+    that are kept in 16 bits must hold them."""
+    size = TRAITS[kind].block
+    n, nbytes = max(256, size), TRAITS[kind].nbytes
+    product = Product(kind, 3, n, 3)
+    product.raw[:] = np.tile(filled(kind, product.raw[0, 0, :nbytes], byte), n // size)
+    decoded = formats.decode(kind, product.raw)[0].astype(np.float64)
+    product.x[:] = [np.ones(n), -np.ones(n), np.where(decoded[0] < 0, -1, 1)]
+    expected, few = product.x.astype(np.float64) @ decoded.T, product.few(True)
+    np.testing.assert_allclose(few, expected, rtol=1e-4, atol=1e-5 * np.abs(decoded).sum())
+    for got in (product.several(True), product.many(True, NARROW), product.many(True, WIDE)):
+        np.testing.assert_array_equal(bits(got), bits(few))
+    product.x = product.x[[2, 0]]
+    np.testing.assert_array_equal(bits(product.several(True)), bits(few[[2, 0]]))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_broken_activations_stay_visible(value: float) -> None:
     product = Product(GGMLType.F32, 5, 32, 2)
