@@ -144,12 +144,20 @@ def limit_rows(machines: Sequence[Machine]) -> list[tuple[str, ...]]:
     return rows
 
 
+def limits_text(m: Machine) -> str:
+    """A line for the progress: what is in the second table."""
+    int8 = f", int8 {m.int8_gop_s:.1f} Gop/s" if m.int8_gop_s else ""
+    return f"{m.n_threads} threads: read {m.read_gb_s:.1f} GB/s, f32 {m.f32_gflop_s:.1f} Gop/s{int8}"
+
+
 def with_peer(found: list[Measured], folder: Path, path: Path, n: int) -> list[Measured]:
     """The same with the peer's rates: llama-bench's, and llama-batched-bench's for several sequences."""
     program, rates = llama_cpp(folder), dict[str, float]()
     for together in (False, True):
         if tests := [m.row.test for m in found if (m.row.test.n_parallel > 1) is together]:
             rates |= program.rates(path, tests, n)
+    for name, rate in rates.items():
+        note(f"{n} threads, {name}: {program.name} {rate:.1f} tok/s")
     return [Measured(m.row, m.shares, rates.get(m.row.test.name)) for m in found]
 
 
@@ -191,6 +199,7 @@ def main() -> int:
         machines, measured = [], []
         for n in counts(args.threads, cpus):
             machines.append(measure_machine(n))
+            note(limits_text(machines[-1]))
             found = measure(path, replace(tests, threads=[n]), machines[-1], cpus)
             measured += with_peer(found, args.peer, path, n) if args.peer else found
         name, kind = model_name(path)

@@ -18,14 +18,13 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from ..kernels.emit.isa import ISA, host
+from ..kernels.emit.isa import ISA, host, prefetch_ahead
 from ..program.threads import default_threads
 
 # larger than the last-level cache of anything but a few servers
 _BUFFER = 512 << 20
 _READ_STEP = 512
 _REPEATS = 12
-_AHEAD = 4096
 _READ_LOOPS = ("read_loop", "read_ahead_loop")
 DOT_WAYS = ("vnni", "ub", "s16", "sdot", "pairs")
 
@@ -79,14 +78,19 @@ def read_bandwidth(n_threads: int = 0) -> float:
     without prefetching (Zen 5, 2 threads: 43 without, as fast as the products with)."""
     n_threads = n_threads or default_threads()
     buffer = np.ones(_BUFFER // 8, np.int64)
-    share = _BUFFER // n_threads // _READ_STEP
+    share, times = _BUFFER // n_threads // _READ_STEP, _times(n_threads)
 
-    def seconds(read: _Loop) -> float:
-        return _best(
-            n_threads, lambda i: read(buffer.ctypes.data + i * share * _READ_STEP, share), repeats=_REPEATS // 2
-        )
+    def work(read: _Loop, i: int) -> None:
+        for _ in range(times):
+            read(buffer.ctypes.data + i * share * _READ_STEP, share)
 
-    return n_threads * share * _READ_STEP / min(seconds(_loops()[name]) for name in _READ_LOOPS) / 1e9
+    seconds = min(_best(n_threads, partial(work, _loops()[name]), repeats=_REPEATS // 2) for name in _READ_LOOPS)
+    return times * n_threads * share * _READ_STEP / seconds / 1e9
+
+
+def _times(n_threads: int) -> int:
+    """How many times as much every one of many threads has to do: starting them takes 0.1 ms each, and is measured."""
+    return max(1, n_threads // 4)
 
 
 def _peak(name: str, n_threads: int) -> float | None:
@@ -97,7 +101,8 @@ def _peak(name: str, n_threads: int) -> float | None:
     n = 1 << 16
     while _best(1, partial(_run, loop, n), repeats=1) < 0.01:
         n *= 2
-    seconds = _best(n_threads, partial(_run, loop, n), repeats=_REPEATS)
+    n *= _times(n_threads)
+    seconds = _best(n_threads, partial(_run, loop, n), repeats=max(4, _REPEATS // _times(n_threads)))
     return n_threads * n * loop.operations / seconds / 1e9
 
 
@@ -202,7 +207,7 @@ class _Body:
 
 def _bodies(isa: ISA) -> dict[str, _Body]:
     lanes = isa.lanes
-    bodies = {"read_loop": _read_body(), "read_ahead_loop": _read_body(_AHEAD), "fma_loop": _fma_body(lanes)}
+    bodies = {"read_loop": _read_body(), "read_ahead_loop": _read_body(prefetch_ahead()), "fma_loop": _fma_body(lanes)}
     return bodies | {f"{way}_loop": body for way, body in _dot_bodies(isa).items()}
 
 

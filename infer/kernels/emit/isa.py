@@ -19,7 +19,7 @@ class ISA:
           'avx2'  x86 vpmaddwd / vpmaddubsw
           'neon'  arm64 sdot: s8 x s8, four products a lane
           'plain' whatever LLVM makes of widening multiplications
-    bf16  vdpbf16ps: BF16 weights are multiplied with activations rounded to BF16, but for exact precision
+    bf16  vdpbf16ps pays: BF16 weights are multiplied with activations rounded to BF16, but for exact precision
     near  the cache into which products with single columns prefetch their weights, 3: the first level, 2: the second
     """
 
@@ -52,6 +52,10 @@ PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
     (AVX2, ("avx2", "fma", "f16c")),
     (PLAIN_X86, ()),
 )
+# LLVM's names of processors with Golden Cove's cores. One thread of an Emerald Rapids: vdpbf16ps 89 GFLOP/s, fma of f32
+# 170. So BF16 weights meet f32 there, as on every other path. Twice the distance of prefetching made single columns 1.1
+# to 1.25 times as fast (Q8_0, Q4_K, F16, with 1 and 16 threads; 6, 12 and 16 kB are slower).
+GOLDEN_COVE = {"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"}
 # Same structure as AVX512_BF16 and NEON without their instructions, so that it can be tested on any machine.
 PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated", bf16=True, near=3)
 PLAIN_NEON = ISA("plain-neon", "any", 8, "neon-emulated")
@@ -104,7 +108,13 @@ def host() -> ISA:
     triple = llvm.get_process_triple()
     if triple.startswith(("aarch64", "arm64")):
         return NEON if has_sdot(triple, cpu_target(), cpu_features()) else PLAIN_ARM
-    return next(isa for isa, needed in PATHS if cpu_features().issuperset(needed))
+    paths = PATHS[1:] if cpu_target() in GOLDEN_COVE else PATHS
+    return next(isa for isa, needed in paths if cpu_features().issuperset(needed))
+
+
+def prefetch_ahead() -> int:
+    """Bytes between what a loop over memory reads and what it asks for."""
+    return 8192 if cpu_target() in GOLDEN_COVE else 4096
 
 
 def has(isa: ISA, feature: str) -> bool:

@@ -31,10 +31,10 @@ from hybrid.quant.ggml.types import GGMLType
 from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
-from ..emit.isa import ISA
+from ..emit.isa import ISA, prefetch_ahead
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, PAIRS, FloatBlock, has_sixteen
 from .chunks import next_chunk
-from .row_products import PREFETCH, RowProducts, totals_of
+from .row_products import RowProducts, totals_of
 from .wide_products import WideProducts
 
 V8F, V16F = Vec(F32, 8), Vec(F32, 16)
@@ -98,7 +98,7 @@ def float_rows(
         o = b.shl(b.shl(i, shift), const(I64, 2))
         for q in places:
             for line in range(0, block.nbytes, 64):
-                e.prefetch(q, PREFETCH + line, e.isa.near)
+                e.prefetch(q, prefetch_ahead() + line, e.isa.near)
         for k, weights in enumerate(zip(*(block.load(e, q) for q in places), strict=True)):
             chains = add(list(weights), [e.load(V16F, e.at(x, o), 64 * k) for x in columns], chains)
         return chains

@@ -235,7 +235,8 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
     """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv.
 
     A chain is added to once in the four to six cycles that an fma takes, so eight registers of chains have to be under
-    way: of as many columns, or of two rows.
+    way: of as many columns, or of two rows. Two rows halve what is read of the columns, which leave the first-level
+    cache when they are many.
     """
     block = FLOAT_BLOCKS[kind]
 
@@ -270,7 +271,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                 with few:
                     passes(2, 4, 2)
                 with more:
-                    passes(1, MOST)
+                    passes(2, MOST)
             return
         # a chain is two registers; more than four columns of two rows at a time: they leave the first-level cache
         with b.if_else(b.icmp_unsigned("<", b.sub(n, const(I64, 3)), const(I64, 2))) as (four, others):

@@ -6,11 +6,11 @@ Shared by gemv.py (one column) and gemv_columns.py (several); the order of accum
 from collections.abc import Callable
 
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const
+from ..emit.isa import prefetch_ahead
 from ..weights import Groups, IntBlock, eight_groups, one_block, signed
 
 V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
-PREFETCH = 4096  # bytes ahead
 SMALL = 16  # signed codes up to this become unsigned where it pays
 
 Rest = Callable[[Value, Value, Value, list[Value]], list[Value]]
@@ -134,7 +134,7 @@ class RowProducts:
         self.e, self.block, self.K = e, block, K
         self.products = GroupProducts(e, block)
         self.bias = self.products.bias  # what the codes in `isums` have too much
-        self.ahead: Value = const(I64, PREFETCH)  # bytes from what is unpacked to what is prefetched
+        self.ahead: Value = const(I64, prefetch_ahead())  # bytes from what is unpacked to what is prefetched
         self.n_groups = e.b.lshr(K, const(I64, 5))
         self.n_chains = 1 + (block.n_min > 0)
 

@@ -38,11 +38,24 @@ print(isa.host().name, owner().digest, *isa.used_features())
 )
 def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(features.split()))
+    monkeypatch.setattr(isa, "cpu_target", lambda: "x86-64")
     monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
     isa.host.cache_clear()
     try:
         assert isa.host() == expected
         assert set(isa.used_features()) <= set(features.split())
+    finally:
+        isa.host.cache_clear()
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [("znver4", isa.AVX512_BF16), ("emeraldrapids", isa.AVX512_VNNI)])
+def test_slow_products_of_bf16_pairs_are_not_used(cpu: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(dict(isa.PATHS)[isa.AVX512_BF16]))
+    monkeypatch.setattr(isa, "cpu_target", lambda: cpu)
+    monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    isa.host.cache_clear()
+    try:
+        assert isa.host() == expected
     finally:
         isa.host.cache_clear()
 
