@@ -70,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers by what a test asks for and where it is, so that `make quick` leaves out `shared` and `exhaustive`."""
     cases: Counter[str] = Counter()
     for item in items:
+        if "kernels" in item.path.parts:
+            item.add_marker(pytest.mark.kernel)
         if (item.path.parent.name == "end_to_end" and item.path.name not in QUICK) or item.path.name in LONG:
             item.add_marker(pytest.mark.exhaustive)
         if "shared_dir" in getattr(item, "fixturenames", ()):

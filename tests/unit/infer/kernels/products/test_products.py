@@ -234,7 +234,7 @@ def filled(kind: GGMLType, block: np.ndarray, byte: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("byte", [0, 255])
-@pytest.mark.parametrize("kind", list(INT_BLOCKS))
+@pytest.mark.parametrize("kind", [k if k in FIRST else pytest.param(k, marks=pytest.mark.slow) for k in INT_BLOCKS])
 def test_sums_of_extreme_codes_fit(kind: GGMLType, byte: int) -> None:
     """Codes that are all as small or as large as can be, and activations of +-127, also with the signs of weights: sums
     that are kept in 16 bits must hold them."""
