@@ -48,14 +48,20 @@ def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeyp
         isa.host.cache_clear()
 
 
-@pytest.mark.parametrize(("cpu", "expected"), [("znver4", isa.AVX512_BF16), ("emeraldrapids", isa.AVX512_VNNI)])
-def test_slow_products_of_bf16_pairs_are_not_used(cpu: str, expected: isa.ISA, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "expected", "ahead"), [("znver4", isa.AVX512_BF16, 4096), ("emeraldrapids", isa.AVX512_VNNI, 8192)]
+)
+def test_what_one_processor_does_better(
+    cpu: str, expected: isa.ISA, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Intel's products of pairs of BF16 are slow, and its memory is asked earlier."""
     monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(dict(isa.PATHS)[isa.AVX512_BF16]))
     monkeypatch.setattr(isa, "cpu_target", lambda: cpu)
     monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
     isa.host.cache_clear()
     try:
         assert isa.host() == expected
+        assert isa.prefetch_ahead() == ahead
     finally:
         isa.host.cache_clear()
 
