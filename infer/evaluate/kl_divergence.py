@@ -84,10 +84,11 @@ class BaseWriter:
             with failures_named(self._path):
                 self._target.open().write(self._head)
                 unfinished = self._target.shared(len(self._head) + nbytes)
+            # made in here: an interrupt between this and the body of `with` would leave the file
+            return BasePlaces(Place(unfinished, self._path, len(self._head), nbytes), self._chunk_nbytes, self._sync)
         except BaseException:
             self._target.discard()
             raise
-        return BasePlaces(Place(unfinished, self._path, len(self._head), nbytes), self._chunk_nbytes, self._sync)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

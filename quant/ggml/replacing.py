@@ -7,6 +7,7 @@ those that the umask gives. What a killed process left is found by its name, and
 writer of NAME removes it.
 """
 
+import atexit
 import contextlib
 import errno
 import glob
@@ -22,6 +23,18 @@ from .errors import HybridError, UsageError, shown
 
 _DIGITS = 4  # bytes of a random number in the name of an unfinished file
 _LONGEST = 255 - len("..tmp") - 1 - 2 * _DIGITS  # bytes of NAME in it; file systems allow 255 in all
+
+
+_unfinished: dict[Path, int] = {}
+"""Files that have no name yet, and the process that writes each."""
+
+
+@atexit.register
+def _remove_own() -> None:
+    """An interrupt between two lines, the end of a `with` and the beginning of its __exit__, leaves what it opened."""
+    for path in [path for path, process in _unfinished.items() if process == os.getpid()]:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 class Replacement:
@@ -66,6 +79,7 @@ class Replacement:
             mode = None
         # known before there is such a file, so that nothing can end us in between and leave it
         self._temporary = self.path.with_name(f".{_start(self.path.name)}.{secrets.token_hex(_DIGITS)}.tmp")
+        _unfinished[self._temporary] = os.getpid()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(self._temporary, flags, self._mode if mode is None else mode)
         self._file = os.fdopen(fd, "wb", buffering=buffering)
@@ -105,6 +119,7 @@ class Replacement:
         """The complete file takes its name; `sync`: the disk has that, too. In one folder the last one's is enough."""
         assert self._temporary is not None and self._file is not None
         self._temporary.replace(self.path)
+        _unfinished.pop(self._temporary, None)
         self._temporary, self.placed = None, True
         self._file.close()
         if self._durable and sync:
@@ -114,6 +129,7 @@ class Replacement:
         """Remove the file unless it has its name."""
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
+            _unfinished.pop(self._temporary, None)
             self._temporary = None
         if self._file is not None:
             # Closing flushes, which fails once more on a full disk; what counts was said before.

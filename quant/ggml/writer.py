@@ -198,9 +198,13 @@ class GGUFWriter:
         return {t.name: Place(unfinished, self._given, self._data + t.offset, t.nbytes) for t in self._infos}
 
     def __enter__(self) -> Self:
-        with failures_named(self._given):
-            self._file = self._target.open(buffering=1 << 20)
-        return self
+        try:
+            with failures_named(self._given):
+                self._file = self._target.open(buffering=1 << 20)
+            return self  # in here: an interrupt between this and the body of `with` would leave the file
+        except BaseException:
+            self.discard()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

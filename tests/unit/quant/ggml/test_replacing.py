@@ -5,17 +5,22 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from hybrid.infer.evaluate.kl_divergence import BaseWriter
 from hybrid.infer.memory.state_file import StateHeader, read_state, write_state
 from hybrid.quant.ggml import replacing
 from hybrid.quant.ggml.errors import StateError
-from hybrid.quant.ggml.replacing import remove_unfinished, replace_file
+from hybrid.quant.ggml.replacing import Replacement, remove_unfinished, replace_file
+from hybrid.quant.ggml.writer import GGUFWriter
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
@@ -136,3 +141,44 @@ def test_many_writers(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda text: replace_file(tmp_path / "s", [text[:9000], text[9000:]]), texts))
     assert (tmp_path / "s").read_bytes() in texts and names(tmp_path) == ["s"]
+
+
+WRITERS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
+    "any file": Replacement,
+    "GGUF": lambda path: GGUFWriter(path, "llama"),
+    "base": lambda path: BaseWriter(path, [1, 2, 3, 4], 2, 8),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_an_interrupt_at_any_line(name: str, tmp_path: Path) -> None:
+    """On the way into `with` and out of it: no unfinished file stays when the process ends."""
+    lines, ended = 0, False
+    while not ended:
+        left = lines
+
+        def trace(_frame: FrameType, event: str, _value: object) -> Any:
+            nonlocal left
+            if event == "line":
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        writer, before, begun = WRITERS[name](tmp_path / "out"), sys.gettrace(), False
+        sys.settrace(trace)
+        try:
+            with writer:
+                begun = True
+            ended = left >= 0
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert begun or not list(tmp_path.iterdir()), f"line {lines} on the way in"
+        replacing._remove_own()
+        assert {path.name for path in tmp_path.iterdir()} <= {"out"}, f"line {lines}"
+        getattr(writer, "_target", writer).discard()  # closes the file
+        lines += 1
+    assert (tmp_path / "out").exists() and lines > 20
