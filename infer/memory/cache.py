@@ -6,9 +6,11 @@ is processed again: at most LADDER tokens, since a sequence leaves a checkpoint 
 
 Under a budget in bytes. What the sequences themselves hold does not count. First to go is the checkpoint that saves
 least: the tokens processed again without it, more for a boundary (the end of a prompt or an answer, where people go
-back to), less the longer it was not used. Texts without any checkpoint go with it; models without recurrent layers need
-no checkpoints: there the text that was not used for longest goes. What is pinned stays (pins.py). Where something was
-given up is remembered (given_up.py), so that whoever reads it again can be told why.
+back to), less the longer it was not used. Texts without any checkpoint go with it. Where an eighth of all states would
+not be enough, as after going back far in a long text, the text that was not used for longest gets shorter, from its
+end. Models without recurrent layers need no checkpoints: there the text that was not used for longest goes. What is
+pinned stays (pins.py). Where something was given up is remembered (given_up.py), so that whoever reads it again can be
+told why.
 """
 
 import time
@@ -18,6 +20,7 @@ from math import inf
 
 import numpy as np
 
+from ..kernels.attention.kv import PAGE, pages_of
 from .given_up import GivenUp
 from .hybrid import HybridMemory
 from .parking import ParkedType, park, unpark
@@ -25,6 +28,7 @@ from .pins import Pins
 from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
 LADDER = 512  # positions between checkpoints that are taken in any case
+FEW_STATES = 8  # one in so many is given up before texts get shorter
 BOUNDARY_WORTH = 16  # a checkpoint at a boundary is worth so many of the ladder
 
 
@@ -49,7 +53,7 @@ class PromptCache:
         self.pins, self.given_up = Pins(memory, self.tree), GivenUp()
         self._clock = 0
         self._loose = 0  # bytes of logits and parked states
-        memory.attention.pool.refill = memory.recurrent.pool.refill = self._give_up_one
+        memory.attention.pool.refill, memory.recurrent.pool.refill = self._give_up_page, self._give_up_one
 
     @property
     def clock(self) -> int:
@@ -180,6 +184,9 @@ class PromptCache:
     # --- giving up ---
     def _give_up_one(self) -> bool:
         """Make room by what is worth least; False when there is nothing left."""
+        states, texts = self.sizes()
+        if states + texts - self.budget > states // FEW_STATES and self._shorten():
+            return True
         if self.memory.is_recurrent and (least := self._least()) is not None:
             node, point = least
             self.given_up.add(self.tree.text(node, point.position))
@@ -195,6 +202,42 @@ class PromptCache:
             self._drop(leaf, point)
         self.tree.remove(leaf)
         return True
+
+    def _give_up_page(self) -> bool:
+        """Make room for keys and values, of which a checkpoint that goes alone has none."""
+        return self._shorten() or self._give_up_one()
+
+    def _shorten(self) -> bool:
+        """Where there are recurrent layers: the text that was not used for longest, of those whose end nobody else has,
+        ends one checkpoint earlier. False: there is none."""
+        if not self.memory.is_recurrent:
+            return False
+        pinned = self.pins.held()
+        ends = (
+            (node, place) for node in self.tree
+            if not node.children and not node.pinned and (place := self._shorter(node)) is not None
+            if not any(id(point) in pinned for p, point in node.checkpoints.items() if p > place)
+        )  # fmt: skip
+        leaf, place = min(ends, key=lambda end: end[0].used, default=(None, 0))
+        if leaf is None:
+            return False
+        for position in [p for p in leaf.checkpoints if p > place]:
+            self.given_up.add(self.tree.text(leaf, position))
+            self._drop(leaf, leaf.checkpoints[position])
+        if place > leaf.start:
+            self.tree.shorten(leaf, place)
+        else:
+            self._remove_bare(leaf)
+        return True
+
+    def _shorter(self, leaf: Node) -> int | None:
+        """Where a leaf may end instead, at its beginning if need be; None: others have what would go."""
+        pages, first = leaf.pages, leaf.start // PAGE
+        *before, last = [leaf.start, *sorted(leaf.checkpoints)]
+        behind = pages[pages_of(last) - first :]  # without a state nobody goes on from there
+        place = last if behind and last > leaf.start else before[-1] if before else leaf.start
+        alone = self.memory.attention.pool.is_alone
+        return place if any(map(alone, behind if place == last else pages[place // PAGE - first :])) else None
 
     def _remove_bare(self, node: Node | None) -> None:
         """A node from which nothing goes on, and those that lead only there."""

@@ -63,6 +63,10 @@ class IndexPool:
     def owners(self, place: int) -> int:
         return self._owners[place]
 
+    def is_alone(self, place: int) -> bool:
+        """Whether nobody but the prompt cache owns it."""
+        return self._owners[place] == self._held[place] > 0
+
     def share(self, place: int) -> int:
         """One more owner."""
         return self._change(place, 1, 0)

@@ -143,6 +143,15 @@ class PrefixTree:
         node.checkpoints = {p: c for p, c in node.checkpoints.items() if p > n}
         return upper
 
+    def shorten(self, leaf: Node, n: int) -> None:
+        """Forget what is behind the first n tokens of a text that ends here; checkpoints there are gone already."""
+        assert leaf.start < n and not leaf.children and all(p <= n for p in leaf.checkpoints)
+        kept = pages_of(n) - leaf.start // PAGE
+        for page in leaf.pages[kept:]:
+            self.pool.let_go(page)
+        del leaf.pages[kept:]
+        leaf.tokens = leaf.tokens[: n - leaf.start]
+
     def remove(self, leaf: Node) -> None:
         """Forget a node without children; its checkpoints are gone already."""
         assert leaf.parent is not None and not leaf.children and not leaf.checkpoints

@@ -10,7 +10,7 @@ from hybrid.infer.kernels.attention.kv import KV_TYPES, PAGE
 from hybrid.infer.memory import AttentionSpec, HybridMemory, PromptCache, RecurrentSpec
 from hybrid.infer.memory.moves import seq_rm
 from hybrid.infer.memory.parking import ParkedType
-from hybrid.infer.memory.prefix_tree import PrefixTree
+from hybrid.infer.memory.prefix_tree import Checkpoint, PrefixTree
 from hybrid.quant.ggml.errors import StateError, UsageError
 
 KV, STATE = AttentionSpec(0, 1, 16), RecurrentSpec(1, 5, 4)
@@ -165,6 +165,62 @@ def test_the_text_not_used_for_longest_goes_first() -> None:
     cache.budget = 2 * memory.attention.bytes_per_page
     cache.keep(0, run(memory, 0, [], text((4, 64))), boundary=True)
     assert [cache.find(text((i, 65))) is not None for i in (1, 2, 3, 4)] == [True, False, True, True]
+
+
+def test_a_text_that_is_too_large_gets_shorter_from_its_end() -> None:
+    """Giving up all its states would not make room for it."""
+    memory, cache = setup()
+    ids: list[int] = []
+    for i in range(4):
+        ids = run(memory, 0, ids, text((i, PAGE)))
+        cache.keep(0, ids, boundary=i == 3)
+    memory.release(0)
+    cache.budget = 2 * memory.attention.bytes_per_page + 2 * memory.bytes_state_per_seq
+    cache.trim()
+    assert cache.nbytes == cache.budget and cache.n_tokens == 2 * PAGE
+    assert {p for node in cache.tree for p in node.checkpoints} == {PAGE, 2 * PAGE}
+    known = cache.find(ids)
+    assert known is not None and known.position == 2 * PAGE
+    assert cache.given_up.last(np.asarray(ids, np.int32), 2 * PAGE) == 4 * PAGE
+    cache.restore(1, known)
+    check(memory, 1, ids[: 2 * PAGE])
+    run(memory, 1, ids[: 2 * PAGE], text((5, PAGE)))
+
+
+def test_one_node_gets_shorter() -> None:
+    """Of a text that was kept at once: what lies behind its last state goes first, then that state."""
+    memory, cache = setup()
+    ids = run(memory, 0, [], text((1, 4 * PAGE)))
+    cache.keep(0, ids, boundary=True)
+    (node,) = cache.tree
+    for position in (PAGE, 2 * PAGE + 1):
+        memory.release(1)
+        run(memory, 1, [], ids[:position])
+        cache.place(node, Checkpoint(position, memory.recurrent.pool.share(int(memory.recurrent.row[1])), False))
+    memory.release(0)
+    memory.release(1)
+    ends = []
+    while cache._shorten():
+        ends.append((node.end if cache.n_tokens else 0, sorted(node.checkpoints)))
+        assert cache.sizes() == counted(memory, cache)
+    assert ends == [(2 * PAGE + 1, [PAGE, 2 * PAGE + 1]), (PAGE, [PAGE]), (0, [])]
+    assert memory.recurrent.pool.used == memory.attention.pool.used == 0
+
+
+def test_room_for_keys_costs_no_states_elsewhere() -> None:
+    """The memory is full: the end of the text that was not used for longest goes, and nothing of the others."""
+    memory, cache = setup(spare=0)
+    cache.kind = "f16"  # states apart from the rows of sequences
+    for token in (1, 2):
+        ids: list[int] = []
+        for _ in range(4):
+            ids = run(memory, 0, ids, text((token, PAGE)))
+            cache.keep(0, ids, boundary=True)
+        memory.release(0)
+    run(memory, 1, [], text((9, 4 * PAGE)))
+    run(memory, 2, [], text((8, 2 * PAGE)))
+    points = [{p for node in cache.tree for p in node.checkpoints if node.tokens[0] == token} for token in (1, 2)]
+    assert points == [{PAGE, 2 * PAGE}, {PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE}]
 
 
 def test_sequences_take_what_the_cache_holds_when_the_memory_is_full() -> None:
