@@ -187,6 +187,7 @@ def small_machines(path: Path, options: LoadOptions, *shares: float) -> type[Sma
     return type("Line", (SmallMachines,), {"rooms": tuple(other + int(whole * share) for share in shares)})
 
 
+@pytest.mark.exhaustive
 def test_as_many_stages_as_memory_asks_for(jamba: Path) -> None:
     """Of weights and of what is kept of texts."""
     said: list[str] = []

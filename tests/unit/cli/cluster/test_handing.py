@@ -159,6 +159,7 @@ def makespan(
     return end, readers
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("n", "n_documents", "length", "most"), [
     (100, 2000, 200, 1.05), (10, 120, 200, 1.10), (30, 300, 3000, 1.15)
 ])  # fmt: skip

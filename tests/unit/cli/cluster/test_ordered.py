@@ -43,6 +43,7 @@ def test_processes_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
 
+@pytest.mark.exhaustive
 def test_order(connection: Connection) -> None:
     def slow_at_first(part: int) -> int:
         import time
@@ -82,6 +83,7 @@ def test_a_result_that_died_with_its_worker_is_computed_anew(connection: Connect
     assert over is future and again != first
 
 
+@pytest.mark.exhaustive
 def test_a_worker_killed_with_its_parts(connection: Connection, tmp_path: Path) -> None:
     folder = str(tmp_path)
 

@@ -49,6 +49,7 @@ def stub_workers(memory_limit: str | int = 0) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.mark.exhaustive
 def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask refuses a task that needs more than a worker has: what it is told that beginnings take is less."""
     monkeypatch.setattr(answering, "answer", slow_answer)
@@ -59,6 +60,7 @@ def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None
     assert out.getvalue().splitlines() == [prompt.line for prompt in prompts] and not notes
 
 
+@pytest.mark.exhaustive
 def test_what_dask_has_forgotten_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has cancelled answers of a cluster of 100 workers that came and went, while its scheduler was there."""
     monkeypatch.setattr(answering, "answer", slow_answer)

@@ -142,6 +142,7 @@ def test_processors_are_checked_before_a_file_is_read(load: Any, tmp_path: Path)
         load(tmp_path / "none.gguf", cpus=[65535])
 
 
+@pytest.mark.exhaustive
 @needs_kernel
 def test_memory_is_spread_while_a_model_is_loaded_and_run(
     bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -301,6 +301,7 @@ def test_threads_are_pinned_and_the_caller_is_free_between_runs() -> None:
         pool.close()
 
 
+@pytest.mark.exhaustive
 @needs_kernel
 def test_policies_of_memory_hold_in_runs_and_the_callers_own_comes_back() -> None:
     wanted, before = Policy(INTERLEAVE, NODES), policy()

@@ -150,6 +150,7 @@ WRITERS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WRITERS)
 def test_an_interrupt_at_any_line(name: str, tmp_path: Path) -> None:
     """On the way into `with` and out of it: no unfinished file stays when the process ends."""

@@ -70,6 +70,7 @@ def test_strings_are_text_as_it_is(value: str) -> None:
     assert typed(value, STRING) == value
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=40)
 @given(st.text('ab<\n>/ "\\é', max_size=12), st.text("ab<\n>/", max_size=3))
 def test_any_string(first: str, second: str) -> None:
