@@ -61,7 +61,7 @@ def cpu_name() -> str:
 
 
 def measure_machine(n_threads: int = 0) -> Machine:
-    """Measure all limits; takes about a second."""
+    """Measure all limits; takes about a second, with many threads some."""
     n_threads = n_threads or default_threads()
     return Machine(
         cpu_name(),
@@ -168,6 +168,7 @@ class _Body:
     declare: str = ""
 
     def text(self, name: str) -> str:
+        """LLVM IR of `i64 name(i64 first, i64 n)`: n turns, from the address `first` on where memory is read."""
         every = range(self.chains)
         return "\n".join(
             [
@@ -215,6 +216,7 @@ def _read_body(ahead: int = 0) -> _Body:
     """Reads in sequence; `ahead`: bytes by which a prefetch into the first-level cache runs before it."""
 
     def step(k: int) -> str:
+        """64 of the 512 bytes of a turn."""
         prefetch = (
             f"\n  %r{k}_ahead = getelementptr i8, ptr %q{k}, i64 {ahead}\n"
             f"  call void @llvm.prefetch.p0(ptr %r{k}_ahead, i32 0, i32 3, i32 1)"

@@ -183,7 +183,7 @@ class PromptCache:
 
     # --- giving up ---
     def _give_up_one(self) -> bool:
-        """Make room by what is worth least; False when there is nothing left."""
+        """Make room by what is worth least, or by a shorter text: see above; False when there is nothing left."""
         states, texts = self.sizes()
         if states + texts - self.budget > states // FEW_STATES and self._shorten():
             return True
@@ -233,11 +233,12 @@ class PromptCache:
     def _shorter(self, leaf: Node) -> int | None:
         """Where a leaf may end instead, at its beginning if need be; None: others have what would go."""
         pages, first = leaf.pages, leaf.start // PAGE
-        *before, last = [leaf.start, *sorted(leaf.checkpoints)]
-        behind = pages[pages_of(last) - first :]  # without a state nobody goes on from there
-        place = last if behind and last > leaf.start else before[-1] if before else leaf.start
-        alone = self.memory.attention.pool.is_alone
-        return place if any(map(alone, behind if place == last else pages[place // PAGE - first :])) else None
+        *before, place = [leaf.start, *sorted(leaf.checkpoints)]
+        going = pages[pages_of(place) - first :]  # behind the last state, where nobody goes on from
+        if not going:
+            place = before[-1] if before else place
+            going = pages[place // PAGE - first :]
+        return place if any(map(self.memory.attention.pool.is_alone, going)) else None
 
     def _remove_bare(self, node: Node | None) -> None:
         """A node from which nothing goes on, and those that lead only there."""

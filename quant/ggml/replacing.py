@@ -32,9 +32,10 @@ _unfinished: dict[Path, int] = {}
 @atexit.register
 def _remove_own() -> None:
     """An interrupt between two lines, the end of a `with` and the beginning of its __exit__, leaves what it opened."""
-    for path in [path for path, process in _unfinished.items() if process == os.getpid()]:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+    for path, process in list(_unfinished.items()):
+        if process == os.getpid():
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 class Replacement:

@@ -52,9 +52,10 @@ PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
     (AVX2, ("avx2", "fma", "f16c")),
     (PLAIN_X86, ()),
 )
-# LLVM's names of processors with Golden Cove's cores. One thread of an Emerald Rapids: vdpbf16ps 89 GFLOP/s, fma of f32
-# 170. So BF16 weights meet f32 there, as on every other path. Twice the distance of prefetching made single columns 1.1
-# to 1.25 times as fast (Q8_0, Q4_K, F16, with 1 and 16 threads; 6, 12 and 16 kB are slower).
+# LLVM's names of processors with Golden Cove's cores, or the next. One thread of an Emerald Rapids, the one that was
+# measured: vdpbf16ps 89 GFLOP/s, fma of f32 170. So BF16 weights meet f32 there, as on every other path. Twice the
+# distance of prefetching made single columns 1.1 to 1.25 times as fast (Q8_0, Q4_K, F16, with 1 and 16 threads; 6, 12
+# and 16 kB are slower).
 GOLDEN_COVE = {"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"}
 # Same structure as AVX512_BF16 and NEON without their instructions, so that it can be tested on any machine.
 PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated", bf16=True, near=3)

@@ -46,6 +46,7 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
     """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i16 sums of q [K/16]."""
 
     def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
+        """f32 y[r] for r0 <= r < r1."""
         b = e.b
 
         def of_rows(product: Callable[[Value, Value], Value]) -> None:
@@ -63,6 +64,8 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
         turns, n = b.lshr(rows.n_groups, const(I64, 3)), rows.n_chains
 
         def product(r: Value, p: Value) -> Value:
+            """Of row r at the address p: sixteen groups at a time, then eight, then what is left."""
+
             def eight(i, chains):
                 first = b.shl(i, const(I64, 3))
                 g = rows.unpack(p, first)

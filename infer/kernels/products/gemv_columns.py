@@ -143,6 +143,7 @@ class Eights:
         e, b, rows = self.e, self.e.b, self.rows
 
         def eight(i, _):
+            """The i-th eight groups of the row, unpacked once, meet all columns."""
             first = b.shl(i, const(I64, 3))
             g = whole(e, rows.unpack(row, first))
             weights, parity = self.sums.weights(g), b.and_(i, const(I64, 1))
@@ -168,6 +169,7 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
     """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
 
     def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
+        """f32 y[column][r] for r0 <= r < r1."""
         b = e.b
         eights = Eights(e, INT_BLOCKS[kind], x, x_stride, K, n)
 
@@ -207,6 +209,7 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
         is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
 
         def some(first, _):
+            """ROWS * TURNS rows from `first` on, sixteen groups at a time; what is left of each goes by eights."""
             count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
             last = b.sub(count, const(I64, 1))
             sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
@@ -241,6 +244,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
     block = FLOAT_BLOCKS[kind]
 
     def float_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
+        """f32 y[column][r] for r0 <= r < r1."""
         b = e.b
         last, last_row = b.sub(n, const(I64, 1)), b.sub(r1, const(I64, 1))
 

@@ -240,6 +240,7 @@ class RowProducts:
                 group(b.add(k, const(I64, j)), c, d, mins)
 
         def group(k: Value, codes: Value, d: Value, mins: list[Value]) -> None:
+            """The k-th group from `begin`: its sum and scale, what its minima take off, each in lane k."""
             i = b.add(begin, k)
             o, lane = b.shl(i, const(I64, 2)), b.shl(k, const(I64, 2))
             partial = self.products.partial(codes, e.load(V32I8, x, b.shl(i, const(I64, 5))), None, 0)
