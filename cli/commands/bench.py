@@ -266,8 +266,6 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
     from ..chains.models import note_numa
 
     tests = options.tests()
-    if any(test.n_parallel > 1 for test in tests):
-        raise UsageError("--profile measures one sequence. Leave out -np.")
     n_ctx = max(test.n_ctx for test in tests)
     if len(options.threads) > 1 or len(options.ubatches) > 1 or len(options.kv_types) > 1:
         raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")
@@ -275,6 +273,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
         path,
         loading,
         n_ctx=n_ctx,
+        n_seq_max=max(test.n_parallel for test in tests),
         n_ubatch=options.ubatches[0],
         n_threads=options.threads[0],
         kv_type=options.kv_types[0] if options.kv_types else None,

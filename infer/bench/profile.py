@@ -62,20 +62,23 @@ def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0)
 
     times: list[OpTime] = []
     n_ubatch = model.engine.n_ubatch
-    seq = model.sequence()
+    seqs = [model.sequence() for _ in range(test.n_parallel)]
     try:
         for _ in range(2):
-            seq.clear()
             times.clear()
-            if test.n_depth:
-                seq.fill(tokens(test.n_depth))
-            # a profile is of one pass through the layers
-            for piece in range(0, test.n_prompt, n_ubatch):
-                times += model.profile([Work(seq, tokens(min(n_ubatch, test.n_prompt - piece)))])
-            for token in tokens(test.n_gen):
-                times += model.profile([Work(seq, [token])])
+            for seq in seqs:
+                seq.clear()
+                if test.n_depth:
+                    seq.fill(tokens(test.n_depth))
+                # a profile is of one pass through the layers
+                for piece in range(0, test.n_prompt, n_ubatch):
+                    times += model.profile([Work(seq, tokens(min(n_ubatch, test.n_prompt - piece)))])
+            for _ in range(test.n_gen):
+                step = tokens(len(seqs))
+                times += model.profile([Work(seq, [token]) for seq, token in zip(seqs, step, strict=True)])
     finally:
-        seq.close()
+        for seq in seqs:
+            seq.close()
     return summarize(times, test, machine)
 
 
