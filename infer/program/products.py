@@ -22,6 +22,9 @@ FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more t
 # Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, of
 # which processors with AVX-512 have 1 MB or more.
 SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}
+# Bytes of columns that meet all rows before others do: the last level of the cache keeps them, which virtual machines
+# share with others.
+COLUMNS_TARGET = 4 << 20
 
 
 class Way(Enum):
@@ -80,6 +83,7 @@ class Products:
             kernel = gemm_kernel(w.kind, self.tile, integer, self.isa, bf16_pairs)
             scratch_bytes = recorder.need_scratch(nbytes)
             more = {"scratch": Ref(recorder.scratch), "scratch_bytes": scratch_bytes, "rows": rows}
+            more["n_passes"], more["columns"] = self._passes(columns.capacity, stride)
         else:
             kernel = row_kernel(way, w.kind, integer, self.isa, bf16_pairs)
         recorder.op(
@@ -95,6 +99,13 @@ class Products:
         fitting = SCRATCH_TARGET[lanes] // (w.n * item) // gemm.ROWS or (4 if lanes == 16 else 1)
         sharing = max(1, w.rows // (4 * self.recorder.n_threads) // gemm.ROWS)
         return gemm.ROWS * min(fitting, sharing, 4)
+
+    def _passes(self, n_columns: int, stride: int) -> tuple[int, int]:
+        """How often all rows are read, and the columns that they meet each time: tiles of `stride` bytes."""
+        n_tiles = -(-n_columns // self.tile.cols)
+        n_passes = min(n_tiles, -(-n_tiles * stride // COLUMNS_TARGET))
+        each = -(-n_tiles // n_passes)
+        return -(-n_tiles // each), each * self.tile.cols
 
     # --- columns ---
     def forget(self, x: Rows) -> None:

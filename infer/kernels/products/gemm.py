@@ -93,15 +93,16 @@ def row_stride(n_units, record):
 
 
 @device
-def _chunk(w, groups, expert_stride, stride, rows, n_chunks, i):
+def _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i):
     """Where the rows of chunk i begin."""
-    return w + ldi(groups + 8 + i // n_chunks * 24) * expert_stride + i % n_chunks * rows * stride
+    return w + ldi(groups + 8 + i // n_chunks // n_passes * 24) * expert_stride + i % n_chunks * rows * stride
 
 
 @kernel
 def gemm(
     a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
     counter: Counter, groups: Address, expert_stride: Int, scratch: Address, scratch_bytes: Int, rows: Int,
+    n_passes: Int, columns: Int,
 ):  # fmt: skip
     """Fields: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
 
@@ -110,7 +111,8 @@ def gemm(
     adds its chain to those before it, which are zeros for the first of a quarter, and leaves the sum in q, or after the
     last adds it to `out`. Floats are multiplied SPLIT elements of a chain at a time, whose sums wait in `chain`. Tiles
     wait for no memory, unpacking for nothing else: so the weights that this thread will probably unpack next are asked
-    for meanwhile, and come to the second-level cache.
+    for meanwhile, and come to the second-level cache. All rows meet the first `columns` of a group before the next, as
+    many as stay in the last level of the cache meanwhile.
     """
     codes = scratch + tid * scratch_bytes
     n_units = K // UNIT
@@ -122,29 +124,31 @@ def gemm(
     _clear(zeros, TILE_ROWS * COLS)
     n_chains = min(16, n_units)
     n_chunks = (N + rows - 1) // rows
-    total = ldi(groups) * n_chunks
+    total = ldi(groups) * n_passes * n_chunks
     near = nth // n_groups(nth)  # threads that take from one counter: so far on is what this one takes next, probably
     step = 0
     while True:
         i, step = next_chunk(counter, total, tid, nth, step)
         if i >= total:
             break
-        group = groups + 8 + i // n_chunks * 24
-        r0 = i % n_chunks * rows
+        group = groups + 8 + i // n_chunks // n_passes * 24
+        r0, passed = i % n_chunks * rows, i // n_chunks % n_passes * columns
         n_rows = min(rows, N - r0)
-        first, n_cols = ldi(group + 8), ldi(group + 16)
-        source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i)
+        first, n_cols = ldi(group + 8) + passed, min(columns, ldi(group + 16) - passed)
+        if n_cols <= 0:
+            continue
+        source = _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i)
         for r in range(n_rows):
             unpack_piece(source + r * stride, codes + r * line, rows * line, n_units)
         soon = soon_end = lines = 0
         if READ_AHEAD and i + near < total:
-            soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, i + near)
+            soon = _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i + near)
             soon_end = soon + min(rows * stride, READ_AHEAD)
             calls = (n_rows + TILE_ROWS - 1) // TILE_ROWS * ((n_cols + COLS - 1) // COLS) * n_chains
             lines = (soon_end - soon) // 64 // max(1, calls) + 1
         for c in range(0, n_cols, COLS * TILES):
             n_tiles = min(TILES, (n_cols - c + COLS - 1) // COLS)
-            columns = x + (first + c) // COLS * x_stride
+            tile = x + (first + c) // COLS * x_stride
             _clear(out, n_tiles * plane)
             for quarter in range(4):
                 for k in range(quarter, n_chains, 4):
@@ -155,7 +159,7 @@ def gemm(
                         n = min(SPLIT, length - u)
                         ends = u + n == length
                         for t in range(n_tiles):
-                            part = columns + t * x_stride + (begin + u) * UNIT_BYTES
+                            part = tile + t * x_stride + (begin + u) * UNIT_BYTES
                             column = c + t * COLS
                             for r in range(0, n_rows, TILE_ROWS):
                                 unpacked = codes + (k * rows + r) * line + u * RECORD

@@ -22,6 +22,7 @@ Fields of a product y = W x for every column of every group:
     groups         i64 [0] number of groups, then per group: expert, first column, number of columns
     expert_stride  bytes from expert to expert
     scratch, scratch_bytes, rows      GEMM only: scratch_bytes for each thread; rows of a chunk
+    n_passes, columns                 GEMM only: how often rows are read, for so many columns of a group each time
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How many rows of weights a thread unpacks at a time."""
+"""How many rows of weights a thread unpacks at a time, and how many columns they meet."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from hybrid.quant.ggml.types import GGMLType, row_nbytes
         (AVX2, 8192, 4, 24),
         (AVX512_VNNI, 2560, 1, 96),
         (AVX512_VNNI, 8192, 1, 72),
-        (AVX512_VNNI, 8192, 4, 96),  # fits no cache in any case
+        (AVX512_VNNI, 8192, 4, 96),  # fits no cache of one core in any case
     ],
 )
 def test_rows_of_a_chunk(isa: ISA, length: int, item: int, rows: int) -> None:
@@ -30,3 +30,24 @@ def test_few_rows_are_shared_among_threads() -> None:
     recorder = Recorder(512, n_threads=4)
     weight = Weight("w", GGMLType.Q8_0, 768, 2560, 0, row_nbytes(GGMLType.Q8_0, 2560))
     assert Products(recorder, AVX512_VNNI, exact=False)._chunk_rows(weight, 1) == 48
+
+
+@pytest.mark.parametrize(
+    ("length", "n_columns", "passes"),
+    [
+        (2048, 512, (1, 512)),
+        (8192, 512, (4, 128)),
+        (8192, 500, (4, 128)),  # 31.25 tiles of 16 columns
+        (8192, 16, (1, 16)),
+        (3000, 512, (2, 256)),
+        (2560, 33, (1, 48)),
+        (1 << 20, 64, (4, 16)),  # a tile is more than what fits
+    ],
+)
+def test_columns_that_meet_all_rows_fit_the_last_cache(length: int, n_columns: int, passes: tuple[int, int]) -> None:
+    products = Products(Recorder(n_columns, n_threads=2), AVX2, exact=False)
+    tile = products.tile.cols
+    assert tile == 16
+    assert products._passes(n_columns, length * 4 * tile) == passes
+    n_passes, columns = passes
+    assert columns % tile == 0 and (n_passes - 1) * columns < n_columns <= n_passes * columns

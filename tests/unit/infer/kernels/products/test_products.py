@@ -47,7 +47,9 @@ class Product:
         self.raw = np.zeros((n_expert, rows, width), np.uint8)
         self.raw[..., : encoded.shape[-1]] = encoded
 
-    def _run(self, kernel, packer, stride, width, integer, n_threads, groups, index, target, chunk=gemm.ROWS):
+    def _run(
+        self, kernel, packer, stride, width, integer, n_threads, groups, index, target, chunk=gemm.ROWS, columns=None
+    ):
         n_slots = max(first + count for _, first, count in groups)
         table = np.array([len(groups), *(v for g in groups for v in g)], np.int64)
         packed = aligned_empty(stride * round_up(n_slots, width) // width)
@@ -64,7 +66,11 @@ class Product:
             per_thread = gemm.scratch_bytes(self.kind, tile, self.K, chunk, integer=integer, isa=target)
             scratch = aligned_empty(per_thread * n_threads)
             scratch[:] = 255
-            own = {"scratch": scratch, "scratch_bytes": per_thread, "rows": chunk}
+            columns = columns or round_up(n_slots, width)
+            n_passes = -(-max(count for _, _, count in groups) // columns)
+            own = {
+                "scratch": scratch, "scratch_bytes": per_thread, "rows": chunk, "n_passes": n_passes, "columns": columns
+            }  # fmt: skip
         fields = record(
             kernel, w=self.raw, stride=self.raw.strides[1], x=packed, x_stride=stride, y=y, N=self.rows, K=self.K,
             groups=table, expert_stride=self.raw.strides[0], **own,
@@ -91,7 +97,10 @@ class Product:
         kernel = kernel or (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[self.kind]
         return self._run(kernel, packer, stride, 1, integer, n_threads, groups, index, isa.host())
 
-    def many(self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS) -> np.ndarray:
+    def many(
+        self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS, columns=None
+    ) -> np.ndarray:
+        """columns: so many of a group meet all rows before the next ones do."""
         target = target or isa.host()
         groups = groups or [(0, 0, len(self.x))]
         if integer:
@@ -101,7 +110,7 @@ class Product:
         else:
             stride, packer = self.K * 4 * tile.cols, pack.pack_float_tiles
         kernel = gemm_kernel(self.kind, tile, integer, target)
-        return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk)
+        return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk, columns)
 
 
 TILE_OF = {
@@ -197,12 +206,15 @@ def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA, form
 def test_groups_of_columns_meet_their_expert(kind: GGMLType, integer: bool) -> None:
     product = Product(kind, 33, 96, 11, n_expert=4)
     rng = np.random.default_rng(5)
-    index = rng.integers(0, 11, 3 * WIDE.cols)
-    groups = [(3, 0, 5), (0, WIDE.cols, 1), (1, 2 * WIDE.cols, WIDE.cols)]
+    index = rng.integers(0, 11, 5 * WIDE.cols)
+    groups = [(3, 0, 5), (0, WIDE.cols, 1), (1, 2 * WIDE.cols, 2 * WIDE.cols + 3)]
     many = product.many(integer, WIDE, 2, groups, index)
+    in_passes = [product.many(integer, WIDE, 2, groups, index, columns=n * WIDE.cols) for n in (1, 2)]
     few, several = product.few(integer, 2, groups, index), product.several(integer, 2, groups, index)
     for expert, first, count in groups:
         slots = slice(first, first + count)
+        for got in in_passes:
+            np.testing.assert_array_equal(bits(got[slots]), bits(many[slots]))
         expected = product.x[index[slots]].astype(np.float64) @ product.decoded[expert].T
         np.testing.assert_array_equal(bits(many[slots]), bits(few[slots]))
         np.testing.assert_array_equal(bits(several[slots]), bits(few[slots]))
