@@ -84,11 +84,13 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
 
 
 def float_rows(
-    e: Emitter, block: FloatBlock, kind: GGMLType, rows: list[Value], columns: list[Value], K: Value, bf16_pairs: bool
-) -> list[list[Value]]:
+    e: Emitter, block: FloatBlock, kind: GGMLType, rows: list[Value], columns: list[Value], K: Value,
+    bf16_pairs: bool, prefetch: Callable[[Value, Value], None] | None = None,
+) -> list[list[Value]]:  # fmt: skip
     """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): per row the totals of chains.
 
     bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
+    prefetch: what to ask for in turn i of n, instead of what comes next in the rows.
     """
     b, multiply = e.b, _multiply_pairs if bf16_pairs else _multiply
     shift = const(I64, block.weights.bit_length() - 1)
@@ -100,7 +102,9 @@ def float_rows(
     def whole(i, chains):
         places = [e.at(row, b.mul(i, const(I64, block.nbytes))) for row in rows]
         o = b.shl(b.shl(i, shift), const(I64, 2))
-        for q in places:
+        if prefetch is not None:
+            prefetch(i, n_blocks)
+        for q in places if prefetch is None else ():
             for line in range(0, block.nbytes, 64):
                 e.prefetch(q, prefetch_ahead() + line, e.isa.near)
         for k, weights in enumerate(zip(*(block.load(e, q) for q in places), strict=True)):

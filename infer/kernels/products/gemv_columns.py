@@ -15,7 +15,7 @@ from ..build.jit import Kernel, kernel, variant
 from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
-from ..weights import FLOAT_BLOCKS, INT_BLOCKS, Groups, IntBlock, has_sixteen, whole
+from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, Groups, IntBlock, has_sixteen, whole
 from .gemv import float_rows, next_rows
 from .pack import UNSORTED
 from .row_products import SMALL, RowProducts, pair_sums, totals_of
@@ -238,7 +238,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
     """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv.
 
     A chain is added to once in the four to six cycles that an fma takes, so eight registers of chains have to be under
-    way: of as many columns, or of two rows. Two rows halve what is read of the columns, which leave the first-level
+    way: of as many columns, or of two rows. The more rows, the less is read of the columns, which leave the first-level
     cache when they are many.
     """
     block = FLOAT_BLOCKS[kind]
@@ -248,25 +248,36 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
         b = e.b
         last, last_row = b.sub(n, const(I64, 1)), b.sub(r1, const(I64, 1))
 
-        def some(rows: list[Value], first: Value, count: int) -> None:
+        def some(rows: list[Value], first: Value, count: int, prefetch: _Prefetch | None) -> None:
             """`count` columns; past the last one it is repeated, and stored again."""
             places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
             columns = [e.at(x, b.mul(c, x_stride)) for c in places]
             pointers = [e.at(w, b.mul(r, stride)) for r in rows]
-            totals = float_rows(e, block, kind, pointers, columns, K, bf16_pairs)
+            totals = float_rows(e, block, kind, pointers, columns, K, bf16_pairs, prefetch)
             for r, of_row in zip(rows, totals, strict=True):
                 for c, total in zip(places, of_row, strict=True):
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
-        def passes(n_rows: int, width: int, narrow: int = 0) -> None:
-            """Rows times `width` columns at a time; `narrow` or fewer that are left meet the rows together."""
+        def passes(n_rows: int, width: int, narrow: int = 0, least: int = 0) -> None:
+            """Rows times `width` columns at a time; `narrow` or fewer that are left meet the rows together.
+
+            least: of such passes; then the rows that come next are asked for in all of them.
+            """
             whole = b.and_(b.add(n, const(I64, width - 1 - narrow)), const(I64, -width))
 
             def together(r, _):
                 rows = [r, *(e.intr("smin", b.add(r, const(I64, k)), last_row) for k in range(1, n_rows))]
-                e.loop(whole, lambda first, _: some(rows, first, width), step=width)
+                following = e.at(w, b.mul(e.intr("smin", b.add(r, const(I64, n_rows)), last_row), stride))
+
+                def one_pass(first, _):
+                    ahead = (
+                        _in_parts(e, following, n_rows * block.nbytes, first, whole, width, least) if least else None
+                    )
+                    some(rows, first, width, ahead)
+
+                e.loop(whole, one_pass, step=width)
                 if narrow:
-                    e.loop(n, lambda first, _: some(rows, first, narrow), start=whole, step=narrow)
+                    e.loop(n, lambda first, _: some(rows, first, narrow, None), start=whole, step=narrow)
 
             e.loop(r1, together, start=r0, step=n_rows)
 
@@ -277,14 +288,43 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                 with more:
                     passes(2, MOST)
             return
-        # a chain is two registers; more than four columns of two rows at a time: they leave the first-level cache
-        with b.if_else(b.icmp_unsigned("<", b.sub(n, const(I64, 3)), const(I64, 2))) as (four, others):
-            with four:
-                passes(1, 4)
-            with others:
-                passes(2, 2)
+        # A chain is two of the 16 registers of AVX2, or four of NEON's 32. Codes are unpacked for a whole block: no
+        # registers for a third row of them.
+        n_rows = 3 if kind in LOAD16 and e.isa.x86 and e.isa.dot != "plain" else 2
+        with b.if_else(b.icmp_signed("<=", n, const(I64, 2))) as (two, more):
+            with two:
+                passes(2, 2, least=1)
+            with more:
+                passes(n_rows, 2, least=2)
 
     return emit(_SIGNATURE, isa)(float_columns)
+
+
+_Prefetch = Callable[[Value, Value], None]
+
+
+def _in_parts(
+    e: Emitter, following: Value, turn_bytes: int, first: Value, whole: Value, width: int, least: int
+) -> _Prefetch:
+    """Asks for the rows that come next, an equal part of them in every pass over the columns.
+
+    Otherwise the first pass over the rows waits for memory, which the others, whose rows are in the cache, do not use.
+
+    following   address of the next rows
+    turn_bytes  of a turn of a loop over those before, which there are as many of
+    first, whole, width  a pass begins with the column `first`, and there are `whole` / `width` passes, `least` or more
+    """
+    b, fraction = e.b, 16
+    n_passes, done = (b.udiv(v, const(I64, width)) for v in (whole, first))
+    each = b.udiv(const(I64, turn_bytes << fraction), n_passes)
+
+    def prefetch(i: Value, n_turns: Value) -> None:
+        turn = b.add(b.mul(done, n_turns), i)
+        o = b.and_(b.lshr(b.mul(turn, each), const(I64, fraction)), const(I64, -64))
+        for line in range(0, -(-turn_bytes // least), 64):
+            e.prefetch(e.at(following, o), line, 2)
+
+    return prefetch
 
 
 def columns_piece(w, stride, x, x_stride, y, ldy, r0, r1, K, n):  # replaced in every variant

@@ -165,15 +165,21 @@ def test_few_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", inner_loop(GGMLType.BF16, GGMLType.F16))
 def test_several_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """Two columns cost two, of two rows at a time, and more columns more: registers of chains that are under way."""
+    """Two columns of two rows at a time, and of three rows (AVX2) or more columns (AVX-512) where there are more."""
     text = assembly(gemv_columns.make_float_columns(kind, isa), isa, machine)
-    products = [[line.split() for line in loop if line.startswith(FMA[isa.arch])] for loop in innermost_loops(text)]
+    loops = [loop for loop in innermost_loops(text) if count(loop, FMA[isa.arch])]
+    products = [[line.split() for line in loop if line.startswith(FMA[isa.arch])] for loop in loops]
     chains = [len({words[1 if isa is NEON else -1] for words in loop}) for loop in products if loop]
     if isa.lanes == 16:
         assert set(chains) == {4, 8, 16}
     else:
-        most = 16 if isa is NEON else 8
-        assert max(chains) == most and chains.count(most) >= 2 and 4 not in chains
+        assert set(chains) == ({16} if isa is NEON else {8, 12})
+        for loop in loops:
+            assert len([line for line in loop if "prefetch" in line or "prfm" in line]) <= 3
+            # for Intel's, LLVM moves some loads forward and has no registers for them
+            assert len(spills(loop)) <= (
+                count(loop, FMA[isa.arch]) // 4 if machine.cpu in ("haswell", "alderlake") else 0
+            )
 
 
 @pytest.mark.parametrize("kind", inner_loop(GGMLType.Q8_0, GGMLType.Q4_K))
