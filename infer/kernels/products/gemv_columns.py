@@ -270,9 +270,8 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                 following = e.at(w, b.mul(e.intr("smin", b.add(r, const(I64, n_rows)), last_row), stride))
 
                 def one_pass(first, _):
-                    ahead = (
-                        _in_parts(e, following, n_rows * block.nbytes, first, whole, width, least) if least else None
-                    )
+                    turn_bytes = n_rows * block.nbytes
+                    ahead = _in_parts(e, following, turn_bytes, first, whole, width, least) if least else None
                     some(rows, first, width, ahead)
 
                 e.loop(whole, one_pass, step=width)
@@ -309,6 +308,7 @@ def _in_parts(
     """Asks for the rows that come next, an equal part of them in every pass over the columns.
 
     Otherwise the first pass over the rows waits for memory, which the others, whose rows are in the cache, do not use.
+    They go to the second-level cache: columns fill the first.
 
     following   address of the next rows
     turn_bytes  of a turn of a loop over those before, which there are as many of
