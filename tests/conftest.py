@@ -93,7 +93,8 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Whatever was collected, or not."""
+    """Whatever was collected, or not. It is not looked through again with every full collection."""
+    gc.freeze()
     gc.enable()
 
 
