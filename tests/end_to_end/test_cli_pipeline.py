@@ -472,8 +472,8 @@ def test_bench_at_a_depth(cli: Cli, files: dict[str, Path]) -> None:
 
 @pytest.mark.slow
 def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:
-    out = ok(cli("bench", files["q8_0"], "-p", "16", "-n", "0", "--profile"))
-    assert "GB/s" in out and "pp16" in out
+    out = ok(cli("bench", files["q8_0"], "-p", "16", "-n", "2", "-np", "1,3", "--profile"))
+    assert "GB/s" in out and all(f"{test}: " in out for test in ("pp16", "tg2", "tg2 x3"))
 
 
 @pytest.mark.slow

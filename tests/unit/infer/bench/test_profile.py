@@ -9,7 +9,7 @@ import pytest
 
 from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.infer.bench.machine import Machine
-from hybrid.infer.bench.profile import summarize
+from hybrid.infer.bench.profile import profile, summarize
 from hybrid.infer.bench.shapes import SHAPES, write_shape
 from hybrid.quant.ggml.types import GGMLType
 
@@ -99,6 +99,18 @@ def test_experts_and_attention_count_what_tokens_use(with_experts: Path, n: int)
     assert attention.nbytes == 2 * (past + n) * N_KV * D_HEAD * 2
     assert attention.flops == sum(4 * (past + t + 1) * N_HEAD * D_HEAD for t in range(n))
     assert ops["ffn_router"].flops == 2 * n * N_EXPERT * N_EMBD
+
+
+def test_a_step_of_several_sequences_is_one_pass(with_experts: Path) -> None:
+    from hybrid.infer import Model
+
+    n_gen, per_token = 2, 2 * N_EXPERT * N_EMBD
+    for n in (1, 3):
+        with Model.load(with_experts, n_ctx=64, n_seq_max=n, n_threads=1) as model:
+            found = profile(model, BenchTest(0, n_gen, 10, n), MACHINE)
+        (router,) = (row for row in found.rows if row.op == "ffn_router")
+        assert router.gflop_s * router.seconds * 1e9 == pytest.approx(n * router.calls * per_token)
+        assert router.calls % n_gen == 0 and router.calls // n_gen <= 2  # layers
 
 
 def test_a_window_bounds_what_is_read() -> None:

@@ -51,3 +51,9 @@ def test_columns_that_meet_all_rows_fit_the_last_cache(length: int, n_columns: i
     assert products._passes(n_columns, length * 4 * tile) == passes
     n_passes, columns = passes
     assert columns % tile == 0 and (n_passes - 1) * columns < n_columns <= n_passes * columns
+
+
+def test_with_avx512_more_columns_meet_all_rows() -> None:
+    products = Products(Recorder(512, n_threads=2), AVX512_VNNI, exact=False)
+    assert products._passes(512, 8192 * 4 * products.tile.cols) == (2, 256)
+    assert products._passes(512, 2560 * 4 * products.tile.cols) == (1, 512)
