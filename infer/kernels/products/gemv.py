@@ -40,6 +40,7 @@ from .wide_products import WideProducts
 
 V8F, V16F = Vec(F32, 8), Vec(F32, 16)
 MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # of weights that a thread takes at a time
+Prefetch = Callable[[Value, Value], None]  # asks for memory in turn i of n
 _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 
@@ -85,12 +86,12 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
 
 def float_rows(
     e: Emitter, block: FloatBlock, kind: GGMLType, rows: list[Value], columns: list[Value], K: Value,
-    bf16_pairs: bool, prefetch: Callable[[Value, Value], None] | None = None,
+    bf16_pairs: bool, prefetch: Prefetch | None = None,
 ) -> list[list[Value]]:  # fmt: skip
     """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): per row the totals of chains.
 
     bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
-    prefetch: what to ask for in turn i of n, instead of what comes next in the rows.
+    prefetch: instead of asking for what comes next in the rows.
     """
     b, multiply = e.b, _multiply_pairs if bf16_pairs else _multiply
     shift = const(I64, block.weights.bit_length() - 1)
@@ -99,14 +100,19 @@ def float_rows(
     def add(weights: list[Value], x: list[Value], chains: list[Value]) -> list[Value]:
         return [multiply(e, weights[k // n], x[k % n], chain) for k, chain in enumerate(chains)]
 
-    def whole(i, chains):
-        places = [e.at(row, b.mul(i, const(I64, block.nbytes))) for row in rows]
-        o = b.shl(b.shl(i, shift), const(I64, 2))
-        if prefetch is not None:
-            prefetch(i, n_blocks)
-        for q in places if prefetch is None else ():
+    def along(places: list[Value]) -> None:
+        for q in places:
             for line in range(0, block.nbytes, 64):
                 e.prefetch(q, prefetch_ahead() + line, e.isa.near)
+
+    def whole(i, chains):
+        """Block i of every row meets the columns."""
+        places = [e.at(row, b.mul(i, const(I64, block.nbytes))) for row in rows]
+        o = b.shl(b.shl(i, shift), const(I64, 2))
+        if prefetch is None:
+            along(places)
+        else:
+            prefetch(i, n_blocks)
         for k, weights in enumerate(zip(*(block.load(e, q) for q in places), strict=True)):
             chains = add(list(weights), [e.load(V16F, e.at(x, o), 64 * k) for x in columns], chains)
         return chains

@@ -16,7 +16,7 @@ from ..emit.emitter import F32, I1, I8, I16, I32, I64, Emitter, Value, Vec, cons
 from ..emit.fields import Address, Counter, Int
 from ..emit.isa import ISA
 from ..weights import FLOAT_BLOCKS, INT_BLOCKS, LOAD16, Groups, IntBlock, has_sixteen, whole
-from .gemv import float_rows, next_rows
+from .gemv import Prefetch, float_rows, next_rows
 from .pack import UNSORTED
 from .row_products import SMALL, RowProducts, pair_sums, totals_of
 from .wide_columns import MOST, ROWS, TURNS, Sixteens
@@ -234,6 +234,31 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):
     return emit(_SIGNATURE, isa)(int_columns)
 
 
+def _in_parts(
+    e: Emitter, following: Value, turn_bytes: int, first: Value, whole: Value, width: int, least: int
+) -> Prefetch:
+    """Asks for the rows that come next, an equal part of them in every pass over the columns.
+
+    Otherwise the first pass over the rows waits for memory, which the others, whose rows are in the cache, do not use.
+    They go to the second-level cache: columns fill the first.
+
+    following   address of the next rows
+    turn_bytes  of a turn of a loop over those before, which there are as many of
+    first, whole, width  a pass begins with the column `first`, and there are `whole` / `width` passes, `least` or more
+    """
+    b, fraction = e.b, 16
+    n_passes, done = (b.udiv(v, const(I64, width)) for v in (whole, first))
+    each = b.udiv(const(I64, turn_bytes << fraction), n_passes)
+
+    def prefetch(i: Value, n_turns: Value) -> None:
+        turn = b.add(b.mul(done, n_turns), i)
+        o = b.and_(b.lshr(b.mul(turn, each), const(I64, fraction)), const(I64, -64))
+        for line in range(0, -(-turn_bytes // least), 64):
+            e.prefetch(e.at(following, o), line, 2)
+
+    return prefetch
+
+
 def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
     """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv.
 
@@ -248,7 +273,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
         b = e.b
         last, last_row = b.sub(n, const(I64, 1)), b.sub(r1, const(I64, 1))
 
-        def some(rows: list[Value], first: Value, count: int, prefetch: _Prefetch | None) -> None:
+        def some(rows: list[Value], first: Value, count: int, prefetch: Prefetch | None) -> None:
             """`count` columns; past the last one it is repeated, and stored again."""
             places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
             columns = [e.at(x, b.mul(c, x_stride)) for c in places]
@@ -266,6 +291,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
             whole = b.and_(b.add(n, const(I64, width - 1 - narrow)), const(I64, -width))
 
             def together(r, _):
+                """`n_rows` from row r on meet all columns; past the last one it is repeated."""
                 rows = [r, *(e.intr("smin", b.add(r, const(I64, k)), last_row) for k in range(1, n_rows))]
                 following = e.at(w, b.mul(e.intr("smin", b.add(r, const(I64, n_rows)), last_row), stride))
 
@@ -297,34 +323,6 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                 passes(n_rows, 2, least=2)
 
     return emit(_SIGNATURE, isa)(float_columns)
-
-
-_Prefetch = Callable[[Value, Value], None]
-
-
-def _in_parts(
-    e: Emitter, following: Value, turn_bytes: int, first: Value, whole: Value, width: int, least: int
-) -> _Prefetch:
-    """Asks for the rows that come next, an equal part of them in every pass over the columns.
-
-    Otherwise the first pass over the rows waits for memory, which the others, whose rows are in the cache, do not use.
-    They go to the second-level cache: columns fill the first.
-
-    following   address of the next rows
-    turn_bytes  of a turn of a loop over those before, which there are as many of
-    first, whole, width  a pass begins with the column `first`, and there are `whole` / `width` passes, `least` or more
-    """
-    b, fraction = e.b, 16
-    n_passes, done = (b.udiv(v, const(I64, width)) for v in (whole, first))
-    each = b.udiv(const(I64, turn_bytes << fraction), n_passes)
-
-    def prefetch(i: Value, n_turns: Value) -> None:
-        turn = b.add(b.mul(done, n_turns), i)
-        o = b.and_(b.lshr(b.mul(turn, each), const(I64, fraction)), const(I64, -64))
-        for line in range(0, -(-turn_bytes // least), 64):
-            e.prefetch(e.at(following, o), line, 2)
-
-    return prefetch
 
 
 def columns_piece(w, stride, x, x_stride, y, ldy, r0, r1, K, n):  # replaced in every variant

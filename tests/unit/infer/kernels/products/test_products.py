@@ -118,7 +118,7 @@ TILE_OF = {
     isa.PLAIN_X86: gemm.Tile(6, 2, 8),
     isa.PLAIN_NEON: gemm.Tile(4, 2, 8),
 }
-RAGGED = [(23, 20, 9), (50, 48, 10), (3, 1, 2), (9, 135, 4)]
+RAGGED = [(23, 20, 9), (50, 48, 10), (3, 1, 2), (9, 135, 4), (11, 90, 7), (2, 77, 6)]
 
 
 def bits(a: np.ndarray) -> np.ndarray:
