@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hybrid.quant.ggml.errors import ClusterError
 
@@ -19,7 +19,15 @@ from .fit import ModelAsked
 if TYPE_CHECKING:
     from hybrid.infer import Model
 
-T = TypeVar("T")
+
+class Closed(Protocol):
+    """What is held."""
+
+    def close(self) -> None:
+        """Gives back what it has."""
+
+
+T = TypeVar("T", bound=Closed)
 
 
 class Holding:
@@ -37,12 +45,30 @@ class Holding:
         self._lock = threading.Lock()
 
     def thing(self, key: object, make: Callable[[], T]) -> T:
-        """That of `key`, made by `make` if there is none. It is closed (`close`) by `forget` or `release`."""
+        """That of `key`, made by `make` if there is none. It is closed (`close`) by `forget` or `release`.
+
+        ClusterError: whom it was for has gone (a task that was begun goes on when its run is interrupted), so that
+        nobody would close it.
+        """
         with self.lock_of(("made", key)):
-            if key not in self._things:
-                self._things[key] = make()
-            made: T = self._things[key]
+            with self._lock:
+                if key in self._things:
+                    found: T = self._things[key]
+                    return found
+                self._check_used()
+            made = make()
+            try:
+                with self._lock:
+                    self._check_used()
+                    self._things[key] = made
+            except ClusterError:
+                made.close()
+                raise
             return made
+
+    def _check_used(self) -> None:
+        if self._users <= 0:
+            raise ClusterError("nobody uses what this worker holds: whoever asked for it has ended.")
 
     def lock_of(self, key: object) -> threading.Lock:
         """One for each key."""

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("distributed")
 import psutil
 from cluster_workers import Workers, meanwhile, preload_file
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker
 from end_to_end.outcomes import Cli, failed, ok
 
 pytestmark = pytest.mark.slow
@@ -160,6 +160,7 @@ def test_a_copy_goes_with_the_worker_that_made_it(files: dict[str, Path], obedie
         from hybrid.cli.cluster.targeting import _CopyAsked
 
         asked = _CopyAsked(FileAsked.of(path), 1)
+        HERE.use()
         return HERE.thing(asked, asked.made)._path, os.getpid()
 
     copy, pid = obedient.client.submit(make, files["q8_0"], pure=False).result(PATIENCE)
@@ -193,19 +194,21 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
 
 # --- Ctrl-C where the workers are somebody else's ---
 @pytest.mark.parametrize(
-    ("command", "begun"),
+    ("command", "begun", "outlasts"),
     [
-        ("run {q8_0} -f {prompts} -n 4 -c 64 -o {out}", "taken"),
-        ("perplexity {q8_0} -f {prose} -c 64 --kl-divergence-base {out}", "taken"),
-        ("convert {bundled} -o {out}", "taken"),
-        ("run {q8_0} -p One --stages 2", "opened"),
+        ("run {q8_0} -f {prompts} -n 4 -c 64 -o {out}", "taken", True),
+        ("perplexity {q8_0} -f {prose} -c 64 --kl-divergence-base {out}", "taken", True),
+        ("convert {bundled} -o {out}", "taken", True),
+        ("convert {bundled} -o {out}", "taken", False),
+        ("run {q8_0} -p One --stages 2", "opened", False),
     ],
 )
 def test_an_interrupt_leaves_workers_to_others(
-    command: str, begun: str, files: dict[str, Path], prose: Path, bundled: Path, tmp_path: Path, cli: Cli,
-    obedient: Workers,
+    command: str, begun: str, outlasts: bool, files: dict[str, Path], prose: Path, bundled: Path, tmp_path: Path,
+    cli: Cli, obedient: Workers,
 ) -> None:  # fmt: skip
-    """They stop, hold nothing of it, and do what they are asked next."""
+    """They stop, hold nothing of it, and do what they are asked next. outlasts: what a worker is in the middle of goes
+    on for longer than the client is there."""
     out, prompts = tmp_path / "out", tmp_path / "prompts.jsonl"
     prompts.write_text('"One is"\n"Two are"\n')
     words = command.format(**files, prompts=prompts, prose=prose, bundled=bundled, out=out).split()
@@ -214,19 +217,29 @@ def test_an_interrupt_leaves_workers_to_others(
     def interrupt(_: threading.Event) -> None:
         wait_for(lambda: len(obedient.read(begun)) >= 2, "it never began")
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.2)
-        (obedient.orders / "hold").unlink()  # what a worker is in the middle of it does to the end
+        if outlasts:
+            wait_for(lambda: not any(obedient.client.run(users).values()), "they are in use")
+        (obedient.orders / "hold").unlink()
+
+    def users() -> int:  # in a function, or it is looked for in a module that workers do not have
+        from hybrid.cli.cluster.holding import HERE
+
+        return HERE._users
 
     with meanwhile(obedient, interrupt):
         code, said, err = cli(*words, "--cluster", obedient.address)
     assert code == 130 and not said and len(err.splitlines()) == 1 and err.startswith("interrupted"), err
     assert [path.name for path in tmp_path.iterdir() if path.read_bytes()] == ["prompts.jsonl"]
 
-    def held() -> list[str]:  # in a function, or it is looked for in a module that workers do not have
+    def held() -> list[str]:
         from hybrid.cli.cluster.holding import HERE
 
         return [str(key) for key in HERE._things]
 
+    def tasks(dask_worker: Worker) -> int:
+        return len(dask_worker.state.executing) + len(dask_worker.state.long_running)
+
+    wait_for(lambda: not any(obedient.client.run(tasks).values()), "they have not stopped")
     wait_for(lambda: not any(obedient.client.run(held).values()), "they hold something")
     ok(cli("perplexity", files["q8_0"], "-f", prose, "-c", 64, "--chunks", 2, "--cluster", obedient.address))
 

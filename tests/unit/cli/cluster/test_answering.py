@@ -3,8 +3,11 @@
 import sys
 import threading
 
+import pytest
+
 from hybrid.cli.cluster.answering import Beginning, Turns
 from hybrid.cli.cluster.holding import Holding
+from hybrid.quant.ggml.errors import ClusterError
 
 
 def test_one_alone_waits_for_the_others_and_they_for_it() -> None:
@@ -63,6 +66,31 @@ def test_what_is_held_is_made_once_and_closed_by_the_last() -> None:
     assert closed == ["run"]
     held.release()
     assert closed == ["run", "other", "model"], "what was made last goes first"
+
+
+def test_nothing_is_made_for_those_who_have_gone() -> None:
+    """Neither by a task that comes to it afterwards, nor by one that is in the middle of it."""
+    held, closed = Holding(), []
+
+    class Thing:
+        def close(self) -> None:
+            closed.append(self)
+
+    def make() -> Thing:
+        held.release()
+        return Thing()
+
+    held.use()
+    with pytest.raises(ClusterError, match="whoever asked for it has ended"):
+        held.thing("model", make)
+    assert len(closed) == 1
+    with pytest.raises(ClusterError, match="whoever asked for it has ended"):
+        held.thing("model", Thing)
+    assert len(closed) == 1
+    held.use()
+    thing = held.thing("model", Thing)
+    held.release()
+    assert closed[1:] == [thing]
 
 
 def test_a_beginning_weighs_what_dask_is_told() -> None:
