@@ -24,7 +24,7 @@ from hybrid.infer.bench.tables import duration, markdown_table
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.kernels.build.jit import compile_kernels
 from hybrid.infer.kernels.execute import EXECUTE
-from hybrid.infer.layers import Attention
+from hybrid.infer.layers.attention import Attention
 from hybrid.infer.memory import HybridMemory
 from hybrid.infer.program.builder import Batch, Builder, Program, Rows, aligned_empty
 from hybrid.infer.program.threads import Pool, default_threads

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.xielu import xielu
-from ..layers import FeedForward, Layer
+from ..layers.base import Layer
+from ..layers.feed_forward import FeedForward
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .llama import Llama, LlamaHparams

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from ..layers import FeedForward, Layer
+from ..layers.base import Layer
+from ..layers.feed_forward import FeedForward
 from ..loading.weights import Weights
 from .llama import Llama
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NORM
-from ..layers import KimiDelta, Layer
+from ..layers.base import Layer
+from ..layers.kimi_delta import KimiDelta
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .kimi_linear import KimiLinear, KimiLinearHparams

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..layers import Layer, Mamba1, Mamba2, Streams
+from ..layers.base import Layer
+from ..layers.mamba1 import Mamba1
+from ..layers.mamba2 import Mamba2
+from ..layers.streams import Streams
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 

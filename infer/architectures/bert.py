@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.rows.gelu import gelu
-from ..layers import EncoderAttention, FeedForward
+from ..layers.attention import EncoderAttention
+from ..layers.feed_forward import FeedForward
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 from .base import EncoderFamily, Part

@@ -4,7 +4,7 @@ of four. arXiv:2504.00698"""
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers import Rope
+from ..layers.attention import Rope
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .command_r import CommandR, CommandRHparams

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..layers import Sum
+from ..layers.base import Sum
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import Part

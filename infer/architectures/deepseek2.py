@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NORM
-from ..layers import Layer
+from ..layers.base import Layer
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

@@ -5,19 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..kernels.attention.rope import NORM
-from ..layers import (
-    Clamp,
-    CompressedAttention,
-    GatedFeedForward,
-    HyperConnected,
-    HyperSizes,
-    IndexSizes,
-    Layer,
-    LearnedMixOfStreams,
-    MixtureOfExperts,
-    Rope,
-    Sum,
-)
+from ..layers.attention import Rope
+from ..layers.base import Layer, Sum
+from ..layers.compressed_attention import CompressedAttention, IndexSizes
+from ..layers.feed_forward import Clamp, GatedFeedForward, MixtureOfExperts
+from ..layers.hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

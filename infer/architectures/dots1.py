@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..layers import Layer
+from ..layers.base import Layer
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .experts import RoutedHparams, routed

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers import GatedFeedForward, Layer, MixtureOfExperts, Sum
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .llama import Llama, LlamaHparams

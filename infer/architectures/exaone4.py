@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..layers import Rope
+from ..layers.attention import Rope
 from ..loading.weights import Weights
 from .llama import Llama
 from .olmo import Olmo2

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers import Clamp, GatedFeedForward, Layer, MixtureOfExperts, Sum
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import Clamp, GatedFeedForward, MixtureOfExperts
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 

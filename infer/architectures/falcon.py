@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.gelu import gelu, gelu_tanh
-from ..layers import Attention, FeedForward, NormedSum, Sum
+from ..layers.attention import Attention
+from ..layers.base import Sum
+from ..layers.feed_forward import FeedForward
+from ..layers.parallel import NormedSum
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

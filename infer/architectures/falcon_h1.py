@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Sum
+from ..layers.attention import Attention
+from ..layers.base import Sum
+from ..layers.feed_forward import GatedFeedForward
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba2Hparams, Part

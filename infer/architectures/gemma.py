@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Layer, PostNorm, Rope
+from ..layers.attention import Attention, Rope
+from ..layers.base import Layer, PostNorm
+from ..layers.feed_forward import GatedFeedForward
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

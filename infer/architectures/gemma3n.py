@@ -8,17 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..kernels.attention.rope import NEOX
-from ..layers import (
-    Attention,
-    BorrowedKeys,
-    GatedFeedForward,
-    NormedValues,
-    PerLayerGate,
-    PerLayerInputs,
-    PostNorm,
-    Rope,
-)
 from ..layers.altup import AltUpBlock, AltUpSizes, AltUpStreams, FirstOnStreams, SparseFeedForward
+from ..layers.attention import Attention, Rope
+from ..layers.base import PostNorm
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
+from ..layers.shared_keys import BorrowedKeys, NormedValues
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

@@ -6,19 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..kernels.attention.rope import NEOX
-from ..layers import (
-    Attention,
-    BesideExperts,
-    BorrowedKeys,
-    GatedFeedForward,
-    Layer,
-    MixtureOfExperts,
-    NormedValues,
-    PerLayerGate,
-    PerLayerInputs,
-    PostNorm,
-    Rope,
-)
+from ..layers.attention import Attention, Rope
+from ..layers.base import Layer, PostNorm
+from ..layers.beside_experts import BesideExperts
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
+from ..layers.shared_keys import BorrowedKeys, NormedValues
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

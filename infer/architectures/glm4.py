@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ..layers import GatedFeedForward, Layer, PostNorm
+from ..layers.base import Layer, PostNorm
+from ..layers.feed_forward import GatedFeedForward
 from ..loading.weights import Weights
 from .base import Part
 from .llama import Llama

@@ -4,8 +4,12 @@ on hyper-connections. Of Z.ai."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import Clamp, GatedFeedForward, HyperConnected, HyperSizes, KimiDelta, Layer, MeanOfStreams, PoolIndex
-from ..layers import PooledLatentAttention as Pooled
+from ..layers.base import Layer
+from ..layers.feed_forward import Clamp, GatedFeedForward
+from ..layers.hyper_connections import HyperConnected, HyperSizes, MeanOfStreams
+from ..layers.kimi_delta import KimiDelta
+from ..layers.pooled_latent import PooledLatentAttention as Pooled
+from ..layers.pooled_latent import PoolIndex
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Part

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..kernels.rows.gelu import gelu_tanh
-from ..layers import Attention, FeedForward
+from ..layers.attention import Attention
+from ..layers.feed_forward import FeedForward
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 from .base import Family, Part

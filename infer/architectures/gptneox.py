@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.gelu import gelu, gelu_tanh
-from ..layers import Attention, FeedForward, NormedSum
+from ..layers.attention import Attention
+from ..layers.feed_forward import FeedForward
+from ..layers.parallel import NormedSum
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NORM
-from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, Sum
+from ..layers.attention import Attention
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..kernels.attention.rope import NEOX
-from ..layers import GatedFeedForward, Layer, MixtureOfExperts, Sum
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .llama import Llama, LlamaHparams

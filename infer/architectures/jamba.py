@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import Attention, GatedFeedForward, MixtureOfExperts
+from ..layers.attention import Attention
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba1Hparams, Part

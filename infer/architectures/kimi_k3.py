@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import BankedResidual, BankedStreams, Banks, GatedFeedForward, KimiDelta, Layer, Situ, Sum
+from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import GatedFeedForward, Situ
+from ..layers.kimi_delta import KimiDelta
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .bailingmoe3 import LOWEST

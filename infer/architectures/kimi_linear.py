@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers import KimiDelta, Layer
+from ..layers.base import Layer
+from ..layers.kimi_delta import KimiDelta
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-from ..layers import GatedFeedForward, LatentAttention, Layer, Rope
+from ..layers.attention import Rope
+from ..layers.base import Layer
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.latent_attention import LatentAttention
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams

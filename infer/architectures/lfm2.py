@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, MixtureOfExperts, ShortConv
+from ..layers.attention import Attention
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.short_conv import ShortConv
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Layer, PostNorm, Rope, ShortConv
+from ..layers.attention import Attention, Rope
+from ..layers.base import Layer, PostNorm
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.short_conv import ShortConv
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..kernels.attention.rope import NORM
-from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, QueryScale, Rope
+from ..layers.attention import Attention, Rope
+from ..layers.base import Layer
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.query_scale import QueryScale
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

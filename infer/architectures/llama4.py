@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import Attention, GatedFeedForward, Layer, MixtureOfExperts, QueryScale, Sum
+from ..layers.attention import Attention
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.query_scale import QueryScale
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Part

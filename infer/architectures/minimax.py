@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, KeptNorm, LightningAttention, MixtureOfExperts
+from ..layers.attention import Attention
+from ..layers.base import KeptNorm
+from ..layers.feed_forward import MixtureOfExperts
+from ..layers.lightning import LightningAttention
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

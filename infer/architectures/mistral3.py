@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers import QueryScale
+from ..layers.query_scale import QueryScale
 from ..loading.hparams import key
 from .llama import Llama, LlamaHparams
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import Attention, FeedForward, Layer, MixtureOfExperts, Sum
+from ..layers.attention import Attention
+from ..layers.base import Layer, Sum
+from ..layers.feed_forward import FeedForward, MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba2Hparams, Part

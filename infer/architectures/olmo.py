@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Layer, MixtureOfExperts, PostNorm, Rope
+from ..layers.attention import Rope
+from ..layers.base import Layer, PostNorm
+from ..layers.feed_forward import MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Part

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedDeltaNet, GatedFeedForward, PostNorm, Rope
+from ..layers.attention import Attention, Rope
+from ..layers.base import PostNorm
+from ..layers.delta_net import GatedDeltaNet
+from ..layers.feed_forward import GatedFeedForward
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

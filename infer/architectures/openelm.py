@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward
+from ..layers.attention import Attention
+from ..layers.feed_forward import GatedFeedForward
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

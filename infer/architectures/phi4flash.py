@@ -6,7 +6,11 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import Attention, BorrowedDifferential, DifferentialAttention, GatedFeedForward, GatedMemoryUnit, Layer
+from ..layers.attention import Attention
+from ..layers.base import Layer
+from ..layers.differential_attention import BorrowedDifferential, DifferentialAttention
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.gated_memory import GatedMemoryUnit
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba1Hparams, Part

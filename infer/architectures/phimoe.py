@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Layer, MixtureOfExperts
+from ..layers.base import Layer
+from ..layers.feed_forward import MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .llama import Llama, LlamaHparams

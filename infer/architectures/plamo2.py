@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Layer, PostNorm, ProjectedMamba2
+from ..layers.attention import Attention
+from ..layers.base import Layer, PostNorm
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.mamba2_projected import ProjectedMamba2
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

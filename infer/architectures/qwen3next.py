@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedDeltaNet, GatedFeedForward, MixtureOfExperts, Sum
+from ..layers.attention import Attention
+from ..layers.base import Sum
+from ..layers.delta_net import GatedDeltaNet
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

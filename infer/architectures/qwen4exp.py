@@ -7,21 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.attention.rope import NEOX
-from ..layers import (
-    Attention,
-    GatedDeltaNet,
-    GatedFeedForward,
-    GatedMixOfStreams,
-    GatedResidual,
-    GatedSizes,
-    IndexedAttention,
-    Layer,
-    MixtureOfExperts,
-    NgramInputs,
-    Ngrams,
-    Streams,
-    Sum,
-)
+from ..layers.attention import Attention
+from ..layers.base import Layer, Sum
+from ..layers.delta_net import GatedDeltaNet
+from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
+from ..layers.indexed_attention import IndexedAttention
+from ..layers.ngram_inputs import NgramInputs, Ngrams
+from ..layers.streams import Streams
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, RgLru, Rope
+from ..layers.attention import Attention, Rope
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.rg_lru import RgLru
 from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

@@ -9,7 +9,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 
-from ..layers import Rope
+from ..layers.attention import Rope
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 

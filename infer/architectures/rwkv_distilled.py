@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import GatedFeedForward
-from ..layers import Rwkv6 as TimeMix6
-from ..layers import Rwkv7 as TimeMix7
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.rwkv import Rwkv6 as TimeMix6
+from ..layers.rwkv import Rwkv7 as TimeMix7
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..layers import Rope
+from ..layers.attention import Rope
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .llama import Llama, LlamaHparams

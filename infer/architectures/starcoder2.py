@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.gelu import gelu_tanh
-from ..layers import Attention, FeedForward, Sum
+from ..layers.attention import Attention
+from ..layers.base import Sum
+from ..layers.feed_forward import FeedForward
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

@@ -6,7 +6,8 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..layers import GatedFeedForward, Mlstm
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.mlstm import Mlstm
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 from .base import Family, Part

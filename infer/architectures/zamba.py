@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import Attention, GatedFeedForward, Layer, Rope, SharedTransformer
+from ..layers.attention import Attention, Rope
+from ..layers.base import Layer
+from ..layers.feed_forward import GatedFeedForward
+from ..layers.shared_transformer import SharedTransformer
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Mamba1Hparams, Part

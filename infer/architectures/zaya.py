@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.attention.rope import NEOX
-from ..layers import AffineResidual, CarriedRouterExperts, ConvolvedAttention, Rope
+from ..layers.affine_residual import AffineResidual
+from ..layers.attention import Rope
+from ..layers.carried_router import CarriedRouterExperts
+from ..layers.convolved_attention import ConvolvedAttention
 from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import AttentionHparams, Family, Part

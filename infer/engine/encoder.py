@@ -24,7 +24,7 @@ from ..kernels.build.jit import CompileProgress, compile_kernels
 from ..kernels.emit.isa import host
 from ..kernels.products import gemm
 from ..kernels.rows import elementwise
-from ..layers import Layer
+from ..layers.base import Layer
 from ..loading.options import LoadFields, LoadOptions, merged
 from ..loading.spread import spread
 from ..loading.weights import Weights

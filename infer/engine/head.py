@@ -16,7 +16,8 @@ from hybrid.quant.ggml.errors import FormatError
 
 from ..kernels import execute
 from ..kernels.rows import elementwise
-from ..layers import Layer, OnStreams, Streams
+from ..layers.base import Layer
+from ..layers.streams import OnStreams, Streams
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec

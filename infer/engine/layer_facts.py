@@ -10,7 +10,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from ..architectures import ENCODERS
 from ..kernels.attention.kv import F16_KV
-from ..layers import Layer
+from ..layers.base import Layer
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, RecurrentSpec, RowsSpec
 from .network import family_of

@@ -17,8 +17,8 @@ from ..kernels.rows import elementwise
 from ..kernels.rows.affine import affine_rows
 from ..kernels.rows.layer_norm import layer_norm
 from ..kernels.rows.likelihood import negative_log_likelihood
-from ..layers import Layer, OnStreams, Streams
-from ..layers.base import OwnResidual, optional_bias
+from ..layers.base import Layer, OwnResidual, optional_bias
+from ..layers.streams import OnStreams, Streams
 from ..loading.hparams import Hparams
 from ..loading.weights import Weights
 from ..memory import HybridMemory

@@ -5,10 +5,12 @@ written back into sentencepiece's own ModelProto (sentencepiece_model.proto, goo
 the rest, so ids are its ids.
 """
 
-import struct
 from collections.abc import Iterator
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 
@@ -22,6 +24,7 @@ _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _MODEL_TYPE, _VOCAB_SIZE, _BYTE_FALLBACK = 3, 4, 35
 _CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 2, 3, 4, 5
 _UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
+_TAIL = np.dtype([("score_tag", "u1"), ("score", "<f4"), ("type_tag", "u1"), ("type", "u1")])  # of a piece
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -126,33 +129,49 @@ def model_proto(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int], a
 
 
 def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> Iterator[bytes]:
-    """One record per token. sentencepiece wants exactly one UNKNOWN, no empty text and no text twice; converters are
-    not so strict, so a token that breaks the rule becomes a control token under a name that no text contains.
+    """One record per token, in parts: its head, its text and its tail. A loop over the tokens would take 0.2 s more of
+    a start with 128 k of them."""
+    texts, kinds = _spelled(vocabulary, unknown, byte_of)
+    raw = [text.encode("utf-8", "replace") for text in texts]
+    heads = {n: _head(n) for n in set(map(len, raw))}
+    tails = np.empty(len(raw), _TAIL)
+    tails["score_tag"], tails["score"] = _PIECE_SCORE << 3 | 5, vocabulary.scores
+    tails["type_tag"], tails["type"] = _PIECE_TYPE << 3, kinds
+    ends = tails.view(f"V{_TAIL.itemsize}").tolist()
+    return chain.from_iterable(zip(map(heads.__getitem__, map(len, raw)), raw, ends, strict=True))
+
+
+def _head(n: int) -> bytes:
+    """What stands in front of the text of a record, of n bytes."""
+    length = _varint(n)
+    size = _varint(1 + len(length) + n + _TAIL.itemsize)
+    return bytes([_PIECES << 3 | 2]) + size + bytes([_PIECE_TEXT << 3 | 2]) + length
+
+
+def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> tuple[list[str], np.ndarray]:
+    """The text and the type of every token. sentencepiece wants exactly one UNKNOWN, no empty text and no text twice;
+    converters are not so strict, so a token that breaks the rule becomes a control token under a name that no text
+    contains.
     """
-    assert vocabulary.scores is not None
-    tail = struct.Struct("<BfBB")  # score and type with their tags
-    score_tag, type_tag = _PIECE_SCORE << 3 | 5, _PIECE_TYPE << 3
-    piece_tag, text_tag = bytes([_PIECES << 3 | 2]), bytes([_PIECE_TEXT << 3 | 2])
-    seen: set[str] = set()
-    for token, (text, kind, score) in enumerate(
-        zip(vocabulary.tokens, vocabulary.types.tolist(), vocabulary.scores.tolist(), strict=True)
-    ):
-        if token == unknown:
-            kind = TokenType.UNKNOWN
-        elif token in byte_of:
-            kind, text = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
-        elif kind == TokenType.USER_DEFINED and token not in vocabulary.eog:
-            text = text.replace(" ", SPACE)  # sentencepiece looks for them in escaped text
-        elif kind not in (TokenType.NORMAL, TokenType.CONTROL, TokenType.UNUSED):
-            kind = TokenType.CONTROL  # one that ends answers is not found in text, as for every kind of tokenizer
-        if not text or text in seen:
-            text = f"<{token}|{text}>"
-            kind = kind if token == unknown else TokenType.CONTROL
+    texts, kinds = vocabulary.tokens[:], vocabulary.types.copy()
+    ordinary = (TokenType.NORMAL, TokenType.CONTROL, TokenType.UNUSED)
+    for token in np.flatnonzero(~np.isin(kinds, ordinary)).tolist():
+        if token in byte_of:
+            kinds[token], texts[token] = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
+        elif kinds[token] == TokenType.USER_DEFINED and token not in vocabulary.eog:
+            texts[token] = texts[token].replace(" ", SPACE)  # sentencepiece looks for them in escaped text
+        else:  # one that ends answers is not found in text, as for every kind of tokenizer
+            kinds[token] = TokenType.CONTROL
+    texts[unknown], kinds[unknown] = vocabulary.tokens[unknown], TokenType.UNKNOWN
+    if len({*texts, ""}) > len(texts):
+        return texts, kinds
+    seen = {""}
+    for token, text in enumerate(texts):
+        if text in seen:
+            texts[token] = text = f"<{token}|{text}>"
+            kinds[token] = TokenType.UNKNOWN if token == unknown else TokenType.CONTROL
         seen.add(text)
-        raw = text.encode("utf-8", "replace")
-        length = _varint(len(raw))
-        size = _varint(1 + len(length) + len(raw) + tail.size)
-        yield b"".join((piece_tag, size, text_tag, length, raw, tail.pack(score_tag, score, type_tag, kind)))
+    return texts, kinds
 
 
 def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:

@@ -19,7 +19,7 @@ from hybrid.convert import convert
 from hybrid.infer import Model, Work
 from hybrid.infer.architectures.rope import RopeHparams
 from hybrid.infer.evaluate.embed import Embedder
-from hybrid.infer.layers import Rope
+from hybrid.infer.layers.attention import Rope
 from hybrid.infer.loading.weights import Weights
 from hybrid.quant.ggml.errors import FormatError, StateError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hybrid.infer.layers import ConvolvedAttention
+from hybrid.infer.layers.convolved_attention import ConvolvedAttention
 from hybrid.quant.ggml.errors import FormatError
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybrid.infer.layers import MixtureOfExperts
+from hybrid.infer.layers.feed_forward import MixtureOfExperts
 from hybrid.quant.ggml.errors import FormatError
 
 

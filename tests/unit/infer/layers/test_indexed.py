@@ -7,7 +7,8 @@ from reference.run_kernel import run
 
 from hybrid.infer.engine.ubatch import Control
 from hybrid.infer.kernels.attention.kv import F32_KV
-from hybrid.infer.layers import Choice, KeptRows, lists_of
+from hybrid.infer.layers.indexed import Choice, lists_of
+from hybrid.infer.layers.kept_rows import KeptRows
 from hybrid.infer.memory import HybridMemory
 from hybrid.infer.program.builder import Builder, Ref, Rows
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from hybrid.infer.layers import Attention, FeedForward, NormedSum
+from hybrid.infer.layers.attention import Attention
+from hybrid.infer.layers.feed_forward import FeedForward
+from hybrid.infer.layers.parallel import NormedSum
 
 
 @pytest.mark.parametrize("n_head", [1, 3])

@@ -6,7 +6,7 @@ from reference.run_kernel import run
 
 from hybrid.infer.engine.ubatch import Control
 from hybrid.infer.kernels.attention.kv import F32_KV
-from hybrid.infer.layers import Pooling, starts_of_groups
+from hybrid.infer.layers.pooling import Pooling, starts_of_groups
 from hybrid.infer.memory import HybridMemory
 from hybrid.infer.program.builder import Builder, Ref, Rows
 
