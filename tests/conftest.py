@@ -60,10 +60,22 @@ LONG = {
     "test_reader_splits.py", "test_llama_sessions.py", "test_batch_guessing.py", "test_lora.py", "test_target_size.py",
     "test_prompt_cache.py", "test_torch_pickle.py", "test_assembly.py", "test_reader_damaged.py", "test_recode.py",
     "test_python_calls.py", "test_verify.py", "test_shared_blocks.py", "test_hellaswag.py", "test_multiple_choice.py",
-    "test_estimate.py",
+    "test_estimate.py", "test_mxfp4.py", "test_ordered.py", "test_head_guesses.py", "test_lost_stages.py",
+    "test_plots.py", "test_sampling.py", "test_block_formats.py", "test_stages_batches.py",
 }  # fmt: skip
 CHOSEN = {"test_conformance.py"}  # whose cases for it are chosen by hand
-EACH = 5  # of the cases of a test elsewhere it runs the first of so many
+EACH = 8  # of the cases of a test elsewhere it runs the first of so many
+
+
+def is_exhaustive(path: Path) -> bool:
+    """Whether `make quick` runs nothing of a file."""
+    return (path.parent.name == "end_to_end" and path.name not in QUICK) or path.name in LONG
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of which nothing would run are not imported, which is a fifth of all collecting."""
+    left_out = "not exhaustive" in config.option.markexpr and collection_path.name.startswith("test_")
+    return True if left_out and is_exhaustive(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "kernels" in item.path.parts:
             item.add_marker(pytest.mark.kernel)
-        if (item.path.parent.name == "end_to_end" and item.path.name not in QUICK) or item.path.name in LONG:
+        if is_exhaustive(item.path):
             item.add_marker(pytest.mark.exhaustive)
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared)
