@@ -15,16 +15,7 @@ from typing import Any
 import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster, Status
 from distributed.deploy.cluster import Cluster
-from distributed.utils import get_mp_context
 
-# By the process that workers are forked from, before the first is. It runs no threads.
-IMPORTED = [
-    "distributed",
-    "hybrid.cli.cluster.plugin",
-    "hybrid.cli.cluster.ordered",
-    "hybrid.infer.answers.batches.batching",
-    "hybrid.infer.stages.stage",
-]
 PRELOAD = """
 import os, signal, time
 from pathlib import Path
@@ -75,6 +66,8 @@ def opening(*args):
 
 
 def obeying(self, *args):
+    if (ORDERS / "hold").exists():
+        note("held", str(os.getpid()))
     while (ORDERS / "hold").exists():
         time.sleep(0.02)
     return obey(self, *args)
@@ -270,20 +263,13 @@ def meanwhile(made: Workers, act: Callable[[threading.Event], None]) -> Iterator
 def workers(orders: Path, envs: Sequence[dict[str, str]] = ({}, {})) -> Iterator[Workers]:
     """Worker processes, one for each environment, and their scheduler in this process."""
     orders.mkdir()
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(IMPORTED)
     specs = {str(i): _spec(orders, str(i), env) for i, env in enumerate(envs)}
     scheduler = {
         "cls": Scheduler,
         "options": {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"},
     }
-    settings = {
-        "distributed.scheduler.allowed-failures": 0,
-        "distributed.comm.timeouts.connect": 120,
-        "distributed.worker.multiprocessing-method": "forkserver",  # who dies comes again without importing all anew
-    }
     with (
-        dask.config.set(settings),
+        dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.comm.timeouts.connect": 120}),
         _Cluster(workers=specs, scheduler=scheduler, silence_logs=50) as cluster,
     ):
         made = Workers(cluster, orders)

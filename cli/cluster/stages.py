@@ -34,6 +34,7 @@ from .station import Sender, close_station, loop_of, open_station
 
 BACK_SECONDS = 600.0  # that a lost worker is waited for
 LOOK_SECONDS = 0.05  # between looks at whether somebody wants to stop
+ANSWER_SECONDS = 1.0  # in which answers that are there arrive, or it is looked whether their workers are there
 CLOSE_SECONDS = 30.0  # that stations have to end what they do
 
 
@@ -175,14 +176,25 @@ class ClusterLine:
                 time.sleep(LOOK_SECONDS)
 
     def _opened(self, tasks: Sequence[Future]) -> list[str]:
-        """Addresses of the stations. CommClosedError: a worker has gone meanwhile, for which Dask would wait."""
-        while not all(task.done() for task in tasks):
+        """Addresses of the stations. CommClosedError: a worker has gone meanwhile, for which Dask would wait: while its
+        station is opened, and afterwards, until its answer is here."""
+        while True:
             self._check_scheduler()
             if not set(self._workers) <= set(self.connection.labels()):
                 raise CommClosedError("a worker has gone")
-            time.sleep(LOOK_SECONDS)
-        addresses: list[str] = self._client.gather(list(tasks))
-        return addresses
+            if not all(task.done() for task in tasks):
+                time.sleep(LOOK_SECONDS)
+                continue
+            with suppress(TimeoutError):
+                addresses: list[str] = self._client.sync(self._answers, tasks)
+                return addresses
+
+    async def _answers(self, tasks: Sequence[Future]) -> list[str]:
+        """TimeoutError: not within ANSWER_SECONDS."""
+        gathered: list[str] = await asyncio.wait_for(
+            self._client.gather(list(tasks), asynchronous=True), ANSWER_SECONDS
+        )
+        return gathered
 
     async def _connect(self, addresses: Sequence[str]) -> None:
         arguments = self._client.security.get_connection_args("client")

@@ -1,5 +1,6 @@
 """`--stages N --cluster`: the output of one process, by workers that have some of the layers each."""
 
+import asyncio
 import json
 import os
 import re
@@ -8,16 +9,18 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 from cluster_workers import Workers, meanwhile
-from distributed import Client
+from distributed import Client, Future
 from end_to_end.outcomes import Cli, failed, ok
 from http_server import serving, until
 
+from hybrid.cli.cluster import stages
 from hybrid.infer import Model
 
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
@@ -119,6 +122,26 @@ def test_a_worker_that_dies_while_its_stage_is_opened(
     assert "error: a worker was lost while its stage was opened (" in says and two.done("opening")
 
 
+def test_a_worker_that_dies_when_its_stage_is_open(
+    cli: Cli, files: dict[str, Path], two: Workers, staged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And has not told where: Dask would open it again, once that worker is back, which has another address."""
+    answers, before = stages.ClusterLine._answers, set(two.slots)
+
+    async def killed_first(line: stages.ClusterLine, tasks: Sequence[Future]) -> list[str]:
+        if not two.done("told"):
+            two.order("told.done")
+            os.kill(pids[0], signal.SIGKILL)
+            while before <= set(two.slots):
+                await asyncio.sleep(0.01)
+        return await answers(line, tasks)
+
+    pids = list(two.client.run(os.getpid).values())
+    monkeypatch.setattr(stages.ClusterLine, "_answers", killed_first)
+    says = failed(cli("run", files["q8_0"], "-p", PROMPT, "-n", "4", *staged), 1)
+    assert "error: a worker was lost while its stage was opened (CommClosedError)" in says
+
+
 @pytest.mark.parametrize("fits", [True, False])
 def test_who_joins_late_takes_the_place_of_one_that_dies(
     fits: bool, cli: Cli, files: dict[str, Path], two: Workers, staged: list[str]
@@ -129,7 +152,7 @@ def test_who_joins_late_takes_the_place_of_one_that_dies(
     whole, before = ok(cli(*command)), set(two.slots)
 
     def replace(ended: threading.Event) -> None:
-        until(lambda: len(two.read("opened")) == 2)
+        until(lambda: two.read("held"))  # so all stages are open
         with two.late("late", env):
             until(lambda: len(two.slots) == 3)
             (late,) = two.client.run(os.getpid, workers=[*set(two.slots) - before]).values()
@@ -189,9 +212,8 @@ def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path
         until(lambda: process.poll() is not None or "/v1" in (tmp_path / "log").read_text())
         transport = httpx.HTTPTransport(uds=str(tmp_path / "socket"))
         with httpx.Client(transport=transport, base_url="http://x", timeout=PATIENCE) as http:
-            stages = http.get("/props").json()["stages"]
-            assert len(stages) == 2 and stages[0]["blocks"][0] == 0
-            assert stages[1]["blocks"][0] == stages[0]["blocks"][1] + 1
+            first, second = http.get("/props").json()["stages"]
+            assert first["blocks"][0] == 0 and second["blocks"][0] == first["blocks"][1] + 1
             with http.stream("POST", "/v1/completions", json=body | {"stream": True}) as response:
                 lines = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {"))
                 text = json.loads(next(lines))["choices"][0]["text"]
