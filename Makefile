@@ -1,6 +1,6 @@
 # make demo    from a fresh clone to generated text; needs python >= 3.11, make, and the network for pip only
 # make test    the whole test suite, then what depends on the processor's code path under every path that it has
-# make quick   its inner loop, under a minute on two cores: what is marked slow or exhaustive is left to `make test`
+# make quick   its inner loop, a minute or two on two cores: what is marked slow or exhaustive is left to `make test`
 # make lint    ruff and mypy; make format repairs what ruff can
 # make docs    renew the parts of the documentation that are generated
 # make bench   speed of this machine in some minutes; PEER=path/to/llama.cpp/build/bin measures both side by side

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from hybrid.infer import Model
 
 
-class Closed(Protocol):
-    """What is held."""
+class Held(Protocol):
+    """A thing that can be held."""
 
     def close(self) -> None:
         """Gives back what it has."""
 
 
-T = TypeVar("T", bound=Closed)
+T = TypeVar("T", bound=Held)
 
 
 class Holding:

@@ -238,6 +238,7 @@ class ClusterLine:
             ticket.fail(error)
 
     def put(self, order: Order) -> Ticket:
+        """As `Line.put`."""
         is_pass = isinstance(order.what, Pass)
         ticket = _Ticket(1 if is_pass else self.n if order.is_answered else 0)
         if self._failure is not None:
