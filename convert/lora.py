@@ -46,7 +46,7 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 _CHANGED_BASE = ("pissa", "olora", "corda", "loftq")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Thin:
     """The two factors of what is added to one matrix: f32 a [rank, n], b [rows, rank]."""
 

@@ -179,7 +179,7 @@ class Work:
         return {"last": range(n - 1, n), "all": range(n), "none": range(0)}[self.output]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """logits f32 [n_out, n_vocab], or nll f64 [n_out] when targets were given."""
 

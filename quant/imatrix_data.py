@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 
-@dataclass
+@dataclass(eq=False)
 class InputSums:
     """Of a weight matrix's inputs: sums of squares f32 [matrix, column], counts of rows f32 [matrix]."""
 

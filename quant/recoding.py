@@ -89,7 +89,7 @@ class Task:
     effort: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recoded:
     """`data` are rows that are still to be written."""
 

@@ -65,7 +65,7 @@ def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLTyp
     return list(dict.fromkeys(fitting(kind, t.shape[-1]) for kind in kinds))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Sample:
     """Every `step`-th row of a slice of a matrix, or of several; the slice begins with row `first` of all."""
 

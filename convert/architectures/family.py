@@ -25,7 +25,7 @@ class Part:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """One tensor of the GGUF file. Shapes in numpy order."""
 

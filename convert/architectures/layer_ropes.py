@@ -24,7 +24,7 @@ NOT_TURNED = 1e30
 FULL_BASE, LOCAL_BASE = 1000000.0, 10000.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerRopes:
     """theta        base of layers that see all tokens
     theta_local  of layers with a window

@@ -20,7 +20,7 @@ KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 BETAS = 32.0, 1.0  # of YaRN, where a config does not say; llama.cpp has no others for most architectures
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RopeScaling:
     """Keys without the architecture's prefix; tensors are f32 [n_rot / 2] and divide the frequencies."""
 

@@ -18,7 +18,7 @@ from .head import Head
 from .ubatch import Control, Segment
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeadSegment:
     """Tokens that a sequence of the head's memory gets, and for each the state of the token before it, f32 [n, width]:
     the model's, or the head's own. wanted: whether the last one's state and logits are."""
@@ -29,7 +29,7 @@ class HeadSegment:
     wanted: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Foretold:
     """Of the segments of which it was wanted, in order: states f32 [n, width] and logits f32 [n, n_vocab]."""
 

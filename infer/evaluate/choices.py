@@ -33,7 +33,7 @@ class Candidate:
     """Not empty; begins at 1 or later, because the first token is not predicted."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scored:
     """What a task was scored."""
 

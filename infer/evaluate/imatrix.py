@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Sums = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CollectedSums:
     """`sums`: by weight, squares summed up f64 [expert, column] and counts f64 [expert]; of all chunks before number
     `done` of `total` that this run evaluated."""

@@ -58,7 +58,7 @@ class KLDivergenceSoFar:
     n_chunks: int
 
 
-@dataclass
+@dataclass(eq=False)
 class ScoredTokens:
     """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether the likeliest token is the same."""
 

@@ -32,7 +32,7 @@ from .query_scale import QueryScale
 ROWS_AT_ONCE = 512  # positions whose cos and sin are computed together
 
 
-@dataclass
+@dataclass(eq=False)
 class Rope:
     """Rotary embedding of the first n_rot values of every head; the table is made once per model and shared.
 

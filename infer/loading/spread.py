@@ -24,7 +24,7 @@ SAMPLE = 17  # of so many pages one is looked at first; odd: every second page o
 UNEVEN = 1.25  # times its share: what one node may have of all without a word
 
 
-@dataclass
+@dataclass(eq=False)
 class Spread:
     """What `spread` found and did. held: pages of each node, as they lie now, of some blocks by a sample of them."""
 

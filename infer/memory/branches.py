@@ -16,7 +16,7 @@ from .prefix_tree import Node, Tokens
 FIRST = 32  # tokens of a branch that tell what it is about
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Branch:
     """Tokens start .. start + n_tokens of one text or of several, up to where they part or the text ends.
 

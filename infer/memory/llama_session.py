@@ -52,7 +52,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2
 Arrays = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LlamaSession:
     """tokens: i32 [n], of which the memory has seen the first `n_past`; arrays: as `HybridMemory.layout(n_past)`;
     positions: i64 [n_past], with gaps where some were removed."""

@@ -19,7 +19,7 @@ GROUP, LANE_GROUP = 32, 16
 _LARGEST = np.float32(65504)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parked:
     """One state: codes, and for q8_0 the scales, of every array."""
 

@@ -14,7 +14,7 @@ from .positions import first_moved
 from .state_file import StateFile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SavedText:
     """What a state file holds of its own sequence. `arrays` are views of the file, as long as that is open.
 

@@ -69,7 +69,7 @@ class TextDigest:
         return self._hash.digest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FileHeader:
     """See above. `used`: when somebody last needed it, in seconds: the file's time of modification."""
 

@@ -52,7 +52,7 @@ def of_blocks(arrays: Arrays, blocks: range) -> Arrays:
     return {name: values for name, values in arrays.items() if int(name.split(".")[1]) in blocks}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pass:
     """One ubatch.
 
@@ -117,7 +117,7 @@ class MoveDown:
         return NO_ARRAYS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Turn:
     """See `AttentionMemory.turn`."""
 
@@ -142,7 +142,7 @@ class ExportPages:
         return dict(memory.attention.export(self.pages, self.end, self.start))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoadPages:
     """See `AttentionMemory.load`."""
 
@@ -177,7 +177,7 @@ class ExportRow:
         return dict(memory.recurrent.export(self.row))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoadRow:
     """See `RecurrentMemory.load`."""
 

@@ -22,7 +22,7 @@ FIRST, EVERY = 3, 100  # requests after which it is told, and told again
 Tokens = npt.NDArray[np.int32]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Header:
     """before: all tokens up to the first that ever differed; behind: the SAME tokens that follow what changes."""
 

@@ -16,7 +16,7 @@ from .largest import every, falling, growing, largest
 from .params import SamplingParams
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidates:
     """Tokens that may be drawn: ids [n], ascending unless `sorted`, and logits f64 [n]; n is 1 or more.
 

@@ -51,7 +51,7 @@ def square_sums(
             stf(total, ldf(total) + np.float32(count))
 
 
-@dataclass
+@dataclass(eq=False)
 class SquareSums:
     """Where `square_sums` adds, by the name of the weight."""
 

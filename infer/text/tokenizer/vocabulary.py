@@ -66,7 +66,7 @@ _PADDING = re.compile(r"\[PAD\d+\]")
 _NO_TOKEN = 0xFFFFFFFF  # how some writers say "none": -1 as u32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's escapes), index = id."""
 

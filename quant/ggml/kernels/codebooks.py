@@ -22,7 +22,7 @@ _DISTANCES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Codebook:
     """Points of `dims` weights with `levels` codes each.
 

@@ -20,7 +20,7 @@ LARGEST = np.float32(np.finfo(np.float32).max)
 ALL, OFF_GRID, ALL_IF_OFF_GRID = 0, 1, 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Search:
     """How a format searches.
 

@@ -54,3 +54,14 @@ def test_short_texts_are_no_trouble() -> None:
         for m in (1, SAME, WORTH):
             for _ in range(2):
                 assert not seen(headers, BEFORE, [1, *BEHIND[:n]], [2, *BEHIND[:m]])
+
+
+def test_two_agents_at_once() -> None:
+    """Each has a header of its own; the second one is seen again while the first is watched, too."""
+    headers = ChangedHeaders()
+    agents = [(list(range(start, start + 14)), list(range(start + 100, start + 600))) for start in (1000, 8000)]
+    said = []
+    for i, which in enumerate([0, 0, 1, 1, 1, 0, 1, 0]):
+        before, after = agents[which]
+        said.append(seen(headers, before, [i + 1, *after], [i, *after]))
+    assert [i for i, line in enumerate(said) if line] == [4, 5]
