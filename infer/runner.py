@@ -19,13 +19,17 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from .engine.engine import Engine, OpTime
 from .engine.pass_costs import PassCosts
 from .engine.ubatch import Segment
+from .faults import SidePath
 from .guessers import Guessers
 from .loading.model_file import ModelFile
 from .memory import PromptCache, moves
+from .memory.recount import recount
 from .memory.saved_text import SavedText
 from .memory.splits import SPLITS
 from .program.threads import Stop
 from .progress import TokenProgress
+
+FOLLOWING = SidePath("what reads along to guess tokens")
 
 Output = Literal["last", "all", "none"]
 Split = Literal["simple", "equal", "seq"]
@@ -258,6 +262,30 @@ class Runner:
         self.memory.release(slot)
         self._free.append(slot)
 
+    @property
+    def recovers(self) -> bool:
+        """Whether there is a `recover`."""
+        return True
+
+    def recover(self, lost: Iterable[Slot]) -> list[Slot]:
+        """After a fault of the program, wherever it was: the slots `lost` are closed, whatever they held, and the books
+        of the memory are true again.
+
+        Returns other slots whose books did not agree: they are closed, too. The rest is unchanged.
+        """
+        for slot in lost:
+            slot.is_open = False
+        held = {slot.slot: slot for slot in self.slots if slot.is_open}
+        astray = {number for number, slot in held.items() if len(slot.tokens) != slot.n_past}
+        empty = {number for number in range(self.n_seq_max) if number not in held}
+        unsound = [held[number] for number in (*astray, *recount(self.memory, self.cache, empty | astray))]
+        for slot in unsound:
+            slot.is_open = False
+        self._free = [
+            number for number in range(self.n_seq_max)[::-1] if number not in held or not held[number].is_open
+        ]
+        return unsound
+
     # --- running ---
     def check(self, works: Sequence[Work]) -> None:
         """UsageError when `eval` of these would be refused."""
@@ -350,9 +378,12 @@ class Runner:
             # the memory itself says what it has seen
             for (place, segment), start in zip(parts, before, strict=True):
                 works[place].seq.has_seen(start, segment.tokens)
-        if self.follower is not None:
-            self.follower.follow([(works[place].seq, len(segment.tokens)) for place, segment in parts])
+        self._tell_follower([(works[place].seq, len(segment.tokens)) for place, segment in parts])
         return values
+
+    def _tell_follower(self, read: Sequence[tuple[Slot, int]]) -> None:
+        if (follower := self.follower) is not None:
+            FOLLOWING.do(lambda: follower.follow(read))
 
     def step(self, seq: Slot, token: int) -> np.ndarray:
         """`eval` of one token: the logits after it, f32 [n_vocab]."""
@@ -363,8 +394,7 @@ class Runner:
             logits = self.engine.step(seq.slot, token)
         finally:
             seq.has_seen(len(seq.tokens), (token,))
-        if self.follower is not None:
-            self.follower.follow([(seq, 1)])
+        self._tell_follower([(seq, 1)])
         return logits
 
     def settle(self, seq: Slot, n: int) -> None:

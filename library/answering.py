@@ -17,14 +17,14 @@ from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.batches.service import Service
 from hybrid.infer.answers.chat.dialect import Asked, Dialect, Exchange
 from hybrid.infer.answers.constraints.forms import Forms
-from hybrid.infer.answers.conversations.ledger import Encoded, Ledger
+from hybrid.infer.answers.conversations.ledger import WRITTEN, Encoded, Ledger
 from hybrid.infer.answers.conversations.message_ends import message_ends
 from hybrid.infer.answers.conversations.reading import Reading
 from hybrid.infer.answers.conversations.turns import Answer as Told
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
-from hybrid.quant.ggml.errors import TemplateError, UsageError
+from hybrid.quant.ggml.errors import TemplateError
 
 from .settings import Manner
 
@@ -131,11 +131,10 @@ class Answering:
         told, exchange, job = made.told, made.exchange, made.job
         if exchange is None or not (told.thoughts or told.calls):
             return
-        try:
-            rendered = self.dialect.rendered_with(exchange.messages, exchange.asked, told)
-        except (TemplateError, UsageError):
-            return  # not every template takes what its model says
-        made.written = self.ledger.note_rendered(exchange.prompt.text, rendered, made.encoded.ids, job.result)
+        # not every template takes what its model says
+        rendered = WRITTEN.run(lambda: self.dialect.rendered_with(exchange.messages, exchange.asked, told), lambda: "")
+        if rendered:
+            made.written = self.ledger.note_rendered(exchange.prompt.text, rendered, made.encoded.ids, job.result)
 
 
 def with_seed(manner: Manner, number: int) -> Manner:

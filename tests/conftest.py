@@ -143,6 +143,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.write_line(line)
 
 
+@pytest.fixture(autouse=True)
+def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test in which a side path had a fault, unless it is marked `faults`. Each test begins with none."""
+    from hybrid.infer.faults import SidePath
+
+    yield
+    found = {name: path.n_faults for name, path in SidePath.all.items() if path.n_faults}
+    for name in found:
+        SidePath.all[name].n_faults = 0
+    assert not found or request.node.get_closest_marker("faults"), f"faults beside answers: {found}"
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The full reference set (checkpoints, vocabularies), beside the checkout."""

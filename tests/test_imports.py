@@ -27,7 +27,12 @@ ALLOWED = {
 
 # The rooms of infer, from the ground up: a module may import its own room and those of the rows above it.
 INFER_ROOMS = (
-    ("text", "kernels", "progress"),  # tokens and templates; machine code and who writes it; types of callbacks
+    (
+        "text",
+        "kernels",
+        "progress",
+        "faults",
+    ),  # tokens, templates; machine code; types of callbacks; what must not fail
     ("memory",),  # what a model remembers: keys and values, states, checkpoints, their files
     ("program",),  # ops over one arena, the threads that run them
     ("loading",),  # an open file: hyper-parameters, weights, what it says about itself

@@ -320,6 +320,7 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
     from hybrid.infer.answers.batches.saving import Document, Saver
     from hybrid.infer.answers.batches.service import FaultError, Service
     from hybrid.infer.evaluate.pooling import Pooling
+    from hybrid.infer.faults import listen
 
     from ..serve.app import create_app
     from ..serve.connections import Bounds
@@ -354,9 +355,11 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
         page=given.page,
         log=None if given.log.kind is LogKind.OFF else given.log.request,
     )
+    before = listen(given.log.fault)
     try:
         run(create_app(served), served, listener, given.log, grace=given.grace)
     finally:
+        listen(before)
         service.close()
         if saver is not None:
             saver.close(given.grace)

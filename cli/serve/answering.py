@@ -57,9 +57,11 @@ class Answering:
 
     def _end(self, index: int, before: Callable[[], None] | None) -> None:
         """before: what else is to be done when the answer has ended."""
-        if before is not None:
-            before()
-        self._tell(index, None)
+        try:
+            if before is not None:
+                before()
+        finally:
+            self._tell(index, None)
 
     def _tell(self, index: int, piece: TextPiece | None, n_read: int | None = None) -> None:
         """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""

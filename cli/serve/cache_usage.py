@@ -12,6 +12,9 @@ from typing import Any
 
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.batches.reuse import Reuse
+from hybrid.infer.faults import SidePath
+
+USAGE = SidePath("usage.cache of answers")
 
 
 def prompts_of(jobs: Sequence[Job]) -> list[Job]:
@@ -27,6 +30,11 @@ def main_reason(reuses: Iterable[Reuse]) -> str:
 
 def cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
     """Of the jobs of one request, which have ended."""
+    unknown = {"reused": 0, "processed": 0, "reason": "not known", "conversation": None, "kept": False}
+    return USAGE.run(lambda: _cache_usage(jobs), lambda: unknown)
+
+
+def _cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
     reuses = [job.reuse for job in prompts_of(jobs) if job.reuse is not None]
     kept = jobs[0].kept
     return {

@@ -10,9 +10,10 @@ from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.dialect import Asked, Manner
 from hybrid.infer.answers.chat.reader import AnswerReader, Part
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
+from hybrid.infer.answers.conversations.ledger import WRITTEN
 from hybrid.infer.answers.conversations.reading import Reading
 from hybrid.infer.answers.generation.drawing import TextPiece
-from hybrid.quant.ggml.errors import TemplateError, UsageError
+from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
 from .forms import Form, FormFields, compiled, form_of
@@ -97,11 +98,10 @@ class Chat:
         with other white space in its calls and around its thoughts."""
         if self.written.written or not (reader.thoughts or reader.calls):
             return
-        try:
-            rendered = self.dialect.rendered_with(self.messages, self.asked, reader)
-        except (TemplateError, UsageError):
-            return  # not every template takes what its model says
-        self.maker.ledger.note_rendered(self.written.text, rendered, job.ids, job.result)
+        # not every template takes what its model says
+        rendered = WRITTEN.run(lambda: self.dialect.rendered_with(self.messages, self.asked, reader), lambda: "")
+        if rendered:
+            self.maker.ledger.note_rendered(self.written.text, rendered, job.ids, job.result)
 
 
 class Split:

@@ -6,6 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hybrid.infer.answers.batches.service import ClosedError, Service
+from hybrid.infer.faults import SidePath
+
+HELD = SidePath("the figures of the prompt cache")
 
 PATIENCE = 0.25  # seconds to wait for the end of a step; a long one leaves the figures of the last time
 
@@ -35,8 +38,10 @@ class HeldFigures:
             return self._last
 
         def count() -> Held:
-            sizes = cache.sizes()
-            return Held(*sizes, cache.pins.nbytes(), cache.n_checkpoints, cache.n_tokens)
+            return HELD.run(
+                lambda: Held(*cache.sizes(), cache.pins.nbytes(), cache.n_checkpoints, cache.n_tokens),
+                lambda: self._last,
+            )
 
         if self._waiting is not None and self._waiting.done():
             self._waiting = None

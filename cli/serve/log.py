@@ -6,6 +6,7 @@ An object has `time` (UTC), `event` and `message`; what else depends on the even
 import json
 import logging
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,18 +31,20 @@ class LogKind(StrEnum):
 
 
 class Log:
-    """Writes lines; from one thread."""
+    """Writes lines, from any thread."""
 
     def __init__(self, kind: LogKind) -> None:
         self.kind = kind
+        self._lock = threading.Lock()  # lines come whole
 
     def say(self, event: str, message: str, **fields: Any) -> None:
         """Something has happened. fields: for programs."""
         try:
-            if self.kind is LogKind.JSON:
-                self._write(event, message, fields)
-            elif self.kind is LogKind.PLAIN:
-                console.note(console.one_line(message))
+            with self._lock:
+                if self.kind is LogKind.JSON:
+                    self._write(event, message, fields)
+                elif self.kind is LogKind.PLAIN:
+                    console.note(console.one_line(message))
         except BrokenPipeError:  # nobody reads the log any more: no reason to end
             self.kind = LogKind.OFF
         except OSError:  # a full disk: later lines may fit
@@ -57,12 +60,12 @@ class Log:
     def fault(self, message: str, error: BaseException | None) -> None:
         """Something of ours is wrong: told whatever the kind is."""
         lines = [] if error is None else traceback.format_exception(error)
-        if self.kind is LogKind.JSON:
-            with suppress(BrokenPipeError):
+        with self._lock, suppress(OSError):  # nobody reads it any more, or the disk is full: no reason to end
+            if self.kind is LogKind.JSON:
                 self._write("fault", message, {"traceback": "".join(lines)} if lines else {})
-        else:
-            console.note(console.one_line(message))
-            print("".join(lines), end="", file=sys.stderr, flush=True)
+            else:
+                console.note(console.one_line(message))
+                print("".join(lines), end="", file=sys.stderr, flush=True)
 
     def _write(self, event: str, message: str, fields: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

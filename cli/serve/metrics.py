@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from hybrid.infer.answers.batches.reuse import CODES
+from hybrid.infer.faults import SidePath
 
 from .endpoint import get
 from .served import Served
@@ -85,6 +86,10 @@ async def metrics(served: Served, _: Request) -> Response:
             processed,
         ),
         Metric("hybrid:steps_total", "counter", "Steps of the batch.", served.service.batcher.n_steps),
+        Metric("hybrid:step_faults_total", "counter", "Steps that a fault has ended.", served.service.batcher.n_faults),
+        Metric(
+            "hybrid:side_faults_total", "counter", "Faults in work beside the answers, by kind of work.", _side_faults()
+        ),
         Metric("hybrid:checkpoint_bytes", "gauge", "Bytes of states and logits kept.", held.checkpoint_bytes),
         Metric("hybrid:key_bytes", "gauge", "Bytes of keys and values kept.", held.key_bytes),
         Metric("hybrid:ledger_bytes", "gauge", "Bytes of answers that are known.", served.maker.ledger.nbytes),
@@ -94,6 +99,11 @@ async def metrics(served: Served, _: Request) -> Response:
         Metric("hybrid:known_tokens", "gauge", "Tokens of the texts kept.", held.n_tokens),
     ]
     return _response(served, [*_shared(served), *ours, *_of_embeddings(served)])
+
+
+def _side_faults() -> dict[str, float]:
+    """By name, without spaces: not every reader of metrics takes those."""
+    return {name.replace(" ", "_"): float(path.n_faults) for name, path in sorted(SidePath.all.items())}
 
 
 def _of_encoder(served: Served) -> list[Metric]:

@@ -13,10 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.faults import SidePath
 from hybrid.quant.ggml.errors import shown
 
 from .cache_usage import main_reason, prompts_of
 from .chats import Split
+
+LOG = SidePath("the log of requests")
 
 # asked for all the time, by programs and pages: logged only when they fail
 QUIET = ("/health", "/metrics", "/slots", "/page/costs")
@@ -85,7 +88,7 @@ class Record:
             job.on_text = partial(self._heard, job.on_text)
 
     def _heard(self, tell: Callable[[TextPiece], None] | None, piece: TextPiece) -> None:
-        self.first = self.first or time.monotonic()
+        self.first = self.first if self.first is not None else time.monotonic()
         if tell is not None:
             tell(piece)
 
@@ -146,4 +149,4 @@ class Logged:
             raise
         finally:
             if status not in NO_FAULT or scope["path"] not in QUIET:
-                self.log(record.closed(scope, status))
+                LOG.do(lambda: self.log(record.closed(scope, status)))

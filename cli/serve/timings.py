@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.faults import SidePath
+
+TIMINGS = SidePath("the timings of answers")
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,19 @@ class Timings:
     @classmethod
     def of(cls, job: Job, n_told: int | None = None) -> "Timings":
         """As it is now; n_told: of the drawn tokens those that count, where a step has drawn more."""
+        return TIMINGS.run(lambda: cls._of(job, n_told), lambda: cls(0, 0, 0.0, 0, 0.0))
+
+    @classmethod
+    def _of(cls, job: Job, n_told: int | None) -> "Timings":
         result = job.result
         n = len(result.ids) if n_told is None else n_told
         return cls(job.n_known, result.prompt_tokens, 1e3 * result.prompt_seconds, n, 1e3 * result.gen_seconds)
 
     def as_json(self) -> dict[str, Any]:
         """With the rates. The first token comes with the prompt: only those after it took a step."""
+        return TIMINGS.run(self._as_json, dict)
+
+    def _as_json(self) -> dict[str, Any]:
         n, n_steps = self.prompt_n, max(0, self.predicted_n - 1)
         return {
             "cache_n": self.cache_n,

@@ -113,6 +113,20 @@ class AttentionMemory:
         while len(held) > pages_of(n):
             self.pool.drop(held.pop())
 
+    def wipe(self, slot: int) -> None:
+        """A sequence has no pages any more; nobody is told."""
+        self._pages[slot] = []
+
+    def is_sound(self, slot: int, n: int) -> bool:
+        """Whether a sequence has pages for n tokens, and the table has the same ones."""
+        held = self._pages[slot]
+        enough = not self.specs or len(held) >= pages_of(n)
+        return (
+            enough
+            and all(0 <= page < self.pool.touched for page in held)
+            and (self.table[slot, : len(held)].tolist() == held)
+        )
+
     def adopt(self, slot: int, pages: list[int]) -> None:
         """Share these pages, instead of what the sequence had."""
         for page in pages:

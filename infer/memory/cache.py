@@ -176,6 +176,15 @@ class PromptCache:
         if self.memory.is_recurrent:
             self._remove_bare(node.parent)
 
+    def forget_all(self) -> None:
+        """Know nothing, without giving anything back: after a fault (recount.py)."""
+        self.pins.clear()
+        self.tree.clear()
+
+    def weigh(self) -> None:
+        """Count the bytes anew that are in no pool."""
+        self._loose = sum(_loose(point) for node in self.tree for point in node.checkpoints.values())
+
     def _touch(self, node: Node) -> None:
         seconds = time.monotonic()
         for part in node.path():

@@ -114,19 +114,18 @@ class CacheStore:
         pages = self.cache.tree.pages(node, cuts[-1])[cuts[0] // PAGE :] if memory.attention.specs else []
         before = max((p for part in node.path() for p in part.checkpoints if p < point.position), default=0)
         with_state = cuts[-1] == len(ids) and memory.is_recurrent
-        return Piece(
+        piece = Piece(
             point, ids, cuts, [memory.attention.pool.share(page) for page in pages],
             memory.recurrent.pool.share(point.row) if with_state else -1,
             point.boundary, point.logits, point.position - before,
         )  # fmt: skip
+        memory.lend(piece)
+        return piece
 
     def release(self, piece: Piece, *, written: bool) -> None:
         """What `next_piece` has given is not read any more. What could not be written is tried again when it is used
         again, or when the disk can be written again."""
-        for page in piece.pages:
-            self.cache.memory.attention.pool.drop(page)
-        if piece.row >= 0:
-            self.cache.memory.recurrent.pool.drop(piece.row)
+        self.cache.memory.end_loan(piece)
         if not written and not self.files.failing:
             self._looked_up[piece.point] = piece.point.used
 
@@ -148,8 +147,9 @@ class CacheStore:
             if way.state is not None:
                 fetch.row = memory.recurrent.pool.take()
         except StateError:  # sequences hold all there is
-            self._drop(fetch)
+            memory.end_loan(fetch)
             return None
+        memory.lend(fetch)
         return fetch
 
     def way(self, ids: Tokens) -> KnownWay | None:
@@ -174,19 +174,12 @@ class CacheStore:
                 row = memory.recurrent.pool.share(fetch.row) if fetch.row >= 0 else -1
                 boundary = fetch.way.state is None or fetch.way.state.boundary
                 self.cache.place(node, Checkpoint(at, row, boundary, fetch.logits))
-        self._drop(fetch)
+        memory.end_loan(fetch)
 
     def _own_pages(self, fetch: Fetch) -> list[int]:
         """One for every PAGE tokens: where the text goes on in the middle of one, the copy."""
         n = fetch.start // PAGE
         return [*fetch.pages[:n], *fetch.pages[pages_of(fetch.start) :]]
-
-    def _drop(self, fetch: Fetch) -> None:
-        for page in fetch.pages:
-            self.cache.memory.attention.pool.drop(page)
-        if fetch.row >= 0:
-            self.cache.memory.recurrent.pool.drop(fetch.row)
-        fetch.pages, fetch.row = [], -1
 
     # --- the reader ---
     def fetch(self, fetch: Fetch) -> None:

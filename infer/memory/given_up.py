@@ -9,6 +9,9 @@ import secrets
 import numpy as np
 import numpy.typing as npt
 
+from ..faults import SidePath
+
+GIVEN_UP = SidePath("what the prompt cache has given up")
 MOST = 4096  # places: 64 KiB
 SPACING = 512  # positions between places in a text that went as a whole
 
@@ -27,6 +30,9 @@ class GivenUp:
 
     def add(self, ids: Tokens, since: int | None = None) -> None:
         """What was known after the tokens `ids` is gone. since: after all beginnings longer than that, too."""
+        GIVEN_UP.do(lambda: self._add(ids, since))
+
+    def _add(self, ids: Tokens, since: int | None) -> None:
         n = len(ids)
         first = n if since is None else (since // SPACING + 1) * SPACING
         positions = np.array([*range(first, n, SPACING), n] if n else [], np.int64)[-len(self._positions) :]
@@ -35,7 +41,10 @@ class GivenUp:
         self._next = int(at[-1] + 1) % len(self._positions) if len(at) else self._next
 
     def last(self, ids: Tokens, after: int) -> int:
-        """The last position behind `after` at which something of this text was given up; 0: there is none."""
+        """The last position after `after` at which a part of this text was given up; 0: no such position."""
+        return GIVEN_UP.run(lambda: self._last(ids, after), lambda: 0)
+
+    def _last(self, ids: Tokens, after: int) -> int:
         near = np.flatnonzero((self._positions > after) & (self._positions <= len(ids)))
         if not len(near):
             return 0

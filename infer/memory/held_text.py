@@ -1,6 +1,7 @@
 """Texts that are carried out of the prompt cache and into it, by a thread that does not own the memory.
 
-    out    `hold` keeps the pages and the row of a text from being written, `arrays` copies them, `release` ends it
+    out    `hold` keeps the pages and the row of a text from being written, `arrays` copies them,
+           `HybridMemory.end_loan` ends it
     in     `take` finds room that nobody knows yet, `fill` writes to it, `add` makes it part of the cache
 
 The owner of the memory calls the first and the last of each, whoever likes the other.
@@ -40,7 +41,10 @@ def hold(cache: PromptCache, ids: Tokens) -> HeldText | None:
     if not n:
         return None
     logits = last.logits if last is not None and last.position == n else None
-    return HeldText(ids[:n].copy(), _shared(memory, cache.tree.pages(node, n)), row, logits)
+    pages = [memory.attention.pool.share(page) for page in cache.tree.pages(node, n)]
+    text = HeldText(ids[:n].copy(), pages, row, logits)
+    memory.lend(text)
+    return text
 
 
 def arrays(memory: HybridMemory, text: HeldText) -> dict[str, np.ndarray]:
@@ -58,8 +62,9 @@ def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None) -> HeldText
     try:
         text.row = memory.recurrent.pool.take() if memory.is_recurrent else -1
     except BaseException:
-        release(memory, text)
+        memory.end_loan(text)
         raise
+    memory.lend(text)
     return text
 
 
@@ -78,18 +83,5 @@ def add(cache: PromptCache, text: HeldText) -> None:
     if n not in node.checkpoints:
         row = cache.memory.recurrent.pool.share(text.row) if text.row >= 0 else -1
         cache.place(node, Checkpoint(n, row, True, text.logits))
-    release(cache.memory, text)
+    cache.memory.end_loan(text)
     cache.trim()
-
-
-def release(memory: HybridMemory, text: HeldText) -> None:
-    """It may be written again, or be used for something else."""
-    for page in text.pages:
-        memory.attention.pool.drop(page)
-    if text.row >= 0:
-        memory.recurrent.pool.drop(text.row)
-    text.pages, text.row = [], -1
-
-
-def _shared(memory: HybridMemory, pages: list[int]) -> list[int]:
-    return [memory.attention.pool.share(page) for page in pages]

@@ -12,6 +12,7 @@ runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -74,6 +75,13 @@ class Move:
     position: int
 
 
+class Loan(Protocol):
+    """Pages, and a row or -1, that neither a sequence nor the prompt cache has: somebody reads or fills them."""
+
+    pages: list[int]
+    row: int
+
+
 class HybridMemory:
     """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept.
 
@@ -101,6 +109,7 @@ class HybridMemory:
         self._computed: dict[int, int] = {}
         self.learned_positions = False  # whether embeddings of positions are in what the layers keep
         self._moves: dict[int, Move] = {}  # begun and not finished
+        self.loans: set[Loan] = set()
 
     def _parts(
         self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int
@@ -293,6 +302,41 @@ class HybridMemory:
         self.n_past[seq] = n
         self.writable[seq] = 0
         self.mark(seq)
+
+    # --- loans ---
+    def lend(self, loan: Loan) -> None:
+        """Its pages and row have an owner for it each: until `end_loan` nobody else writes them."""
+        self.loans.add(loan)
+
+    def end_loan(self, loan: Loan) -> None:
+        """Give its pages and row back."""
+        for page in loan.pages:
+            self.attention.pool.drop(page)
+        if loan.row >= 0:
+            self.recurrent.pool.drop(loan.row)
+        loan.pages, loan.row = [], -1
+        self.loans.discard(loan)
+
+    # --- after a fault: see recount.py ---
+    def wipe(self, seq: int) -> None:
+        """Empty a sequence without giving back its pages and row, whose books may be wrong."""
+        self._moves.pop(seq, None)
+        self._computed.pop(seq, None)
+        self.n_past[seq], self.writable[seq], self.positions[seq] = 0, 0, Positions()
+        self.attention.wipe(seq)
+        self.recurrent.row[seq] = -1
+
+    def is_sound(self, seq: int) -> bool:
+        """Whether a sequence has pages and a row for its tokens."""
+        n, row = int(self.n_past[seq]), self.recurrent.row[seq]
+        fits = 0 <= n <= self.n_ctx and self.attention.is_sound(seq, n)
+        return fits and (row >= 0) == (self.is_recurrent and n > 0) and row < self.recurrent.pool.touched
+
+    def rows_of(self, seq: int) -> set[int]:
+        """The rows of a sequence: its state, and the rows that an unfinished run writes."""
+        move = self._moves.get(seq)
+        rows = {self.recurrent.row[seq], *(move.rows if move is not None and self.is_recurrent else ())}
+        return rows - {-1}
 
     # --- as arrays ---
     def export(self, seq: int) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,5 +1,6 @@
 """Places in a memory that may have several owners: pages of keys and values, rows of recurrent states."""
 
+from collections import Counter
 from collections.abc import Callable
 
 from hybrid.quant.ggml.errors import Remedy, StateError
@@ -86,6 +87,14 @@ class IndexPool:
     def let_go(self, place: int) -> None:
         """The prompt cache is an owner less."""
         self._change(place, -1, -1)
+
+    def recount(self, owners: Counter[int], held: Counter[int]) -> None:
+        """Set the owners of every place anew. held: how often the prompt cache is one of them."""
+        places = range(len(self._owners))
+        self._owners = [owners[place] for place in places]
+        self._held = [held[place] for place in places]
+        self._free = [place for place in places if not owners[place]]
+        self.alone = sum(map(self.is_alone, places))
 
     def _change(self, place: int, owners: int, held: int) -> int:
         was, is_held = self._owners[place], self._held[place]

@@ -69,8 +69,12 @@ class PrefixTree:
 
     def __init__(self, pool: IndexPool) -> None:
         self.pool = pool
-        self.root = Node(None, 0, np.zeros(0, np.int32))
         self._names = count(1)
+        self.clear()
+
+    def clear(self) -> None:
+        """Know no text; nothing is given back."""
+        self.root = Node(None, 0, np.zeros(0, np.int32))
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes but the root, parents first."""

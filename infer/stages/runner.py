@@ -51,6 +51,11 @@ class StagedRunner(Runner):
         """As `Runner.depth`: one for each stage."""
         return self.engine.depth
 
+    @property
+    def recovers(self) -> bool:
+        """No: what the stages have of the memory is not counted here."""
+        return False
+
     def _passes(
         self, works: Sequence[Work], plan: Plan, *, likelihood: bool, hidden: bool
     ) -> Iterator[np.ndarray | None]:

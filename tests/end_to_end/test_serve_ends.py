@@ -127,7 +127,7 @@ Batcher.step = fails
 
 
 @pytest.mark.slow
-def test_a_fault_of_the_model_ends_the_process(files: dict[str, Path], tmp_path: Path) -> None:
+def test_faults_of_the_model_end_the_process(files: dict[str, Path], tmp_path: Path) -> None:
     with process(files["q8_0"], "--port", 0, code=FAULT) as (running, said):
         heard = list[str]()
         streamed(address_of(said), heard, {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True})
@@ -136,7 +136,9 @@ def test_a_fault_of_the_model_ends_the_process(files: dict[str, Path], tmp_path:
         assert running.stderr is not None
         *notes, last = running.stderr.read().splitlines()
         assert last.startswith("error: the model has failed, and nothing more can be answered")
-        assert "ValueError: something broke" in last and not any("Traceback" in note for note in notes)
+        assert "ValueError: something broke" in last
+        told = [note for note in notes if note.startswith("a fault between two steps")]
+        assert len(told) == 3 and sum(note.startswith("Traceback") for note in notes) == 3
 
 
 def test_a_fault_is_said_by_health_and_to_who_waits(model: Model) -> None:

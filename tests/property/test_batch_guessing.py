@@ -8,7 +8,7 @@ import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches import batching
+from hybrid.infer.answers.batches import planning
 from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
 from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
 from hybrid.infer.answers.batches.step_costs import StepCosts
@@ -137,7 +137,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
         ) as model:
             batcher = Batcher(model, n_parallel)
             cancelled = Asked(99, tokens(50, 99), 60)
-            batcher.guessing = Foreseen({**answers, tuple(cancelled.ids): tokens(60, 98)}, rng)  # type: ignore[dict-item]
+            batcher.plans.guessing = Foreseen({**answers, tuple(cancelled.ids): tokens(60, 98)}, rng)  # type: ignore[dict-item]
             jobs = [one.job(model, speculate=i != 5) for i, one in enumerate(asked)]
             later, gone = list(jobs), cancelled.job(model)
             batcher.submit(gone)
@@ -173,7 +173,7 @@ def test_what_repeats_takes_fewer_steps(family: str, temp: float, random_model: 
     with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=4) as model:
         want = [outcome(one.alone(model)) for one in asked]
         batcher = Batcher(model, 4)
-        batcher.guessing.costs = Free()
+        batcher.plans.guessing.costs = Free()
         jobs = [one.job(model) for one in asked]
         for job in jobs:
             batcher.submit(job)
@@ -200,7 +200,7 @@ def test_checkpoints_hold_what_was_drawn(
         want = [one.alone(model) for one in asked]
     with Model.load(path, n_ctx=256, n_ubatch=64, n_seq_max=3, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model, 3)
-        batcher.guessing = Foreseen({tuple(one.ids): w.ids for one, w in zip(asked, want, strict=True)}, rng)
+        batcher.plans.guessing = Foreseen({tuple(one.ids): w.ids for one, w in zip(asked, want, strict=True)}, rng)
         jobs = [one.job(model) for one in asked]
         for job in jobs:
             batcher.submit(job)
@@ -240,14 +240,14 @@ def test_prompts_are_read_beside_guesses(random_model: Callable[..., Path], monk
         first, long = Asked(1, tokens(5) * 3, 60), Asked(2, tokens(900), 3)
         want = [outcome(one.alone(model)) for one in (first, long)]
         batcher = Batcher(model, 2)
-        monkeypatch.setattr(batching.Slices, "beside_answers", 24)
-        batcher.guessing = Foreseen({tuple(first.ids): want[0][0], tuple(long.ids): []}, np.random.default_rng(1))  # type: ignore[dict-item]
+        monkeypatch.setattr(planning.Slices, "beside_answers", 24)
+        batcher.plans.guessing = Foreseen({tuple(first.ids): want[0][0], tuple(long.ids): []}, np.random.default_rng(1))  # type: ignore[dict-item]
         jobs = [one.job(model) for one in (first, long)]
         batcher.submit(jobs[0])
         batcher.step()
         batcher.submit(jobs[1])
         batcher.step()
-        assert batcher.slices.token_seconds is not None and jobs[0].result.guessed == 0, "a first slice measures"
+        assert batcher.plans.slices.token_seconds is not None and jobs[0].result.guessed == 0, "a first slice measures"
         while len(jobs[0].result.ids) < 40:
             before = jobs[1].result.prompt_tokens, jobs[0].result.guessed
             batcher.step()
@@ -265,7 +265,7 @@ def test_an_interrupted_step_is_done_again(random_model: Callable[..., Path], mo
         asked = [Asked(i, tokens(30 + i, i), 40) for i in range(2)]
         want = [outcome(one.alone(model)) for one in asked]
         batcher, rng = Batcher(model, 2), np.random.default_rng(3)
-        batcher.guessing = Foreseen({tuple(one.ids): w[0] for one, w in zip(asked, want, strict=True)}, rng)  # type: ignore[misc]
+        batcher.plans.guessing = Foreseen({tuple(one.ids): w[0] for one, w in zip(asked, want, strict=True)}, rng)  # type: ignore[misc]
         jobs, late = [one.job(model) for one in asked], Asked(9, tokens(9), 3).job(model)
         for job in jobs:
             batcher.submit(job)
@@ -316,7 +316,7 @@ def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Ca
             batcher, answers = Batcher(model, n_parallel), {}
             for one, known in zip(asked, want, strict=True):
                 answers[tuple(one.ids)] = known[0]
-            batcher.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]
+            batcher.plans.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]
             widest, evaluate = 0, model.runner.eval
 
             def counted(works: list[Work]) -> list[Result]:

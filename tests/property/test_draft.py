@@ -115,7 +115,7 @@ def test_answers_of_a_batch(main: str, draft: str, random_model: Callable[..., P
         want = [outcome(one.alone(model)) for one in asked]
     with with_draft(*paths, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
         batcher = Batcher(model, 4)
-        batcher.guessing.costs = Steps()
+        batcher.plans.guessing.costs = Steps()
         jobs = [one.job(model, speculate=i != 5) for i, one in enumerate(asked)]
         for job in jobs:
             batcher.submit(job)

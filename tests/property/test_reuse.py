@@ -221,7 +221,7 @@ def test_guesses_are_counted(load: Loaded) -> None:
     model = load("llama")
     batcher = Batcher(model, 1)
     ids, want = tokens(50), answer_all(load("llama"), [job(model, tokens(50), 30)], 1)[0].ids
-    batcher.guessing = Foreseen({tuple(ids): want}, np.random.default_rng(5))
+    batcher.plans.guessing = Foreseen({tuple(ids): want}, np.random.default_rng(5))
     one = job(model, ids, 30, speculate=True)
     batcher.submit(one)
     assert [*batcher.run()] == [one] and one.result.ids == want

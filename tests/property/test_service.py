@@ -12,6 +12,7 @@ from test_speculation import Plain
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Job, answer_all
+from hybrid.infer.answers.batches.job import AnswerFaultError
 from hybrid.infer.answers.batches.service import BusyError, ClosedError, Service
 from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -153,22 +154,42 @@ def test_other_work_comes_between_steps(model: Model) -> None:
     service.close()
 
 
-def test_a_fault_of_its_thread_reaches_everybody(model: Model) -> None:
-    service = Service(model, 1)
+@pytest.mark.faults
+def test_a_listener_that_fails_ends_its_own_answer(model: Model) -> None:
+    service = Service(model, 2)
 
-    def fail(piece: TextPiece) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    waiting = Asked(model, tokens(40), 5)
-    broken = Asked(model, tokens(20), 5)
+    deaf, broken, good = (Asked(model, tokens(20 + i), 5) for i in range(3))
     broken.job.on_text = fail
+    deaf.job.on_read = fail
+    for one in (deaf, broken, good):
+        service.submit(one.job)
+    assert len(good.wait()) == 5 and len(deaf.wait()) == 5 and len(broken.wait()) < 5
+    assert isinstance(broken.job.error, AnswerFaultError) and deaf.job.error is good.job.error is None
+    assert service.is_open and service.fault is None
+    service.close()
+    assert model.n_free == 4
+
+
+def test_what_nobody_can_recover_from_reaches_everybody(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a model is in stages."""
+    monkeypatch.setattr(type(model.runner), "recovers", False)
+    service = Service(model, 1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(model.engine, "run", fail)
+    waiting, broken = Asked(model, tokens(40), 5), Asked(model, tokens(20), 5)
     service.submit(broken.job)
     service.submit(waiting.job)
     assert broken.ended.wait(WAIT) and waiting.ended.wait(WAIT)
+    service.close()
     assert isinstance(service.fault, RuntimeError) and not service.is_open
     with pytest.raises(ClosedError, match="a fault of ours"):
         service.call(lambda: 1)
-    service.close()
     assert model.n_free == 4
 
 

@@ -95,7 +95,7 @@ def test_guesses_beside_others(n_stages: int, jamba: Path) -> None:
     with load_staged(jamba, BATCHED, n_stages, LineHere, print) as model:
         batcher, jobs = Batcher(model, 5), [one.job(model) for one in asked]
         answers = {tuple(one.ids): list(ids) for one, (ids, *_) in zip(asked, expected, strict=True)}  # type: ignore[misc]
-        batcher.guessing = Foreseen(answers, np.random.default_rng(3))
+        batcher.plans.guessing = Foreseen(answers, np.random.default_rng(3))
         for one in jobs:
             batcher.submit(one)
         for _ in batcher.run():

@@ -3,7 +3,8 @@
 A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
 left a slice of the prompts that are being read, first come first served, and beside answers no more than keeps the step
 short (slices.py). Where it pays, a step carries guesses of what answers will say next (guessing.py). What comes out for
-a prompt depends on nothing else in the step, to the bit. Where a model computes several passes at a time, in stages, as
+a prompt depends on nothing else in the step, to the bit. A fault of the program ends the answers that it touched with
+an AnswerFaultError; the others go on. Where a model computes several passes at a time, in stages, as
 many are under way, each with its part of the answers; a step then waits for the oldest.
 
     jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
@@ -15,28 +16,33 @@ beginning known, and prompts get checkpoints where later ones in the queue diffe
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
 from math import inf
+from typing import TypeVar
 
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
+from ...faults import SidePath, is_fault, tell
 from ...memory.branches import kept
 from ...memory.cache import LADDER
-from ...memory.hybrid import MOST_PIECES
 from ...memory.prefix_tree import common_beginning
 from ...model import Interrupted, Model, Result, Stop, Work
-from ...runner import Output
 from ..generation.drawing import GenerationResult
-from ..generation.prompt_logprobs import most_rows
-from ..generation.speculate import MOST
 from .figures import Figures
-from .guessing import MOST_BYTES, Guessing
-from .helped import guess_with
-from .job import Answer, Job, PromptTooLongError
+from .job import Answer, AnswerFaultError, Job, PromptTooLongError
+from .planning import GUESSES, Counts, Plans
 from .reuse import Reasons, read_anew
-from .slices import LEAST, STEP_SECONDS, Slices
+from .slices import STEP_SECONDS
+
+T = TypeVar("T")
+
+FIGURES = SidePath("the figures of the batch")
+COSTS = SidePath("the costs of steps")
+SHARING = SidePath("what prompts have in common")
+KEPT = SidePath("where the prompt cache has an answer")
 
 WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
 LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
@@ -54,13 +60,26 @@ class _UnderWay:
         for answer, n in zip(owners, held, strict=True):
             answer.held = n
 
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs of the owners."""
+        return [answer.job for answer in self.owners]
+
+    def give_up(self) -> None:
+        """Drop the results. The sequences are unchanged."""
+        self.begun.give_up()
+        for answer in self.owners:
+            answer.held = None
+
 
 class Batcher:
     """Answers up to n_parallel jobs at a time; any number can wait.
 
     step_seconds: how long a step beside answers should take at most, see slices.py. One thread steps; `cancel` may be
-    called from any.
+    called from any. n_faults: steps that have failed; on_fault: called with the exception after each.
     """
+
+    on_fault: Callable[[BaseException], None] | None = None
 
     def __init__(self, model: Model, n_parallel: int, step_seconds: float = STEP_SECONDS) -> None:
         most = min(model.n_seq_max, model.n_ubatch)
@@ -69,12 +88,11 @@ class Batcher:
         self.model, self.n_parallel = model, n_parallel
         self._waiting: deque[Job] = deque()
         self._running: list[Answer] = []
-        self.n_steps = 0
+        self._ended: list[Job] = []  # in the step that runs
+        self.n_steps = self.n_faults = 0
         self.figures, self.reasons = Figures(), Reasons(model)
         self.texts: list[list[int]] = [[] for _ in range(n_parallel)]  # of each place the last one that has ended
-        self.slices = Slices(model.n_ubatch, step_seconds)
-        state = max(1, model.memory.bytes_state_per_seq)
-        self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+        self.plans = Plans(model, step_seconds, self._confined)
         self._under_way: deque[_UnderWay] = deque()
         self._seconds = 0.0  # what the step that runs has taken
         self._waited = 0.0  # since its pass was begun
@@ -128,29 +146,79 @@ class Batcher:
 
     def step(self) -> list[Job]:
         """One pass; returns the jobs that are done with it. After an Interrupted the next step does it again."""
+        self._confined(lambda: [answer.job for answer in self._running], self._step)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _step(self) -> None:
         stop = self._stop = Stop()  # before the look at who was cancelled: whoever is from now on ends the pass
-        ended = [job for job in self._jobs() if job.cancelled and not self._is_under_way(job)]
-        for job in ended:
-            self._end(job)
+        for job in self.jobs:
+            if job.cancelled and not job.done and not self._is_under_way(job):
+                self._end(job)
         if self._changed:
             self._admit()
-            ended += self._end_those_over()
+            self._end_those_over()
         self._begin()
         if self._under_way:
             one = self._under_way.popleft()
-            results = self._results(one, stop)
+            results = self._confined(lambda: one.jobs, lambda: self._results(one, stop))
             if results is None:
-                return ended
+                return
             self.n_steps += 1
             self._follow(one, results)
-        return ended + self._end_those_over()
+        self._end_those_over()
 
+    # --- faults ---
+    def _confined(self, touched: Callable[[], list[Job]], function: Callable[[], T]) -> T | None:
+        """What `function` returns. Whatever goes wrong in it ends the jobs that it `touched`; None then."""
+        try:
+            return function()
+        except BaseException as error:
+            fault = error
+        if isinstance(fault, Interrupted) and fault.__cause__ is not None:
+            fault = fault.__cause__  # the exception that stopped the pass
+        if not (is_fault(fault) or isinstance(fault, HybridError)) or not self.model.runner.recovers:
+            raise fault
+        self._recover(touched(), fault)
+        return None
+
+    def _recover(self, touched: Sequence[Job], fault: BaseException) -> None:
+        """End these jobs and drop their part of the memory; all others go on."""
+        for one in self._under_way:
+            one.give_up()
+        self._under_way.clear()
+        lost = [answer for answer in self._running if answer.job in touched]
+        unsound = self.model.runner.recover([answer.seq for answer in lost])
+        jobs = [*touched, *(answer.job for answer in self._running if answer.seq in unsound)]
+        error = AnswerFaultError(fault) if is_fault(fault) else fault
+        for job in jobs:
+            assert isinstance(error, HybridError)
+            job.error = job.error or (None if job.over else error)
+            self._leave(job)
+        if is_fault(fault):
+            tell(f"a fault in a step has ended {len(jobs)} answer{'s' * (len(jobs) != 1)}: the others go on", fault)
+            self.n_faults += 1
+            if self.on_fault is not None:
+                self.on_fault(fault)
+
+    def _leave(self, job: Job) -> None:
+        """The job has ended, and runs or waits no more."""
+        job.done = self._changed = True
+        if job in self._waiting:
+            self._waiting.remove(job)
+        for answer in [answer for answer in self._running if answer.job is job]:
+            self._running.remove(answer)
+            if (track := answer.track) is not None:
+                GUESSES.do(track.end)
+        self._ended.append(job)
+
+    # --- the parts of a step ---
     def _begin(self) -> None:
         """As many passes as the model computes at a time, each with its part of the answers."""
         idle = [answer for answer in self._running if answer.held is None]
         part = -(-len(self._running) // self.model.runner.depth)
         while idle and len(self._under_way) < self.model.runner.depth:
-            works, owners = self._plan(idle[:part])
+            works, owners = self.plans.plan(idle[:part])
             del idle[:part]
             if works:
                 self._under_way.append(_UnderWay(self.model, works, owners))
@@ -160,18 +228,22 @@ class Batcher:
         drawn = [answer for answer in one.owners if answer.result.pending]
         n_guessed = sum(len(answer.guess) for answer in drawn)
         n_helped = sum(len(answer.guess) for answer in drawn if answer.is_helped)
-        self.figures.n_guesses += sum(bool(answer.guess) for answer in drawn)
+        n_guesses = sum(bool(answer.guess) for answer in drawn)
         before = [answer.result.accepted for answer in drawn]
         for answer, work, result in zip(one.owners, one.works, results, strict=True):
             self._changed |= not answer.result.pending  # more of its prompt is known
-            self._seconds += answer.follow(len(work.ids), result.logits)
+            follow = partial(answer.follow, len(work.ids), result.logits)
+            self._seconds += self._confined(partial(list, [answer.job]), follow) or 0.0
         right = [answer.result.accepted - n for answer, n in zip(drawn, before, strict=True)]
         helped = sum(n for answer, n in zip(drawn, right, strict=True) if answer.is_helped)
-        n_tokens = sum(len(work.ids) for work in one.works)
-        self._learn(n_tokens, len(drawn), n_guessed, sum(right) - helped, n_helped, helped)
-        n_prompt = n_tokens - len(drawn) - n_guessed
+        n_tokens, seconds = sum(len(work.ids) for work in one.works), self._seconds
+        waited = max(self._waited, seconds)
+        counts = Counts(n_tokens, len(drawn), n_guessed, sum(right) - helped, n_helped, helped)
+        COSTS.do(lambda: self.plans.learn(counts, waited, seconds))
         longest = max(work.seq.n_past for work in one.works)
-        self.figures.passed(n_prompt, len(drawn), len(one.works), longest, self._seconds)
+        FIGURES.do(
+            lambda: self.figures.passed(counts.n_prompt, len(drawn), len(one.works), longest, seconds, n_guesses)
+        )
 
     def cancel(self, job: Job) -> None:
         """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
@@ -201,49 +273,31 @@ class Batcher:
         self._last = end
         return results
 
-    def _learn(
-        self, n_tokens: int, n_answers: int, n_guessed: int, n_accepted: int, n_helped: int = 0, n_helpful: int = 0
-    ) -> None:
-        """From a step of so many tokens, n_guessed of them guesses, n_helped of these those of what guesses beside the
-        model: what the next may carry. n_accepted of the others and n_helpful of these were right."""
-        helper = self.model.runner.guessers.helper
-        n_prompt = n_tokens - n_answers - n_guessed
-        self.slices.timed(n_prompt, n_answers, max(self._waited, self._seconds), n_guessed)
-        if n_answers and not n_prompt:
-            shape = self.model.engine.shape(n_tokens)
-            beyond = self.guessing.costs.timed(n_answers, n_guessed, self._seconds, shape, n_helped)
-            if helper is not None and (n_helped or not n_guessed):
-                helper.passed(beyond)
-        elif n_guessed:
-            self.guessing.costs.beside_prompts(n_answers, n_guessed, self.slices.token_seconds or 0.0)
-        if n_accepted:
-            self.guessing.costs.came_true(n_accepted, n_answers)
-        if helper is not None and n_helpful:
-            helper.came_true(n_helpful / n_answers)
-
     def _is_under_way(self, job: Job) -> bool:
         return any(answer.job is job for one in self._under_way for answer in one.owners)
 
-    def _jobs(self) -> list[Job]:
+    @property
+    def jobs(self) -> list[Job]:
+        """Those that run, and those that wait."""
         return [*(answer.job for answer in self._running), *self._waiting]
 
-    def _end_those_over(self) -> list[Job]:
-        over = []
+    def _end_those_over(self) -> None:
         for answer in [answer for answer in self._running if answer.held is None]:
-            reason = answer.end()
+            if not answer.seq.is_open:
+                continue  # a fault of another one's end has taken it along
+            reason = self._confined(partial(list, [answer.job]), answer.end)
             if reason is not None:
                 answer.result.reason = reason
                 self._end(answer.job)
-                over.append(answer.job)
-        return over
 
     def close(self) -> None:
         """Give up all jobs."""
         for one in self._under_way:
-            one.begun.give_up()
+            one.give_up()
         self._under_way.clear()
-        for job in self._jobs():
+        for job in self.jobs:
             self._end(job)
+        self._ended = []
 
     # --- joining ---
     def _admit(self) -> None:
@@ -252,17 +306,27 @@ class Batcher:
         try:
             while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
                 job = self._next()
-                if job.prompt_top is None and self._is_being_read(job):
+                is_read = partial(self._is_being_read, job)
+                if job.prompt_top is None and SHARING.run(is_read, lambda: False):
                     self._waiting.remove(job)
                     held.append(job)
                     continue
-                answer = Answer(job, self.model.sequence())
-                self._running.append(answer)
-                self._waiting.remove(job)
-                self._join(answer, held)
+                self._confined(partial(list, [job]), partial(self._seat, job, held))
             self._changed = False
         finally:
             self._waiting.extendleft(reversed(held))
+
+    def _seat(self, job: Job, held: Sequence[Job]) -> None:
+        """A job gets a sequence. held: see _join."""
+        seq = self.model.sequence()
+        try:
+            answer = Answer(job, seq)
+        except BaseException:
+            seq.close(remember=False)  # nobody else knows it
+            raise
+        self._running.append(answer)
+        self._waiting.remove(job)
+        self._join(answer, held)
 
     def _next(self) -> Job:
         """Of the jobs that wait longest the first of whoever has the fewest running: one client's hundred hold up
@@ -284,15 +348,19 @@ class Batcher:
             job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
         job.n_known = job.reuse.n_reused
         job.tell_read(job.n_known)
-        others = (*held, *islice(self._waiting, LOOK_AHEAD))
-        parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
-        least = max(job.n_known + 1, WORTH_SHARING)
-        answer.marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
-        answer.marks += [n for n in job.boundaries if least <= n < len(job.ids)]
+        answer.marks = SHARING.run(lambda: self._marks(job, held), list)
         if job.n_known == len(job.ids):
             assert seq.logits is not None
             job.result.prompt_seconds = time.perf_counter() - job.began
             job.draw(seq.logits)
+
+    def _marks(self, job: Job, held: Sequence[Job]) -> list[int]:
+        """Where it should leave checkpoints: for the jobs after it, and at its own boundaries."""
+        others = (*held, *islice(self._waiting, LOOK_AHEAD))
+        parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
+        least = max(job.n_known + 1, WORTH_SHARING)
+        marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
+        return marks + [n for n in job.boundaries if least <= n < len(job.ids)]
 
     def _is_being_read(self, job: Job) -> bool:
         """Whether a running job reads tokens that this one could share, if it waits."""
@@ -311,87 +379,31 @@ class Batcher:
                 points.append(n)
             ahead = max((p for p in points if past < p <= n), default=0)
             # a few tokens are worth a step, not many
-            if ahead - known >= (WORTH_SHARING if ahead - past > self.slices.beside_answers else 1):
+            if ahead - known >= (WORTH_SHARING if ahead - past > self.plans.slices.beside_answers else 1):
                 return True
         return False
 
-    # --- a pass ---
-    def _plan(self, answers: Sequence[Answer]) -> tuple[list[Work], list[Answer]]:
-        works: list[Work] = []
-        drawn = [answer for answer in answers if answer.result.pending]
-        reading = [answer for answer in answers if answer.is_reading]
-        self._guess(drawn, beside_prompts=bool(reading))
-        for answer in drawn:  # the last token goes through the model
-            ids = [*answer.result.pending, *answer.guess]
-            works.append(Work(answer.seq, ids, "all", each=True) if answer.guess else Work(answer.seq, ids))
-        room = self.model.n_ubatch - sum(len(work.ids) for work in works)
-        if works:
-            n_guessed = sum(len(answer.guess) for answer in drawn)
-            room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
-        owners, rows = [*drawn], most_rows(self.model.n_vocab)
-        for answer in reading:
-            seq, ids, past = answer.seq, answer.ids, answer.seq.n_past
-            most = room if answer.job.prompt_top is None else min(room, rows)
-            if most <= 0:
-                continue
-            stops = [len(ids), past + most]
-            if self.model.cache is not None:
-                stops += [(past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past)]
-            end = min(stops)
-            output: Output = "last" if end == len(ids) else "none"
-            if answer.job.prompt_top is not None:
-                output, rows = "all", rows - (end - past)
-            works.append(Work(seq, ids[past:end], output))
-            owners.append(answer)
-            room -= end - past
-        return works, owners
-
-    def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
-        """What the answers that are drawn may say next, as far as it pays; what they have to say in any case."""
-        for answer in drawn:
-            answer.guess, answer.forced, answer.is_helped = [], False, False
-        self._guess_freely(drawn, beside_prompts=beside_prompts)
-        helper = self.model.runner.guessers.helper
-        if helper is not None and not beside_prompts:
-            room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(a.guess) for a in drawn)
-            guess_with(helper, [a for a in drawn if a.job.speculate], len(drawn), room, self.guessing.costs)
-        room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
-        for answer in drawn:
-            if not answer.job.drawing.foresees:
-                continue
-            before, most = len(answer.guess), max(0, min(answer.most_guessed, MOST_PIECES - 1))
-            answer.forced = answer.job.drawing.is_forced
-            answer.guess = answer.job.drawing.foreseen(answer.guess, min(most, before + max(0, room)))
-            room -= len(answer.guess) - before
-
-    def _guess_freely(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
-        able = [answer for answer in drawn if answer.text is not None]
-        token = self.slices.token_seconds if beside_prompts else None
-        if not able or (beside_prompts and token is None):
-            return
-        room = self.model.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
-        texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
-        for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
-            answer.guess = guess
-
     def _end(self, job: Job) -> None:
+        """The job is over. A fault in remembering its text costs the answer nothing."""
         job.tell_text(job.drawing.finish())
-        job.done = self._changed = True
-        self.figures.ended(job.reuse, job.result)
-        if job in self._waiting:
-            self._waiting.remove(job)
+        job.over = True
+        FIGURES.do(lambda: self.figures.ended(job.reuse, job.result))
         for answer in self._running:
             if answer.job is job:
-                self._running.remove(answer)
-                if job.place is not None and answer.seq.is_computed:
-                    self.texts[job.place] = list(answer.seq.tokens)
-                answer.seq.close(remember=job.remember)
-                if answer.track is not None:
-                    answer.track.end()
-                if self.model.cache is not None:
-                    pin = None if job.cancelled else job.pin
-                    job.kept = kept(self.model.cache, answer.seq.tokens, len(job.ids), pin)
+                self._confined(lambda: [job], partial(self._remember, answer))
                 break
+        if job not in self._ended:
+            self._leave(job)
+
+    def _remember(self, answer: Answer) -> None:
+        """Give the sequence back. Its text stays in the prompt cache if the job says so."""
+        job = answer.job
+        if job.place is not None and answer.seq.is_computed:
+            self.texts[job.place] = list(answer.seq.tokens)
+        answer.seq.close(remember=job.remember)
+        if (cache := self.model.cache) is not None:
+            pin = None if job.cancelled else job.pin
+            job.kept = KEPT.run(lambda: kept(cache, answer.seq.tokens, len(job.ids), pin), lambda: None)
 
 
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:

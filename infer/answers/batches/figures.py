@@ -24,8 +24,12 @@ class Figures:
         self.prompt_seconds = self.draw_seconds = 0.0
         self.processed: Counter[Code] = Counter()
 
-    def passed(self, n_prompt: int, n_answers: int, n_busy: int, longest: int, seconds: float) -> None:
-        """After a step that read n_prompt tokens of prompts and one of each of n_answers answers, with n_busy jobs."""
+    def passed(
+        self, n_prompt: int, n_answers: int, n_busy: int, longest: int, seconds: float, n_guesses: int = 0
+    ) -> None:
+        """After a step that read n_prompt tokens of prompts and one of each of n_answers answers, with n_busy jobs and
+        n_guesses runs of guessed tokens."""
+        self.n_guesses += n_guesses
         share = n_prompt / max(1, n_prompt + n_answers)
         self.n_prompt += n_prompt
         self.prompt_seconds += share * seconds

@@ -8,9 +8,11 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ...faults import fault_text, is_fault, tell
 from ...guessers import Track
 from ...memory.branches import Kept
 from ...memory.cache import LADDER
+from ...memory.hybrid import MOST_PIECES
 from ...sequence import Sequence
 from ..generation.context_shift import MARGIN, make_room
 from ..generation.drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
@@ -25,6 +27,16 @@ class PromptTooLongError(UsageError):
     def __init__(self, n_prompt: int, n_ctx: int) -> None:
         super().__init__(f"the prompt has {n_prompt} tokens, the context {n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
         self.n_prompt, self.n_ctx = n_prompt, n_ctx
+
+
+class AnswerFaultError(HybridError):
+    """A fault of the program, `what`, has ended an answer. The message has nothing of it: it may quote other texts."""
+
+    def __init__(self, fault: BaseException) -> None:
+        super().__init__(
+            "a fault of the program has ended this answer. Ask again; if it happens again, report what the log says."
+        )
+        self.what = fault_text(fault)
 
 
 @dataclass(eq=False)
@@ -63,6 +75,7 @@ class Job:
     on_read: Callable[[int, int], None] | None = None
     on_end: Callable[[], None] | None = None
     error: HybridError | None = None
+    over: bool = False  # nothing more is drawn; its text is still to be remembered
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
@@ -95,19 +108,40 @@ class Job:
         self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds
         try:
             return self.drawing.draw(logits)
-        except HybridError as error:  # this job's alone: nobody else's logits are to blame
-            self.error = error
+        except BaseException as error:
+            self.fail(error)
             return None
 
+    def fail(self, error: BaseException) -> None:
+        """The job ends with this error, which is its own: nobody else's answer is to blame. A stop is raised again."""
+        if is_fault(error):
+            tell("a fault has ended an answer", error)
+            error = AnswerFaultError(error)
+        if not isinstance(error, HybridError):
+            raise error
+        self.error = self.error or error
+
     def tell_text(self, piece: TextPiece | None) -> None:
-        """Whoever listens."""
-        if piece is not None and self.on_text is not None:
+        """Whoever listens. A listener that fails hears no more, and the job ends."""
+        if piece is None or self.on_text is None:
+            return
+        try:
             self.on_text(piece)
+        except BaseException as error:
+            self.on_text = None
+            self.fail(error)
 
     def tell_read(self, n: int) -> None:
-        """So many tokens of the prompt are known or read."""
-        if self.on_read is not None:
+        """n tokens of the prompt are known or read. A listener that fails hears no more of that."""
+        if self.on_read is None:
+            return
+        try:
             self.on_read(n, len(self.ids))
+        except BaseException as error:
+            self.on_read = None
+            if not is_fault(error):
+                raise
+            tell("a fault in telling how far a prompt is read: the answer goes on", error)
 
 
 @dataclass(eq=False)
@@ -160,6 +194,13 @@ class Answer:
         left = self.job.drawing.left
         return (room if left is None else min(room, left)) - 1
 
+    # --- for a step ---
+    def foresee(self, room: int) -> None:
+        """Add the tokens that the form forces to the guess, and drop those that it forbids. room: tokens to add."""
+        before, most = len(self.guess), max(0, min(self.most_guessed, MOST_PIECES - 1))
+        self.forced = self.job.drawing.is_forced
+        self.guess = self.job.drawing.foreseen(self.guess, min(most, before + max(0, room)))
+
     # --- after a step ---
     def follow(self, n: int, logits: np.ndarray | None) -> float:
         """After a step that appended n tokens; returns the seconds of what belongs to its cost.
@@ -196,8 +237,8 @@ class Answer:
         try:
             job.prompt_logprobs += [None] if begin == 0 else []
             job.prompt_logprobs += logprobs_of(followers, logits[: len(followers)], n_top)
-        except HybridError as error:
-            job.error = error
+        except BaseException as error:
+            job.fail(error)
 
     def _draw_each(self, rows: np.ndarray) -> float:
         """From the logits after the last token and after each that was guessed, for as long as the guess is right."""

@@ -61,7 +61,7 @@ class Places:
                 size = write_state(path, header, (arrays | held_text.arrays(memory, text)).items())
             return Carried(len(text.ids), size)
         finally:
-            self.service.call(lambda: held_text.release(self.model.memory, text)).result()
+            self.service.call(lambda: self.model.memory.end_loan(text)).result()
 
     def restore(self, place: int, path: Path) -> Carried:
         """Know the text of a file, from now on the last one of the place.
@@ -79,7 +79,7 @@ class Places:
         try:
             held_text.fill(self.model.memory, text, arrays)
         except BaseException:
-            self.service.call(lambda: held_text.release(self.model.memory, text)).result()
+            self.service.call(lambda: self.model.memory.end_loan(text)).result()
             raise
         self.service.call(lambda: self._add(place, text)).result()
         return Carried(len(ids), path.stat().st_size)

@@ -11,12 +11,16 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ...faults import SidePath
 from ...memory import PromptCache
 from ...model import Model
 from ...sequence import Sequence as TokenSequence
 from ...text.tokenizer import Tokenizer
 from .changed_header import ChangedHeaders
 from .difference import SEEN, quotes
+
+REASONS = SidePath("the reasons why prompts are read")
+HEADERS = SidePath("the notes on parts that change with every request")
 
 Code = Literal[
     "whole",  # nothing has to be read
@@ -30,6 +34,7 @@ Code = Literal[
     "off",  # nothing is kept
     "logprobs",  # logprobs of the prompt were asked for, and logits are not kept
     "asked",  # the request wants it to be read
+    "unknown",  # finding out has failed
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 Tokens = npt.NDArray[np.int64]
@@ -92,9 +97,14 @@ class Reasons:
             return _whole(n, len(ids)) or _of(n, len(ids), known, [("off", len(ids) - n)], [known.reason])
         # looked up before the sequence takes room for what it goes on from, for which texts may be given up
         array = tokens.astype(np.int32)
-        known = self._look(self._cache, array, tokenizer)
+        cache, total = self._cache, len(ids)
+        found = REASONS.run(lambda: self._look(cache, array, tokenizer), lambda: None)
         n = seq.resume(ids)
-        return _whole(n, len(ids)) or _explained(self._cache, array, known, n)
+        if found is None:
+            return _whole(n, total) or _unexplained(n, total)
+        return _whole(n, total) or REASONS.run(
+            lambda: _explained(cache, array, found, n), lambda: _unexplained(n, total)
+        )
 
     def _look(self, cache: PromptCache, ids: npt.NDArray[np.int32], tokenizer: Tokenizer) -> _Known:
         node, n = cache.tree.match(ids)
@@ -106,7 +116,7 @@ class Reasons:
             return _Known(n, "continues", f"goes on where what is known ends, at token {n}")
         after = cache.tree.following(node, n, len(ids) - n + SEEN)
         words = quotes(tokenizer, ids[max(0, n - SEEN) : n].tolist(), ids[n:][:SEEN].tolist(), after[:SEEN].tolist())
-        note = self.headers.seen(ids, n, after, words)
+        note = HEADERS.run(lambda: self.headers.seen(ids, n, after, words), lambda: "")
         if words.same:
             return _Known(n, "tokens", f"is known as other tokens from token {n} on ('{words.given}')", note)
         return _Known(n, "differs", f"differs from every known text at token {n} ({words})", note)
@@ -115,6 +125,11 @@ class Reasons:
 def read_anew(n: int, code: Literal["logprobs", "asked"]) -> Reuse:
     """Of a prompt of n tokens that is read whatever is known of it."""
     return Reuse(0, n, 0, code, _ANEW[code], ((code, n),))
+
+
+def _unexplained(n: int, total: int) -> Reuse:
+    """The reuse of n tokens whose reason could not be found."""
+    return Reuse(n, total - n, n, "unknown", "not known", (("unknown", total - n),))
 
 
 def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], known: _Known, n: int) -> Reuse:
@@ -139,6 +154,7 @@ def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], known: _Known, n:
 
 
 def _whole(n: int, total: int) -> Reuse | None:
+    """The reuse of a prompt that is known whole; None: n tokens are less than that."""
     return Reuse(n, 0, n, "whole", "all of it is known") if n == total else None
 
 

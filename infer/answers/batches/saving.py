@@ -18,13 +18,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
+from ...faults import SidePath
 from ...kernels.emit.isa import host
 from ...memory.cache_store import CacheStore, Piece
 from ...memory.store_folder import StoreFolder, key_of
 from ...model import Model
 from .service import ClosedError, Service
+
+SAVING = SidePath("saving of texts")
 
 POLL_SECONDS = 0.2
 DOCUMENT_SECONDS = 2.0  # between two looks at the documents
@@ -61,7 +64,6 @@ class Saver:
 
     def __init__(self, service: Service, store: CacheStore, documents: Mapping[str, Document] | None = None) -> None:
         self.service, self.store, self.documents = service, store, dict(documents or {})
-        self.fault: BaseException | None = None
         self._written: dict[str, object] = {name: each.version() for name, each in self.documents.items()}
         self._look_at = 0.0
         self._clock = -1
@@ -78,26 +80,33 @@ class Saver:
         if self._held is not None:
             self.store.release(self._held, written=False)
             self._held = None
-        if self.fault is None:
-            with suppress(HybridError):
-                self._write_documents()
-                while time.monotonic() < until and (piece := self.store.next_piece()) is not None:
-                    self.store.release(piece, written=self.store.write(piece))
-            self.store.files.touch()
+        SAVING.do(lambda: self._write_the_rest(until))
+
+    def _write_the_rest(self, until: float) -> None:
+        with suppress(HybridError):
+            self._write_documents()
+            while time.monotonic() < until and (piece := self.store.next_piece()) is not None:
+                self.store.release(piece, written=self.store.write(piece))
+        self.store.files.touch()
 
     def _run(self) -> None:
         if sys.platform == "linux":  # where threads have priorities
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        goes_on = True
+        while goes_on and not SAVING.is_off and not self._stop.wait(POLL_SECONDS):
+            goes_on = SAVING.run(self._save, lambda: True)
+        if SAVING.is_off:
+            self.store.files.warn("nothing more is saved: the log names the fault")
+
+    def _save(self) -> bool:
+        """Write the new texts and documents. False: the service answers no more."""
         try:
-            while not self._stop.wait(POLL_SECONDS):
-                self._write_documents()
-                self._write_pieces()
+            self._write_documents()
+            self._write_pieces()
         except ClosedError:
-            return
-        except BaseException as error:  # answers go on without
-            self.fault = error
-            self.store.files.warn(f"nothing more is saved: {type(error).__name__}: {shown(error)}")
+            return False
+        return True
 
     def _call(self, function: Callable[[], Any]) -> Any:
         return self.service.call(function).result()
@@ -106,7 +115,7 @@ class Saver:
         clock = self.store.cache.clock
         if self.store.files.failing or (clock == self._clock and not self.store.files.behind):
             return
-        written = True
+        written = self._held is None  # what a fault has left is given back
         while not self._stop.is_set():
             self._held = self._call(partial(self._next, self._held, written=written))
             if self._held is None:

@@ -6,23 +6,28 @@
     size = service.call(lambda: seq.save(path)).result()   # other work with the model, between two steps
     service.close()
 
-Nobody else may use the model while the service runs. A fault in its thread ends the service, not the process: everybody
-who waits is told, and `fault` has it.
+Nobody else may use the model while the service runs. A fault of the program costs the answers that it touched. Only
+MOST_FAULTS of them within FAULT_SECONDS end the service, not the process: everybody who waits is told, and `fault` has
+the last one.
 """
 
 import queue
 import threading
-import traceback
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
+from ...faults import SidePath, fault_text, is_fault, tell
 from ...memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
 from ...memory.prefix_tree import Node, Tokens, common_beginning
 from ...model import Model
@@ -30,6 +35,9 @@ from .batching import Batcher, Job
 from .slices import STEP_SECONDS
 
 T = TypeVar("T")
+
+STORED = SidePath("texts that are kept on disk")
+MOST_FAULTS, FAULT_SECONDS = 3, 60.0  # in steps; then the next ones would hardly go better
 
 
 class BusyError(HybridError):
@@ -44,9 +52,7 @@ class FaultError(HybridError):
     """What has ended a service's thread: where it happened, and what it was."""
 
     def __init__(self, fault: BaseException) -> None:
-        places = traceback.extract_tb(fault.__traceback__)
-        at = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
-        what = str(fault) if isinstance(fault, HybridError) else f"{type(fault).__name__}: {fault}{at}"
+        what = str(fault) if isinstance(fault, HybridError) else fault_text(fault)
         super().__init__(f"the model has failed, and nothing more can be answered: {what}. Start the program again.")
 
 
@@ -66,9 +72,11 @@ class _Call:
             except BaseException as error:
                 self.future.set_exception(error)
 
-    def refuse(self, error: HybridError) -> None:
-        if self.future is not None and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+    def refuse(self, error: BaseException) -> None:
+        """Nobody runs it, or a fault has ended it: who waits is told."""
+        if self.future is not None and not self.future.done():
+            with suppress(InvalidStateError):  # cancelled meanwhile
+                self.future.set_exception(error)
 
 
 _NOTHING = _Call(lambda: None)
@@ -95,9 +103,14 @@ class Service:
         self.fault: BaseException | None = None
         self.on_closed: Callable[[], None] | None = None  # called in the service's thread when it ends, fault or not
         self.batcher = Batcher(model, n_parallel, step_seconds)
+        self.batcher.on_fault = self._count_fault
+        self._faults: deque[float] = deque(maxlen=MOST_FAULTS)  # when they happened, by `clock`
+        self.clock: Callable[[], float] = time.monotonic
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._call = _NOTHING  # the one that runs, or was the last
         self._jobs: set[Job] = set()  # submitted and not ended
-        self._lock = threading.Lock()  # of _jobs and _open
+        self._untaken: set[Job] = set()  # those of them that its thread has not seen
+        self._lock = threading.Lock()  # of _jobs, _untaken and _open
         self._open = True
         self._store = store
         self._reading: dict[Fetch, list[Job]] = {}  # who waits for it
@@ -131,6 +144,7 @@ class Service:
                     f"{len(self._jobs)} requests are being answered or wait, which is as many as may. Try again later."
                 )
             self._jobs.add(job)
+            self._untaken.add(job)
             self._calls.put(_Call(lambda: self._take(job)))
 
     def cancel(self, job: Job) -> None:
@@ -204,10 +218,13 @@ class Service:
 
     def _run(self) -> None:
         try:
-            while self._open or self._jobs:
-                self._take_calls(wait=not self.batcher.busy)
-                if self.batcher.busy:
-                    self._end(self.batcher.step())
+            while self.fault is None and (self._open or self._jobs):
+                try:
+                    self._turn()
+                except BaseException as error:
+                    if not is_fault(error) or not self.model.runner.recovers:
+                        raise
+                    self._recover(error)
         except BaseException as error:
             self.fault = error
         finally:
@@ -220,51 +237,111 @@ class Service:
                 if self.on_closed is not None:
                     self.on_closed()
 
+    def _turn(self) -> None:
+        """What others have asked for, and a step."""
+        self._take_calls(wait=not self.batcher.busy)
+        if self.batcher.busy:
+            self._end(self.batcher.step())
+
+    def _recover(self, error: BaseException) -> None:
+        """After a fault outside of a step: who waited for the call or the answer that it has ended is told."""
+        tell("a fault between two steps", error)
+        self._count_fault(error)
+        self._call.refuse(error)
+        with self._lock:
+            for job in self._untaken:
+                self._calls.put(_Call(partial(self._take, job)))
+            elsewhere = {*self._untaken, *self.batcher.jobs, *chain.from_iterable(self._reading.values())}
+            lost = [job for job in self._jobs if job not in elsewhere]
+        for job in lost:
+            if not job.done:
+                job.fail(error)
+                job.done = True
+        self._end(lost)
+
+    def _count_fault(self, error: BaseException) -> None:
+        """Too many in a short time end the service."""
+        self._faults.append(self.clock())
+        if len(self._faults) == MOST_FAULTS and self._faults[-1] - self._faults[0] < FAULT_SECONDS:
+            self.fault = error
+
     def _take_calls(self, *, wait: bool) -> None:
         """What other threads have asked for; `wait` until there is something."""
         if wait and (self._open or self._jobs):  # jobs without work: their texts are being read
-            self._calls.get().run()
+            self._call = self._calls.get()
+            self._call.run()
         while True:
             try:
-                call = self._calls.get_nowait()
+                self._call = self._calls.get_nowait()
             except queue.Empty:
                 return
-            call.run()
+            self._call.run()
 
     def _take(self, job: Job) -> None:
         """A job goes to the batcher, when its text was read from the disk."""
-        if self._store is None or job.cancelled or job.prompt_top is not None:
+        with self._lock:
+            if job not in self._untaken:
+                return  # it was submitted again after a fault, in vain
+            self._untaken.discard(job)
+        self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        at_once = self._store is None or job.cancelled or job.prompt_top is not None
+        if at_once or not STORED.run(lambda: self._waits_for_its_text(job), lambda: False):
+            self._start(job)
+
+    def _start(self, job: Job) -> None:
+        try:
             self.batcher.submit(job)
-            return
+        except BaseException as error:
+            job.fail(error)
+            job.done = True
+            self._end([job])
+
+    def _waits_for_its_text(self, job: Job) -> bool:
+        """Whether its text is being read from the disk now: the job is taken when that has ended."""
+        assert self._store is not None
         for running, others in self._reading.items():
             if common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
                 others.append(job)  # it may have all of it, or most
-                return
+                return True
         if (fetch := self._store.begin(job.ids)) is None:
-            self.batcher.submit(job)
-            return
-        self._reading[fetch] = [job]
+            return False
         read = self._reader.submit(self._store.fetch, fetch)
         read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))
+        self._reading[fetch] = [job]
+        return True
 
     def _has_read(self, fetch: Fetch, read: "Future[None]") -> None:
-        assert self._store is not None
-        read.result()  # a bug of ours
-        self._store.end(fetch)
         first, *others = self._reading.pop(fetch)
-        if fetch.failed:
-            self._take(first)  # by another way, or none
+        if STORED.run(lambda: self._is_read(fetch, read), lambda: True):
+            self._start(first)
         else:
-            self.batcher.submit(first)
+            self._begin(first)  # by another way, or none
         for job in others:
-            self._take(job)
+            self._begin(job)
+
+    def _is_read(self, fetch: Fetch, read: "Future[None]") -> bool:
+        """Whether the text is in memory now. False: it is damaged on the disk."""
+        assert self._store is not None
+        if (fault := read.exception()) is not None:
+            fetch.failed = True
+        self._store.end(fetch)
+        if fault is not None:
+            raise fault
+        return not fetch.failed
 
     def _end(self, jobs: list[Job]) -> None:
         for job in jobs:
             with self._lock:
                 self._jobs.discard(job)
             if job.on_end is not None:
-                job.on_end()
+                try:
+                    job.on_end()
+                except BaseException as error:
+                    if not is_fault(error):
+                        raise
+                    tell("a fault in telling an answer's end", error)
 
     def _give_up(self) -> None:
         """Everybody who still waits is told that nothing more comes."""

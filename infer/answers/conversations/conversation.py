@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import Remedy, StateError, TemplateError, UsageError
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from ...progress import TokenProgress
 from ...text.encode import rendered_ids
@@ -23,7 +23,7 @@ from ..chat.dialect import NOTHING, Asked, Dialect, Exchange, Manner
 from ..chat.prompting import AUTO, ChatPrompt, message_of
 from ..chat.reader import Part
 from ..chat.tools import ToolCall, tools_of
-from .ledger import Encoded, Ledger
+from .ledger import WRITTEN, Encoded, Ledger
 from .message_ends import message_ends
 from .reading import Reading
 from .turns import Answer, Question, Turn, Turns, asking
@@ -261,13 +261,12 @@ class Conversation:
 
     def _written(self, exchange: Exchange, answer: Answer, ids: list[int], result: "GenerationResult") -> str:
         """The answer as the template will write it, where that is not as it was drawn; it counts as drawn then."""
-        if self.dialect is None or not (answer.thoughts or answer.calls):
+        dialect = self.dialect
+        if dialect is None or not (answer.thoughts or answer.calls):
             return ""
-        try:
-            rendered = self.dialect.rendered_with(exchange.messages, exchange.asked, answer)
-        except (TemplateError, UsageError):  # it does not take what the model said: the next question will tell
-            return ""
-        return self.ledger.note_rendered(exchange.prompt.text, rendered, ids, result)
+        # a template need not take what the model said: the next question will tell
+        rendered = WRITTEN.run(lambda: dialect.rendered_with(exchange.messages, exchange.asked, answer), lambda: "")
+        return self.ledger.note_rendered(exchange.prompt.text, rendered, ids, result) if rendered else ""
 
     def _kept(self, prompt: ChatPrompt, ids: list[int]) -> int | None:
         """How many tokens at the beginning of `ids`, the encoded conversation, never leave the context."""

@@ -23,12 +23,16 @@ from dataclasses import dataclass
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
+from ...faults import SidePath
 from ...text.encode import rendered_ids
 from .radix_tree import Node, RadixTree, Run
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
     from ..generation.drawing import GenerationResult
+
+LEDGER = SidePath("the ledger of drawn answers")
+WRITTEN = SidePath("how the template writes an answer that comes back")
 
 BUDGET = 64 << 20  # bytes
 ENTRY_BYTES = 600  # of an entry beside its answer: its places in dictionaries
@@ -111,6 +115,10 @@ class Ledger:
 
         peek: that beginning does not count as used.
         """
+        found = LEDGER.run(lambda: self._find(text, plain, peek), lambda: None)
+        return Encoded([], self._encode(text, plain)) if found is None else found
+
+    def _find(self, text: str, plain: bool, peek: bool) -> Encoded:
         with self._lock:
             found = sorted(self._beginnings(text, plain), key=lambda beginning: -beginning[0])
         whole: list[int] | None = None
@@ -183,6 +191,9 @@ class Ledger:
     # --- noting ---
     def note_answer(self, before: str, ids: Sequence[int], result: "GenerationResult", *, plain: bool = False) -> None:
         """An answer that has ended, for whatever reason, to the text `before`, which `ids` stand for."""
+        LEDGER.run(lambda: self._note_answer(before, ids, result, plain), self.clear)
+
+    def _note_answer(self, before: str, ids: Sequence[int], result: "GenerationResult", plain: bool) -> None:
         if result.stop is not None or (result.reason == "interrupt" and not result.ids):
             return  # the tokens are more than the text, or nothing was drawn yet
         self.note(before, result.text, [*ids, *result.ids], plain=plain)
@@ -200,6 +211,14 @@ class Ledger:
         Returns what was noted as the answer; "" where that cannot be told: the template writes it behind something else
         than `before`, as those do that leave thoughts out, or without a token that ends an answer.
         """
+        return LEDGER.run(lambda: self._note_rendered(before, rendered, ids, result), self._forget_all)
+
+    def _forget_all(self) -> str:
+        """After a fault, which may have left the trees half changed."""
+        self.clear()
+        return ""
+
+    def _note_rendered(self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult") -> str:
         written = _behind(self.tokenizer, before, rendered)
         if result.reason != "eos" or not written.strip() or written.strip() == result.text.strip():
             return ""  # of what was cut off the template writes the end, which the tokens do not have

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import TemplateError
 
+from ...faults import SidePath
 from ...text.encode import rendered_ids
 from .radix_tree import common_length
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
     from .ledger import Encoded
 
+ENDS = SidePath("where messages end")
 FIRST_TOKEN = 256  # characters that are enough to see a text's first token
 
 
@@ -32,10 +34,22 @@ def message_ends(
     whole   the last message's own end, too: what the prompt for an answer writes behind it may be written otherwise
             when the answer comes back
     """
+    parts = sorted({0, 1, *range(max(0, len(messages) - most), len(messages) + whole)})
+    return ENDS.run(lambda: _ends(tokenizer, render, [messages[:n] for n in parts], text, encoded), list)
+
+
+def _ends(
+    tokenizer: "Tokenizer",
+    render: Callable[[Sequence[Any]], str],
+    beginnings: Sequence[Sequence[Any]],
+    text: str,
+    encoded: "Encoded",
+) -> list[int]:
+    """See `message_ends`. beginnings: of the conversation."""
     found = set()
-    for n in sorted({0, 1, *range(max(0, len(messages) - most), len(messages) + whole)}):
+    for beginning in beginnings:
         try:
-            found.add(common_length(render(messages[:n]), text))
+            found.add(common_length(render(beginning), text))
         except TemplateError:
             continue  # not every template takes every beginning of a conversation
     ids, at, n_ids = encoded.ids, encoded.at, len(encoded.known)

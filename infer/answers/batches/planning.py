@@ -1,0 +1,141 @@
+"""What goes through the model in the next pass of a batch: whose tokens, how many of prompts, which guesses.
+
+Every answer that is drawn gives its last token, and what is guessed to follow it where that pays. The prompts that are
+read share the room that is left: beside answers no more of them than keeps the pass short (slices.py).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from ...faults import SidePath
+from ...memory.cache import LADDER
+from ...memory.hybrid import MOST_PIECES
+from ...model import Model, Work
+from ...runner import Output
+from ..generation.prompt_logprobs import most_rows
+from ..generation.speculate import MOST
+from .guessing import MOST_BYTES, Guessing
+from .helped import guess_with
+from .job import Answer, Job
+from .slices import LEAST, Slices
+
+GUESSES = SidePath("guesses of what answers say next")
+
+
+class Confined(Protocol):
+    """Runs a function; what goes wrong in it ends the jobs that it touched, and None is returned."""
+
+    def __call__(self, touched: Callable[[], list[Job]], function: Callable[[], Any], /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of a pass: its tokens; the answers that it drew; the tokens guessed, n_helped of them by what guesses beside the
+    model. n_accepted of the others and n_helpful of these came true."""
+
+    n_tokens: int
+    n_answers: int
+    n_guessed: int
+    n_accepted: int
+    n_helped: int
+    n_helpful: int
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of prompts."""
+        return self.n_tokens - self.n_answers - self.n_guessed
+
+
+class Plans:
+    """Of one batch. step_seconds: how long a pass beside answers should take at most."""
+
+    def __init__(self, model: Model, step_seconds: float, confined: Confined) -> None:
+        self.model, self._confined = model, confined
+        self.slices = Slices(model.n_ubatch, step_seconds)
+        state = max(1, model.memory.bytes_state_per_seq)
+        self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+
+    def plan(self, answers: Sequence[Answer]) -> tuple[list[Work], list[Answer]]:
+        """The works of the next pass for these answers, and the answer that each work belongs to."""
+        works: list[Work] = []
+        drawn = [answer for answer in answers if answer.result.pending]
+        reading = [answer for answer in answers if answer.is_reading]
+        self._guess(drawn, beside_prompts=bool(reading))
+        drawn, reading = ([a for a in some if a.seq.is_open] for some in (drawn, reading))  # faults may end some
+        for answer in drawn:  # the last token goes through the model
+            ids = [*answer.result.pending, *answer.guess]
+            works.append(Work(answer.seq, ids, "all", each=True) if answer.guess else Work(answer.seq, ids))
+        room = self.model.n_ubatch - sum(len(work.ids) for work in works)
+        if works:
+            n_guessed = sum(len(answer.guess) for answer in drawn)
+            room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
+        owners, rows = [*drawn], most_rows(self.model.n_vocab)
+        for answer in reading:
+            seq, ids, past = answer.seq, answer.ids, answer.seq.n_past
+            most = room if answer.job.prompt_top is None else min(room, rows)
+            if most <= 0:
+                continue
+            stops = [len(ids), past + most]
+            if self.model.cache is not None:
+                stops += [(past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past)]
+            end = min(stops)
+            output: Output = "last" if end == len(ids) else "none"
+            if answer.job.prompt_top is not None:
+                output, rows = "all", rows - (end - past)
+            works.append(Work(seq, ids[past:end], output))
+            owners.append(answer)
+            room -= end - past
+        return works, owners
+
+    def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+        """What the answers that are drawn may say next, as far as it pays; what they have to say in any case."""
+        _forget_guesses(drawn)
+        GUESSES.run(lambda: self._guess_text(drawn, beside_prompts=beside_prompts), lambda: _forget_guesses(drawn))
+        room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
+        for answer in drawn:
+            if answer.job.drawing.foresees:
+                before = len(answer.guess)
+                self._confined(partial(list, [answer.job]), partial(answer.foresee, room))
+                room -= len(answer.guess) - before
+
+    def _guess_text(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+        """From what texts said before, then by what guesses beside the model."""
+        self._guess_freely(drawn, beside_prompts=beside_prompts)
+        helper = self.model.runner.guessers.helper
+        if helper is not None and not beside_prompts:
+            room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(a.guess) for a in drawn)
+            guess_with(helper, [a for a in drawn if a.job.speculate], len(drawn), room, self.guessing.costs)
+
+    def _guess_freely(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+        able = [answer for answer in drawn if answer.text is not None]
+        token = self.slices.token_seconds if beside_prompts else None
+        if not able or (beside_prompts and token is None):
+            return
+        room = self.model.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
+        texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
+        for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
+            answer.guess = guess
+
+    def learn(self, counts: Counts, waited: float, seconds: float) -> None:
+        """From a pass: what the next ones may carry. waited: seconds since it was begun; seconds: what it took, which
+        is less where several passes are under way."""
+        helper, costs = self.model.runner.guessers.helper, self.guessing.costs
+        self.slices.timed(counts.n_prompt, counts.n_answers, waited, counts.n_guessed)
+        if counts.n_answers and not counts.n_prompt:
+            shape = self.model.engine.shape(counts.n_tokens)
+            beyond = costs.timed(counts.n_answers, counts.n_guessed, seconds, shape, counts.n_helped)
+            if helper is not None and (counts.n_helped or not counts.n_guessed):
+                helper.passed(beyond)
+        elif counts.n_guessed:
+            costs.beside_prompts(counts.n_answers, counts.n_guessed, self.slices.token_seconds or 0.0)
+        if counts.n_accepted:
+            costs.came_true(counts.n_accepted, counts.n_answers)
+        if helper is not None and counts.n_helpful:
+            helper.came_true(counts.n_helpful / counts.n_answers)
+
+
+def _forget_guesses(drawn: Sequence[Answer]) -> None:
+    for answer in drawn:
+        answer.guess, answer.forced, answer.is_helped = [], False, False

@@ -1,0 +1,116 @@
+"""Faults of the program itself: what is not the computation of an answer never ends one.
+
+    NOTES = SidePath("notes on headers")              # one for each kind of work, in the module that does it
+    note = NOTES.run(lambda: headers.seen(ids), otherwise=lambda: "")
+
+A side path is a note, a reason, a figure, a log line, a guess, a checkpoint's place: without it answers are the same.
+Its first fault is told with the place where it happened, all are counted, and after MOST_FAULTS it is switched off
+until the process ends. From any thread.
+"""
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from hybrid.quant.ggml.errors import HybridError
+
+T = TypeVar("T")
+
+MOST_FAULTS = 3
+_LOGGER = logging.getLogger("hybrid")
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether an exception is a mistake of a program, not a stop and not an error that somebody's input has caused.
+
+    A panic of a library written in Rust is none of Python's `Exception`s.
+    """
+    if isinstance(error, HybridError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def fault_text(error: BaseException) -> str:
+    """An exception in one line: its type, what it says, and the file and line that raised it."""
+    places = traceback.extract_tb(error.__traceback__)
+    at = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {error}{at}"
+
+
+class _Listener:
+    """Who is told of faults: by default Python's logging."""
+
+    def __init__(self) -> None:
+        self.told: Callable[[str, BaseException], None] = self._logged
+
+    @staticmethod
+    def _logged(message: str, error: BaseException) -> None:
+        _LOGGER.warning("%s: %s", message, fault_text(error))
+
+
+_LISTENER = _Listener()
+
+
+def listen(told: Callable[[str, BaseException], None]) -> Callable[[str, BaseException], None]:
+    """From now on `told(message, error)` is called for every fault that is to be known; returns who was told before.
+
+    It is called in the thread where the fault happened.
+    """
+    before, _LISTENER.told = _LISTENER.told, told
+    return before
+
+
+def tell(message: str, error: BaseException) -> None:
+    """Tell the listener of a fault. Whatever the listener raises is dropped: nobody is left to be told."""
+    try:
+        _LISTENER.told(message, error)
+    except Exception:
+        return
+
+
+class SidePath:
+    """One kind of work beside the answers. name: completes "a fault in ...", and is the label of its metric."""
+
+    all: ClassVar[dict[str, "SidePath"]] = {}  # by name
+
+    def __init__(self, name: str) -> None:
+        assert name not in self.all, f"two side paths have the name {name!r}"
+        self.name, self.n_faults = name, 0
+        self._lock = threading.Lock()
+        self.all[name] = self
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it had as many faults as it may have."""
+        return self.n_faults >= MOST_FAULTS
+
+    def run(self, function: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        """What `function` returns. After a fault, or when the path is off, what `otherwise` returns, which must not
+        fail. An error that somebody's input has caused is no fault: it is not counted, and `otherwise` stands for it.
+        """
+        if not self.is_off:
+            try:
+                return function()
+            except HybridError:
+                pass
+            except BaseException as error:
+                if not is_fault(error):
+                    raise
+                self._count(error)
+        return otherwise()
+
+    def do(self, function: Callable[[], object]) -> None:
+        """Run `function` for its effect."""
+        self.run(function, lambda: None)
+
+    def _count(self, error: BaseException) -> None:
+        with self._lock:
+            self.n_faults += 1
+            n = self.n_faults
+        if n == 1:
+            tell(f"a fault in {self.name}: answers go on without it", error)
+        elif n == MOST_FAULTS:
+            tell(f"{MOST_FAULTS} faults in {self.name}: it is switched off until the program starts again", error)
