@@ -1,0 +1,141 @@
+"""What is not the computation of an answer ends none: each side path fails at every call, and everybody is answered."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_chat import thinking_template
+from http_server import Server, serving
+
+from hybrid.cli.serve import cache_usage
+from hybrid.cli.serve.jobs import Maker
+from hybrid.cli.serve.request_log import Record, RequestLog
+from hybrid.cli.serve.timings import Timings
+from hybrid.infer import Model, faults
+from hybrid.infer.answers.batches import batching
+from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.batches.changed_header import ChangedHeaders
+from hybrid.infer.answers.batches.figures import Figures
+from hybrid.infer.answers.batches.planning import Plans
+from hybrid.infer.answers.batches.reuse import Reasons
+from hybrid.infer.answers.chat.dialect import Dialect
+from hybrid.infer.answers.conversations import message_ends
+from hybrid.infer.answers.conversations.ledger import Ledger
+from hybrid.infer.memory.given_up import GivenUp
+from hybrid.infer.memory.pins import Pins
+
+QUESTION = {"role": "user", "content": "What is a state space model?"}
+GREEDY = {"temperature": 0, "seed": 1, "max_tokens": 12}
+# what raises, and the side path that it is part of
+FAILING: list[tuple[object, str, str]] = [
+    (Reasons, "_look", "the reasons why prompts are read"),
+    (ChangedHeaders, "seen", "the notes on parts that change with every request"),
+    (Figures, "passed", "the figures of the batch"),
+    (Figures, "ended", "the figures of the batch"),
+    (Plans, "learn", "the costs of steps"),
+    (Plans, "_guess_text", "guesses of what answers say next"),
+    (Batcher, "_marks", "what prompts have in common"),
+    (Batcher, "_is_being_read", "what prompts have in common"),
+    (batching, "kept", "where the prompt cache has an answer"),
+    (GivenUp, "_add", "what the prompt cache has given up"),
+    (GivenUp, "_last", "what the prompt cache has given up"),
+    (Ledger, "_find", "the ledger of drawn answers"),
+    (Ledger, "_note_answer", "the ledger of drawn answers"),
+    (message_ends, "_ends", "where messages end"),
+    (Timings, "_of", "the timings of answers"),
+    (Timings, "_as_json", "the timings of answers"),
+    (cache_usage, "_cache_usage", "usage.cache of answers"),
+    (Record, "closed", "the log of requests"),
+    (Pins, "nbytes", "the figures of the prompt cache"),
+    (Dialect, "rendered_with", "how the template writes an answer that comes back"),
+]
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+CALLS = {"tools": [TOOL], "tool_choice": "required", "thinking_budget_tokens": 3}
+
+
+@pytest.fixture(scope="module")
+def model(files: dict[str, Path]) -> Iterator[Model]:
+    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=4 << 20) as loaded:
+        yield loaded
+
+
+def served(model: Model, log: Callable[[RequestLog], None]) -> AbstractContextManager[Server]:
+    """A server whose template has calls and thoughts."""
+    return serving(model, maker=Maker(model, thinking_template(), 6), log=log)
+
+
+def completion(server: Server, prompt: str, **more: object) -> str:
+    response = server.http.post("/v1/completions", json={"prompt": prompt, **GREEDY, **more})
+    assert response.status_code == 200, response.text
+    text: str = response.json()["choices"][0]["text"]
+    return text
+
+
+def streamed(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
+    """The values of the events of a stream."""
+    with server.http.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def answers(server: Server) -> list[str]:
+    """Of requests of every kind, among them texts that change near their beginning and more than the cache keeps."""
+    usage = {"stream_options": {"include_usage": True}, "timings_per_token": True, "return_progress": True}
+    chat = {"messages": [QUESTION], **GREEDY}
+    whole = server.http.post("/v1/chat/completions", json=chat).json()
+    parts = streamed(server, "/v1/chat/completions", {**chat, **usage})
+    asked = {"messages": [QUESTION], "max_tokens": 12, "temperature": 0}
+    message = server.http.post("/v1/messages", json=asked).json()
+    said = [json.dumps(whole["choices"][0]["message"]), json.dumps(message["content"])]
+    said.append(json.dumps([part["choices"][0]["delta"] for part in parts if part["choices"]]))
+    called = server.http.post("/v1/chat/completions", json={**chat, "max_tokens": 90, **CALLS})
+    assert called.status_code == 200, called.text
+    said.append(json.dumps([call["function"] for call in called.json()["choices"][0]["message"]["tool_calls"]]))
+    tail = "Then the machine reads a file, and it says what it has found. " * 8
+    said += [
+        completion(server, f"At {hour} o'clock, {name} came. {tail}") for name in ("Ada", "Bo") for hour in range(4)
+    ]
+    said += [completion(server, f"{word} " * 300) for word in ("one", "two", "three", "four")]
+    assert server.http.get("/metrics").status_code == server.http.get("/health").status_code == 200
+    assert streamed(server, "/completion", {"prompt": "A file", "n_predict": 4})[-1]["stop"] is True
+    return said
+
+
+@pytest.fixture(scope="module")
+def usual(model: Model) -> list[str]:
+    """The answers where nothing fails."""
+    with served(model, lambda entry: None) as server:
+        return answers(server)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize(("owner", "name", "path"), FAILING, ids=[f"{name}" for _, name, _ in FAILING])
+def test_a_side_path_that_fails_ends_no_answer(
+    owner: object, name: str, path: str, model: Model, usual: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    before = faults.listen(lambda message, error: told.append(f"{message}: {faults.fault_text(error)}"))
+
+    def fail(*_: object, **__: object) -> object:
+        raise RuntimeError("something broke")
+
+    assert model.cache is not None
+    model.cache.clear()
+    monkeypatch.setattr(owner, name, fail)
+    entries: list[RequestLog] = []
+    try:
+        with served(model, entries.append) as server:
+            assert answers(server) == usual
+            assert server.service.is_open and server.service.batcher.n_faults == 0
+            metrics = server.http.get("/metrics").text
+    finally:
+        faults.listen(before)
+    side = faults.SidePath.all[path]
+    assert side.n_faults >= 1 and told[0].startswith(f"a fault in {path}: answers go on without it: RuntimeError")
+    assert len(told) == 1 + side.is_off, "it is told once, and when it is switched off"
+    assert f'{{reason="{path.replace(" ", "_")}"}} {side.n_faults}' in metrics or owner is Pins
