@@ -258,9 +258,11 @@ class Runner:
         return slot
 
     def give_back(self, slot: int) -> None:
-        """Forget what the slot holds; somebody else may take it."""
+        """Forget the contents of the slot; somebody else may take it. The cache's part of them counts from now on."""
         self.memory.release(slot)
         self._free.append(slot)
+        if self.cache is not None:
+            self.cache.trim()
 
     @property
     def recovers(self) -> bool:

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
@@ -86,8 +88,10 @@ class Job:
     # of the tokens read so far; None for the first, before which there is nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.tokens = np.asarray(self.ids, np.int64)  # `ids`, for comparisons
+    @cached_property
+    def tokens(self) -> npt.NDArray[np.int64]:
+        """`ids`, for comparisons. Only of checked ids: any integer may have been given as a token."""
+        return np.asarray(self.ids, np.int64)
 
     @property
     def result(self) -> GenerationResult:
