@@ -27,6 +27,7 @@ from soak_requests import (
     CHAT,
     COMPLETIONS,
     OTHERS,
+    Agent,
     Answer,
     Ask,
     Parts,
@@ -84,7 +85,8 @@ class Soak:
     def __init__(self, server: Running, n: int, n_talks: int, seed: int) -> None:
         self.server, self.n = server, n
         self.rng = random.Random(seed)
-        self.talks = [Talk(i) for i in range(n_talks)]
+        self.talks: list[Talk] = [Talk(i) for i in range(n_talks)]
+        self.agents: list[Talk] = [Agent(n_talks + i) for i in range(max(2, n_talks // 50))]
         self.known: dict[str, tuple[Ask, Answer]] = {}
         self.result = Result()
         self.n_vocab = 0
@@ -108,8 +110,8 @@ class Soak:
     async def _client(self) -> None:
         connection = Connection(self.server.port)
         kinds = {
-            self._turn: 45, self._complete: 18, self._again: 12, self._leave: 9, self._broken: 5, self._oversized: 2,
-            self._cut: 2, self._small: 7, self._other: 8,
+            self._turn: 30, self._agent: 15, self._complete: 18, self._again: 12, self._leave: 9, self._broken: 5,
+            self._oversized: 2, self._cut: 2, self._small: 7, self._other: 8,
         }  # fmt: skip
         while self._left > 0:
             self._left -= 1
@@ -138,7 +140,14 @@ class Soak:
 
     # --- kinds of requests ---
     async def _turn(self, connection: Connection) -> None:
-        talk = self.talks.pop(self.rng.randrange(len(self.talks)))  # nobody else asks it meanwhile
+        await self._next_turn(connection, self.talks)
+
+    async def _agent(self, connection: Connection) -> None:
+        if self.agents:
+            await self._next_turn(connection, self.agents)
+
+    async def _next_turn(self, connection: Connection, talks: list[Talk]) -> None:
+        talk = talks.pop(self.rng.randrange(len(talks)))  # nobody else asks it meanwhile
         ask = talk.ask(self.rng)
         try:
             answer = await self._answered(connection, ask)
@@ -148,7 +157,7 @@ class Soak:
         else:
             talk.heard(ask, answer)
         finally:
-            self.talks.append(talk)
+            talks.append(talk)
 
     async def _complete(self, connection: Connection) -> None:
         await self._answered(connection, completion(self.rng, self.n_vocab))

@@ -108,6 +108,38 @@ class Talk:
         self.messages.pop()
 
 
+@dataclass
+class Agent(Talk):
+    """Sends nearly the same prompt again and again: the time at its beginning changes, its list of tools grows, and
+    earlier messages are edited or left for another branch."""
+
+    tools: list[str] = field(default_factory=list)
+    n_asked: int = 0
+
+    def ask(self, rng: random.Random) -> Ask:
+        self.n_asked += 1
+        kind = rng.random()
+        if kind < 0.2 and len(self.tools) < 8:
+            self.tools.append(f"tool {len(self.tools)}: {sentence(rng, 9)}")
+        questions = [i for i, message in enumerate(self.messages) if message["role"] == "user"]
+        if len(questions) >= MOST_TURNS:
+            self.messages, self.asked = [], []
+        elif kind < 0.4 and questions:  # back to an earlier question, for another one
+            at = rng.choice(questions)
+            self.messages, self.asked = self.messages[:at], self.asked[: questions.index(at)]
+        self.messages.append({"role": "user", "content": f"{sentence(rng, 9)} ({self.number})"})
+        rules = " ".join(f"Rule {i} of {self.number}: {WORDS[i % len(WORDS)]} is read." for i in range(12))
+        system = f"It is {self.n_asked // 2} o'clock. {rules} {' '.join(self.tools)}"
+        messages = [{"role": "system", "content": system}, *self.messages]
+        body: dict[str, Any] = {"messages": messages, **drawing(rng)}
+        form = rng.random()
+        if form < 0.1:
+            body |= {"response_format": {"type": "json_object"}, "max_tokens": 24}
+        elif form < 0.2:
+            body |= {"stop": [rng.choice(WORDS), "."]}
+        return Ask(CHAT, body, tuple(self.asked))
+
+
 def sentence(rng: random.Random, most: int) -> str:
     return " ".join(rng.choice(WORDS) for _ in range(rng.randint(2, most)))
 

@@ -1,32 +1,40 @@
 """What is not the computation of an answer ends none: each side path fails at every call, and everybody is answered."""
 
+import itertools
 import json
+import os
+import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_chat import thinking_template
-from http_server import Server, serving
+from http_server import WAIT, Server, serving
+from injected import Injection
 
 from hybrid.cli.serve import cache_usage
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.request_log import Record, RequestLog
 from hybrid.cli.serve.timings import Timings
-from hybrid.infer import Model, faults
+from hybrid.infer import LoadOptions, Model, faults
 from hybrid.infer.answers.batches import batching
 from hybrid.infer.answers.batches.batching import Batcher
 from hybrid.infer.answers.batches.changed_header import ChangedHeaders
 from hybrid.infer.answers.batches.figures import Figures
 from hybrid.infer.answers.batches.planning import Plans
 from hybrid.infer.answers.batches.reuse import Reasons
+from hybrid.infer.answers.batches.service import Service
 from hybrid.infer.answers.chat.dialect import Dialect
 from hybrid.infer.answers.conversations import message_ends
 from hybrid.infer.answers.conversations.ledger import Ledger
 from hybrid.infer.memory.given_up import GivenUp
 from hybrid.infer.memory.pins import Pins
 
+INFER = Path(__file__).resolve().parents[2] / "infer"
 QUESTION = {"role": "user", "content": "What is a state space model?"}
 GREEDY = {"temperature": 0, "seed": 1, "max_tokens": 12}
 # what raises, and the side path that it is part of
@@ -139,3 +147,74 @@ def test_a_side_path_that_fails_ends_no_answer(
     assert side.n_faults >= 1 and told[0].startswith(f"a fault in {path}: answers go on without it: RuntimeError")
     assert len(told) == 1 + side.is_off, "it is told once, and when it is switched off"
     assert f'{{reason="{path.replace(" ", "_")}"}} {side.n_faults}' in metrics or owner is Pins
+
+
+N_STREAMS = 8
+N_INJECTIONS = int(os.environ.get("INJECTIONS", "24"))
+
+
+def stream_body(number: int) -> tuple[str, dict[str, Any]]:
+    """The request of one of the streams: route and body."""
+    drawn = {"temperature": 0.7, "seed": number, "max_tokens": 8 + number}
+    if number % 4 == 0:
+        form = {"response_format": {"type": "json_object"}} if number else {}
+        return "/v1/chat/completions", {"messages": [QUESTION], **drawn, **form}
+    more = {"logprobs": 1} if number == 2 else {"stop": ["."]} if number == 3 else {}
+    return "/v1/completions", {
+        "prompt": f"{'The state of a machine is what it keeps. ' * number}{number}",
+        **drawn,
+        **more,
+    }
+
+
+def heard(server: Server, number: int) -> tuple[str, int]:
+    """What a stream says, and the code of the error that ends it; 0: none does."""
+    said, code = "", 0
+    for event in streamed(server, *stream_body(number)):
+        if "error" in event:
+            code = event["error"]["code"]
+            assert "a fault of the program has ended this answer" in event["error"]["message"]
+            assert "injected" not in event["error"]["message"]
+        for choice in event.get("choices", ()):
+            said += json.dumps([choice.get("text"), choice.get("delta"), choice.get("logprobs")])
+    return said, code
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # injected while a generator is closed
+def test_steps_that_fail_beside_eight_streams(files: dict[str, Path]) -> None:
+    """At INJECTIONS random calls of any function of infer. The streams that go on say what they say alone."""
+    told: list[str] = []
+    before = faults.listen(lambda message, error: told.append(message))
+    rng = random.Random(3)
+    n_lost = n_met = 0
+    options = LoadOptions(n_ctx=1024, n_ubatch=256, n_seq_max=N_STREAMS, checkpoint_budget=8 << 20)
+    with Model.load(files["q8_0"], options) as model, ThreadPoolExecutor(N_STREAMS) as pool:
+        service = Service(model, N_STREAMS)
+        service.clock = itertools.count(0, 100).__next__  # never too many in a minute
+        with serving(model, service=service) as server:
+            want = [heard(server, number) for number in range(N_STREAMS)]
+            for i in range(-2, N_INJECTIONS):  # what the second round calls, which knows its texts
+                if i < 0:
+                    injection = calls = Injection(0, INFER, but=("faults.py",))
+                else:
+                    injection = Injection(rng.randrange(1, calls.n_calls), INFER, but=("faults.py",))
+                service.call(injection.start).result(WAIT)
+                got = list(pool.map(partial(heard, server), range(N_STREAMS)))
+                service.call(injection.stop).result(WAIT)
+                assert server.http.get("/health").status_code == 200 and service.is_open, injection.place
+                for number, (said, code) in enumerate(got):
+                    assert (code == 500 and want[number][0].startswith(said)) or (said, code) == want[number], (
+                        f"{injection.place}: stream {number} said {said!r}"
+                    )
+                n_met += bool(injection.place)
+                n_lost += sum(code == 500 for _, code in got)
+                for path in faults.SidePath.all.values():
+                    path.n_faults = 0  # none is switched off
+            metrics = server.http.get("/metrics").text
+        assert model.n_free == N_STREAMS
+    faults.listen(before)
+    print(f"{n_met} of {N_INJECTIONS} faults, {n_lost} of {N_INJECTIONS * N_STREAMS} answers lost")
+    assert n_met > N_INJECTIONS // 2
+    assert f"hybrid:step_faults_total {service.batcher.n_faults}" in metrics
