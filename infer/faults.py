@@ -1,4 +1,4 @@
-"""Faults of the program itself: what is not the computation of an answer never ends one.
+"""Faults of the program itself. Work beside the answers never ends one.
 
     NOTES = SidePath("notes on headers")              # one for each kind of work, in the module that does it
     note = NOTES.run(lambda: headers.seen(ids), otherwise=lambda: "")
@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger("hybrid")
 def is_fault(error: BaseException) -> bool:
     """Whether an exception is a mistake of a program, not a stop and not an error that somebody's input has caused.
 
-    A panic of a library written in Rust is none of Python's `Exception`s.
+    A panic of a library written in Rust counts, although its class does not derive from `Exception`.
     """
     if isinstance(error, HybridError):
         return False
@@ -34,7 +34,7 @@ def is_fault(error: BaseException) -> bool:
 
 
 def fault_text(error: BaseException) -> str:
-    """An exception in one line: its type, what it says, and the file and line that raised it."""
+    """An exception in one line: its type, its message, and the file and line that raised it."""
     places = traceback.extract_tb(error.__traceback__)
     at = f" ({Path(places[-1].filename).name}:{places[-1].lineno})" if places else ""
     return f"{type(error).__name__}: {error}{at}"

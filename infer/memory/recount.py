@@ -1,6 +1,6 @@
 """After a fault in the middle of a change of the memory: who owns which page and row is counted anew.
 
-Sequences, the tree of the prompt cache and loans say what they have. A sequence that was being changed is lost: whoever
+Sequences, the tree of the prompt cache and loans list their pages and rows. A sequence that was being changed is lost: whoever
 recovers names it. The tree is believed if it is whole, and forgotten otherwise. The contents of pages and rows need no
 check: a place with another owner is copied before it is written, so a fault changes nothing that others have.
 """
@@ -17,7 +17,7 @@ from .prefix_tree import Checkpoint, Node
 def recount(memory: HybridMemory, cache: PromptCache | None, lost: Iterable[int]) -> list[int]:
     """The sequences `lost` are empty, and every page and row has the owners that it should have.
 
-    Returns other sequences whose books do not agree: they are empty now, too.
+    Returns other sequences whose books do not agree: these are emptied as well.
     """
     gone = set(lost)
     unsound = [seq for seq in range(memory.n_seq_max) if seq not in gone and not memory.is_sound(seq)]

@@ -1,4 +1,4 @@
-"""What is not the computation of an answer ends none: each side path fails at every call, and everybody is answered."""
+"""Each side path fails at every call, and everybody is answered. Faults in steps cost the answers of those steps."""
 
 import itertools
 import json
@@ -91,7 +91,7 @@ def streamed(server: Server, path: str, body: dict[str, Any]) -> list[Any]:
 
 
 def answers(server: Server) -> list[str]:
-    """Of requests of every kind, among them texts that change near their beginning and more than the cache keeps."""
+    """The answers to requests of every kind. Some texts change near their beginning; the cache cannot keep all."""
     usage = {"stream_options": {"include_usage": True}, "timings_per_token": True, "return_progress": True}
     chat = {"messages": [QUESTION], **GREEDY}
     whole = server.http.post("/v1/chat/completions", json=chat).json()

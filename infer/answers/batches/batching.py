@@ -278,7 +278,7 @@ class Batcher:
 
     @property
     def jobs(self) -> list[Job]:
-        """Those that run, and those that wait."""
+        """The jobs that run, then the jobs that wait."""
         return [*(answer.job for answer in self._running), *self._waiting]
 
     def _end_those_over(self) -> None:

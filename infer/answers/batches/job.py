@@ -200,7 +200,7 @@ class Answer:
 
     # --- for a step ---
     def foresee(self, room: int) -> None:
-        """Add the tokens that the form forces to the guess, and drop those that it forbids. room: tokens to add."""
+        """Add the tokens that the form forces to the guess, and drop forbidden ones. room: tokens to add."""
         before, most = len(self.guess), max(0, min(self.most_guessed, MOST_PIECES - 1))
         self.forced = self.job.drawing.is_forced
         self.guess = self.job.drawing.foreseen(self.guess, min(most, before + max(0, room)))

@@ -1,7 +1,7 @@
-"""What goes through the model in the next pass of a batch: whose tokens, how many of prompts, which guesses.
+"""The next pass of a batch: the tokens of answers and prompts that go through the model together, and the guesses.
 
-Every answer that is drawn gives its last token, and what is guessed to follow it where that pays. The prompts that are
-read share the room that is left: beside answers no more of them than keeps the pass short (slices.py).
+Every answer that is being drawn gives its last token, and guesses of the next ones where they pay. The prompts that are
+being read share the rest of the room: beside answers, only as many of their tokens as keep the pass short (slices.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,15 +25,18 @@ GUESSES = SidePath("guesses of what answers say next")
 
 
 class Confined(Protocol):
-    """Runs a function; what goes wrong in it ends the jobs that it touched, and None is returned."""
+    """Runs a function. An error in it ends the jobs that it touched; None is returned then."""
 
     def __call__(self, touched: Callable[[], list[Job]], function: Callable[[], Any], /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a pass: its tokens; the answers that it drew; the tokens guessed, n_helped of them by what guesses beside the
-    model. n_accepted of the others and n_helpful of these came true."""
+    """The tokens of a pass, its answers, and its guessed tokens.
+
+    n_helped    guesses of a draft model or a head; the others come from the texts
+    n_accepted  guesses from the texts that were right; n_helpful: those of the helper that were
+    """
 
     n_tokens: int
     n_answers: int
@@ -49,7 +52,7 @@ class Counts:
 
 
 class Plans:
-    """Of one batch. step_seconds: how long a pass beside answers should take at most."""
+    """The plans of one batch. step_seconds: the longest that a pass beside answers should take."""
 
     def __init__(self, model: Model, step_seconds: float, confined: Confined) -> None:
         self.model, self._confined = model, confined
@@ -90,7 +93,7 @@ class Plans:
         return works, owners
 
     def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
-        """What the answers that are drawn may say next, as far as it pays; what they have to say in any case."""
+        """Set the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
         _forget_guesses(drawn)
         GUESSES.run(lambda: self._guess_text(drawn, beside_prompts=beside_prompts), lambda: _forget_guesses(drawn))
         room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
@@ -119,8 +122,8 @@ class Plans:
             answer.guess = guess
 
     def learn(self, counts: Counts, waited: float, seconds: float) -> None:
-        """From a pass: what the next ones may carry. waited: seconds since it was begun; seconds: what it took, which
-        is less where several passes are under way."""
+        """Learn the costs of a pass. waited: seconds since its begin; seconds: its own share of them, less where
+        several passes are under way."""
         helper, costs = self.model.runner.guessers.helper, self.guessing.costs
         self.slices.timed(counts.n_prompt, counts.n_answers, waited, counts.n_guessed)
         if counts.n_answers and not counts.n_prompt:

@@ -154,7 +154,7 @@ def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], known: _Known, n:
 
 
 def _whole(n: int, total: int) -> Reuse | None:
-    """The reuse of a prompt that is known whole; None: n tokens are less than that."""
+    """The reuse of a prompt of which all tokens are known; None: only n are."""
     return Reuse(n, 0, n, "whole", "all of it is known") if n == total else None
 
 

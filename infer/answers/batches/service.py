@@ -109,7 +109,7 @@ class Service:
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._call = _NOTHING  # the one that runs, or was the last
         self._jobs: set[Job] = set()  # submitted and not ended
-        self._untaken: set[Job] = set()  # those of them that its thread has not seen
+        self._untaken: set[Job] = set()  # submitted jobs that its thread has not seen yet
         self._lock = threading.Lock()  # of _jobs, _untaken and _open
         self._open = True
         self._store = store
