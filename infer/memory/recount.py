@@ -1,8 +1,8 @@
 """After a fault in the middle of a change of the memory: who owns which page and row is counted anew.
 
-Sequences, the tree of the prompt cache and loans list their pages and rows. A sequence that was being changed is lost: whoever
-recovers names it. The tree is believed if it is whole, and forgotten otherwise. The contents of pages and rows need no
-check: a place with another owner is copied before it is written, so a fault changes nothing that others have.
+Sequences, the tree of the prompt cache and loans list their pages and rows. A sequence that was being changed is lost:
+whoever recovers names it. The tree is believed if it is whole, and forgotten otherwise. The contents of pages and rows
+need no check: a place with another owner is copied before it is written, so a fault changes nothing that others have.
 """
 
 from collections import Counter

@@ -148,8 +148,12 @@ class Constraint:
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
 
     def _check(self) -> None:
-        if self._matcher.is_error():
-            raise DeadEndError(self.grammar, self._matcher.get_error())
+        if not self._matcher.is_error():
+            return
+        error = self._matcher.get_error()
+        if error.startswith("panic"):  # llguidance has failed, or what it calls: the text may have a traceback
+            raise RuntimeError(f"llguidance: {first_line(error)}")
+        raise DeadEndError(self.grammar, error)
 
 
 def _refusal(grammar: Grammar, error: str, tokenizer: "Tokenizer") -> UsageError:

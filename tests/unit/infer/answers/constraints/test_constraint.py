@@ -191,3 +191,22 @@ def test_a_mask_is_what_its_bits_say(text: str, tokenizer: Tokenizer) -> None:
     allowed = np.unpackbits(constraint._bits.view(np.uint8), count=tokenizer.n_vocab, bitorder="little").view(bool)
     assert np.array_equal(masked, np.where(allowed, logits, np.float32(-np.inf))) and allowed.any()
     assert masked.dtype == np.float32
+
+
+def test_a_panic_of_llguidance_is_a_fault_of_ours(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text has a traceback of the tokenizer that it calls: no client is told."""
+    constraint = Constraint(Grammar.of_text('root ::= "ab" "cd" "ef"'), tokenizer)
+
+    class Broken:
+        def is_error(self) -> bool:
+            return True
+
+        def get_error(self) -> str:
+            return "panic: called `Result::unwrap()` on an `Err` value: PyErr { ... }\nline 7"
+
+        def consume_token(self, token: int) -> None:
+            pass
+
+    monkeypatch.setattr(constraint, "_matcher", Broken())
+    with pytest.raises(RuntimeError, match=r"^llguidance: panic: called `Result::unwrap"):
+        constraint.accept(5)
