@@ -92,7 +92,7 @@ class Answering:
         job = self._job(encoded, manner, (), {"constraint": form})
         made = Round(job, Reading(), manner, encoded, text)
         if text:
-            job.on_end = lambda: self.ledger.note_answer(text, encoded.ids, job.result, plain=True)
+            job.on_end = partial(self._note_drawn, job, text, encoded.ids, plain=True)
         return made
 
     def to_messages(self, messages: Sequence[Message], asked: Asked, manner: Manner) -> Round:
@@ -114,7 +114,7 @@ class Answering:
         reading = Reading(exchange.reader, thoughts.closing if thoughts else "", written.thinks)
         job = self._job(encoded, manner, tuple(ends), exchange.drawn)
         made = Round(job, reading, manner, encoded, written.text, exchange)
-        job.on_end = lambda: self.ledger.note_answer(written.text, encoded.ids, job.result)
+        job.on_end = partial(self._note_drawn, job, written.text, encoded.ids, plain=False)
         return made
 
     def _job(self, encoded: Encoded, manner: Manner, boundaries: tuple[int, ...], drawn: Mapping[str, Any]) -> Job:
@@ -125,11 +125,16 @@ class Answering:
         client = threading.get_ident()  # one thread's hundred hold up nobody else's one
         return Job(encoded.ids, drawing, remember=True, speculate=True, boundaries=boundaries, client=client)
 
+    def _note_drawn(self, job: Job, text: str, ids: list[int], *, plain: bool) -> None:
+        """In the service's thread. What a fault has ended may have tokens without their text."""
+        if job.error is None:
+            self.ledger.note_answer(text, ids, job.result, plain=plain)
+
     def note(self, made: Round) -> None:
         """A message has ended: what the model drew stays what it drew when the answer comes back in a conversation,
         with other white space in its calls and around its thoughts."""
         told, exchange, job = made.told, made.exchange, made.job
-        if exchange is None or not (told.thoughts or told.calls):
+        if exchange is None or job.error is not None or not (told.thoughts or told.calls):
             return
         # not every template takes what its model says
         rendered = WRITTEN.run(lambda: self.dialect.rendered_with(exchange.messages, exchange.asked, told), lambda: "")

@@ -198,7 +198,7 @@ class Maker:
 
     def _note(self, prompt: Prompt, job: Job) -> None:
         """In the service's thread, when an answer has ended."""
-        if prompt.text is not None:
+        if prompt.text is not None and job.error is None:
             self.ledger.note_answer(prompt.text, prompt.ids, job.result, plain=prompt.plain)
 
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:

@@ -194,8 +194,8 @@ class Ledger:
         LEDGER.run(lambda: self._note_answer(before, ids, result, plain), self.clear)
 
     def _note_answer(self, before: str, ids: Sequence[int], result: "GenerationResult", plain: bool) -> None:
-        if result.stop is not None or (result.reason == "interrupt" and not result.ids):
-            return  # the tokens are more than the text, or nothing was drawn yet
+        if result.stop is not None:
+            return  # the tokens are more than the text
         self.note(before, result.text, [*ids, *result.ids], plain=plain)
         if any(map(self.tokenizer.is_control, result.ids)):  # left out of the text; a template may write them again
             stream = self.tokenizer.stream()
@@ -226,7 +226,12 @@ class Ledger:
         return written
 
     def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False) -> None:
-        """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count."""
+        """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count.
+
+        An answer without text is not noted, whatever tokens it has: `before` alone would be found with them.
+        """
+        if not said:
+            return
         text = before if plain else before.strip()
         if text or plain:
             begin, _, space = before.partition(text) if text else ("", "", "")

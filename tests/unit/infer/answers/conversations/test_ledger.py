@@ -185,6 +185,16 @@ def test_only_what_the_tokens_stand_for_is_noted(tok: Tokenizer) -> None:
     assert ledger.find(ASKED + "One." + MORE).known == [*ids, *drawn[:4]], "what was drawn until it was cancelled"
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_answer_without_text_changes_no_prompt(plain: bool, tok: Tokenizer) -> None:
+    """As of a control token alone, or cut off before a character was whole: the same prompt has its own tokens."""
+    ledger, ids = Ledger(tok), tok.encode(ASKED) if plain else rendered_ids(tok, ASKED)
+    hidden = next(token for token in range(tok.n_vocab) if tok.is_control(token) and not tok.is_eog(token))
+    for drawn in ([hidden], spelled(tok, "x")):
+        ledger.note_answer(ASKED, ids, result(tok, drawn, "", "length"), plain=plain)
+    assert ledger.encode(ASKED, plain=plain) == ids
+
+
 def test_control_tokens_in_an_answer_are_known_as_text_too(tok: Tokenizer) -> None:
     """Marks of tool calls are left out of the answer's text; a template writes them again."""
     mark = tok.token("<|fim_prefix|>")
