@@ -2,18 +2,20 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from hybrid.infer.answers.chat.dialect import Asked
-from hybrid.infer.answers.chat.tools import choice_of, tools_of
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.infer.answers.chat.tools import Tool, choice_of, tools_of
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .chats import Chat
 from .errors import RequestError
-from .fields import Ignored, Strict
+from .fields import Ignored, Strict, Unsupported
 from .jobs import Maker
+from .strict import LONGEST_NAME, PassedOver
 
 # what a template gets from the server: a request cannot replace it
 _OURS = (
@@ -31,10 +33,42 @@ _PLACE = re.compile(r"(tools|tool_choice|messages|documents)(/[^\s:]+)*")
 
 
 class TextPart(Strict):
-    """A part of a message. Others (images, audio) are refused: these models read text."""
+    """A part of a message. Others (images, audio, files) are refused: these models read text."""
 
-    type: Literal["text"]
+    type: Literal["text", "input_text", "output_text"]
     text: str
+    cache_control: Ignored
+    prompt_cache_breakpoint: Ignored
+
+
+class RefusalPart(Strict):
+    """What an answer said instead of one."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class ThinkingPart(Strict):
+    """Thoughts of an answer, as Anthropic's and Mistral's clients have them in messages."""
+
+    type: Literal["thinking"]
+    thinking: str | list[TextPart]
+    signature: Ignored
+    closed: Ignored
+
+    @property
+    def text(self) -> str:
+        """In one piece."""
+        return self.thinking if isinstance(self.thinking, str) else "".join(part.text for part in self.thinking)
+
+
+class HostedPart(PassedOver):
+    """Thoughts that only another server can read."""
+
+    type: Literal["redacted_thinking"]
+
+
+Part = Annotated[TextPart | RefusalPart | ThinkingPart | HostedPart, Field(discriminator="type")]
 
 
 class FunctionCall(Strict):
@@ -61,29 +95,53 @@ class MessageCall(Strict):
 
 
 class Message(Strict):
-    """One message of a conversation. The thoughts of an answer come back under any of their three names."""
+    """One message of a conversation. The thoughts of an answer come back under any of their three names.
+
+    function_call  OpenAI's older name of one call, whose result is a message of the role "function"
+    """
 
     role: str
-    content: str | list[TextPart] | None = None
+    content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[MessageCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     thinking: str | None = None
+    function_call: FunctionCall | None = None
+    audio: Unsupported
+    id: Ignored
+    annotations: Ignored
+    refusal: str | None = None
+
+    @property
+    def calls(self) -> list[MessageCall]:
+        """The calls of tools in this message."""
+        given = self.tool_calls or []
+        return given if self.function_call is None else [*given, MessageCall(function=self.function_call, index=None)]
 
     def as_message(self) -> dict[str, Any]:
         """As OpenAI writes it, with the text in one piece."""
-        content = self.content
-        text = "".join(part.text for part in content) if isinstance(content, list) else content or ""
-        role = "system" if self.role == "developer" else self.role  # OpenAI's newer name
+        parts = self.content if isinstance(self.content, list) else []
+        text = self.content if isinstance(self.content, str) else "".join(map(_text_of, parts))
+        thoughts = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
+        role = {"developer": "system", "function": "tool"}.get(self.role, self.role)  # OpenAI's newer, and older, names
         more = {
             "name": self.name,
-            "tool_calls": [call.as_message() for call in self.tool_calls or ()],
+            "tool_calls": [call.as_message() for call in self.calls],
             "tool_call_id": self.tool_call_id,
-            "reasoning_content": self.reasoning_content or self.reasoning or self.thinking,
+            "reasoning_content": self.reasoning_content or self.reasoning or self.thinking or thoughts,
         }
-        return {"role": role, "content": text, **{name: value for name, value in more.items() if value}}
+        return {
+            "role": role,
+            "content": text or self.refusal or "",
+            **{name: value for name, value in more.items() if value},
+        }
+
+
+def _text_of(part: Part) -> str:
+    """What a part adds to the text of its message."""
+    return part.text if isinstance(part, TextPart) else part.refusal if isinstance(part, RefusalPart) else ""
 
 
 class ConversationFields(Strict):
@@ -116,6 +174,27 @@ class ConversationFields(Strict):
     reasoning_effort: str | None = None
     chat_template: Any = None
 
+    def own_tools(self) -> list[Tool]:
+        """The tools that are functions. UsageError: one of them cannot be used."""
+        functions = {at: {"type": "function", **tool} for at, tool in enumerate(self.tools or ()) if _is_function(tool)}
+        try:
+            return tools_of(list(functions.values()))
+        except UsageError as error:
+            places = list(functions)
+            raise UsageError(re.sub(r"tools/(\d+)", lambda at: f"tools/{places[int(at[1])]}", str(error))) from None
+
+    def unheeded(self) -> Iterator[tuple[str, str]]:
+        """Also tools of other types, which OpenAI's servers run or whose arguments have forms that are not JSON."""
+        yield from super().unheeded()
+        for tool in self.tools or ():
+            if not _is_function(tool):
+                yield "tools[]", f"this server does nothing with {shown(tool['type'], LONGEST_NAME)}"
+
+
+def _is_function(tool: dict[str, Any]) -> bool:
+    kind = tool.get("type", "function")
+    return not isinstance(kind, str) or kind == "function"
+
 
 def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None) -> Chat:
     """The conversation as the model reads it. think: see chat_prompt; None: what the body says.
@@ -135,8 +214,8 @@ def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None
         # who asks for an effort wants what the template makes of it
         think = variables.get("enable_thinking", maker.defaults.think if body.reasoning_effort is None else None)
     try:
-        tools = tuple(tools_of(body.tools or []))
-        choice = choice_of(body.tool_choice or "auto", tools)
+        tools = tuple(body.own_tools())
+        choice = choice_of(_choice(body.tool_choice), tools)
         parallel = body.parallel_tool_calls is not False
         think = None if maker.dialect.format.thoughts is None else think
         asked = Asked(tools, choice, parallel, think, documents=body.documents, variables=variables)
@@ -144,6 +223,16 @@ def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None
     except UsageError as error:
         place = _PLACE.match(str(error))
         raise RequestError(str(error), param=place[0] if place else None) from None
+
+
+def _choice(given: str | dict[str, Any] | None) -> Any:
+    """As OpenAI writes it, where a client writes it as Anthropic, Mistral or OpenAI's newer route do."""
+    kind = given.get("type") if isinstance(given, dict) else given
+    if isinstance(given, dict) and kind in ("function", "tool") and "function" not in given and "name" in given:
+        return {"type": "function", "function": {"name": given["name"]}}
+    if kind in ("auto", "none", "required", "any"):
+        return "required" if kind == "any" else kind
+    return given or "auto"
 
 
 def _variables(body: ConversationFields) -> dict[str, Any]:
@@ -169,7 +258,7 @@ def _continues(body: ConversationFields) -> bool:
     continues = roles[-1] == "assistant" if body.continue_final_message is None else body.continue_final_message
     if body.continue_final_message is None and continues and roles[-2:-1] == ["assistant"]:
         raise RequestError("two messages of the assistant at the end: one can be continued", param="messages")
-    if continues and body.messages[-1].tool_calls:
+    if continues and body.messages[-1].calls:
         raise RequestError(
             "the last message has calls of tools, and cannot be continued: send their results, or "
             "continue_final_message = false",

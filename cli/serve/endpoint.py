@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +12,9 @@ from starlette.routing import Route
 from . import errors
 from .errors import RequestError
 from .fail_fast import loads
+from .request_log import record_of
 from .served import Served
+from .strict import Strict
 
 SMALL_BODY = 64 << 10
 
@@ -34,13 +35,13 @@ class Endpoint:
 
     paths: tuple[str, ...]
     handler: Callable[..., Awaitable[Response]]
-    schema: type[BaseModel] | None = None
+    schema: type[Strict] | None = None
     method: str = "GET"
     error: Callable[[Exception], Response] = errors.of_exception
     of_encoders: bool = False
     media: str = "application/json"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    reads: type[BaseModel] | None = None
+    reads: type[Strict] | None = None
     failures: tuple[int, ...] = ()
     is_refusal: bool = False
 
@@ -52,19 +53,25 @@ class Endpoint:
                 raise RequestError(f"{served.name} is an encoder, which draws no text: use /v1/embeddings")
             if self.schema is None:
                 return await self.handler(served, request)
-            return await self.handler(served, request, await self._body(self.schema, request))
+            body = await self._body(self.schema, request)
+            record_of(request.scope).notes = served.told.new(client_of(request), body.warnings)
+            return await self.handler(served, request, body)
         except Exception as error:
             response = self.error(error)
             if response.status_code == 500 and not isinstance(error, RequestError):
                 raise
             return response
 
-    async def _body(self, schema: type[BaseModel], request: Request) -> BaseModel:
+    async def _body(self, schema: type[Strict], request: Request) -> Strict:
         """RequestError, ValidationError: it is not what the schema says."""
         raw = await request.body()
-        if len(raw) <= SMALL_BODY:
-            return schema.model_validate(loads(raw))
-        return await run_in_threadpool(lambda: schema.model_validate(loads(raw)))  # streams go on meanwhile
+
+        def checked() -> Strict:
+            body = schema.model_validate(loads(raw))
+            _ = body.warnings  # found here: the event loop has no time to go through a large body
+            return body
+
+        return checked() if len(raw) <= SMALL_BODY else await run_in_threadpool(checked)  # streams go on meanwhile
 
 
 def get(*paths: str, handler: Callable[..., Awaitable[Response]], **more: Any) -> Endpoint:
@@ -72,7 +79,7 @@ def get(*paths: str, handler: Callable[..., Awaitable[Response]], **more: Any) -
     return Endpoint(paths, handler, **more)
 
 
-def post(*paths: str, handler: Callable[..., Awaitable[Response]], schema: type[BaseModel], **more: Any) -> Endpoint:
+def post(*paths: str, handler: Callable[..., Awaitable[Response]], schema: type[Strict], **more: Any) -> Endpoint:
     """Of something to do; more: fields of Endpoint."""
     return Endpoint(paths, handler, schema, "POST", **more)
 

@@ -67,21 +67,24 @@ def of_exception(error: Exception) -> JSONResponse:
     return response(500, "an error inside the server")
 
 
-# what pydantic puts into a path where a field may be of several kinds
-_KIND_OF_VALUE = re.compile(r"(str|int|float|bool)$|(list|dict|literal)\[|constrained-|function-")
+# what pydantic puts into a path where a field may be of several kinds; the last are names of schemas
+_KIND_OF_VALUE = re.compile(
+    r"(str|int|float|bool)$|(list|dict|literal)\[|constrained-|function-|[A-Z]\w+(Block|Call|Choice|Item|Object|Part|Tool)$"
+)
 
 
 def _invalid(error: ValidationError) -> JSONResponse:
     """The first field that does not fit."""
     # of the kinds that a field may be of, the one that fits furthest
-    wrong = error.errors(include_url=False, include_context=False)
+    wrong = error.errors(include_url=False)
     first: dict[str, Any] = dict(max(wrong, key=lambda one: len(one["loc"])))
     path = [str(part) for part in first["loc"] if not _KIND_OF_VALUE.match(str(part))]
     if str(first["type"]).startswith("union_tag"):
         path.append("type")
     param = ".".join(path) or None
-    if first["type"] == "extra_forbidden":
-        return response(400, f"{param}: this server has no such field", param=param)
+    if first["type"] == "union_tag_invalid":
+        tags = first["ctx"]
+        return response(400, f"{param}: expected {tags['expected_tags']}; found {tags['tag'][:80]!r}", param=param)
     found = first.get("input")
     shown = repr(found) if isinstance(found, str | int | float | bool | None) else type(found).__name__
     return response(400, f"{param or 'the body'}: {first['msg']}; found {shown[:80]}", param=param)

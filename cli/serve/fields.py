@@ -1,7 +1,7 @@
 """What the bodies of several routes may hold.
 
-A field that a body does not have is refused by name; an `Ignored` one is taken and has no effect. One that is null is
-absent, since clients send null for what they leave to the server; an integer may be written 16.0.
+A field that a body does not have is passed over with a warning; an `Ignored` one without. One that is null is absent,
+since clients send null where the server may choose; an integer may be written 16.0.
 Ranges are not written here: `SamplingParams` and `Drawing` know them, and say them the same way everywhere.
 """
 

@@ -85,7 +85,10 @@ def compiled(form: Form, forms: Forms) -> Constraint:
 
 
 def _of_response_format(given: ResponseFormat | None) -> Grammar | None:
-    return None if given is None else response_format(given.model_dump(by_alias=True, exclude_none=True))
+    if given is None:
+        return None
+    schema = given.schema_ if given.json_schema is None else given.json_schema.schema_
+    return response_format({"type": given.type, "schema": schema})
 
 
 def _schema(given: Any) -> Grammar | None:

@@ -28,7 +28,7 @@ _ERRORS = {
     "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
 }
 _WHY = {
-    400: "A field is wrong, unknown, or asks for what this server cannot do; the message names it.",
+    400: "A field is wrong, or asks for what this server cannot leave out; the message names it.",
     401: "The key is missing or wrong.",
     404: "There is no such thing.",
     408: "The body did not come in time.",

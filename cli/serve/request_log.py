@@ -80,6 +80,7 @@ class Record:
     jobs: Sequence[Job] = ()
     splits: Sequence[Split] = ()
     first: float | None = None  # when the first token was drawn
+    notes: Sequence[str] = ()
 
     def watch(self, jobs: Sequence[Job], splits: Sequence[Split] = ()) -> None:
         """The jobs that answer it, before they are submitted and when their `on_text` is set; who reads the answers."""
@@ -114,7 +115,7 @@ class Record:
             first_seconds=None if self.first is None else self.first - self.begun,
             seconds=time.monotonic() - self.begun,
             finish=tuple(job.result.reason for job in jobs),
-            notes=tuple(job.reuse.note for job in jobs if job.reuse is not None and job.reuse.note),
+            notes=(*self.notes, *(job.reuse.note for job in jobs if job.reuse is not None and job.reuse.note)),
         )
 
 

@@ -14,6 +14,7 @@ from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .held import HeldFigures
 from .jobs import Maker
+from .noted import Told
 from .request_log import RequestLog
 
 
@@ -33,6 +34,7 @@ class Served:
     pooling   of embeddings, None: see `ModelSource`; of an encoder its own counts
     stopping  no more requests are taken
     counting  held by whoever encodes a conversation to say what it would cost: one at a time
+    told      what the log has said of each client's fields
 
     embedding makes embeddings; None: the model was loaded without a sequence for it, beside those of the answers
     """
@@ -55,6 +57,7 @@ class Served:
     log: Callable[[RequestLog], None] | None = None
     held: HeldFigures = field(default_factory=HeldFigures)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    told: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
         model: Model | EncoderModel = self.model

@@ -1,8 +1,15 @@
-"""How bodies are checked: what a field may be that is not used, and what clients write in other ways."""
+"""How bodies are checked: values of known fields strictly, while fields that a schema does not have are passed over.
 
+A client that sends more than a server knows wants its answer, not an error. The `warnings` of a body name the fields
+that were passed over; they go into the `usage` of its answer and into the log.
+"""
+
+from collections.abc import Iterator
+from functools import cache, cached_property
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -13,7 +20,13 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from hybrid.quant.ggml.errors import shown
+
 from .fail_fast import fail_fast
+
+MOST_WARNINGS = 20  # of one body
+LONGEST_NAME = 57  # characters of a name that a client chose; `shown` writes three more where it cuts
+UNKNOWN = "this server has no such field"
 
 
 def _whole(value: object) -> object:
@@ -37,19 +50,82 @@ Unsupported = Annotated[
 
 
 class Strict(BaseModel):
-    """Other fields are refused, and so are values of another type."""
+    """Values of another type are refused. Fields that it does not have are passed over: `warnings` names them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _as_clients_write_it(cls, given: object) -> object:
         if not isinstance(given, dict):
             return given
-        return {name: _whole(value) for name, value in given.items() if value is not None}
+        known, unknown, kept = _names(cls), 0, dict[str, Any]()
+        for name, value in given.items():
+            if name in known:
+                if value is not None:
+                    kept[name] = _whole(value)
+            elif unknown <= MOST_WARNINGS and value not in (None, "", [], {}):  # these say nothing
+                kept[name] = value
+                unknown += 1
+        return kept
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
         fail_fast(schema)
         return schema
+
+    def unheeded(self) -> Iterator[tuple[str, str]]:
+        """What of this object has no effect on the answer: the name of a field ("": the object itself), and why."""
+        for name in self.model_extra or ():
+            yield shown(name, LONGEST_NAME), UNKNOWN
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What of a body was passed over, each once: `messages[].id is passed over: this server has no such field`."""
+        found: dict[str, None] = {}
+        for place, why in _unheeded(self, ""):
+            if len(found) == MOST_WARNINGS:
+                return [*found, "more is passed over, which is not named here"]
+            found[f"{place} is passed over: {why}"] = None
+        return list(found)
+
+
+class PassedOver(Strict):
+    """An object that has no effect on the answer, whatever its fields are: its type is told."""
+
+    type: str
+
+    def unheeded(self) -> Iterator[tuple[str, str]]:
+        yield "", f"this server does nothing with {shown(self.type, LONGEST_NAME)}"
+
+
+def other_than(*types: str) -> Any:
+    """The type of an object that is passed over: any text but these, which have schemas of their own."""
+
+    def other(value: str) -> str:
+        if value in types:
+            raise PydanticCustomError("known", "this type has other fields")
+        return value
+
+    return Annotated[str, AfterValidator(other), WithJsonSchema({"type": "string", "not": {"enum": list(types)}})]
+
+
+@cache
+def _names(schema: type[BaseModel]) -> frozenset[str]:
+    """The fields of a schema as clients write them."""
+    return frozenset(field.alias or name for name, field in schema.model_fields.items())
+
+
+def _unheeded(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """The places and reasons below `place`. All entries of a list have the same place, without a number."""
+    if isinstance(value, list):
+        for one in value:
+            if isinstance(one, Strict | list):
+                yield from _unheeded(one, f"{place}[]")
+    elif isinstance(value, Strict):
+        for name, why in value.unheeded():
+            yield ".".join(filter(None, (place, name))), why
+        for name in type(value).model_fields:
+            if isinstance(held := getattr(value, name), Strict | list):
+                yield from _unheeded(held, f"{place}.{name}" if place else name)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .strict import Strict, Unsupported
+from .strict import Strict
 
 
 class ThoughtFields(Strict):
@@ -18,8 +18,6 @@ class ThoughtFields(Strict):
     reasoning_budget_tokens: Annotated[int, Field(ge=-1)] | None = None
     thinking_budget_tokens: Annotated[int, Field(ge=-1)] | None = None
     thinking_token_budget: Annotated[int, Field(ge=-1)] | None = None
-    reasoning_budget_message: Unsupported
-    reasoning_control: Unsupported
 
     @property
     def most_thoughts(self) -> int | None:

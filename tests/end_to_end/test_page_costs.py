@@ -94,8 +94,8 @@ def test_one_refusal_is_that_one_s(server: Server) -> None:
 def test_bodies_that_are_refused(server: Server, model: Model) -> None:
     one = {"messages": ASKED}
     assert "64" in str(server.error(400, "/page/costs", {"conversations": [one] * 65})["message"])
-    error = server.error(400, "/page/costs", {"conversations": [one, {**one, "temperature": 1}]})
-    assert error["param"] == "conversations.1.temperature"
+    error = server.error(400, "/page/costs", {"conversations": [one, {**one, "tools": 1}]})
+    assert error["param"] == "conversations.1.tools"
     assert (
         server.error(400, "/page/costs", {"conversations": [{"messages": []}]})["param"] == "conversations.0.messages"
     )

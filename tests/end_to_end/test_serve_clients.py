@@ -1,10 +1,12 @@
 """Clients that others wrote, unmodified, over a real socket."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 from http_server import WAIT, Server
 
+from hybrid.cli.serve.app import create_app
+from hybrid.cli.serve.noted import Told
 from hybrid.infer import Model
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.quant.ggml.errors import UsageError
@@ -95,11 +99,13 @@ def test_anthropics_errors(server: Server, claude: "anthropic.Anthropic", files:
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 5}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
     for more, says in (
-        ({"messages": HELLO, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
+        (
+            {"messages": HELLO, "extra_body": {"mcp_servers": [{"type": "url", "url": "x", "name": "y"}]}},
+            "mcp_servers: ",
+        ),
         ({"messages": HELLO, "thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
         ({"messages": [{"role": "user", "content": [image]}]}, "messages.0.content.0.type: "),
         ({"messages": []}, "messages: "),
-        ({"messages": HELLO, "extra_body": {"foo": 1}}, "foo: this server has no such field"),
         ({"messages": HELLO, "extra_body": {"temperature": -1}}, "temperature: "),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, "512"),
     ):
@@ -109,8 +115,8 @@ def test_anthropics_errors(server: Server, claude: "anthropic.Anthropic", files:
         assert error["type"] == "error" and error["error"]["type"] == "invalid_request_error"
         assert says in error["error"]["message"], error
     assert claude.models.list().data[0].id == claude.models.retrieve("tiny").id == "tiny"
-    missing = server.http.post("/v1/messages", json={"messages": HELLO}).json()
-    assert missing["error"]["message"] == "max_tokens: Field required; found dict"
+    missing = server.http.post("/v1/messages", json={"max_tokens": 5}).json()
+    assert missing["error"]["message"] == "messages: Field required; found dict"
     with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
         guarded = Server(model, keys=("secret",))
         try:
@@ -200,16 +206,42 @@ def test_what_responses_refuse(server: Server) -> None:
         ("previous_response_id", "resp_1"),
         ("conversation", "conv_1"),
         ("background", True),
-        ("tools", [{"type": "web_search"}]),
+        ("tools", [{"type": "function"}]),
         ("prompt", {"id": "x"}),
         ("text", {"format": {"type": "xml"}}),
-        ("truncation", "auto"),
-        ("foo", 1),
+        ("truncation", "middle"),
     ):
         with pytest.raises(BadRequestError, match=name):
             server.openai.responses.create(model="tiny", input="a", extra_body={name: value})
     image = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
     assert "input_image" in str(server.error(400, "/v1/responses", {"input": image})["message"])
+
+
+def test_fields_that_are_passed_over(server: Server) -> None:
+    """Each answer says so in its usage, a stream at its end, and the log says it once."""
+    lines: list[str] = []
+    logged = create_app(replace(server.served, told=Told(), log=lambda entry: lines.extend(entry.notes)))
+    wanted = ["foo is passed over: this server has no such field"]
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(logged), base_url="http://localhost") as client:
+            for path, body in (
+                ("/v1/chat/completions", {"messages": HELLO, "stream_options": {"include_usage": True}}),
+                ("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": True}}),
+                ("/v1/responses", {"input": "a"}),
+                ("/v1/messages", {"messages": HELLO}),
+            ):
+                most = {"max_output_tokens" if "input" in body else "max_tokens": 2}
+                for more, warnings in (({}, None), ({"foo": 1}, wanted)):
+                    whole = (await client.post(path, json={**body, **most, **more})).json()
+                    assert whole["usage"].get("warnings") == warnings, whole
+                    stream = (await client.post(path, json={**body, **most, **more, "stream": True})).text
+                    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+                    usages = [each.get("response", each).get("usage") for each in events]
+                    assert [usage for usage in usages if usage][-1].get("warnings") == warnings, stream
+
+    asyncio.run(ask())
+    assert lines == wanted
 
 
 def test_a_conversation_by_openais_client(server: Server) -> None:
@@ -229,10 +261,10 @@ def test_a_conversation_by_openais_client(server: Server) -> None:
     assert create(**asked, messages=brief).choices[0].message.content == as_system
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     for more, says in (
-        ({"tools": [{**tool, "type": "custom"}]}, "tools/0/type"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}, {**tool, "function": 5}]}, "tools/1/function"),
         ({"functions": [tool["function"]]}, "functions: this server cannot do that"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
-        ({"audio": {"voice": "x"}}, "audio: this server has no such field"),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "x"}}, "modalities.1: "),
     ):
         with pytest.raises(BadRequestError, match=says):
             create(**asked, messages=HELLO, extra_body=more)

@@ -363,7 +363,7 @@ def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
         ({"tools": [ADD, LOOK, {"type": "function", "function": {"name": "a b"}}]}, "tools/2/function/name"),
         ({"tools": [ADD, ADD]}, "tools/1/function/name"),
         ({"tools": [{"type": "function"}]}, "tools/0/function"),
-        ({"tools": [{"type": "retrieval"}]}, "tools/0/type"),
+        ({"tools": [{"type": 5}]}, "tools/0/type"),
         ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice/function/name"),
         ({"tool_choice": "required"}, "tool_choice"),

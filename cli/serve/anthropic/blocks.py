@@ -1,12 +1,13 @@
 """Conversations as Anthropic's clients write them, and the same as OpenAI's messages and tools."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..fields import Ignored, Strict, Unsupported
+from ..fields import Ignored, Strict
+from ..strict import PassedOver, other_than
 
 
 class TextBlock(Strict):
@@ -15,7 +16,6 @@ class TextBlock(Strict):
     type: Literal["text"]
     text: str
     cache_control: Ignored
-    citations: Unsupported
 
 
 class ThinkingBlock(Strict):
@@ -38,17 +38,48 @@ class ToolUseBlock(Strict):
     cache_control: Ignored
 
 
+class ToolReferenceBlock(PassedOver):
+    """A tool that a search for tools has found: all tools are known here from the beginning."""
+
+    type: Literal["tool_reference"]
+
+
+Result = Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")]
+
+
 class ToolResultBlock(Strict):
     """What a call gave."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[TextBlock] | None = None
+    content: str | list[Result] | None = None
     is_error: Ignored
     cache_control: Ignored
 
 
-Block = Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+class CompactionBlock(Strict):
+    """What another server has made of the conversation before it."""
+
+    type: Literal["compaction"]
+    content: str | None = None
+    cache_control: Ignored
+
+
+class HostedBlock(PassedOver):
+    """What a server of Anthropic's noted for itself. What people say is never of these types: images, documents and
+    files are refused."""
+
+    type: Literal[
+        "redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
+        "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
+        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
+    ]  # fmt: skip
+
+
+Block = Annotated[
+    TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | CompactionBlock | HostedBlock,
+    Field(discriminator="type"),
+]
 
 
 class InputMessage(Strict):
@@ -59,7 +90,7 @@ class InputMessage(Strict):
 
 
 class InputTool(Strict):
-    """A tool of the client's; those that a server would run are refused."""
+    """A tool of the client's."""
 
     type: Literal["custom"] = "custom"
     name: str
@@ -70,7 +101,13 @@ class InputTool(Strict):
     eager_input_streaming: Ignored
     input_examples: Ignored
     allowed_callers: Ignored
-    defer_loading: Unsupported
+    defer_loading: Ignored
+
+
+class OtherTool(PassedOver):
+    """One that Anthropic's servers run, or whose schema only Anthropic's models know."""
+
+    type: other_than("custom")  # type: ignore[valid-type]
 
 
 class InputChoice(Strict):
@@ -81,9 +118,11 @@ class InputChoice(Strict):
     disable_parallel_tool_use: bool = False
 
 
-def text_of(content: str | list[TextBlock] | None) -> str:
+def text_of(content: str | Sequence[TextBlock | ToolReferenceBlock] | None) -> str:
     """In one piece."""
-    return content if isinstance(content, str) else "".join(block.text for block in content or ())
+    if isinstance(content, str):
+        return content
+    return "".join(block.text for block in content or () if isinstance(block, TextBlock))
 
 
 def messages_of(given: list[InputMessage]) -> list[dict[str, Any]]:
@@ -104,9 +143,11 @@ def _messages(given: InputMessage) -> Iterator[dict[str, Any]]:
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": text_of(block.content)}
         elif isinstance(block, TextBlock):
             waiting["content"] = waiting.get("content", "") + block.text
+        elif isinstance(block, CompactionBlock):
+            waiting["content"] = waiting.get("content", "") + (block.content or "")
         elif isinstance(block, ThinkingBlock):
             waiting["reasoning_content"] = waiting.get("reasoning_content", "") + block.thinking
-        else:
+        elif isinstance(block, ToolUseBlock):
             arguments = json.dumps(block.input, ensure_ascii=False)
             call = {"id": block.id, "function": {"name": block.name, "arguments": arguments}}
             waiting.setdefault("tool_calls", []).append(call)
@@ -114,13 +155,15 @@ def _messages(given: InputMessage) -> Iterator[dict[str, Any]]:
         yield {"role": given.role, "content": "", **waiting}
 
 
-def tools_as_openais(given: list[InputTool]) -> list[dict[str, Any]]:
-    """The same tools."""
+def tools_as_openais(given: Sequence[InputTool | OtherTool]) -> list[dict[str, Any]]:
+    """The same tools. OpenAI's route also passes over other types."""
     return [
         {
             "type": "function",
             "function": {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
         }
+        if isinstance(tool, InputTool)
+        else {"type": tool.type}
         for tool in given
     ]
 

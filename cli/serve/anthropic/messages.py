@@ -21,6 +21,7 @@ from ..endpoint import client_of, post
 from ..errors import RequestError
 from ..fields import CacheFields, Ignored, Strict, Unsupported
 from ..jobs import Maker
+from ..noted import with_warnings
 from ..openai import chat
 from ..openai.chat import Answers, ChatRequest
 from ..served import Served
@@ -29,6 +30,7 @@ from .blocks import (
     InputChoice,
     InputMessage,
     InputTool,
+    OtherTool,
     TextBlock,
     choice_as_openais,
     messages_of,
@@ -57,11 +59,18 @@ class Thinking(Strict):
         return {"enabled": True, "disabled": False}.get(self.type)
 
 
+class OutputFormat(Strict):
+    """The form of the answer's text."""
+
+    type: Literal["json_schema"]
+    schema_: Annotated[Any, Field(alias="schema")]
+
+
 class OutputConfig(Strict):
     """How the answer is to be."""
 
     effort: Ignored
-    format: Unsupported
+    format: OutputFormat | None = None
 
 
 class CountRequest(Strict):
@@ -73,14 +82,21 @@ class CountRequest(Strict):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: Ignored
-    tools: list[InputTool] | None = None
+    output_format: OutputFormat | None = None  # where it was before output_config had it
+    tools: list[InputTool | OtherTool] | None = None
     tool_choice: InputChoice | None = None
+    mcp_servers: Unsupported
+
+    @property
+    def format(self) -> OutputFormat | None:
+        """The form of the answer's text."""
+        return (self.output_config and self.output_config.format) or self.output_format
 
 
 class MessagesRequest(CountRequest):
     """A conversation, and how the next message is drawn."""
 
-    max_tokens: Annotated[int, Field(ge=1)]
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
     stream: bool = False
     stop_sequences: list[str] | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
@@ -96,6 +112,8 @@ def answers_of(maker: Maker, body: CountRequest, client: object) -> Answers:
     asked: dict[str, Any] = {"messages": messages_of(body.messages)}
     if body.system:
         asked["messages"].insert(0, {"role": "system", "content": text_of(body.system)})
+    if body.format is not None:
+        asked["response_format"] = {"type": "json_schema", "json_schema": {"schema": body.format.schema_}}
     if body.tools:
         asked["tools"] = tools_as_openais(body.tools)
     if body.tool_choice is not None:
@@ -121,7 +139,8 @@ def _renamed(place: str) -> str:
 class MessageShape:
     """One message. Where an answer can only be text, it is one block, and a stream begins that at once."""
 
-    def __init__(self, served: Served, answers: Answers) -> None:
+    def __init__(self, served: Served, body: MessagesRequest, answers: Answers) -> None:
+        self._body = body
         (self.job,), (self._split,) = answers.jobs, answers.splits
         self._head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": served.name}
         self._begun, self._is_plain = False, answers.chat.is_plain
@@ -154,7 +173,7 @@ class MessageShape:
             content.append({"type": "text", "text": read.text})
         for call in read.calls:
             content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call) or {}})
-        return {**self._head, "content": content, **self._stop(), "usage": self._usage()}
+        return {**self._head, "content": content, **self._stop(), "usage": with_warnings(self._usage(), self._body)}
 
     def opening(self) -> Iterator[str]:
         """Nothing: a message begins by saying what was known of its prompt, when that has been read."""
@@ -211,7 +230,7 @@ class MessageShape:
         if not self._blocks:
             yield from self._block("text", text="")
         yield from self._close()
-        yield _event("message_delta", delta=self._stop(), usage=self._usage())
+        yield _event("message_delta", delta=self._stop(), usage=with_warnings(self._usage(), self._body))
 
     def closing(self) -> Iterator[str]:
         """The end."""
@@ -233,7 +252,7 @@ def _error(error: Exception) -> Response:
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
     answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
-    shape = MessageShape(served, answers)
+    shape = MessageShape(served, body, answers)
     return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
 
 

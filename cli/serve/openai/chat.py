@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -33,6 +33,7 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     functions: Unsupported
     function_call: Unsupported
+    modalities: list[Literal["text"]] | None = None
     prompt_cache_key: Ignored
     prompt_cache_retention: Ignored
     safety_identifier: Ignored
@@ -50,7 +51,7 @@ class Answers:
 
 def answers_of(maker: Maker, request: ChatRequest, client: object, think: bool | None = None) -> Answers:
     """n answers to a conversation. think: see chat_of."""
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
     chat = chat_of(maker, request, think=think)
     most = request.most if request.most is not None else maker.defaults.n_predict

@@ -16,6 +16,7 @@ from ..embedding import Text
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
+from ..noted import with_warnings
 from ..served import Served
 from ..streaming import unless_disconnected
 
@@ -113,7 +114,7 @@ async def embeddings(served: Served, request: Request, body: EmbeddingsRequest) 
     texts = texts_of(body.input, served.model.tokenizer)
     found, n = await vectors(served, request, texts, body.encoding_format, normalize=True)
     data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(found)]
-    usage = {"prompt_tokens": n, "total_tokens": n}
+    usage = with_warnings({"prompt_tokens": n, "total_tokens": n}, body)
     return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
 
 

@@ -1,17 +1,21 @@
 """Items of /v1/responses: those that come in, as messages; those of an answer, whole and as events."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from hybrid.infer.answers.chat.reader import Part
 
 from ..fields import Ignored, Strict
+from ..strict import PassedOver, other_than
 
 
 class TextPart(Strict):
-    """A part of a message: of the user's, or of an answer that comes back as it was."""
+    """A part of a message, of the user's or of an earlier answer. Images and files are refused."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
@@ -19,11 +23,26 @@ class TextPart(Strict):
     logprobs: Ignored
 
 
+class RefusalPart(Strict):
+    """What an answer said instead of one."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+    @property
+    def text(self) -> str:
+        """As of other parts."""
+        return self.refusal
+
+
+ContentPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+
+
 class MessageItem(Strict):
     """A message, as somebody wrote it or as an earlier response had it."""
 
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[TextPart]
+    content: str | list[ContentPart]
     type: Literal["message"] = "message"
     id: Ignored
     status: Ignored
@@ -41,12 +60,28 @@ class CallItem(Strict):
     status: Ignored
 
 
+class CustomCallItem(Strict):
+    """A call of a tool whose arguments are one text, as another server drew it."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+    id: Ignored
+    status: Ignored
+
+    @property
+    def arguments(self) -> str:
+        """The text as JSON."""
+        return json.dumps({"input": self.input}, ensure_ascii=False)
+
+
 class ResultItem(Strict):
     """What a call gave."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: str | list[TextPart]
+    output: str | list[ContentPart]
     id: Ignored
     status: Ignored
 
@@ -69,17 +104,37 @@ class ReasoningItem(Strict):
     status: Ignored
 
 
-InputItem = MessageItem | CallItem | ResultItem | ReasoningItem
+class HostedItem(PassedOver):
+    """What a server of OpenAI's did for itself; what its searches found is in the texts that followed."""
+
+    type: Literal[
+        "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call",
+        "tool_search_output", "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response",
+    ]  # fmt: skip
+
+
+InputItem = MessageItem | CallItem | CustomCallItem | ResultItem | ReasoningItem | HostedItem
+
+
+class OtherTool(PassedOver):
+    """One that OpenAI's servers run, or whose calls are not JSON."""
+
+    type: other_than("function")  # type: ignore[valid-type]
+
+    def as_chat(self) -> dict[str, Any]:
+        """The type alone: the route of chats also passes over it."""
+        return {"type": self.type}
 
 
 class FunctionTool(Strict):
-    """A tool of the client's; those that a server would run are refused."""
+    """A tool of the client's."""
 
     type: Literal["function"]
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: Ignored
+    defer_loading: Ignored
 
     def as_chat(self) -> dict[str, Any]:
         """As the route of chats has it."""
@@ -113,10 +168,10 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
                 _open(messages, ("content", "tool_calls"))["content"] = _text(item.content)
             else:
                 messages.append({"role": item.role, "content": _text(item.content)})
-        elif isinstance(item, CallItem):
+        elif isinstance(item, CallItem | CustomCallItem):
             call = {"id": item.call_id, "function": {"name": item.name, "arguments": item.arguments}}
             _open(messages, ()).setdefault("tool_calls", []).append(call)
-        else:
+        elif isinstance(item, ReasoningItem):
             told = "".join(part.text for part in item.content or item.summary or ())
             message = _open(messages, ("content", "tool_calls"))
             message["reasoning_content"] = message.get("reasoning_content", "") + told
@@ -130,7 +185,7 @@ def _open(messages: list[dict[str, Any]], closed_by: Sequence[str]) -> dict[str,
     return messages[-1]
 
 
-def _text(content: str | list[TextPart]) -> str:
+def _text(content: str | list[ContentPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 

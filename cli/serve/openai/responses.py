@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.quant.ggml.errors import shown
 
 from .. import errors
 from ..answering import Event
@@ -21,15 +22,18 @@ from ..errors import RequestError
 from ..fields import CacheFields, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
 from ..jobs import Maker
+from ..noted import with_warnings
 from ..served import Served
 from ..streaming import event, respond
+from ..strict import LONGEST_NAME
 from ..timings import Timings, prompt_progress
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
-from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, choice_as_chat, messages_of
+from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, OtherTool, choice_as_chat, messages_of
 from .shape import usage
 
 LOGPROBS = "message.output_text.logprobs"
+INCLUDED = (LOGPROBS, "reasoning.encrypted_content")  # thoughts come as text: nothing of them would be missing
 
 
 class TextFormat(NamedSchema):
@@ -72,13 +76,13 @@ class ResponsesRequest(Strict):
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
+    include: list[str] | None = None
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     cache: CacheFields | None = None
-    truncation: Literal["disabled"] | None = None
-    tools: list[FunctionTool] | None = None
+    truncation: Literal["disabled", "auto"] | None = None
+    tools: list[FunctionTool | OtherTool] | None = None
     tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: Ignored
@@ -92,6 +96,15 @@ class ResponsesRequest(Strict):
     safety_identifier: Ignored
     prompt_cache_key: Ignored
     prompt_cache_retention: Ignored
+
+    def unheeded(self) -> Iterator[tuple[str, str]]:
+        """Also what a response cannot hold, and how a conversation that does not fit would be cut."""
+        yield from super().unheeded()
+        for name in self.include or ():
+            if name not in INCLUDED:
+                yield "include[]", f"this server does nothing with {shown(name, LONGEST_NAME)}"
+        if self.truncation == "auto":
+            yield "truncation", "a conversation that does not fit is refused"
 
 
 def answers_of(maker: Maker, body: ResponsesRequest, client: object) -> Answers:
@@ -126,7 +139,7 @@ class ResponseShape:
     def __init__(self, served: Served, body: ResponsesRequest, answers: Answers) -> None:
         (self.job,), (self._split,) = answers.jobs, answers.splits
         self._chat = answers.chat
-        self.tokenizer = served.model.tokenizer
+        self.tokenizer, self._body = served.model.tokenizer, body
         self._with_logprobs = LOGPROBS in (body.include or ())
         self._number = -1  # of the last event
         self._items = ItemEvents(self._event)
@@ -163,7 +176,7 @@ class ResponseShape:
 
     def _usage(self) -> dict[str, Any]:
         counted = usage([self.job], [self.job])
-        return {
+        told = {
             "input_tokens": counted["prompt_tokens"],
             "input_tokens_details": {**counted["prompt_tokens_details"], "cache_write_tokens": 0},
             "output_tokens": counted["completion_tokens"],
@@ -171,6 +184,7 @@ class ResponseShape:
             "total_tokens": counted["total_tokens"],
             "cache": counted["cache"],
         }
+        return with_warnings(told, self._body)
 
     def _status(self) -> str:
         return "incomplete" if self.job.result.reason in ("length", "context") else "completed"

@@ -15,6 +15,7 @@ from ..answering import Event
 from ..cache_usage import cache_usage
 from ..fields import AnswerFields
 from ..llama_server.answer import whole_answer
+from ..noted import with_warnings
 from ..served import Served
 from ..streaming import event
 from ..timings import Timings, prompt_progress
@@ -136,7 +137,7 @@ class CompletionsShape:
 
     def usage(self) -> dict[str, Any]:
         """Of the request."""
-        return usage(self.jobs, self.prompts)
+        return with_warnings(usage(self.jobs, self.prompts), self._body)
 
     @property
     def nothing(self) -> dict[str, Any]:
