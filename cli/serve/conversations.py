@@ -110,6 +110,7 @@ class Message(Strict):
     thinking: str | None = None
     function_call: FunctionCall | None = None
     audio: Unsupported
+    images: Unsupported
     id: Ignored
     annotations: Ignored
     refusal: str | None = None

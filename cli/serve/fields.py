@@ -5,6 +5,7 @@ since clients send null where the server may choose; an integer may be written 1
 Ranges are not written here: `SamplingParams` and `Drawing` know them, and say them the same way everywhere.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -15,6 +16,9 @@ from .samplers import SamplerFields
 from .strict import Ignored, Strict, Unsupported
 
 __all__ = ["AnswerFields", "CacheFields", "Ignored", "StreamOptions", "Strict", "Unsupported"]
+
+
+LONGEST_MS = 10**12  # milliseconds: thirty years
 
 
 class StreamOptions(Strict):
@@ -48,7 +52,17 @@ class AnswerFields(SamplerFields, FormFields):
     n_predict: Annotated[int, Field(ge=-1)] | None = None
     stop: str | list[str] | None = None
     n_keep: Annotated[int, Field(ge=-1)] | None = None
-    t_max_predict_ms: int | None = None
+    t_max_predict_ms: Annotated[int, Field(le=LONGEST_MS)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    stop_token_ids: list[int] | None = None
+    skip_special_tokens: bool = True
+    truncate_prompt_tokens: (
+        Annotated[
+            int,
+            Field(ge=-1, description="Tokens kept at the end of the prompt; -1: as many as leave room for the answer."),
+        ]
+        | None
+    ) = None
     cache_prompt: bool = True
     id_slot: Annotated[int, Field(ge=-1)] = -1
     return_progress: bool = False
@@ -72,6 +86,17 @@ class AnswerFields(SamplerFields, FormFields):
         """Tokens that an answer may have; -1: as many as fit; None: not said."""
         names = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((given for given in names if given is not None), None)
+
+    @property
+    def stops(self) -> list[str]:
+        """The texts that end an answer."""
+        return list(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop or ()))
+
+    def unheeded(self) -> Iterator[tuple[str, str]]:
+        """Also stop strings without a character."""
+        yield from super().unheeded()
+        if self.stop is not None and "" in ([self.stop] if isinstance(self.stop, str) else self.stop):
+            yield "stop", "an empty text ends no answer"
 
     def check(self) -> None:
         """RequestError: it asks for what this server does not do yet."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.answers.constraints.asked import response_format
+from hybrid.infer.answers.constraints.asked import asked_form, response_format
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
-from .strict import Ignored, Strict
+from .strict import Ignored, Strict, Unsupported
 
 
 class NamedSchema(Strict):
@@ -32,6 +32,24 @@ class ResponseFormat(Strict):
     schema_: Annotated[Any, Field(alias="schema")] = None
 
 
+class StructuredOutputs(Strict):
+    """vLLM's newer names of `guided_*`. At most one of them says something."""
+
+    json_: Annotated[Any, Field(alias="json")] = None
+    json_object: bool = False
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    structural_tag: Unsupported
+
+    def form(self) -> Grammar | None:
+        """UsageError: it cannot be a form, or there are two."""
+        given = {"json_schema": self.json_, "regex": self.regex, "choice": self.choice, "grammar": self.grammar}
+        if self.json_object:
+            given["response_format"] = {"type": "json_object"}
+        return asked_form(given)
+
+
 class FormFields(Strict):
     """At most one of them says something."""
 
@@ -42,6 +60,7 @@ class FormFields(Strict):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
+    structured_outputs: StructuredOutputs | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,7 @@ def form_of(body: FormFields) -> Form | None:
         "guided_regex": lambda: Grammar.regex(body.guided_regex) if body.guided_regex else None,
         "guided_choice": lambda: Grammar.choice(body.guided_choice) if body.guided_choice else None,
         "guided_grammar": lambda: Grammar.of_text(body.guided_grammar) if body.guided_grammar else None,
+        "structured_outputs": lambda: body.structured_outputs.form() if body.structured_outputs else None,
     }
     found: list[Form] = []
     for name, make in made.items():

@@ -15,6 +15,7 @@ from hybrid.infer.answers.generation.context_shift import DEFAULT_KEEP, kept_tok
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.quant.ggml.errors import UsageError, shown
 
 from .errors import RequestError
 from .fields import AnswerFields
@@ -38,6 +39,13 @@ class Defaults:
     context_shift: bool = False
     think: bool | None = None
     think_budget: int | None = None
+
+
+def check_tokens(ids: Sequence[int], n_vocab: int) -> None:
+    """UsageError: a token is outside the vocabulary, however large its number is."""
+    if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
+        wrong = next(token for token in ids if not 0 <= token < n_vocab)
+        raise UsageError(f"token {shown(wrong, 40)} is not of this model's vocabulary of {n_vocab}.")
 
 
 MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces
@@ -154,11 +162,10 @@ class Maker:
             )
         tokenizer = self.model.tokenizer
         params = sampling(request, self.sampling, tokenizer)
-        stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
         speculate = self.speculate if request.speculate is None else request.speculate
         pin, jobs = request.cache.keep if request.cache is not None else None, []
         for given in prompts:
-            prompt = given if isinstance(given, Prompt) else Prompt(given)
+            prompt = self._fitting(given if isinstance(given, Prompt) else Prompt(given), request, most)
             keep = self._kept(prompt.ids, request.n_keep)
             for i in range(request.n):
                 # answers to one prompt differ, and each can be had again
@@ -168,11 +175,14 @@ class Maker:
                     sampler,
                     tokenizer,
                     -1 if most is None else most,
-                    stop,
+                    request.stops,
                     request.ignore_eos,
                     n_top,
                     sampled,
                     **manner.drawn,
+                    ends=request.stop_token_ids or (),
+                    min_tokens=request.min_tokens or 0,
+                    special=not request.skip_special_tokens,
                 )
                 if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
                     drawing.most_seconds = request.t_max_predict_ms / 1000
@@ -191,6 +201,16 @@ class Maker:
                 job.on_end = partial(self._note, prompt, job)
                 jobs.append(job)
         return jobs
+
+    def _fitting(self, prompt: Prompt, request: AnswerFields, most: int | None) -> Prompt:
+        """The end of the prompt that the request asks for. UsageError: it has tokens that the model does not."""
+        check_tokens(prompt.ids, self.model.n_vocab)
+        last = request.truncate_prompt_tokens
+        if last == 0:
+            raise RequestError("truncate_prompt_tokens = 0 leaves no prompt", param="truncate_prompt_tokens")
+        if last == -1:
+            last = max(1, self.model.n_ctx - max(most or 1, 1))
+        return prompt if last is None or len(prompt.ids) <= last else Prompt(prompt.ids[-last:])
 
     def _in_form(self, request: AnswerFields) -> Manner:
         asked = form_of(request)

@@ -3,6 +3,7 @@
 Ranges are not written here: `SamplingParams` knows them, and says them the same way everywhere.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ Bias = float | Literal[False]
 RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's
 LONGEST_ID = 20  # characters of a number that may be a token
 NEVER = -100  # OpenAI's bias of what must not be drawn
+LEAST = 1e-30  # top_p that only the likeliest token is needed for
 
 
 class SamplerFields(Strict):
@@ -39,6 +41,9 @@ class SamplerFields(Strict):
     xtc_probability: float | None = None
     xtc_threshold: float | None = None
     repeat_penalty: float | None = None
+    repetition_penalty: Annotated[
+        float | None, Field(description="vLLM's name of repeat_penalty: of all tokens so far, the prompt's also.")
+    ] = None
     repeat_last_n: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -59,13 +64,20 @@ class SamplerFields(Strict):
     ignore_eos: bool = False
     backend_sampling: Ignored
 
+    def unheeded(self) -> Iterator[tuple[str, str]]:
+        """Also the second of two names of one setting."""
+        yield from super().unheeded()
+        if self.repetition_penalty is not None and self.repeat_penalty is not None:
+            yield "repetition_penalty", "repeat_penalty says the same"
+
 
 # where a field has another name than in `SamplingParams`
 NAMES = {
     "temperature": "temp", "typical_p": "typ_p", "dry_penalty_last_n": "dry_last_n",
     "dry_sequence_breakers": "dry_breakers",
 }  # fmt: skip
-FIELDS = [name for name in SamplerFields.model_fields if name not in ("logit_bias", "ignore_eos", "backend_sampling")]
+_OTHERS = ("logit_bias", "ignore_eos", "backend_sampling", "repetition_penalty")
+FIELDS = [name for name in SamplerFields.model_fields if name not in _OTHERS]
 
 
 def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
@@ -74,6 +86,14 @@ def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokeni
     values = {NAMES.get(name, name): value for name, value in given.items() if value is not None}
     if values.get("seed") in RANDOM_SEEDS:
         values["seed"] = None
+    elif -(2**63) <= values.get("seed", 0) < 0:
+        values["seed"] += 2**64  # OpenAI's and vLLM's are signed
+    if values.get("top_p") == 0:
+        values["top_p"] = LEAST  # OpenAI's 0: the likeliest token
+    if request.repetition_penalty is not None and request.repeat_penalty is None:
+        values["repeat_penalty"] = request.repetition_penalty
+        if request.repetition_penalty != 1:
+            values.setdefault("repeat_last_n", -1)
     if "dry_breakers" in values:
         values["dry_breakers"] = tuple(values["dry_breakers"])
     if (order := values.get("samplers")) is not None:
@@ -86,13 +106,14 @@ def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokeni
     try:
         return replace(defaults, **values)
     except UsageError as error:
-        raise _named(values, defaults) or error from None
+        second = {"repetition_penalty": "repeat_penalty"} if request.repeat_penalty is None else {}
+        raise _named(values, defaults, {**NAMES, **second}) or error from None
 
 
-def _named(values: dict[str, Any], defaults: SamplingParams) -> RequestError | None:
+def _named(values: dict[str, Any], defaults: SamplingParams, names: Mapping[str, str]) -> RequestError | None:
     """The error of the first value that cannot be by itself, by the request's name for it."""
     for field, value in values.items():
-        name = next((ours for ours, theirs in NAMES.items() if theirs == field), field)
+        name = next((ours for ours, theirs in names.items() if theirs == field), field)
         try:
             replace(defaults, **{field: value})
         except UsageError as error:

@@ -19,7 +19,7 @@ BAD: dict[str, tuple[list[list[str]], list[Any]]] = {
     "dynatemp_range": ([["--dynatemp-range", "-1"]], [-1, 1e308, "wide"]),
     "dynatemp_exponent": ([["--dynatemp-exp", "-1"]], [-1, 1e308, []]),
     "top_k": ([["--top-k", "some"], ["--top-k", "1.5"]], ["some", 1.5]),
-    "top_p": ([["--top-p", "0"], ["--top-p", "1.1"]], [0, 1.1, {}]),
+    "top_p": ([["--top-p", "0"], ["--top-p", "1.1"]], [-0.1, 1.1, {}]),
     "min_p": ([["--min-p", "-0.1"], ["--min-p", "1.1"]], [-0.1, 1.1, "p"]),
     "typ_p": ([["--typical", "0"], ["--typical", "nan"]], [0, 1.5, "p"]),
     "top_n_sigma": ([["--top-n-sigma", "inf"]], [-1e300, 1e39]),
@@ -41,7 +41,7 @@ BAD: dict[str, tuple[list[list[str]], list[Any]]] = {
     "adaptive_target": ([["--adaptive-target", "1.5"]], [1.5, "p"]),
     "adaptive_decay": ([["--adaptive-decay", "1"]], [1, -0.1]),
     "samplers": ([["--samplers", "top_k;luck"], ["--samplers", "kk"]], [["infill"], "kk", "q", [3], {"top_k": 1}]),
-    "seed": ([["--seed", "-1"], ["--seed", str(2**64)], ["--seed", "x"]], [-2, 2**64, "x"]),
+    "seed": ([["--seed", "-1"], ["--seed", str(2**64)], ["--seed", "x"]], [-(2**63) - 1, 2**64, "x"]),
     "logit_bias": (
         [["--logit-bias", "5"], ["--logit-bias", "5=inf"], ["--logit-bias", "5=nan"], ["--logit-bias", f"{HUGE}=1"],
          ["--logit-bias", "5=1e300"], ["--logit-bias", "-1=1"]],

@@ -39,7 +39,7 @@ def generation_settings(served: Served, body: AnswerFields, job: Job) -> dict[st
         biases.update(dict.fromkeys(sorted(tokenizer.eog), -math.inf))
     return {
         **sampling_settings(sampler.params, sampler.seed),
-        "stop": [body.stop] if isinstance(body.stop, str) else body.stop or [],
+        "stop": body.stops,
         "max_tokens": job.drawing.max_tokens,
         "n_predict": job.drawing.max_tokens,
         "n_keep": body.n_keep or 0,

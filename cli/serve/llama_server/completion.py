@@ -17,7 +17,7 @@ from .. import errors
 from ..answering import Event
 from ..endpoint import client_of, post
 from ..errors import RequestError
-from ..fields import AnswerFields, Strict
+from ..fields import AnswerFields, Strict, Unsupported
 from ..jobs import Maker, Prompt
 from ..served import Served
 from ..streaming import event, respond
@@ -45,6 +45,7 @@ class NativeCompletionRequest(AnswerFields):
     post_sampling_probs: bool = False
     return_tokens: bool = False
     response_fields: list[str] | None = None
+    image_data: Unsupported
 
 
 def completion_jobs(maker: Maker, request: NativeCompletionRequest, client: object) -> list[Job]:

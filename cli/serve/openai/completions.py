@@ -61,9 +61,10 @@ def completion_jobs(maker: Maker, request: CompletionRequest, client: object) ->
 class TokenLists:
     """The tokens of one text, as this shape lists them; what is listed later follows what was listed before."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._stream = tokenizer.stream(skip_special=True)
+    def __init__(self, tokenizer: Tokenizer, *, special: bool = False) -> None:
+        """special: an answer's text has its control tokens."""
+        self._tokenizer, self._special = tokenizer, special
+        self._stream = tokenizer.stream(skip_special=not special)
         self._at = 0  # characters that were complete before the next token
 
     def prompt(self, job: Job, logprobs: Sequence[TokenLogprobs | None]) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class TokenLists:
         self._stream = self._tokenizer.stream(skip_special=True, at_start=True)
         listed = self._listed(zip(job.ids, logprobs, strict=True))
         self._at += len(self._stream.flush())
-        self._stream = self._tokenizer.stream(skip_special=True)
+        self._stream = self._tokenizer.stream(skip_special=not self._special)
         return listed
 
     def answer(self, known: Sequence[tuple[int, TokenLogprobs]]) -> dict[str, Any] | None:
@@ -119,7 +120,7 @@ class CompletionShape(CompletionsShape):
     def __init__(self, served: Served, body: CompletionRequest, jobs: Sequence[Job]) -> None:
         super().__init__(served, body, jobs)
         self._n, self._echo, self._with_logprobs = body.n, body.echo, body.logprobs is not None
-        self._lists = [TokenLists(self.tokenizer) for _ in jobs]
+        self._lists = [TokenLists(self.tokenizer, special=not body.skip_special_tokens) for _ in jobs]
         self._begun: set[int] = set()  # choices of which a stream has told the prompt
         # what came of other answers to a prompt before its logprobs were known; None: their end
         self._held: dict[int, list[TextPiece | None]] = {}

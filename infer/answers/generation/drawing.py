@@ -69,6 +69,9 @@ class Drawing:
     max_tokens  -1: no limit
     stop        strings that end the text; they are found across tokens and are not part of it
     ignore_eos  tokens that end an answer are never drawn
+    ends        more tokens that end it, also with ignore_eos
+    min_tokens  neither tokens nor stop strings end it earlier; a form says itself where it may end
+    special     control tokens are part of its text
     n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
     sampled     these are of what the token was drawn from, behind the sampler
     constraint  the form of the answer; it is this answer's own from now on
@@ -93,31 +96,45 @@ class Drawing:
         constraint: "Constraint | None" = None,
         shown: Collection[int] = (),
         budget: "ThoughtBudget | None" = None,
+        *,
+        ends: Collection[int] = (),
+        min_tokens: int = 0,
+        special: bool = False,
     ) -> None:
         if any(not text for text in stop):
             raise UsageError('a stop string is "", expected at least one character')
         if max_tokens < -1:
             raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
+        if min_tokens < 0 or 0 <= max_tokens < min_tokens:
+            most = "" if max_tokens < 0 else f" to max_tokens = {max_tokens}"
+            raise UsageError(f"min_tokens = {min_tokens}, expected a number of tokens from 0{most}")
         if n_top is not None and not 0 <= n_top <= sampler.n_vocab:
             raise UsageError(f"n_top = {n_top}, expected a number of tokens from 0 to {sampler.n_vocab}")
         self.result, self.n_top, self.sampled = GenerationResult(), n_top, sampled
         self.sampler, self.max_tokens = sampler, max_tokens
         self.end_logprobs: TokenLogprobs | None = None
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
-        self._text = StopText(tokenizer.stream(skip_special=True, shown=shown), stop)
+        self._ends, self.min_tokens, self._stop = frozenset(ends), min_tokens, stop
+        self._text = StopText(tokenizer.stream(skip_special=not special, shown=shown), () if min_tokens else stop)
         self._first = math.inf  # when the first token was drawn
         self.constraint, self.budget = constraint, budget
         self._forced: list[int] = []  # what has to come next
 
     def begin(self, prompt: Sequence[int]) -> None:
         """The tokens before the answer that an earlier answer did not process."""
-        self.sampler.ban(self.tokenizer.eog if self._ignore_eos else ())
+        self._ban()
         self.sampler.accept_all(prompt)
         if self.constraint is not None:
             self._forced = self.constraint.forced()
         elif self.budget is not None:
             self._forced = self.budget.forced
         self._force()
+
+    def _ban(self) -> None:
+        """Keeps the sampler from the tokens that may not come next."""
+        is_early = len(self.result.ids) < self.min_tokens and self.constraint is None
+        banned = self.tokenizer.eog if self._ignore_eos or is_early else frozenset()
+        self.sampler.ban(banned | self._ends if is_early else banned)
 
     @property
     def is_forced(self) -> bool:
@@ -167,7 +184,7 @@ class Drawing:
         """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
         result, token = self.result, self._next(logits)
         logprobs = self._logprobs(logits, token)
-        if self.tokenizer.is_eog(token):
+        if self.tokenizer.is_eog(token) or token in self._ends:
             result.eog, self.end_logprobs = token, logprobs
             return None
         self.sampler.accept(token)
@@ -177,6 +194,9 @@ class Drawing:
         text = self._text.push(token)
         result.text += text
         result.stop = self._text.found
+        if len(result.ids) == self.min_tokens:
+            self._text.look_for(self._stop)
+            self._ban()
         self._follow(token)
         return TextPiece(text, token, logprobs)
 
@@ -195,7 +215,7 @@ class Drawing:
                 raise  # the logits themselves are to blame
             from ..constraints.grammar import first_line
 
-            raise HybridError(
+            raise UsageError(
                 f"no token fits {self.constraint.grammar.name} here that may be drawn: {first_line(error)}"
             ) from None
 
@@ -263,6 +283,10 @@ class StopText:
         self._stop = list(stop)
         self._held = ""
         self.found: str | None = None
+
+    def look_for(self, stop: Sequence[str]) -> None:
+        """These strings, in the text that comes from now on."""
+        self._stop = list(stop)
 
     def push(self, token: int) -> str:
         """The text that is certain not to be part of a stop string. `found` is set when there is one."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference.tokenizer_files import FakeGGUF
 
-from hybrid.infer.answers.generation.drawing import StopText
+from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult, StopText
 from hybrid.infer.answers.generation.generate import Generation, generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.engine.pass_costs import PassCosts
@@ -262,3 +262,47 @@ def test_broken_logits_end_it(tok: Tokenizer) -> None:
     seq._predict = lambda: np.full(257, np.nan, np.float32)  # type: ignore[method-assign]
     with pytest.raises(HybridError, match="the logits hold NaN"):
         list(start(seq))
+
+
+def drawn(tok: Tokenizer, script: Sequence[int], *, stop: Sequence[str] = (), **more: Any) -> GenerationResult:
+    """What a greedy answer is whose logits want these tokens, and dots where one of them may not be drawn."""
+    drawing = Drawing(Sampler(SamplingParams(temp=0), 257), tok, 20, stop, **more)
+    drawing.begin([])
+    for token in script:
+        logits = np.zeros(257, np.float32)
+        logits[token], logits[ord(".")] = 9, 1
+        drawing.draw(logits)
+        if reason := drawing.ended:
+            drawing.result.reason = reason
+            break
+    drawing.finish()
+    return drawing.result
+
+
+def test_more_tokens_that_end_an_answer(tok: Tokenizer) -> None:
+    x = ord("x")
+    result = drawn(tok, b"ab\x78cd", ends=[x, 2**70])
+    assert (result.text, result.reason, result.eog) == ("ab", "eos", x)
+    result = drawn(tok, [*b"ab", EOS, x, *b"cd"], ends=[x], ignore_eos=True)
+    assert (result.text, result.eog) == ("ab.", x), "ignore_eos does not cover the tokens in `ends`"
+
+
+def test_nothing_ends_an_answer_before_min_tokens(tok: Tokenizer) -> None:
+    script = [ord("a"), EOS, ord("x"), ord("b"), EOS]
+    assert drawn(tok, script).text == "a"
+    assert drawn(tok, script, min_tokens=2).text == "a.xb"
+    assert drawn(tok, script, min_tokens=3, ends=[ord("x")]).text == "a..b"
+    result = drawn(tok, b"abcabc", stop=["b", "bc"], min_tokens=2)
+    assert (result.text, result.stop) == ("abca", "b"), "text of the first two tokens does not count"
+    assert drawn(tok, b"abcabc", stop=["ca"], min_tokens=3).text == "abcabc", "it began before"
+    for n in (-1, 21):
+        with pytest.raises(
+            UsageError, match=f"min_tokens = {n}, expected a number of tokens from 0 to max_tokens = 20"
+        ):
+            drawn(tok, script, min_tokens=n)
+
+
+def test_control_tokens_in_the_text(tok: Tokenizer) -> None:
+    script = [*b"ab", EOS]
+    tokenizer: Any = SimpleNamespace(stream=tok.stream, eog=frozenset(), is_eog=lambda token: False)
+    assert drawn(tokenizer, script).text == "ab" and drawn(tokenizer, script, special=True).text == "ab</s>"
