@@ -8,6 +8,7 @@ from functools import partial
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.batches.service import Service
 from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
 from .timings import Timings
@@ -117,7 +118,8 @@ class Answering:
 
     def _check(self, job: Job) -> None:
         if job.error is not None:
-            raise RequestError(f"no answer could be drawn: {job.error}", status=500)
+            status = 400 if isinstance(job.error, UsageError) else 500
+            raise RequestError(f"no answer could be drawn: {job.error}", status=status)
         if self.service.fault is not None and job.result.reason == "interrupt":
             raise RequestError("the model has failed, and the server ends", status=500)
         if job.result.reason == "interrupt":

@@ -159,6 +159,6 @@ def test_a_dead_end_is_an_error_and_hurts_nobody(server: Server) -> None:
     """Never free text; the others go on."""
     banned = {str(i): -100 for i in range(server.model.n_vocab)}
     body = {"prompt": "a", "guided_choice": ["yes", "no"], "logit_bias": banned, "max_tokens": 5}
-    error = server.error(500, "/v1/completions", body)
+    error = server.error(400, "/v1/completions", body)
     assert "no token fits the choice here that may be drawn" in str(error["message"])
     assert complete(server, prompt="a", guided_choice=["yes"]) == "yes"

@@ -233,6 +233,43 @@ def test_a_body_that_is_wrong_all_over(server: Server) -> None:
     assert "prompt" in str(server.error(400, "/v1/completions", {"prompt": [1] * n + ["x"]})["message"])
 
 
+BODIES: dict[str, dict[str, object]] = {  # bodies that are right, by the fields that their schemas need
+    "messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "prompt": {"prompt": "a", "max_tokens": 1},
+    "input": {"input": "a", "max_output_tokens": 1},
+    "tokens": {"tokens": [1]},
+    "conversations": {"conversations": [{"messages": [{"role": "user", "content": "a"}]}]},
+}
+
+
+def test_numbers_that_nothing_holds(server: Server) -> None:
+    """In every field that may be a number: the client is at fault, or gets what a number within bounds would give."""
+    for endpoint in (each for each in ENDPOINTS if each.schema is not None):
+        fields = endpoint.schema.model_fields if endpoint.schema is not None else {}
+        body = next((each for name, each in BODIES.items() if name in fields and fields[name].is_required()), {})
+        for name in fields:
+            for value in (2**70, -(2**70), 10**400):
+                for given in (value, [value], [[value, 1.0]], {"1": value}):
+                    response = server.http.post(endpoint.paths[0], json={**body, name: given})
+                    assert response.status_code != 500, (endpoint.paths[0], name, given, response.text)
+    assert server.http.get("/health").status_code == 200 and server.service.fault is None
+
+
+def test_settings_that_leave_no_token(server: Server) -> None:
+    """The request is to blame, in its status and in the last event of a stream."""
+    n_vocab = server.model.n_vocab
+    never: dict[str, object] = {"logit_bias": {str(i): False for i in range(n_vocab)}}
+    all_but_one = {"logit_bias": {str(i): False for i in range(n_vocab - 1)}, "grammar": 'root ::= "yes" | "no"'}
+    for path, body in (("/v1/completions", BODIES["prompt"]), ("/v1/chat/completions", BODIES["messages"])):
+        for more, says in ((never, "logit_bias forbids every token"), (all_but_one, "no token fits the grammar here")):
+            error = server.error(400, path, {**body, **more})
+            assert says in str(error["message"]) and error["type"] == "invalid_request_error"
+            events = server.http.post(path, json={**body, **more, "stream": True}).text.splitlines()
+            last = json.loads([line for line in events if line.startswith("data: {")][-1][6:])
+            assert last["error"]["code"] == 400 and says in last["error"]["message"]
+    assert server.http.post("/v1/completions", json=BODIES["prompt"]).status_code == 200
+
+
 def test_a_client_that_leaves_in_the_middle_of_its_body(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(server.listener.getsockname()) as raw:
         raw.sendall(request(server, b"x" * 1000)[:-10])

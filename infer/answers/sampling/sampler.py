@@ -68,16 +68,20 @@ class Sampler:
         self._chain.accept_all(tokens)
 
     def sample(self, logits: np.ndarray) -> int:
-        """The next token for f32 logits [n_vocab], which are not changed. HybridError when they hold NaN.
+        """The next token for f32 logits [n_vocab], which are not changed.
+
+        HybridError: they hold NaN; UsageError: the settings leave no token.
 
         `probabilities` then has the ids of the tokens that could be drawn and what their probabilities were, f64; None
         where the most probable one was taken without a look at the others.
         """
         if logits.shape != (self.n_vocab,):
             raise UsageError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
-        logits = self._adjusted(logits)
+        given, logits = logits, self._adjusted(logits)
         best = int(logits.argmax())  # the first NaN, if there is one
         top = float(logits[best])
+        if top == -math.inf < given.max():
+            raise UsageError("logit_bias forbids every token that could come next. Leave one that may be drawn.")
         if not math.isfinite(top):
             raise HybridError(
                 f"the logits hold {'NaN' if math.isnan(top) else 'no finite maximum'} (token {best}): "

@@ -221,6 +221,9 @@ def test_broken_logits_are_an_error(temp: float) -> None:
             sampler.sample(np.full(N, value, np.float32))
     logits[17] = -np.inf
     assert sampler.sample(logits) != 17
+    never = Sampler(SamplingParams(temp=temp, logit_bias=dict.fromkeys(range(N), -np.inf)), N)
+    with pytest.raises(UsageError, match="logit_bias forbids every token"):
+        never.sample(logits)
     with pytest.raises(UsageError, match=r"logits have shape \(3,\), expected \(1009,\)"):
         sampler.sample(logits[:3])
 
