@@ -8,7 +8,7 @@ from starlette.middleware.cors import CORSMiddleware
 from . import about, errors, kept, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
-from .guards import Bodies, Ending, Keys, Pages
+from .guards import Bodies, Ending, Heads, Keys, Pages
 from .llama_server import completion, embedding, props, slots, templates, tokens
 from .openai import chat, completions, embeddings, responses
 from .page import costs
@@ -29,7 +29,7 @@ METHODS = sorted({each.method for each in ENDPOINTS})
 
 def create_app(served: Served) -> Starlette:
     """What answers HTTP requests to one model."""
-    middleware = [Middleware(Ending, served=served)]
+    middleware = [Middleware(Ending, served=served), Middleware(Heads, most=served.bounds.most_head)]
     if served.log is not None:
         middleware.insert(0, Middleware(Logged, log=served.log))
     if served.cors:

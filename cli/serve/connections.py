@@ -2,12 +2,16 @@
 
 uvicorn waits without end for the head of a request, for its body and for a client that does not read; here all of
 these end. Its own bounds are kept: the size of a head, and how long a connection may stay open without a request.
+
+A connection that is closed while its client still sends lingers: the client's system would throw away the answer that
+it has not read yet as soon as its next bytes find no reader. So the bytes are read and dropped, within bounds.
 """
 
 import asyncio
 import sys
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,6 +29,8 @@ class Bounds:
     body_seconds     until its body is
     idle_seconds     that a connection may stay open between two requests
     unread_seconds   in which a client has to read LEAST_READ of what waits for it, or all
+    linger_seconds   until a client that has its answer has to stop sending
+    most_dropped     bytes that it may send until then
     most_head        bytes of a head
     most_connections at a time; more than can be answered and wait, or a full queue could not say so
     """
@@ -33,6 +39,8 @@ class Bounds:
     body_seconds: float = 60
     idle_seconds: int = 75
     unread_seconds: float = 60
+    linger_seconds: float = 10
+    most_dropped: int = 256 << 20
     most_head: int = 16 << 10
     most_connections: int = 512
 
@@ -44,7 +52,26 @@ class Bounds:
     @property
     def tick(self) -> float:
         """Seconds between two looks at a connection."""
-        return min(1.0, self.head_seconds / 4, self.body_seconds / 4, self.unread_seconds / 4)
+        return min(1.0, min(self.head_seconds, self.body_seconds, self.unread_seconds, self.linger_seconds) / 4)
+
+
+class Lingering:
+    """A transport whose `close` gives a client that still sends the time to read its answer."""
+
+    def __init__(self, transport: asyncio.Transport, connection: "Connection") -> None:
+        self._transport, self._connection = transport, connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        """At once, unless the client is in the middle of a request."""
+        if not self._connection.linger():
+            self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Also while it lingers."""
+        return self._connection.lingers or self._transport.is_closing()
 
 
 class Connection(H11Protocol):
@@ -56,11 +83,14 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """503 where there are too many, unless one of them can be spared."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        self.transport = Lingering(self.transport, self)  # type: ignore[assignment]
         now = self.loop.time()
         # since when something is awaited; None: it is not
         self._head_since: float | None = now
         self._body_since: float | None = None
         self._unread_since: float | None = None
+        self._lingers_since: float | None = None
+        self._n_dropped = 0  # bytes since the answer was complete
         self._writing_paused = False
         self._used = now
         self._timer = self.loop.call_later(self.bounds.tick, self._look)
@@ -73,8 +103,24 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._used = self.loop.time()
-        super().data_received(data)
-        self._awaited()
+        if self.lingers or (self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete):
+            self._n_dropped += len(data)
+            if self._n_dropped > self.bounds.most_dropped:
+                self.transport.abort()
+        if not self.transport.is_closing():
+            super().data_received(data)
+            self._awaited()
+
+    def on_response_complete(self) -> None:
+        self._n_dropped = 0
+        super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """The server ends."""
+        if self.lingers:
+            self.transport.abort()
+        else:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -91,6 +137,27 @@ class Connection(H11Protocol):
         why = f"the head of the request is larger than {self.bounds.most_head} bytes" if status == 431 else str(error)
         self._fail(status, why or msg)
 
+    # --- the end ---
+    @property
+    def lingers(self) -> bool:
+        """Whether only the end of what the client sends is awaited."""
+        return self._lingers_since is not None
+
+    def linger(self) -> bool:
+        """End the answer and drop the rest of the request; False: there is no rest, or the connection is gone."""
+        if self.lingers:
+            return True
+        if self.transport.is_closing() or self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
+            return False
+        self._head_since = self._body_since = None
+        self._lingers_since, self._n_dropped = self.loop.time(), 0
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has gone
+            return False
+        self.flow.resume_reading()
+        return True
+
     # --- bounds ---
     @property
     def _between_requests(self) -> bool:
@@ -98,7 +165,11 @@ class Connection(H11Protocol):
         return answered and self._head_since is None and self.conn.their_state in (h11.IDLE, h11.DONE)
 
     def _make_room(self) -> bool:
-        spare = [each for each in self.connections if isinstance(each, Connection) and each._between_requests]
+        ours = [each for each in self.connections if isinstance(each, Connection)]
+        if lingering := [each for each in ours if each.lingers]:
+            min(lingering, key=lambda each: each._used).transport.abort()
+            return True
+        spare = [each for each in ours if each._between_requests]
         if spare:
             min(spare, key=lambda each: each._used).transport.close()
         return bool(spare)
@@ -113,7 +184,8 @@ class Connection(H11Protocol):
         """At every tick."""
         self._timer = self.loop.call_later(self.bounds.tick, self._look)
         now, bounds = self.loop.time(), self.bounds
-        if self._is_stuck(now):
+        lingers_since = now if self._lingers_since is None else self._lingers_since
+        if self._is_stuck(now) or now - lingers_since > bounds.linger_seconds:
             self.transport.abort()
         elif self._head_since is not None and now - self._head_since > bounds.head_seconds:
             self._fail(408, f"the head of the request did not come within {bounds.head_seconds:g} s")

@@ -25,6 +25,8 @@ class RequestError(HybridError):
         self.param, self.status = param, status
 
 
+UNREAD = (408, 413)  # the rest of a body may come: the connection ends with the answer
+
 _KINDS = {
     401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 501: "not_supported_error",
     503: "unavailable_error",
@@ -35,7 +37,7 @@ def response(status: int, message: str, *, param: str | None = None, **headers: 
     """One error."""
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     error = {"message": message, "type": kind, "param": param, "code": status}
-    return JSONResponse({"error": error}, status, headers)
+    return JSONResponse({"error": error}, status, {"Connection": "close", **headers} if status in UNREAD else headers)
 
 
 def _too_long(error: PromptTooLongError) -> JSONResponse:
@@ -113,5 +115,8 @@ def for_path(path: str, given: JSONResponse) -> JSONResponse:
 
 
 async def handle(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler."""
-    return for_path(request.url.path, of_exception(error))
+    """Starlette's handler. uvicorn closes the connection after an exception: clients are told."""
+    response = for_path(request.url.path, of_exception(error))
+    if not isinstance(error, HTTPException):
+        response.headers["Connection"] = "close"
+    return response

@@ -121,6 +121,24 @@ class Keys(Guard):
         return sum(hmac.compare_digest(given, key) for key in self.keys) > 0
 
 
+class Heads(Guard):
+    """431 for a head of more than `most` bytes. h11 counts the bytes of incomplete heads only: one that comes in one
+    piece passes it."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        super().__init__(app)
+        self.most = most
+
+    async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])  # ": " and the end of the line
+        if size > self.most:
+            response = errors.response(431, f"the head of the request is larger than {self.most} bytes")
+            await errors.for_path(scope["path"], response)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
 class Bodies(Guard):
     """413 for a body of more than MOST_BODY bytes, whether it says so or not; 408 for one that takes too long to come;
     429 where those that are here already are too much together."""

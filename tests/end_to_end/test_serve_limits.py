@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from hybrid.cli.serve import answering, guards
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
+from hybrid.cli.serve.jobs import Maker
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Batcher
 
@@ -105,6 +106,67 @@ def test_a_body_that_is_refused_early_is_not_read_for_ever(model: Model) -> None
         assert said.startswith(b"HTTP/1.1 413 ") and said.count(b"HTTP/1.1") == 1
 
 
+CLOSE = "Connection: close\r\n"  # as urllib sends it
+
+
+@pytest.mark.parametrize("head", ["", CLOSE, f"{CLOSE}Expect: 100-continue\r\n"])
+def test_a_client_that_writes_all_before_it_reads(server: Server, head: str) -> None:
+    """What its body or its head is refused with reaches it, though it was sent long before the last byte came."""
+    body = b"x" * (guards.MOST_BODY + (8 << 20))
+    chunk = b"%x\r\n%b\r\n" % (1 << 20, b"x" * (1 << 20))
+    begin = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{head}".encode()
+    for sent, status in (
+        (request(server, body, head), 413),
+        (begin + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 40 + b"0\r\n\r\n", 413),
+        (begin + b"X: " + b"a" * (4 << 20), 431),
+    ):
+        with socket.create_connection(server.listener.getsockname()) as raw:
+            raw.settimeout(WAIT)
+            raw.sendall(sent)
+            said = everything(raw)
+            assert said.startswith(b"HTTP/1.1 %d " % status) or b"\r\n\r\nHTTP/1.1 %d " % status in said, said[:200]
+            assert b"connection: close" in said.lower() and said.endswith(b"}"), said
+    until(lambda: server.served.n_running == 0)
+
+
+def test_who_sends_without_end_is_cut_off(model: Model) -> None:
+    """After its answer it has `linger_seconds`, and may send `most_dropped` bytes."""
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{CLOSE}Content-Length: {1 << 40}\r\n\r\n".encode()
+    for bounds in (Bounds(linger_seconds=0.2), Bounds(linger_seconds=WAIT, most_dropped=1 << 20)):
+        with serving(model, bounds=bounds) as server, socket.create_connection(server.listener.getsockname()) as raw:
+            raw.settimeout(WAIT)
+            raw.sendall(head)
+            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+            with pytest.raises(OSError):
+                while True:
+                    raw.sendall(b"x" * (1 << 16))
+            until(lambda server=server: not server.server.server_state.connections)
+    # a connection that lingers makes room for a new one
+    with serving(model, bounds=Bounds(linger_seconds=WAIT, most_connections=1)) as server:
+        with socket.create_connection(server.listener.getsockname()) as raw:
+            raw.sendall(head)
+            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+            assert server.http.get("/health").status_code == 200
+        # and holds up no end
+        with socket.create_connection(server.listener.getsockname()) as raw:
+            raw.sendall(head)
+            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 413 ")
+            server.server.should_exit = True
+            server.thread.join(WAIT)
+            assert not server.thread.is_alive()
+
+
+def test_an_error_of_ours_says_that_the_connection_ends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does: a client that keeps connections does not send its next request into a closed one."""
+    monkeypatch.setattr(Maker, "jobs", lambda *_, **__: 1 / 0)
+    for path, body in (("/v1/completions", {"prompt": "a"}), ("/v1/messages", BODIES["messages"])):
+        with socket.create_connection(server.listener.getsockname()) as raw:
+            raw.sendall(request(server, json.dumps(body).encode()).replace(b"/v1/completions", path.encode()))
+            head, _, body = everything(raw).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 500 ") and b"\r\nconnection: close" in head.lower(), head
+            assert json.loads(body)["error"]["message"] == "an error inside the server"
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     """And its job with it, long before the answer would be complete."""
@@ -152,6 +214,8 @@ def test_heads_and_what_is_not_http(server: Server) -> None:
     for sent, status, says in (
         (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n", 431, b"larger than 16384 bytes"),
         (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000, 431, b"larger than 16384 bytes"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n" + CLOSE.encode() + b"X: " + b"a" * 50_000 + b"\r\n\r\n", 431, b"16384"),
+        (b"GET /health?" + b"a" * 17_000 + b" HTTP/1.1\r\nHost: x\r\n" + CLOSE.encode() + b"\r\n", 431, b"16384"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, b"Host"),
         (b"GET / HTTP/1.1\r\n\r\n", 400, b"Host"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 20 + b"\r\n\r\n", 400, b""),
