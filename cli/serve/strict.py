@@ -126,6 +126,6 @@ def _unheeded(value: Any, place: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, Strict):
         for name, why in value.unheeded():
             yield ".".join(filter(None, (place, name))), why
-        for name in type(value).model_fields:
-            if isinstance(held := getattr(value, name), Strict | list):
+        for name, held in vars(value).items():  # the fields, in order
+            if isinstance(held, Strict | list):
                 yield from _unheeded(held, f"{place}.{name}" if place else name)

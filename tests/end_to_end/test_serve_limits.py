@@ -291,6 +291,8 @@ def test_a_body_that_is_wrong_all_over(server: Server) -> None:
                     assert error.error_count() < 30, (endpoint.paths, name)
     wrong = server.error(400, "/v1/completions", {str(i): 1 for i in range(n)})
     assert f"has {n} fields, expected at most 16384" in str(wrong["message"])
+    many = {"messages": [{"role": "user", "content": "x", "y": 1}] * (1 << 18)}
+    assert "more than 131072 objects" in str(server.error(400, "/v1/chat/completions", many)["message"])
     unknown = {"prompt": "x", **{str(i): 1 for i in range(n // 10)}}
     warnings = server.http.post("/v1/completions", json={**unknown, "max_tokens": 1}).json()["usage"]["warnings"]
     assert len(warnings) == 21 and warnings[19] == "19 is passed over: this server has no such field"
