@@ -19,7 +19,7 @@ from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.noted import Told
 from hybrid.infer import Model
 from hybrid.infer.answers.generation.drawing import Drawing
-from hybrid.quant.ggml.errors import UsageError
+from hybrid.quant.ggml.errors import HybridError
 
 if TYPE_CHECKING:
     import anthropic
@@ -324,7 +324,7 @@ def test_llm(server: Server, tmp_path: Path) -> None:
 
 def test_an_answer_that_fails_is_told_in_each_stream(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise UsageError("nothing to draw")
+        raise HybridError("nothing to draw")
 
     monkeypatch.setattr(Drawing, "draw", fail)
     chat = {"messages": HELLO, "max_tokens": 5, "stream": True}
