@@ -1,12 +1,12 @@
 """Bodies as clients send them: what other servers take is taken, and what is passed over is told.
 
-tests/data/serve/client_bodies.jsonl has a body on each line, written for this test after the sources and documents of
-its client:
+tests/data/serve/client_bodies.jsonl has a body on each line, written for this test from knowledge of its client, not
+recorded from it:
 
-    exercises  what is unusual about it
-    taken_by   the servers that take it, by their sources and documents
+    exercises  the unusual part of the body
+    taken_by   servers that should take it, by reading and memory: none of them was asked
     warnings   the places that are passed over here
-    refused    the place that is refused here; `why` no other server decides that
+    refused    the place that is refused here, and `why`
 """
 
 import json
