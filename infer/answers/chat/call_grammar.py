@@ -45,8 +45,8 @@ def answer_grammar(
     thinks    the prompt opened thoughts
     form      of the answer's text; nothing of it is changed where there are neither thoughts nor tools
 
-    UsageError: a tool's schema is none that calls of this format can be held to, which is said with its keyword's
-    place here, or where the grammar is compiled.
+    Its `notes` say what of the tools' schemas calls are not held to. UsageError: a form that stands beside calls which
+    have no mark.
     """
     chosen = [] if choice.mode == "none" else [tool for tool in tools if choice.name in (None, tool.name)]
     thoughts = format.thoughts
@@ -59,7 +59,7 @@ def answer_grammar(
     answer = _Answer(format, tokenizer, chosen, parallel, thinks, may_think, form)
     lark = answer.auto() if choice.mode == "auto" and form is None else answer.at_once()
     name = "the tools" if chosen else form.name if form is not None else ""
-    return Grammar.composed(name, lark, answer.parts)
+    return Grammar.composed(name, lark, answer.parts, answer.notes)
 
 
 class _Answer:
@@ -77,6 +77,7 @@ class _Answer:
     ) -> None:
         self._rules = Rules()
         self._free = FreeText(self._rules, tokenizer)
+        self.notes: list[str] = []
         self._form, self._thinks, self._may_think = form, thinks, may_think
         self.parts: dict[str, Part] = {} if form is None else {"form": Part(form, form.name)}
         if may_think:
@@ -105,6 +106,7 @@ class _Answer:
                     "this model's calls have no mark that tells them from a text: ask for calls or a form."
                 )
         self.parts |= rules.parts
+        self.notes = rules.notes
 
     def auto(self) -> str:
         """Text, in which thoughts and then calls may begin."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import UsageError
 
 from ..constraints.grammar import Grammar, Part
+from ..constraints.relaxed import spoken
 from .format import CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from .lark import Rules, either, literal
 from .marks import mark_pieces
@@ -28,10 +29,14 @@ _ID, _NUMBER = "/[A-Za-z0-9_-]{1,64}/", "/[0-9]{1,9}/"
 
 
 class CallRules:
-    """Writes rules of calls of some tools; `parts` are the schemas that they refer to."""
+    """Writes rules of calls of some tools; `parts` are the schemas that they refer to.
+
+    notes  what of the tools' schemas calls are not held to
+    """
 
     def __init__(self, rules: Rules, format: CallFormat, tools: "Sequence[Tool]", tokenizer: "Tokenizer") -> None:
         self.parts: dict[str, Part] = {}
+        self.notes: list[str] = [note for tool in tools for note in tool.notes]
         self._rules, self._format, self._tokenizer, self._tools = rules, format, tokenizer, tools
         self._arguments = [self._arguments_of(tool) for tool in tools]
 
@@ -109,7 +114,10 @@ class CallRules:
             case NamedCall():
                 return f"@{self._object(tool)}"
             case XmlCall() | PythonCall():
-                return ParameterRules(self._rules, tool, self._text, self._part).all(call)
+                rules = ParameterRules(self._rules, tool, self._text, self._part)
+                written = rules.all(call)
+                self.notes += rules.notes
+                return written
 
     def _id(self, key: str) -> str:
         w = self._rules.white
@@ -124,8 +132,9 @@ class CallRules:
         key, name = f"a{len(self.parts)}", f"the schema of the tool '{tool.name}'"
         try:
             self.parts[key] = Part(Grammar.json_schema(schema), name, pointer)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}") from None
+        except UsageError as error:  # it is nested too deep, or is `false`
+            self.notes.append(f"tool `{tool.name}`: {error.args[0]} Any value is taken at {spoken(pointer)}.")
+            self.parts[key] = Part(Grammar.json_schema({} if pointer else {"type": "object"}), name, pointer)
         return key
 
 

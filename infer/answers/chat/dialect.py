@@ -19,6 +19,7 @@ from .format import CallFormat, JsonCall
 from .prompting import AUTO, ChatPrompt, chat_prompt, message_of
 from .reader import AnswerReader
 from .tools import Tool, ToolChoice
+from .wider_tools import wider_tools
 
 if TYPE_CHECKING:
     from ...text.chat_template import ChatTemplate
@@ -62,6 +63,8 @@ class Asked:
 
 
 NOTHING = Asked()
+REQUIRED = ToolChoice("required")
+MOST_WIDER = 32  # lists of tools whose wider schemas are kept
 NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
 
 
@@ -79,6 +82,11 @@ class Manner:
     budget: "Callable[[], ThoughtBudget | None] | None" = None
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that say what of the tools' schemas calls are not held to."""
+        return () if self.form is None else self.form.grammar.notes
+
+    @property
     def drawn(self) -> dict[str, Any]:
         """What `Drawing` and `generate` take of it: for one answer, whose own it is."""
         return {
@@ -90,13 +98,17 @@ class Manner:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A prompt and one answer: how that is read (None: it is text), and what `Drawing` and `generate` take for it."""
+    """A prompt and one answer: how that is read (None: it is text), and what `Drawing` and `generate` take for it.
+
+    notes  see Manner
+    """
 
     messages: Sequence[Message]
     asked: Asked
     prompt: ChatPrompt
     reader: AnswerReader | None = None
     drawn: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Dialect:
@@ -109,6 +121,7 @@ class Dialect:
         self.template, self.tokenizer = template, tokenizer
         self.format: ChatFormat = probed(template)
         self._forms = Forms(tokenizer) if forms is None else forms
+        self._wider: dict[Grammar, Grammar] = {}
 
     def check(self, asked: Asked) -> None:
         """UsageError: the model cannot do that."""
@@ -129,8 +142,8 @@ class Dialect:
         """The answer that follows messages. form: of its text. UsageError, TemplateError: it cannot be asked for."""
         self.check(asked)
         prompt = self.prompt(messages, asked)
-        drawn = self.manner(asked, prompt, form).drawn
-        return Exchange(messages, asked, prompt, self.reader(asked, prompt), drawn)
+        manner = self.manner(asked, prompt, form)
+        return Exchange(messages, asked, prompt, self.reader(asked, prompt), manner.drawn, manner.notes)
 
     def is_plain(self, asked: Asked) -> bool:
         """Whether an answer is nothing but text."""
@@ -177,18 +190,41 @@ class Dialect:
         return AnswerReader(form, asked.callable, thinks=split and prompt.thinks, continues=bool(prompt.written))
 
     def grammar(self, asked: Asked, thinks: bool, form: "Grammar | None") -> "Grammar | None":
-        """What may be drawn: see answer_grammar. thinks: the answer begins inside thoughts."""
+        """What may be drawn: see answer_grammar. thinks: the answer begins inside thoughts.
+
+        A grammar with tools has been compiled. A tool whose schema cannot be compiled has a wider schema in it, and
+        `notes` say so. UsageError: the form cannot be used, or not beside tools.
+        """
         from .call_grammar import answer_grammar
 
-        return answer_grammar(
-            self.format,
-            self.tokenizer,
-            asked.callable,
-            asked.choice,
-            parallel=asked.parallel,
-            thinks=thinks,
-            form=form,
-        )
+        make = partial(answer_grammar, self.format, self.tokenizer)
+        options: dict[str, Any] = {"parallel": asked.parallel, "thinks": thinks, "form": form}
+        first = make(asked.callable, asked.choice, **options)
+        if first is None or not asked.callable:
+            return first
+        if first in self._wider:
+            return self._wider[first]
+        refused = self._refused(first)
+        if refused is None:
+            return first
+        if form is not None and self._forms.fault(form) is not None:
+            raise refused
+        for tools in wider_tools(asked.callable, partial(make, choice=REQUIRED), self._forms):
+            grammar = make(tools, asked.choice, **options)
+            if grammar is not None and self._refused(grammar) is None:
+                if len(self._wider) >= MOST_WIDER:
+                    self._wider.clear()
+                self._wider[first] = grammar
+                return grammar
+        raise refused
+
+    def _refused(self, grammar: "Grammar") -> UsageError | None:
+        """Why a form cannot be compiled."""
+        try:
+            self._forms.compiled(grammar)
+        except UsageError as error:
+            return error
+        return None
 
     def shown(self, asked: Asked) -> frozenset[int]:
         """The special tokens that are marks of what an answer may have."""

@@ -2,25 +2,25 @@
 
 XML: required parameters must stand there, others may. Python: required ones first. Parameters that only
 additionalProperties or patternProperties would allow are never drawn: nothing says how their names are written.
+What cannot be held is in `notes`.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import shown
 
+from ..constraints.relaxed import CONSTRAINING
 from .format import PythonCall, XmlCall
 from .lark import ANY, Rules, literal, without
 from .marks_in_text import tokens
-from .parameter_types import STRING, types_of
-from .text_values import ANNOTATIONS, TextValues, without_strings
+from .parameter_types import STRING, parameters_of, types_of
+from .text_values import TextValues, without_strings
 
 if TYPE_CHECKING:
     from .tools import Tool
 
-_SAID = ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "patternProperties"}
 _SHARED = ("$defs", "definitions", "$schema")  # what references in a parameter's schema go to
 _WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # of Python, beside JSON's
 
@@ -48,7 +48,8 @@ class ParameterRules:
         part: "Callable[[Tool, Any, str], str]",
     ) -> None:
         self._rules, self._tool, self._text, self._part = rules, tool, text, part
-        self._values = TextValues(tool.parameters)
+        self.notes: list[str] = []
+        self._values = TextValues(tool.parameters, self._note)
         self._parameters = self._found()
 
     def all(self, call: XmlCall | PythonCall) -> str:
@@ -56,16 +57,17 @@ class ParameterRules:
         return self._python() if isinstance(call, PythonCall) else self._xml(call)
 
     def _found(self) -> list[Parameter]:
-        schema = self._values.resolved(self._tool.parameters)
-        unknown = schema.keys() - _SAID
-        if unknown:
-            raise self._refusal(f"{min(unknown)} cannot be held to: this model's calls write parameters one by one.")
-        known, required = schema.get("properties", {}), schema.get("required", [])
-        known = {**known, **{key: schema.get("additionalProperties", True) for key in required if key not in known}}
-        if any(known[key] is False for key in required):
-            raise self._refusal("it requires what it forbids.")
+        found = parameters_of(self._tool.parameters)
+        if found.are_of_some:
+            self._note("anyOf", "", "a call may have parameters of several of its schemas")
+        rest = self._tool.parameters.get("additionalProperties", True)
+        known = {**found.known, **{key: rest for key in found.required if key not in found.known}}
+        for key in found.required:
+            if known[key] is False:
+                self._note("required", key, "no value fits it, any is taken")
+                known[key] = True
         return [
-            Parameter(key, value, key in required, types_of(self._tool, key))
+            Parameter(key, value, key in found.required, types_of(self._tool, key, found))
             for key, value in known.items()
             if value is not False
         ]
@@ -76,7 +78,8 @@ class ParameterRules:
         for parameter in self._parameters:
             key = parameter.key
             if key != key.strip() or not key or any(mark in key for mark in [*tokens(call.after_key), "\n"]):
-                raise self._refusal(f"the name of {shown(key)} cannot be told from this model's marks.", key)
+                self._note("properties", key, "its name cannot be told from the marks, it is left out")
+                continue
             begin = self._rules.row([*self._text(call.before_key), literal(key), *self._text(call.after_key)])
             body = f"{begin} {self._xml_value(parameter, call)}"
             made.append(body if parameter.is_required else f"({body})?")
@@ -84,17 +87,15 @@ class ParameterRules:
 
     def _xml_value(self, parameter: Parameter, call: XmlCall) -> str:
         """A value and the mark behind it."""
-        try:
-            text = self._values.terminal(parameter.schema, parameter.types)
-        except UsageError as error:
-            raise self._refusal(str(error), parameter.key) from None
+        text = self._values.terminal(parameter.schema, parameter.types, parameter.key)
         choices = [] if text is None else [self._up_to(text, call.after_value)]
         schema = parameter.schema
         if parameter.types != STRING and (text is None or not self._values.covers(schema, parameter.types)):
             schema = without_strings(schema, parameter.types) if "string" in parameter.types else schema
             choices.append(f"@{self._schema(parameter, schema)} {self._rules.row(self._text(call.after_value))}")
         if not choices:
-            raise self._refusal("nothing fits it.", parameter.key)
+            self._note("enum", parameter.key, "no string fits it, any is taken")
+            choices = [self._up_to(ANY, call.after_value)]
         return self._rules.rule(" | ".join(choices))
 
     def _up_to(self, text: str, mark: str) -> str:
@@ -109,8 +110,14 @@ class ParameterRules:
 
     # --- Python ---
     def _python(self) -> str:
-        first = [self._python_argument(p) for p in self._parameters if p.is_required]
-        others = [self._python_argument(p) for p in self._parameters if not p.is_required and p.key.isidentifier()]
+        written = []
+        for parameter in self._parameters:
+            if parameter.key.isidentifier():
+                written.append((parameter.is_required, self._python_argument(parameter)))
+            else:
+                self._note("properties", parameter.key, "Python cannot write its name, it is left out")
+        first = [argument for is_required, argument in written if is_required]
+        others = [argument for is_required, argument in written if not is_required]
         comma, closing = self._rules.terminal('"," " "?'), self._rules.terminal('")"')
         if first:
             return f" {comma} ".join(first) + "".join(f" ({comma} {other})?" for other in others) + f" {closing}"
@@ -121,10 +128,8 @@ class ParameterRules:
         return f"({' | '.join(choices)})? {closing}" if choices else closing
 
     def _python_argument(self, parameter: Parameter) -> str:
-        if not re.fullmatch(r"\w+", parameter.key):
-            raise self._refusal("its name is none that Python can write.", parameter.key)
         value = f"@{self._schema(parameter, parameter.schema)}"
-        said = set(parameter.schema) - ANNOTATIONS if isinstance(parameter.schema, dict) else set()
+        said = set(parameter.schema) & CONSTRAINING if isinstance(parameter.schema, dict) else set()
         if said == {"type"}:
             words = [word for kind, names in _WORDS.items() if kind in parameter.types for word in names]
             value = " | ".join([value, *map(literal, words)])
@@ -136,6 +141,8 @@ class ParameterRules:
             schema = {**{key: self._tool.parameters[key] for key in _SHARED if key in self._tool.parameters}, **schema}
         return self._part(self._tool, schema, f"/properties/{parameter.key}")
 
-    def _refusal(self, says: str, key: str | None = None) -> UsageError:
-        where = "" if key is None else f" (at /properties/{shown(key)})"
-        return UsageError(f"the schema of the tool '{self._tool.name}' cannot be used: {says.rstrip('.')}{where}.")
+    def _note(self, what: str, where: str, instead: str) -> None:
+        place = f"parameters.{shown(where, 120)}" if where else "parameters"
+        self.notes.append(
+            f"tool `{self._tool.name}`: `{what}` at {place} cannot be held in this model's calls: {instead}"
+        )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from .cursor import WHITE
@@ -16,11 +17,30 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ZEROS = re.compile(r"^(-?)0+(?=\d)")
 
 
-def types_of(tool: Tool, key: str) -> frozenset[str]:
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters that a tool's schema names, at its top or in its combinations.
+
+    known        their schemas; of what several of anyOf name any of those
+    required     names of the parameters that every call has
+    are_of_some  some are named by schemas of anyOf, of which one has to fit
+    """
+
+    known: dict[str, Any]
+    required: list[str]
+    are_of_some: bool = False
+
+
+def parameters_of(schema: dict[str, Any]) -> Parameters:
+    """schema: of a tool's arguments."""
+    return _Types(schema).parameters(schema)
+
+
+def types_of(tool: Tool, key: str, parameters: Parameters | None = None) -> frozenset[str]:
     """Of the parameter `key`. One that the tool does not have is a string, one of which nothing is said is anything."""
-    properties = tool.parameters.get("properties", {})
-    schema = properties.get(key, tool.parameters.get("additionalProperties"))
-    if key not in properties and not isinstance(schema, dict):
+    known = (parameters_of(tool.parameters) if parameters is None else parameters).known
+    schema = known.get(key, tool.parameters.get("additionalProperties"))
+    if key not in known and not isinstance(schema, dict):
         return STRING
     return _Types(tool.parameters).of(schema) or TYPES
 
@@ -59,6 +79,23 @@ class _Types:
             types &= self.of(self._referred(schema["$ref"]), depth + 1)
         return types
 
+    def parameters(self, schema: Any, depth: int = 0) -> Parameters:
+        """Parameters that the schema of an object names."""
+        self._left -= 1
+        if not isinstance(schema, dict) or self._left < 0 or depth > MOST_DEPTH:
+            return Parameters({}, [])
+        known, required = dict(schema.get("properties") or {}), list(schema.get("required") or [])
+        parts = [*schema.get("allOf", []), *([self._referred(schema["$ref"])] if "$ref" in schema else [])]
+        some = [self.parameters(part, depth + 1) for part in parts]
+        for keyword in ("anyOf", "oneOf"):
+            if schema.get(keyword):
+                some.append(_either([self.parameters(part, depth + 1) for part in schema[keyword]]))
+        for more in some:
+            for key, value in more.known.items():
+                known[key] = {"allOf": [known[key], value]} if key in known else value
+            required += [key for key in more.required if key not in required]
+        return Parameters(known, required, any(more.are_of_some for more in some))
+
     def _referred(self, reference: str) -> Any:
         """What "#/$defs/name" means; None where it leads nowhere or out of the document."""
         if not reference.startswith("#"):
@@ -67,6 +104,17 @@ class _Types:
         for step in reference[1:].split("/")[1:]:
             found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
         return found
+
+
+def _either(parts: list[Parameters]) -> Parameters:
+    """Parameters of an object that fits one of several schemas."""
+    named: dict[str, list[Any]] = {}
+    for part in parts:
+        for key, value in part.known.items():
+            named.setdefault(key, []).append(value)
+    known = {key: values[0] if len(values) == 1 else {"anyOf": values} for key, values in named.items()}
+    shared = [key for key in parts[0].required if all(key in part.required for part in parts)]
+    return Parameters(known, shared, are_of_some=len(parts) > 1)
 
 
 def typed(text: str, types: frozenset[str]) -> str:

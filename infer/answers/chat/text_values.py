@@ -4,19 +4,16 @@ A text is what a reader (parameter_types.py) takes for a string: of a parameter 
 none that begins like a value of another type, unless that type is all that the schema says of it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from ..constraints.corrected import PATTERNS, with_white_space
+from ..constraints.relaxed import CONSTRAINING
 from .lark import ANY, either, literal
 from .parameter_types import STRING, TYPES, quoted, typed
 
-# say nothing about values
-ANNOTATIONS = {
-    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "nullable",
-    "$comment", "$schema", "$id", "$defs", "definitions", "contentEncoding", "contentMediaType",
-}  # fmt: skip
 OF_STRINGS = {"minLength", "maxLength", "pattern", "format"}
 _BEGINNINGS = {"object": "{", "array": r"\[", "number": r"0-9\-", "integer": r"0-9\-", "boolean": "tTfF", "null": "nN"}
 _OTHERS = {
@@ -44,28 +41,36 @@ FORMATS = {
 
 
 class TextValues:
-    """Values of the parameters of one tool. root: its schema, to which references refer."""
+    """Values of the parameters of one tool.
 
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root, self._left = root, MOST_STEPS
+    root  its schema, to which references refer
+    note  called with a keyword that cannot be held, its place, and the texts that are taken instead
+    """
 
-    def terminal(self, schema: Any, types: frozenset[str]) -> str | None:
-        """The body of a terminal; None: no string fits. types: that the parameter may have.
+    def __init__(self, root: dict[str, Any], note: Callable[[str, str, str], None]) -> None:
+        self._root, self._left, self._note = root, MOST_STEPS, note
 
-        UsageError: the keyword that cannot be held, of a text.
-        """
+    def terminal(self, schema: Any, types: frozenset[str], where: str) -> str | None:
+        """The body of a terminal; None: no string fits. types: that the parameter may have; where: its name."""
+        self._left = MOST_STEPS
+        try:
+            return self._terminal(schema, types, where)
+        except _TooMuchError:
+            self._note("$ref", where, f"it has more than {MOST_STEPS} references and parts, any string is taken")
+            return ANY if types == STRING else rf"({ANY}) & ~({_beginnings(types - STRING)} {ANY})"
+
+    def _terminal(self, schema: Any, types: frozenset[str], where: str) -> str | None:
         if types == STRING:
-            return self._string(schema, "", types)
+            return self._string(schema, where, types)
         others = types - STRING
         if "string" not in types:
             return None
-        text = self._string(schema, "", types)
+        text = self._string(schema, where, types)
         if text is None or (text == ANY and self.covers(schema, types)):
             return text
         if self.covers(schema, types):
             return " | ".join([f"({text})", *(_OTHERS[kind] for kind in sorted(others) if kind in _OTHERS)])
-        begins = "".join(sorted({_BEGINNINGS[kind] for kind in others}))
-        return rf"({text}) & ~(/\s*[{begins}]/ {ANY})"
+        return rf"({text}) & ~({_beginnings(others)} {ANY})"
 
     def resolved(self, schema: Any) -> Any:
         """A schema that is only a reference, as what it refers to. UsageError: it leads nowhere."""
@@ -77,16 +82,17 @@ class TextValues:
                 if not isinstance(found, dict) or key not in found:
                     raise UsageError(f"$ref {shown(reference)} leads nowhere in it.")
                 found = found[key]
-            rest = {key: value for key, value in schema.items() if key not in ANNOTATIONS | {"$ref"}}
+            rest = {key: value for key, value in schema.items() if key in CONSTRAINING - {"$ref"}}
             schema = {"allOf": [found, rest]} if rest else found
         return schema
 
     def covers(self, schema: Any, types: frozenset[str]) -> bool:
         """Whether any value of the types other than string fits, so that whatever a text is read as is right."""
+        self._left = MOST_STEPS
         schema, others = self.resolved(schema), types - STRING
         if not isinstance(schema, dict):
             return True
-        said = schema.keys() - ANNOTATIONS - OF_STRINGS
+        said = schema.keys() & CONSTRAINING - OF_STRINGS
         for keyword in ("anyOf", "oneOf"):
             if said == {keyword}:
                 kinds = [self.resolved(part) for part in schema[keyword]]
@@ -100,13 +106,10 @@ class TextValues:
         schema = self.resolved(schema)
         if not isinstance(schema, dict):
             return ANY if schema is not False else None
-        unknown = schema.keys() - ANNOTATIONS - OF_STRINGS - {"type", "enum", "const", "anyOf", "oneOf", "allOf"}
-        if unknown - _OF_OTHERS:
-            raise UsageError(f"{min(unknown - _OF_OTHERS)} cannot be held to in a parameter that is text{_at(where)}.")
         kinds = schema.get("type", "string")
         if "string" not in (kinds if isinstance(kinds, list) else [kinds]):
             return None
-        bodies: list[str | None] = [_limits(schema, where)]
+        bodies: list[str | None] = [self._limits(schema, where)]
         for values in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
             if values is not None:
                 texts = [v for v in values if isinstance(v, str) and typed(v, types) == quoted(v)]
@@ -114,36 +117,44 @@ class TextValues:
                     return None
                 bodies.append(either([literal(text) for text in texts]))
         for part in schema.get("allOf", []):
-            bodies.append(self._string(part, f"{where}/allOf", types))
+            bodies.append(self._string(part, where, types))
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
-                bodies.append(self._one_of(schema[keyword], keyword, f"{where}/{keyword}", types))
+                found = [body for part in schema[keyword] if (body := self._string(part, where, types)) is not None]
+                bodies.append(" | ".join(f"({body})" for body in found) if found else None)
         if any(body is None for body in bodies):
             return None
         kept = [body for body in bodies if body is not None and body != ANY]
         return " & ".join(f"({body})" for body in kept) if kept else ANY
 
-    def _one_of(self, parts: Any, keyword: str, where: str, types: frozenset[str]) -> str | None:
-        found = [body for part in parts if (body := self._string(part, where, types)) is not None]
-        if keyword == "oneOf" and len(found) > 1:
-            listed = [_listed(self.resolved(part)) for part in parts]
-            flat = [value for values in listed for value in values]
-            if sum(map(bool, listed)) < len(found) or any(flat.count(value) > 1 for value in flat):
-                raise UsageError(f"oneOf cannot be held to in a parameter that is text{_at(where)}.")
-        return " | ".join(f"({body})" for body in found) if found else None
+    def _limits(self, schema: dict[str, Any], where: str) -> str:
+        bodies = []
+        least, most = schema.get("minLength", 0), schema.get("maxLength")
+        if least or most is not None:
+            bodies.append(f"/(?s:.){{{int(least)},{'' if most is None else int(most)}}}/")
+        if "pattern" in schema:
+            body = _matching(str(schema["pattern"]))
+            if body is None:
+                self._note("pattern", where, "any string is taken")
+            else:
+                bodies.append(body)
+        if "format" in schema and schema["format"] in FORMATS:
+            bodies.append(f"/{FORMATS[schema['format']]}/")
+        return " & ".join(f"({body})" for body in bodies) if bodies else ANY
 
     def _step(self) -> None:
         self._left -= 1
         if self._left < 0:
-            raise UsageError(f"it has more than {MOST_STEPS} references and parts in one parameter.")
+            raise _TooMuchError
 
 
-# keywords that say nothing about strings
-_OF_OTHERS = {
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "items", "prefixItems", "minItems",
-    "maxItems", "uniqueItems", "contains", "properties", "required", "additionalProperties", "patternProperties",
-    "minProperties", "maxProperties", "propertyNames", "dependentRequired",
-}  # fmt: skip
+class _TooMuchError(Exception):
+    """A parameter has more references and parts than are followed."""
+
+
+def _beginnings(types: frozenset[str]) -> str:
+    """How values of these types may begin, as a terminal."""
+    return rf"/\s*[{''.join(sorted({_BEGINNINGS[kind] for kind in types}))}]/"
 
 
 def without_strings(schema: Any, types: frozenset[str]) -> dict[str, Any]:
@@ -154,45 +165,24 @@ def without_strings(schema: Any, types: frozenset[str]) -> dict[str, Any]:
     return {"allOf": [schema if isinstance(schema, dict) else {}, {"type": kinds}]}
 
 
-def _listed(schema: Any) -> list[Any]:
-    """The values that a schema lists, if it does."""
-    if not isinstance(schema, dict):
-        return []
-    return [schema["const"]] if "const" in schema else list(schema.get("enum", []))
-
-
 def _is_bare(schema: dict[str, Any]) -> bool:
-    return isinstance(schema.get("type"), str) and not schema.keys() - ANNOTATIONS - OF_STRINGS - {"type"}
+    return isinstance(schema.get("type"), str) and schema.keys() & CONSTRAINING - OF_STRINGS == {"type"}
 
 
-def _limits(schema: dict[str, Any], where: str) -> str:
-    bodies = []
-    least, most = schema.get("minLength", 0), schema.get("maxLength")
-    if least or most is not None:
-        bodies.append(f"/(?s:.){{{int(least)},{'' if most is None else int(most)}}}/")
-    if "pattern" in schema:
-        bodies.append(_matching(str(schema["pattern"]), where))
-    if "format" in schema:
-        if schema["format"] not in FORMATS:
-            raise UsageError(f"format {shown(schema['format'])} is not known{_at(where)}.")
-        bodies.append(f"/{FORMATS[schema['format']]}/")
-    return " & ".join(f"({body})" for body in bodies) if bodies else ANY
-
-
-def _matching(pattern: str, where: str) -> str:
-    """Texts in which a pattern occurs. UsageError: its anchors are where they cannot be held to."""
+def _matching(pattern: str) -> str | None:
+    """Texts in which a pattern occurs; None: it cannot be read, or has anchors that cannot be held."""
     begins, inner = pattern.startswith("^"), with_white_space(pattern.removeprefix("^"))
     ends = inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2 == 1
     inner = inner[:-1] if ends else inner
     anchors, is_split = _bare_characters(inner)
     if anchors or (is_split and (begins or ends)):
-        raise UsageError(f"pattern {shown(pattern)} has anchors that cannot be held to in a text{_at(where)}.")
+        return None
     import llguidance
 
     try:
         body = f"/({llguidance.regex_to_lark(inner, 'dw')})/"
-    except ValueError as error:
-        raise UsageError(f"pattern {shown(pattern)} cannot be read: {shown(error)}{_at(where)}.") from None
+    except ValueError:
+        return None
     return " ".join([*([] if begins else [ANY]), body, *([] if ends else [ANY])])
 
 
@@ -214,8 +204,4 @@ def _bare_characters(pattern: str) -> tuple[bool, bool]:
     return anchors, is_split
 
 
-def _at(where: str) -> str:
-    return f" (at {where})" if where else ""
-
-
-__all__ = ["ANNOTATIONS", "FORMATS", "TYPES", "TextValues", "without_strings"]
+__all__ = ["FORMATS", "TYPES", "TextValues", "without_strings"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .cursor import WHITE
-from .parameter_types import types_of
+from .parameter_types import Parameters, parameters_of, types_of
 from .tools import Tool, ToolCall
 
 LONGEST_ID = 64
@@ -87,6 +87,7 @@ class Told:
         self._calls: list[tuple[str, str, list[str]]] = []  # id, name, pieces of the arguments
         self._current = self.text
         self._types: dict[tuple[str, str | None], frozenset[str]] = {}
+        self._parameters: dict[str, Parameters] = {}
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -129,9 +130,12 @@ class Told:
     def types(self, name: str, key: str) -> frozenset[str]:
         """JSON types of a tool's parameter."""
         tool = self._tools[name]
-        known = name, key if key in tool.parameters.get("properties", {}) else None  # all others are alike
+        if name not in self._parameters:
+            self._parameters[name] = parameters_of(tool.parameters)
+        parameters = self._parameters[name]
+        known = name, key if key in parameters.known else None  # all others are alike
         if known not in self._types:
-            self._types[known] = types_of(tool, key)
+            self._types[known] = types_of(tool, key, parameters)
         return self._types[known]
 
     def call(self, name: str, id: str = "") -> None:

@@ -3,7 +3,8 @@
     tools = tools_of([{"type": "function", "function": {"name": "f", "parameters": {...}}}])
     choice = choice_of("auto", tools)
 
-Whether a schema of parameters can be held is found where it is compiled (infer/answers/constraints/).
+A tool is taken whatever its schema is: where calls cannot be held to it they are held to the nearest wider one
+(infer/answers/constraints/relaxed.py), and `notes` say so.
 """
 
 import json
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hybrid.quant.ggml.errors import UsageError, shown
+
+from ..constraints.relaxed import relaxed
 
 MOST_TOOLS = 1024
 MOST_BYTES = 1 << 20  # of all tools as JSON
@@ -24,14 +27,16 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 class Tool:
     """A function that the model may call.
 
-    parameters  JSON schema of an object; {} where there is none
+    parameters  JSON schema of an object to which calls are held; {} for any object
     as_given    what templates get: {"type": "function", "function": {...}}
+    notes       sentences: what of the schema that was given calls are not held to
     """
 
     name: str
     description: str
     parameters: dict[str, Any]
     as_given: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,27 +119,26 @@ def _tool(entry: Any, where: str) -> Tool:
         )
     if not isinstance(description, str | None):
         raise UsageError(f"{where}/function/description is {_kind(description)}, expected a text.")
-    parameters = _parameters(function.get("parameters"), f"{where}/function/parameters")
-    return Tool(name, description or "", parameters, {"type": "function", "function": function})
+    parameters, notes = _parameters(function.get("parameters"), f"{where}/function/parameters")
+    if notes and function.get("strict") is True:
+        notes = (*notes, "calls are not as strict as `strict` asks for")
+    notes = tuple(f"tool `{name}`: {note}" for note in notes)
+    return Tool(name, description or "", parameters, {"type": "function", "function": function}, notes)
 
 
-def _parameters(value: Any, where: str) -> dict[str, Any]:
+def _parameters(value: Any, where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The schema that calls are held to, and notes."""
     if value is None:
-        return {}
+        return {}, ()
     if not isinstance(value, dict):
         raise UsageError(f"{where} is {_kind(value)}, expected a JSON schema of an object.")
-    if value.get("type", "object") != "object":
-        raise UsageError(f'{where}/type is {shown(json.dumps(value["type"]))}, expected "object".')
-    properties = value.get("properties", {})
-    if not isinstance(properties, dict):
-        raise UsageError(f"{where}/properties is {_kind(properties)}, expected an object of schemas.")
-    for key, schema in properties.items():
-        if not isinstance(schema, dict | bool):
-            raise UsageError(f"{where}/properties/{shown(key)} is {_kind(schema)}, expected a JSON schema.")
-    required = value.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise UsageError(f"{where}/required is not a list of names.")
-    return value
+    schema, notes = relaxed(value)
+    kinds = schema.get("type", "object")
+    if kinds != "object":
+        schema["type"] = "object"
+        if "object" not in kinds:
+            notes = (*notes, f"`type: {kinds}` at parameters cannot be held: arguments are an object")
+    return schema, notes
 
 
 def _kind(value: object) -> str:

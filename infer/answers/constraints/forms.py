@@ -3,9 +3,9 @@
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .constraint import Constraint
 from .grammar import Grammar
@@ -46,6 +46,20 @@ class Forms:
                     raise TooManyFormsError(f"{MOST_WAITING} forms of answers wait to be compiled. Try again later.")
                 making = self._making[grammar] = Future()
         return waiting.result() if waiting is not None else self._made(grammar, making)
+
+    def fault(self, grammar: Grammar) -> str | None:
+        """Why a form cannot be compiled; None: it can. It is not kept."""
+        with self._turn:
+            try:
+                self.trial.source(grammar)
+            except UsageError as error:
+                return str(error)
+        return None
+
+    def widened(self, schema: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """See Trial.widened."""
+        with self._turn:
+            return self.trial.widened(schema)
 
     def _made(self, grammar: Grammar, making: "Future[Constraint]") -> Constraint:
         try:

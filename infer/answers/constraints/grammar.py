@@ -89,13 +89,16 @@ class Grammar:
         return cls("choice", json.dumps(list(texts), ensure_ascii=False))
 
     @classmethod
-    def composed(cls, name: str, lark: str, parts: Mapping[str, Part]) -> "Grammar":
-        """Forms in a frame: a grammar of Lark's that calls them @x by their keys in `parts`. name: in sentences."""
+    def composed(cls, name: str, lark: str, parts: Mapping[str, Part], notes: Sequence[str] = ()) -> "Grammar":
+        """Forms in a frame: a grammar of Lark's that calls them @x by their keys in `parts`. name: in sentences;
+        notes: see there."""
         made = {
             key: {"grammar": part.grammar.to_json(), "name": part.name, "pointer": part.pointer}
             for key, part in parts.items()
         }
-        return cls("composed", json.dumps({"name": name, "lark": lark, "parts": made}, ensure_ascii=False))
+        noted = list(dict.fromkeys(notes))
+        text = json.dumps({"name": name, "lark": lark, "parts": made, "notes": noted}, ensure_ascii=False)
+        return cls("composed", text)
 
     # --- what it is ---
     @property
@@ -112,6 +115,11 @@ class Grammar:
             key: Part(Grammar.from_json(part["grammar"]), part["name"], part["pointer"])
             for key, part in json.loads(self.text)["parts"].items()
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about constraints that a composition does not hold."""
+        return tuple(json.loads(self.text).get("notes", ())) if self.kind == "composed" else ()
 
     def source(self) -> str:
         """What llguidance compiles. UsageError: it cannot be read."""
@@ -155,7 +163,7 @@ class Grammar:
             raise ValueError("text")
         made = cls(value["kind"], value["text"])
         try:
-            _ = [made.name, *(part.name + part.pointer for part in made.parts.values())]
+            _ = [made.name, *map(str.strip, made.notes), *(part.name + part.pointer for part in made.parts.values())]
         except (AttributeError, KeyError, RecursionError, TypeError, UsageError) as error:
             raise ValueError(f"parts: {error!r}") from None
         return made

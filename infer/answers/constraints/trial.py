@@ -2,10 +2,12 @@
 
 llguidance cannot be interrupted, and has no bound for everything: intersections of expressions, a chain of 20 000
 references. So a grammar is tried with a vocabulary of bytes, by a process that stays for the next one. It reads lines
-of JSON, {"kind", "text", "n_vocab", "control": {id: text}, "ends"}, and answers each with {"error"} or {"source"}.
+of JSON, {"kind", "text", "n_vocab", "control": {id: text}, "ends"}, and answers each with {"error"} or {"source"};
+with "widens", which is for schemas, with {"schema", "notes"}.
 """
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -23,6 +25,9 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .constraint import Constraint, DeadEndError
 from .grammar import Grammar
+from .vocabulary import guide_of
+from .where import place_of
+from .widened import ANY_OBJECT, widened
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
@@ -33,6 +38,7 @@ STACK = 4 << 20  # bytes: threads that compile what was tried have more
 READY = b"ready\n"  # its first line
 STEPS = 4  # that are looked at: some grammars compile and cannot be followed
 N_BYTES = 256
+_PLACE = re.compile(r" \(at [^)]*\)$")
 WITHOUT_TOKENS = ("json_schema", "gbnf", "regex", "choice")  # other kinds may name tokens of the vocabulary
 
 
@@ -59,6 +65,14 @@ class Trial:
         if "error" in reply:
             raise UsageError(reply["error"])
         return str(reply["source"])
+
+    def widened(self, schema: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """See widened.py: a schema that can be compiled, and a sentence for each part that is wider."""
+        asked = {**Grammar.json_schema(schema).to_json(), "widens": True}
+        reply = self._reply(json.dumps(asked).encode() + b"\n")
+        if reply is None:
+            return ANY_OBJECT, ("the schema cannot be held: compiling it takes too much time or memory",)
+        return reply["schema"], tuple(reply["notes"])
 
     def _reply(self, line: bytes) -> dict[str, Any] | None:
         """None: the process has ended over it."""
@@ -159,7 +173,9 @@ def serve(lines: IO[bytes], answers: IO[bytes], seconds: int) -> None:
             control = {int(i): text.encode() for i, text in asked["control"].items()}
             whole = ByteVocabulary(asked["n_vocab"], control, asked["ends"])
         vocabulary = whole if "control" in asked and whole is not None else plain
-        answers.write(json.dumps(_tried(Grammar.from_json(asked), vocabulary)).encode() + b"\n")
+        grammar = Grammar.from_json(asked)
+        answer = _widened(grammar, vocabulary) if "widens" in asked else _tried(grammar, vocabulary)
+        answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 
 
@@ -173,6 +189,18 @@ def _tried(grammar: Grammar, vocabulary: ByteVocabulary) -> dict[str, Any]:
     except DeadEndError as error:
         return {"error": f"{grammar.name} cannot be used: {error.why}"}
     return {"source": source}
+
+
+def _widened(grammar: Grammar, vocabulary: ByteVocabulary) -> dict[str, Any]:
+    def fault(some: Grammar) -> str | None:
+        says = _tried(some, vocabulary).get("error")
+        return None if says is None else _PLACE.sub("", says).removeprefix("the schema cannot be used: ")
+
+    def place(some: Grammar) -> str:
+        return place_of(some.text, guide_of(vocabulary))  # type: ignore[arg-type]
+
+    schema, notes = widened(json.loads(grammar.text), fault, place)
+    return {"schema": schema, "notes": notes}
 
 
 def _followed(constraint: Constraint, vocabulary: ByteVocabulary) -> None:

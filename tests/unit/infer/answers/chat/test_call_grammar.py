@@ -1,7 +1,6 @@
 """What an answer with calls may be: texts that fit and texts that do not, for every way a vocabulary has the marks."""
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -267,16 +266,26 @@ def test_any_token_but_ends_may_stand_in_text(tokenizer: Tokenizer) -> None:
     assert {tokenizer.piece(int(i)) for i in np.flatnonzero(auto & ~thinks)} == {b"</s>"}
 
 
-def test_what_cannot_be_held_is_named(tokenizer: Tokenizer) -> None:
-    bad = tool("bad", type="object", properties={"a/b": {"type": "array", "uniqueItems": True}})
-    says = r"the schema of the tool 'bad' cannot be used: .*uniqueItems.*\(at /properties/a~1b\)"
+def test_what_the_compiler_refuses_is_named(tokenizer: Tokenizer) -> None:
+    """wider_tools.py makes it wider."""
+    bad = tool(
+        "bad", type="object", properties={"a/b": {"type": "array", "minItems": 2, "maxItems": 1}}, required=["a/b"]
+    )
+    says = r"the schema of the tool 'bad' cannot be used: .*'a/b' is unsatisfiable \(at /properties/a~1b\)"
     with pytest.raises(UsageError, match=says):
         constraint_of(tokenizer, ChatFormat(), tools=[WEATHER, bad])
+
+
+def test_a_schema_that_is_too_deep_is_any_object(tokenizer: Tokenizer) -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(120):
         deep = {"type": "array", "items": deep}
-    with pytest.raises(UsageError, match="the schema of the tool 'deep': the schema is nested deeper than 100 levels"):
-        constraint_of(tokenizer, ChatFormat(), tools=[tool("deep", properties={"a": deep})])
+    made = constraint_of(tokenizer, ChatFormat(), tools=[tool("deep", properties={"a": deep})])
+    assert made.grammar.notes == (
+        "tool `deep`: the schema is nested deeper than 100 levels. Use $ref and $defs. "
+        "Any value is taken at parameters.",
+    )
+    check(made, tokenizer, ['<tool_call>\n{"name": "deep", "arguments": {"b": 1}}\n</tool_call>'], [BAD_CALLS[-1]])
 
 
 def test_marks_and_what_is_shown() -> None:
@@ -390,22 +399,53 @@ def a_of(**schema: Any) -> dict[str, Any]:
     return {"properties": {"a": schema}}
 
 
+LEFT_OUT = "cannot be held in this model's calls: its name cannot be told from the marks, it is left out"
+
+
 @pytest.mark.parametrize(
-    ("parameters", "says"),
+    ("parameters", "right", "wrong", "says"),
     [
-        ({"allOf": [{}]}, "allOf cannot be held to: this model's calls write parameters one by one"),
-        (a_of(type="string", format="nonsense"), "format nonsense is not known (at /properties/a)"),
-        (a_of(type="string", **{"not": {}}), "not cannot be held to in a parameter that is text (at /properties/a)"),
-        (a_of(type="string", pattern="a$|b"), "anchors that cannot be held to in a text (at /properties/a)"),
-        (a_of(type="array", items={"type": "array", "uniqueItems": True}), "(at /properties/a/items)"),
-        ({"properties": {"a\nb": {}}}, "cannot be told from this model's marks"),
-        ({"properties": {"a": False}, "required": ["a"]}, "it requires what it forbids"),
+        ({"allOf": [a_of(type="string"), {"required": ["a"]}]}, [{"a": "x"}], [{}, {"b": "x"}], []),
+        (
+            {"anyOf": [{**a_of(type="integer"), "required": ["a"]}, a_of(const="x")]},
+            [{"a": "1"}, {"a": "x"}, {}],
+            [{"a": "y"}],
+            ["`anyOf` at parameters cannot be held in this model's calls: a call may have parameters of several"],
+        ),
+        ({"$ref": "#/$defs/d", "$defs": {"d": {**a_of(type="null"), "required": ["a"]}}}, [{"a": "null"}], [{}], []),
+        (a_of(type="string", format="nonsense"), [{"a": "x"}], [{"b": "x"}], []),
+        (a_of(type="string", pattern="^a|b$"), [{"a": "c"}], [{"b": "x"}], ["`pattern` at parameters.a cannot be"]),
+        (a_of(type=["string", "integer"], **{"x-order": 1}), [{"a": "2 dollars"}], [{"b": "x"}], []),
+        (a_of(oneOf=[{"type": "string"}, {"type": "string", "maxLength": 3}]), [{"a": "2"}, {"a": "abcd"}], [], []),
+        ({"properties": {"a\nb": {}, "c": {}}}, [{"c": "1"}], [{"a\nb": "1"}], [LEFT_OUT]),
+        (
+            {"properties": {"a": False}, "required": ["a"]},
+            [{"a": "1"}],
+            [{}],
+            ["`required` at parameters.a cannot be held in this model's calls: no value fits it, any is taken"],
+        ),
+        (a_of(type="string", allOf=[False]), [{"a": "x"}], [], ["`enum` at parameters.a cannot be held"]),
     ],
 )  # fmt: skip
-def test_what_xml_cannot_hold_is_named(parameters: dict[str, Any], says: str, tokenizer: Tokenizer) -> None:
-    with pytest.raises(UsageError, match=re.escape(says)) as error:
-        constraint_of(tokenizer, ChatFormat(calls=XML), tools=[tool("odd", **parameters)])
-    assert "the schema of the tool 'odd' cannot be used: " in str(error.value)
+def test_what_xml_cannot_hold_is_noted(
+    parameters: dict[str, Any],
+    right: list[dict[str, str]],
+    wrong: list[dict[str, str]],
+    says: list[str],
+    tokenizer: Tokenizer,
+) -> None:
+    made = constraint_of(tokenizer, ChatFormat(calls=XML), REQUIRED, tools=[tool("odd", **parameters)])
+    check(made, tokenizer, [xml("odd", **values) for values in right], [xml("odd", **values) for values in wrong])
+    notes = made.grammar.notes
+    assert len(notes) == len(says) and all(part in note for part, note in zip(says, notes, strict=True)), notes
+
+
+def test_python_leaves_out_what_it_cannot_write(tokenizer: Tokenizer) -> None:
+    format = ChatFormat(calls=CallFormat("", "[", "]", PythonCall(), ", "))
+    odd = tool("odd", properties={"a-b": {}, "c": {"type": "integer"}}, required=["a-b", "c"])
+    made = constraint_of(tokenizer, format, REQUIRED, tools=[odd])
+    check(made, tokenizer, ["[odd(c=1)]"], ["[odd(a-b=1, c=1)]", "[odd()]"])
+    assert "`properties` at parameters.a-b cannot be held in this model's calls: Python" in made.grammar.notes[0]
 
 
 @pytest.mark.parametrize(

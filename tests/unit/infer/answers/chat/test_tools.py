@@ -44,13 +44,7 @@ def test_tools() -> None:
         ([function(), function()], "tools/1/function/name: 'f' is the name of tools/0 already"),
         ([function(description=[])], "tools/0/function/description is a list, expected a text"),
         ([function(parameters=[])], "tools/0/function/parameters is a list, expected a JSON schema of an object"),
-        ([function(parameters={"type": "array"})], 'tools/0/function/parameters/type is "array", expected "object"'),
-        ([function(parameters={"properties": []})], "parameters/properties is a list, expected an object of schemas"),
-        (
-            [function(parameters={"properties": {"a": 1}})],
-            "parameters/properties/a is a number, expected a JSON schema",
-        ),
-        ([function(parameters={"required": "a"})], "parameters/required is not a list of names"),
+        ([function(parameters="{}")], "tools/0/function/parameters is a text, expected a JSON schema of an object"),
         ([function(parameters=nested(200))], "tools is nested deeper than 100 levels"),
         ([function(parameters=nested(100_000))], "tools is nested deeper than 100 levels"),
         ([function(description="x" * 2_000_000)], "tools has 2000"),
@@ -64,6 +58,45 @@ def test_tools_that_are_refused(value: object, says: str) -> None:
         tools_of(value)
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "schema", "notes"),
+    [
+        (
+            {"type": "array"},
+            {"type": "object"},
+            ["`type: array` at parameters cannot be held: arguments are an object"],
+        ),
+        ({"type": ["object", "null"]}, {"type": "object"}, []),
+        ({"type": None, "properties": None}, {}, []),
+        (
+            {"properties": []},
+            {"additionalProperties": True},
+            ["`properties: []` at parameters cannot be held: it is not what JSON Schema takes there"],
+        ),
+        (
+            {"properties": {"a": 1}},
+            {"properties": {"a": True}},
+            ["`1` at parameters.a cannot be held: any value is taken"],
+        ),
+        ({"required": "a"}, {}, ["`required: a` at parameters cannot be held: it is not what JSON Schema takes there"]),
+        (
+            {"properties": {"a": {"type": "string", "format": "path"}}},
+            {"properties": {"a": {"type": "string"}}},
+            ["`format: path` at parameters.a cannot be held: any string is taken"],
+        ),
+    ],
+)
+def test_what_calls_are_held_to(parameters: dict[str, object], schema: object, notes: list[str]) -> None:
+    """Any schema is taken; templates get it unchanged."""
+    given = function(parameters=parameters)
+    (tool,) = tools_of([given])
+    assert tool.parameters == schema and tool.as_given == given
+    assert list(tool.notes) == [f"tool `f`: {note}" for note in notes]
+    (strict,) = tools_of([function(parameters=parameters, strict=True)])
+    assert strict.notes[: len(notes)] == tool.notes and len(strict.notes) == len(notes) + bool(notes)
+    assert not notes or strict.notes[-1] == "tool `f`: calls are not as strict as `strict` asks for"
 
 
 def test_choice() -> None:

@@ -1,0 +1,69 @@
+"""Tools whose schemas cannot be compiled, held to wider ones.
+
+What is known not to be held is relaxed when a tool is read (tools.py). Here is the rest: what only the compiler
+refuses, because it is too large, or because nothing fits it. No tool is refused for its schema.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hybrid.quant.ggml.errors import UsageError
+
+from ..constraints.widened import ANY_OBJECT
+from .parameter_types import parameters_of
+from .tools import Tool
+
+if TYPE_CHECKING:
+    from ..constraints import Grammar
+    from ..constraints.forms import Forms
+
+MOST_TRIED = 16  # tools that cannot be compiled and are looked at one by one
+
+Makes = Callable[[Sequence[Tool]], "Grammar | None"]
+"""The grammar of answers with calls of some tools. UsageError: it cannot be made."""
+
+
+def wider_tools(tools: Sequence[Tool], alone: Makes, forms: "Forms") -> Iterator[list[Tool]]:
+    """The tools with wider and wider schemas, until some can be compiled together. alone: for one tool."""
+
+    def compiles(tool: Tool) -> bool:
+        try:
+            grammar = alone([tool])
+        except UsageError:
+            return False
+        return grammar is None or forms.fault(grammar) is None
+
+    made, n_tried = [], 0
+    for tool in tools:
+        if n_tried == MOST_TRIED:
+            made.append(_names_alone(tool))
+        elif compiles(tool):
+            made.append(tool)
+        else:
+            n_tried += 1
+            wider = _widened(tool, forms)
+            made.append(wider if compiles(wider) else _names_alone(tool))
+    yield made
+    yield [_names_alone(tool) for tool in tools]
+    yield [_noted(replace(tool, parameters=ANY_OBJECT), "calls have any object for arguments") for tool in tools]
+
+
+def _widened(tool: Tool, forms: "Forms") -> Tool:
+    try:
+        schema, notes = forms.widened(tool.parameters)
+    except UsageError as error:  # it is nested too deep, or too long
+        return _noted(_names_alone(tool), str(error))
+    return _noted(replace(tool, parameters={**schema, "type": "object"}), *notes)
+
+
+def _names_alone(tool: Tool) -> Tool:
+    known = parameters_of(tool.parameters)
+    properties = dict.fromkeys([*known.known, *known.required], True)
+    schema = {"type": "object", "properties": properties, "required": known.required}
+    return _noted(replace(tool, parameters=schema), "calls are held to the names of its parameters alone")
+
+
+def _noted(tool: Tool, *says: str) -> Tool:
+    notes = tuple(f"tool `{tool.name}`: {note}" for note in says)
+    return replace(tool, notes=(*tool.notes, *(note for note in notes if note not in tool.notes)))
