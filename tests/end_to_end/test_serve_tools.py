@@ -372,6 +372,11 @@ def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
     for more, param in bad:
         error = server.error(400, "/v1/chat/completions", {"messages": HELLO, **more})
         assert error["param"] == param and "\n" not in str(error["message"]), error
+    ended = [*HELLO, {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "add", "arguments": "{}"}}]}]
+    assert "continued" in str(server.error(400, "/v1/chat/completions", {"messages": ended, "tools": TOOLS})["message"])
+
+
+def test_odd_schemas_and_cut_calls_are_taken(server: Server) -> None:
     odd = function("odd", x={"not": {}}, y={"type": "array", "minItems": 2, "maxItems": 1})
     asked = {"messages": HELLO, "tools": [odd], "tool_choice": "required", "max_tokens": 4}
     assert server.http.post("/v1/chat/completions", json=asked).status_code == 200, "no schema is refused"
@@ -381,10 +386,12 @@ def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
         {"role": "assistant", "tool_calls": [broken]},
         {"role": "tool", "tool_call_id": "a", "content": "1"},
     ]
-    error = server.error(400, "/v1/chat/completions", {"messages": talk, "tools": TOOLS})
-    assert error["param"] == "messages/1/tool_calls/0/function/arguments"
-    ended = [*HELLO, {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "add", "arguments": "{}"}}]}]
-    assert "continued" in str(server.error(400, "/v1/chat/completions", {"messages": ended, "tools": TOOLS})["message"])
+    taken = server.http.post("/v1/chat/completions", json={"messages": talk, "tools": TOOLS, "max_tokens": 1})
+    assert taken.status_code == 200, "a call that was cut off comes back as text"
+    items = [{"role": "user", "content": "Hello"}, {"type": "function_call", "call_id": "a", **broken["function"]}]
+    items += [{"type": "function_call_output", "call_id": "a", "output": "1"}]
+    taken = server.http.post("/v1/responses", json={"input": items, "max_output_tokens": 16})
+    assert taken.status_code == 200, taken.text
 
 
 def test_large_tools(server: Server, script: Script) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from .format import CallFormat, JsonCall, NamedCall, XmlCall
 
-Called = tuple[str, str, Mapping[str, Any]]  # id, name, arguments
+Called = tuple[str, str, Mapping[str, Any] | str]  # id, name, arguments; text: they are not whole
 
 
 def written_calls(form: CallFormat, calls: Sequence[Called]) -> str:
@@ -17,15 +17,21 @@ def written_calls(form: CallFormat, calls: Sequence[Called]) -> str:
     return form.again.join(form.begin + text + form.end for text in texts)
 
 
-def _written(form: CallFormat, identifier: str, name: str, arguments: Mapping[str, Any]) -> str:
-    kind = form.call
+def as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+    """Arguments as an object, which holds those that are text under one name."""
+    return {"arguments": arguments} if isinstance(arguments, str) else dict(arguments)
+
+
+def _written(form: CallFormat, identifier: str, name: str, given: Mapping[str, Any] | str) -> str:
+    kind, arguments = form.call, as_object(given)
     if isinstance(kind, JsonCall):
-        call = {kind.name_key: name, kind.arguments_key: dict(arguments)}
+        call: dict[str, Any] = {kind.name_key: name, kind.arguments_key: given if isinstance(given, str) else arguments}
         if kind.id_key is not None:
             call[kind.id_key] = identifier
         return kind.opening + _json(call) + kind.closing
     if isinstance(kind, NamedCall):
-        return kind.opening + name + kind.before_arguments + _json(dict(arguments)) + kind.closing
+        text = given if isinstance(given, str) else _json(arguments)
+        return kind.opening + name + kind.before_arguments + text + kind.closing
     if isinstance(kind, XmlCall):
         parameters = (
             kind.before_key

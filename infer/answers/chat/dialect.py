@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import UsageError
 
 from .format import CallFormat, JsonCall
+from .messages import object_in
 from .prompting import AUTO, ChatPrompt, chat_prompt, message_of
 from .reader import AnswerReader
 from .tools import Tool, ToolChoice
@@ -173,7 +174,13 @@ class Dialect:
         return self.template.render(messages, **{**prompt.variables, "add_generation_prompt": False})
 
     def rendered_with(self, messages: Sequence[Message], asked: Asked, answer: Any) -> str:
-        """Messages, and the answer to them. answer: as message_of takes it. TemplateError, UsageError."""
+        """Messages, and the answer to them, as they come back. answer: as message_of takes it.
+
+        TemplateError: the template does not take the answer. UsageError: a call in it was cut off, so that the template
+        would write another text.
+        """
+        if any(isinstance(object_in(call.arguments), str) for call in answer.calls):
+            raise UsageError("a call of the answer was cut off.")
         return self.rendered(self.prompt([*messages, message_of(answer)], asked))
 
     # --- answers ---

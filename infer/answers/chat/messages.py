@@ -5,9 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import UsageError
 
-from .call_text import Called, written_calls
+from .call_text import Called, as_object, written_calls
 from .format import ChatFormat
 
 Message = dict[str, Any]
@@ -69,6 +69,23 @@ def told_to_user(messages: list[Message], said: list[str]) -> list[Message]:
 
 def _paragraphs(parts: list[str]) -> str:
     return "\n\n".join(filter(None, parts))
+
+
+def without_text_as_arguments(messages: list[Message], form: ChatFormat) -> list[Message]:
+    """For templates that take arguments as objects alone: cut arguments become an object that holds their text."""
+
+    def changed(call: dict[str, Any]) -> dict[str, Any]:
+        function = call["function"]
+        return {**call, "function": {**function, "arguments": as_object(function["arguments"])}}
+
+    if form.calls.as_text:
+        return messages
+    return [
+        {**message, "tool_calls": [changed(call) for call in message["tool_calls"]]}
+        if "tool_calls" in message
+        else message
+        for message in messages
+    ]
 
 
 def one_call_each(messages: list[Message]) -> list[Message]:
@@ -134,7 +151,7 @@ def _list(value: object, where: str) -> list[Any]:
 
 
 def _called(call: object, where: str, short: bool) -> Called:
-    """A call of OpenAI's."""
+    """A call of OpenAI's. Arguments stay text where that is no JSON object: `max_tokens` cuts off some calls."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise UsageError(
@@ -142,15 +159,21 @@ def _called(call: object, where: str, short: bool) -> Called:
         )
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
-            raise UsageError(f"{where}/function/arguments is no JSON: '{shown(arguments)}'.") from None
-    if not isinstance(arguments, dict):
-        raise UsageError(f"{where}/function/arguments is no object of JSON, as text.")
+        arguments = object_in(arguments)
+    elif not isinstance(arguments, dict):
+        raise UsageError(f"{where}/function/arguments is neither text nor an object. Send a JSON object as text.")
     if _is_deeper(arguments, MOST_DEPTH):
         raise UsageError(f"{where}/function/arguments is nested deeper than {MOST_DEPTH} levels.")
     return _id(call.get("id"), short), function["name"], arguments
+
+
+def object_in(text: str) -> dict[str, Any] | str:
+    """The JSON object that a text is; the text, if it is none."""
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
 
 
 def _is_deeper(value: object, most: int) -> bool:
@@ -163,7 +186,7 @@ def _is_deeper(value: object, most: int) -> bool:
 
 def _call_for_template(call: Called, as_text: bool) -> dict[str, Any]:
     identifier, name, arguments = call
-    given = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
+    given = json.dumps(arguments, ensure_ascii=False) if as_text and not isinstance(arguments, str) else arguments
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": given}}
 
 

@@ -18,7 +18,15 @@ from hybrid.quant.ggml.errors import TemplateError, UsageError
 
 from .continuing import begun
 from .format import ChatFormat, ThoughtFormat
-from .messages import Message, for_template, has_calls, one_call_each, told_to_system, told_to_user
+from .messages import (
+    Message,
+    for_template,
+    has_calls,
+    one_call_each,
+    told_to_system,
+    told_to_user,
+    without_text_as_arguments,
+)
 from .tools import Tool, ToolCall, ToolChoice
 
 AUTO = ToolChoice("auto")
@@ -69,7 +77,8 @@ def chat_prompt(
 ) -> ChatPrompt:
     """The prompt for the next answer, or for the rest of the last message (`continues`).
 
-    messages   OpenAI's: calls with arguments as JSON text, results in the role "tool", thoughts under any usual name
+    messages   OpenAI's: calls with arguments as JSON text, which may be cut off, results in the role "tool", thoughts
+               under any usual name
     choice     "none": the template gets no tools, unless some were called before
     think      whether the model is to think; None: as the template has it
     documents, variables  what the template gets beside them
@@ -191,8 +200,10 @@ class _Writer:
         whole = [{**tool, "function": {**EMPTY_TOOL, **tool["function"]}} for tool in self.tools]
         for variables in (given, {**given, name: whole or given[name] or []}):
             for short_ids in (False, True):
-                for arranged in self._arrangements(for_template(messages, self.form, short_ids)):
-                    yield variables, arranged
+                made = for_template(messages, self.form, short_ids)
+                for some in (made, without_text_as_arguments(made, self.form)):
+                    for arranged in self._arrangements(some):
+                        yield variables, arranged
 
     def _arrangements(self, messages: list[Message]) -> Iterable[list[Message]]:
         """The messages in the ways in which a template may take them, the likeliest first.

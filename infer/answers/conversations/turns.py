@@ -3,13 +3,13 @@
 Nothing is ever removed from it: a turn that was taken back can be reached again by its number.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+from ..chat.messages import object_in
 from ..chat.tools import ToolCall
 
 MAIN = "main"
@@ -31,7 +31,7 @@ class Answer:
         return tuple(call for call in self.calls if not _is_whole(call))
 
     def without_cut(self) -> "Answer":
-        """The answer but for those: nobody can carry them out, and templates do not take them."""
+        """The answer without calls that were cut off: nobody can carry them out."""
         cut = self.cut
         return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
 
@@ -46,10 +46,7 @@ class Answer:
 
 
 def _is_whole(call: ToolCall) -> bool:
-    try:
-        return isinstance(json.loads(call.arguments), dict)
-    except (ValueError, RecursionError):
-        return False
+    return bool(call.arguments.strip()) and isinstance(object_in(call.arguments), dict)
 
 
 def call_json(call: ToolCall) -> dict[str, Any]:
