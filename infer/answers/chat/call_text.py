@@ -18,7 +18,7 @@ def written_calls(form: CallFormat, calls: Sequence[Called]) -> str:
 
 
 def as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    """Arguments as an object, which holds those that are text under one name."""
+    """Arguments as an object. Arguments that are text become one entry of it."""
     return {"arguments": arguments} if isinstance(arguments, str) else dict(arguments)
 
 

@@ -168,7 +168,7 @@ def _called(call: object, where: str, short: bool) -> Called:
 
 
 def object_in(text: str) -> dict[str, Any] | str:
-    """The JSON object that a text is; the text, if it is none."""
+    """The JSON object in a text; the text itself, if it has another kind of content."""
     try:
         value = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):

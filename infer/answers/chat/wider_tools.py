@@ -1,7 +1,7 @@
 """Tools whose schemas cannot be compiled, held to wider ones.
 
-What is known not to be held is relaxed when a tool is read (tools.py). Here is the rest: what only the compiler
-refuses, because it is too large, or because nothing fits it. No tool is refused for its schema.
+tools.py relaxes the keywords that the compiler does not have when it reads a tool. This module handles schemas that
+only the compiler refuses: they are too large, or nothing fits them. No tool is refused for its schema.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,7 @@
     notes[0].says    "`format: path` at parameters cannot be held: any string is taken"
 
 Every value of the schema is a value of the relaxed one. What `response_format` asks for is never relaxed.
-Keywords that say nothing about values stay as they are. References go to "$defs" of the relaxed schema, whatever they
-went to before.
+Annotations stay unchanged. References go to "$defs" of the relaxed schema, whatever they went to before.
 """
 
 import re
@@ -29,7 +28,7 @@ CONSTRAINING = {
 }  # fmt: skip
 MOST_NOTES = 20  # of one schema
 MOST_DEFINITIONS = 300  # among which references in circles are looked for
-# keywords that cannot be held, and what is taken instead; {} is the type
+# keywords that cannot be held, and the wider set of values; {} is the type
 _DROPPED = {
     "uniqueItems": "repeated items are taken",
     "contains": "any items are taken",
@@ -108,7 +107,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 class _Relaxed:
-    """Of one document."""
+    """The relaxed schema of one document."""
 
     def __init__(self, root: dict[str, Any], place: str) -> None:
         self._root, self._place = root, place
@@ -208,7 +207,7 @@ class _Relaxed:
                 self._odd(schema, key, where)
 
     def _odd(self, schema: dict[str, Any], key: str, where: str) -> bool:
-        """A keyword that has what it may not have is dropped. False: it is null, which some write for nothing."""
+        """Drop a keyword with a value of the wrong kind. False: it is null, which some programs write for nothing."""
         value = schema.pop(key)
         if value is not None:
             self._note(f"{key}: {value}", where, "it is not what JSON Schema takes there")

@@ -1,6 +1,7 @@
 """A schema made wider where it cannot be compiled, part by part, until it can: for tools, after what relaxed.py knows.
 
-What stands in a part that is made wider is first its types and what it is made of, then its types, then anything.
+A part keeps its types, properties and items at first; if that cannot be compiled either, its types; at last any value
+fits.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ def widened(
             alone = {"$defs": schema.get("$defs", {}), **part} if isinstance(part, dict) else part
             why = (fault(Grammar.json_schema(alone)) if alone is not False else None) or why
         schema = _with(schema, steps, _wider) if steps else _wider(schema) or ANY_OBJECT
-        note = f"the schema at {spoken(pointer)} cannot be held as it is: {why}"
+        note = f"the schema at {spoken(pointer)} cannot be held: {why}"
         notes += [note] if note not in notes else []
     return ANY_OBJECT, (*notes[:1], "calls have any object for arguments")
 

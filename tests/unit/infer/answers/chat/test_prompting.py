@@ -337,7 +337,7 @@ NEEDS_MORE = {"fireworks-ai-llama-3-firefunction-v2"}  # variables that no conve
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in TEMPLATES.glob("*.jinja")} - NEEDS_MORE))
 def test_arguments_that_were_cut_off_are_text(name: str) -> None:
-    """A client sends back what it got: every template takes it."""
+    """A client sends a cut call back: every template takes it."""
     result = {"role": "tool", "tool_call_id": "call00001", "content": "It was cut off."}
     for text in (CUT, CUT + "2, nonsense", "[1]", '{"a":' * 10**5, "\ud800", "null"):
         cut = {"id": "call00001", "type": "function", "function": {"name": "weather", "arguments": text}}

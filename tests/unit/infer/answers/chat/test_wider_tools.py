@@ -49,7 +49,7 @@ def test_the_tool_to_blame_is_wider_and_the_others_are_held(dialect: Dialect, fo
     grammar = dialect.grammar(asked, False, None)
     assert grammar is not None
     (note,) = grammar.notes
-    assert note.startswith("tool `bad`: the schema at parameters.a cannot be held as it is: Unsatisfiable schema: minI")
+    assert note.startswith("tool `bad`: the schema at parameters.a cannot be held: Unsatisfiable schema: minI")
     n = forms.trial.n_ended, forms.n_compiled
     assert dialect.grammar(asked, False, None) is grammar and (forms.trial.n_ended, forms.n_compiled) == n
     held = forms.compiled(grammar)
@@ -82,7 +82,7 @@ def test_manners_have_the_notes(dialect: Dialect) -> None:
 
 
 def test_names_remain_where_types_do_not(dialect: Dialect, forms: Forms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more tools than are looked at one by one."""
+    """There are more bad tools than are looked at one by one."""
     monkeypatch.setattr(wider_tools, "MOST_TRIED", 1)
     grammar = dialect.grammar(Asked(tools(first=BAD, second=BAD, third=GOOD), REQUIRED), False, None)
     assert grammar is not None

@@ -62,7 +62,7 @@ def injected(schema: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def drawn(constraint: Constraint, seed: int, most: int = 120) -> str | None:
-    """An answer of random bytes, those of letters and ends likelier; None: it does not end."""
+    """An answer drawn from random bytes, with letters and ends likelier; None: it does not end."""
     rng, state, ids = np.random.default_rng(seed), constraint.copy(), []
     likely = np.zeros(BYTES.n_vocab, np.float32)
     likely[[*b'"}],ab01', BYTES.n_vocab - 1]] = 4
@@ -157,7 +157,7 @@ def test_what_is_held(
 ) -> None:
     given = json.dumps(schema)
     made, found = relaxed(schema, "p")
-    assert json.dumps(schema) == given, "what is given stays as it is"
+    assert json.dumps(schema) == given, "the given schema stays unchanged"
     held = Constraint(Grammar.json_schema(made), tokenizer)
     assert all(accepts(held, tokenizer, json.dumps(value)) for value in right)
     assert not any(accepts(held, tokenizer, json.dumps(value)) for value in wrong)
