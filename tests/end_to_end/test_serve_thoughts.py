@@ -144,6 +144,20 @@ def test_thoughts_that_are_cut_off(server: Server, script: Script) -> None:
     assert THOUGHT.startswith(choice["message"]["reasoning_content"])
 
 
+def test_stop_strings_are_for_content(server: Server, script: Script) -> None:
+    said = f"One STOP two\n</think>\n\n{TEXT} STOP more"
+    script.say(said, said, said)
+    (choice,) = chat(server, stop=["STOP"])["choices"]
+    assert choice["message"] == {"role": "assistant", "content": f"{TEXT} ", "reasoning_content": "One STOP two"}
+    assert choice["finish_reason"] == "stop"
+    told = events(server, "/v1/chat/completions", messages=HELLO, max_tokens=200, stop="STOP")
+    deltas = [event["choices"][0]["delta"] for event in told if event["choices"]]
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == "One STOP two"
+    assert "".join(delta.get("content") or "" for delta in deltas) == f"{TEXT} "
+    (choice,) = chat(server, stop=["STOP"], thinking_budget_tokens=50)["choices"]
+    assert choice["message"]["content"] == f"{TEXT} "
+
+
 def test_a_form_is_behind_the_thoughts(server: Server, script: Script) -> None:
     script.say(f'{THOUGHT}\n</think>\n\n{{"x": 5}}')
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}

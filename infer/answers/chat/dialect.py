@@ -240,8 +240,8 @@ class Dialect:
         return shown_tokens(self.format if asked.callable else replace(self.format, calls=NO_CALLS), self.tokenizer)
 
     def budget(self, asked: Asked, thinks: bool) -> "ThoughtBudget | None":
-        """Of the thoughts of one answer."""
-        if asked.budget is None or self.format.thoughts is None:
+        """The budget of the thoughts of one answer; it tells thoughts, too, where they may be of any length."""
+        if self.format.thoughts is None:
             return None
         from .thoughts import ThoughtBudget
 

@@ -1,6 +1,7 @@
-"""How much a model may think: after so many tokens of thoughts the mark that closes them is drawn for it."""
+"""Where the thoughts of an answer are, and how long they may be: after so many tokens their closing mark is drawn."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import Remedy, StateError
@@ -14,34 +15,97 @@ if TYPE_CHECKING:
 MOST_WAITED = 3  # tokens for the rest of a character
 
 
-class ThoughtBudget:
-    """Counts the thoughts of one answer. `accept` each token that was drawn, then `closing` has to come next, if it is
-    not empty. What it knows follows from the tokens: accepting them again gives the same state. forced: what of a
-    restored answer is yet to be drawn.
+class ThoughtMarks:
+    """Tells thoughts and their marks from the rest of an answer's text, which arrives in pieces of any size.
 
-    most    tokens of thoughts; 0: they are closed as soon as they are open
-    thinks  the prompt opened them
+    thinks  the prompt opened thoughts
 
     Thoughts begin where a reader (reader.py) sees them begin: with the answer, or where no text has come since the last
-    ones. In those that the prompt opened the mark of a call ends the count. A line feed comes before the closing mark,
-    unless the thoughts end with one: so templates write it.
+    ones. The mark of a call ends thoughts that the prompt opened.
+    is_inside: the text so far ends in thoughts; is_over: text or a call has come, no thoughts can follow.
     """
 
-    def __init__(self, format: ChatFormat, tokenizer: "Tokenizer", most: int, thinks: bool) -> None:
+    def __init__(self, format: ChatFormat, thinks: bool) -> None:
         thoughts = format.thoughts
         self._opening, self._closing = (thoughts.opening, thoughts.closing) if thoughts is not None else ("", "")
         self._call = format.calls.mark if thinks else ""
+        self._held = ""  # outside of thoughts: text that may be the beginning of a mark
+        self._tail = ""  # inside: the end of the text, in which a mark may have begun
+        self.is_inside, self.is_over = thinks, not self._closing
+
+    def split(self, text: str) -> list[tuple[str, bool]]:
+        """More of the text: what is certain now, in stretches, each with whether it is thoughts or a mark of them."""
+        parts: list[tuple[str, bool]] = []
+        while text and not self.is_over:
+            text = self._inside(text, parts) if self.is_inside else self._outside(text, parts)
+        return [*parts, (text, False)] if text else parts
+
+    def rest(self) -> str:
+        """The text that was held back, at the end of the answer."""
+        held, self._held = self._held, ""
+        return held
+
+    def copy(self) -> "ThoughtMarks":
+        """Another state for the text that comes next."""
+        other = copy(self)
+        other._held = ""
+        return other
+
+    def _outside(self, text: str, parts: list[tuple[str, bool]]) -> str:
+        """Takes a mark; returns the rest of the text."""
+        seen, self._held = self._held + text, ""
+        bare = seen.lstrip()
+        marks = [mark for mark in (self._opening, self._closing) if mark]
+        for mark in marks:
+            if bare.startswith(mark):
+                self.is_inside = mark == self._opening
+                rest = bare[len(mark) :]
+                parts.append((seen[: len(seen) - len(rest)], True))
+                return rest
+        if any(mark.startswith(bare) for mark in marks):
+            self._held = seen
+            return ""
+        self.is_over = True
+        return seen
+
+    def _inside(self, text: str, parts: list[tuple[str, bool]]) -> str:
+        """Takes thoughts up to their end; returns the rest of the text."""
+        seen, n = self._tail + text, len(self._tail)
+        places = [(at, mark) for mark in (self._closing, self._call) if mark and (at := seen.find(mark)) >= 0]
+        if not places:
+            parts.append((text, True))
+            self._tail = seen[-max(len(self._closing), len(self._call)) :]
+            return ""
+        at, mark = min(places)
+        self.is_over = mark != self._closing
+        end = max(0, at + (0 if self.is_over else len(mark)) - n)
+        parts.append((text[:end], True))
+        if not self.is_over:
+            self.is_inside, self._call, self._tail = False, "", ""
+        return text[end:]
+
+
+class ThoughtBudget:
+    """Counts the thoughts of one answer. `accept` each token that was drawn, then `closing` has to come next, if it is
+    not empty. The accepted tokens alone make its state. forced: tokens of a restored answer that are yet to be drawn.
+
+    most    tokens of thoughts; 0: they are closed as soon as they are open; None: any number
+    thinks  the prompt opened them
+
+    A line feed comes before the closing mark, unless the thoughts end with one: so templates write it.
+    """
+
+    def __init__(self, format: ChatFormat, tokenizer: "Tokenizer", most: int | None, thinks: bool) -> None:
+        self.marks = ThoughtMarks(format, thinks)
         self._most, self._thinks, self.n_tokens = most, thinks, 0
         self.forced: list[int] = []
         self._said: list[int] = []  # up to the end of the thoughts
         self._stream = tokenizer.stream(skip_special=True, shown=shown_tokens(format, tokenizer))
-        self._tail = ""  # of the text: what may be the beginning of a mark
-        self._is_inside = thinks
-        self._is_over = not self._closing  # text or a call has come
         self._ends_line = False
+        mark = format.thoughts.closing if format.thoughts is not None else ""
         self._tokens = {
             ends_line: tokenizer.encode(
-                self._closing if ends_line else f"\n{self._closing}",
+                mark if ends_line else f"\n{mark}",
                 add_special=False,
                 parse_special=True,
                 continues=True,
@@ -50,32 +114,38 @@ class ThoughtBudget:
         }
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether thoughts may be too long."""
+        return self._most is not None
+
+    @property
     def left(self) -> int | None:
-        """Tokens of thoughts that may still be drawn; None: this is no thought."""
-        return max(0, self._most - self.n_tokens) if self._is_inside and not self._is_over else None
+        """Tokens of thoughts that may still be drawn; None: any number, or this is no thought."""
+        if self._most is None or not self.marks.is_inside or self.marks.is_over:
+            return None
+        return max(0, self._most - self.n_tokens)
 
     @property
     def closing(self) -> list[int]:
-        """What has to be drawn now; often nothing. In the middle of a character its end is waited for."""
+        """The tokens that have to be drawn now; often none. In the middle of a character its end is waited for."""
         left = self.left
         if left is None or left:
             return []
+        assert self._most is not None
         if not self._stream.is_whole and self.n_tokens < self._most + MOST_WAITED:
             return []
         return list(self._tokens[self._ends_line])
 
     def accept(self, token: int) -> None:
         """The next token of the answer."""
-        if self._is_over:
+        if self.marks.is_over:
             return
         self._said.append(token)
-        self.n_tokens += self._is_inside
+        self.n_tokens += self.marks.is_inside
         text = self._stream.push(token)
         if text:
             self._ends_line = text.endswith("\n")
-        self._tail += text
-        while not self._is_over and (self._leaves() if self._is_inside else self._enters()):
-            pass
+        self.marks.split(text)
 
     def state(self, forced: Sequence[int]) -> dict[str, Any]:
         """What `resumed` reads; `forced`: what has to follow, and is not drawn yet."""
@@ -87,7 +157,13 @@ class ThoughtBudget:
         given = state if isinstance(state, dict) else {}
         most, thinks = given.get("most"), given.get("thinks")
         said, forced = ([*ids] if isinstance(ids := given.get(key), list) else None for key in ("said", "forced"))
-        if type(most) is not int or type(thinks) is not bool or said is None or forced is None:
+        if (
+            (most is not None and type(most) is not int)
+            or "most" not in given
+            or type(thinks) is not bool
+            or said is None
+            or forced is None
+        ):
             raise StateError("the state's budget of thoughts cannot be read.", remedy=Remedy.WITHOUT_STATE)
         if not all(type(token) is int and 0 <= token < tokenizer.n_vocab for token in [*said, *forced]):
             raise StateError("the state's thoughts have no tokens of this vocabulary.", remedy=Remedy.WITHOUT_STATE)
@@ -96,27 +172,3 @@ class ThoughtBudget:
             budget.accept(token)
         budget.forced = forced
         return budget
-
-    def _enters(self) -> bool:
-        """Outside of thoughts: whether the text has come to their beginning, or past what may stand before it."""
-        text = self._tail.lstrip()
-        for mark in (self._opening, self._closing):
-            if mark and text.startswith(mark):
-                self._is_inside = mark == self._opening
-                self._tail = text[len(mark) :]
-                return True
-        self._is_over = bool(text) and not any(mark.startswith(text) for mark in (self._opening, self._closing))
-        return False
-
-    def _leaves(self) -> bool:
-        """In thoughts: whether the text has come to their end."""
-        at, call = self._tail.find(self._closing), self._tail.find(self._call) if self._call else -1
-        if call >= 0 and (at < 0 or call < at):
-            self._is_over = True
-            return False
-        if at >= 0:
-            self._is_inside, self._call = False, ""
-            self._tail = self._tail[at + len(self._closing) :]
-            return True
-        self._tail = self._tail[-max(len(self._closing), len(self._call)) :]
-        return False

@@ -14,7 +14,7 @@ from ...text.tokenizer import StreamDecoder, Tokenizer
 from ..sampling import Sampler
 
 if TYPE_CHECKING:
-    from ..chat.thoughts import ThoughtBudget
+    from ..chat.thoughts import ThoughtBudget, ThoughtMarks
     from ..constraints import Constraint
 
 EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
@@ -67,7 +67,8 @@ class Drawing:
     """One answer as it is drawn: `draw` from the logits after all tokens so far, until `ended` says why it is over.
 
     max_tokens  -1: no limit
-    stop        strings that end the text; they are found across tokens and are not part of it
+    stop        strings that end the text; they are found across tokens and are not part of it. Thoughts, where a
+                `budget` tells them, are not searched
     ignore_eos  tokens that end an answer are never drawn
     ends        more tokens that end it, also with ignore_eos
     min_tokens  neither tokens nor stop strings end it earlier; a form says itself where it may end
@@ -115,9 +116,13 @@ class Drawing:
         self.end_logprobs: TokenLogprobs | None = None
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._ends, self.min_tokens, self._stop = frozenset(ends), min_tokens, stop
-        self._text = StopText(tokenizer.stream(skip_special=not special, shown=shown), () if min_tokens else stop)
+        thoughts = None if budget is None or not stop else budget.marks.copy()
+        self._text = StopText(
+            tokenizer.stream(skip_special=not special, shown=shown), () if min_tokens else stop, thoughts
+        )
         self._first = math.inf  # when the first token was drawn
-        self.constraint, self.budget = constraint, budget
+        self.constraint = constraint
+        self.budget = budget if budget is not None and budget.is_bounded else None
         self._forced: list[int] = []  # what has to come next
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -276,10 +281,13 @@ def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
 
 
 class StopText:
-    """Text from tokens, with what might be the beginning of a stop string held back."""
+    """Text from tokens, with what might be the beginning of a stop string held back.
 
-    def __init__(self, stream: StreamDecoder, stop: Sequence[str]) -> None:
-        self._stream = stream
+    thoughts  tells thoughts, in which stop strings are text like any other; a stop string does not begin in them either
+    """
+
+    def __init__(self, stream: StreamDecoder, stop: Sequence[str], thoughts: "ThoughtMarks | None" = None) -> None:
+        self._stream, self._thoughts = stream, thoughts
         self._stop = list(stop)
         self._held = ""
         self.found: str | None = None
@@ -290,11 +298,24 @@ class StopText:
 
     def push(self, token: int) -> str:
         """The text that is certain not to be part of a stop string. `found` is set when there is one."""
-        return self._release(self._stream.push(token), final=False)
+        return self._told(self._stream.push(token), final=False)
 
     def finish(self) -> str:
         """What was held back, at the end of the text."""
-        return "" if self.found is not None else self._release(self._stream.flush(), final=True)
+        return "" if self.found is not None else self._told(self._stream.flush(), final=True)
+
+    def _told(self, new: str, final: bool) -> str:
+        if self._thoughts is None:
+            return self._release(new, final)
+        told, parts = "", self._thoughts.split(new)
+        for text, is_thought in [*parts, (self._thoughts.rest() if final else "", False)]:
+            if self.found is not None:
+                break
+            if is_thought:
+                told, self._held = told + self._held + text, ""
+            else:
+                told += self._release(text, final)
+        return told
 
     def _release(self, new: str, final: bool) -> str:
         text = self._held + new

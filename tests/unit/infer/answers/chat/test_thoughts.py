@@ -4,12 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from chat_templates import template
 from chat_vocabulary import CONTROL, NORMAL, USER_DEFINED, chat_tokenizer
 
 from hybrid.infer.answers.chat.call_grammar import answer_grammar
+from hybrid.infer.answers.chat.dialect import NOTHING, Dialect
 from hybrid.infer.answers.chat.format import ChatFormat, ThoughtFormat
 from hybrid.infer.answers.chat.marks import shown_tokens
-from hybrid.infer.answers.chat.thoughts import ThoughtBudget
+from hybrid.infer.answers.chat.thoughts import ThoughtBudget, ThoughtMarks
 from hybrid.infer.answers.chat.tools import ToolChoice
 from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.generation.drawing import Drawing
@@ -137,3 +139,87 @@ def test_a_restored_answer_goes_on_the_same(has_form: bool, tokenizer: Tokenizer
 def test_a_damaged_budget(wrong: object, tokenizer: Tokenizer) -> None:
     with pytest.raises(StateError):
         ThoughtBudget.resumed(FORMAT, tokenizer, wrong)
+
+
+@pytest.mark.parametrize(
+    ("thinks", "text", "thoughts"),
+    [
+        (True, "ab</think>cd", "ab</think>"),
+        (True, "ab", "ab"),
+        (True, "a<tool_call>b</think>c", "a"),
+        (True, "a</think>\n<think>b</think>c</think>", "a</think>\n<think>b</think>"),
+        (True, "</think>\n\nc<think>d</think>", "</think>"),
+        (False, "\n<think>a</think>b", "\n<think>a</think>"),
+        (False, "<think>a<tool_call></think>b", "<think>a<tool_call></think>"),
+        (False, "<thin", ""),
+        (False, " <thinx</think>", ""),
+        (False, "", ""),
+    ],
+)
+def test_thoughts_are_told_from_the_rest(thinks: bool, text: str, thoughts: str) -> None:
+    """However the text is cut into pieces."""
+    for n in range(1, len(text) + 2):
+        marks = ThoughtMarks(FORMAT, thinks)
+        parts = [part for at in range(0, len(text), n) for part in marks.split(text[at : at + n])]
+        parts.append((marks.rest(), False))
+        assert "".join(part for part, _ in parts) == text
+        found = "".join(part for part, is_thought in parts if is_thought)
+        assert found == thoughts or (thoughts == "a" and found == "a<tool_call>"[: len(found)]), n
+
+
+@pytest.mark.parametrize(
+    ("thinks", "wants", "stop", "says", "found"),
+    [
+        (True, "sSTOPt</think>uSTOPv", "STOP", "sSTOPt</think>u", "STOP"),
+        (True, "sSTOPt</think>uv", "STOP", "sSTOPt</think>uv", None),
+        (True, "sSTOP", "STOP", "sSTOP", None),
+        (False, "\n<think>sSTOPt</think>uSTOPv", "STOP", "\n<think>sSTOPt</think>u", "STOP"),
+        (False, "\n<think>s</think>", "\n", "\n<think>s</think>", None),
+        (False, "sSTOPt<think>", "STOP", "s", "STOP"),
+        (False, "<thSTOPt", "STOP", "<th", "STOP"),
+        (True, "sST</think>OPt", "STOP", "sST</think>OPt", None),
+        (True, "s</think>\n\nt", "\n\n", "s</think>", "\n\n"),
+        (True, "s</think>t", "</think>", "s</think>t", None),
+        (True, "s</think>", ">", "s</think>", None),
+        (True, "s\n\nt</think>u\nST", "STOP", "s\n\nt</think>u\nST", None),
+        (False, "s\nSTOPt", "STOP", "s\n", "STOP"),
+    ],
+)
+def test_stop_strings_are_for_what_is_no_thought(
+    thinks: bool, wants: str, stop: str, says: str, found: str | None, tokenizer: Tokenizer
+) -> None:
+    """With a budget, and with none that says how long thoughts may be."""
+    shown = shown_tokens(FORMAT, tokenizer)
+    for most in (None, 100):
+        budget = ThoughtBudget(FORMAT, tokenizer, most, thinks)
+        sampler = Sampler(SamplingParams(temp=0), tokenizer.n_vocab)
+        drawing = Drawing(sampler, tokenizer, -1, [stop], shown=shown, budget=budget)
+        assert drawing.foresees == (most is not None)
+        drawing.begin(())
+        pieces = []
+        for token in [*ids_of(tokenizer, wants), tokenizer.eos or 0]:
+            logits = np.zeros(tokenizer.n_vocab, np.float32)
+            logits[token] = 9
+            if drawing.ended is None and (piece := drawing.draw(logits)) is not None:
+                pieces.append(piece.text)
+        rest = drawing.finish()
+        assert drawing.result.text == says == "".join([*pieces, rest.text if rest else ""])
+        assert drawing.result.stop == found
+
+
+def test_texts_without_thoughts_are_searched_from_their_beginning(tokenizer: Tokenizer) -> None:
+    drawing = Drawing(Sampler(SamplingParams(temp=0), tokenizer.n_vocab), tokenizer, -1, ["ink>"])
+    drawing.begin(())
+    for token in ids_of(tokenizer, "<think>") if len(ids_of(tokenizer, "<think>")) > 1 else ids_of(tokenizer, "ink>"):
+        logits = np.zeros(tokenizer.n_vocab, np.float32)
+        logits[token] = 9
+        drawing.draw(logits)
+    assert drawing.result.stop == "ink>"
+
+
+@pytest.mark.parametrize(("name", "thinks"), [("Qwen3.5-4B", True), ("Qwen-Qwen3-0.6B", False)])
+def test_manners_of_models_that_think_tell_thoughts(name: str, thinks: bool, tokenizer: Tokenizer) -> None:
+    dialect = Dialect(template(name), tokenizer)
+    made = dialect.prompt([{"role": "user", "content": "Hi"}], NOTHING)
+    budget = dialect.manner(NOTHING, made).drawn["budget"]
+    assert budget is not None and not budget.is_bounded and budget.marks.is_inside == thinks
