@@ -1,4 +1,4 @@
-"""Where the thoughts of an answer are, and how long they may be: after so many tokens their closing mark is drawn."""
+"""Where the thoughts of an answer are, and how long they may be: after the last token their closing mark is drawn."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -34,7 +34,7 @@ class ThoughtMarks:
         self.is_inside, self.is_over = thinks, not self._closing
 
     def split(self, text: str) -> list[tuple[str, bool]]:
-        """More of the text: what is certain now, in stretches, each with whether it is thoughts or a mark of them."""
+        """Takes more text; returns stretches that are certain now, each with True if it is thoughts or their mark."""
         parts: list[tuple[str, bool]] = []
         while text and not self.is_over:
             text = self._inside(text, parts) if self.is_inside else self._outside(text, parts)
@@ -89,7 +89,7 @@ class ThoughtBudget:
     """Counts the thoughts of one answer. `accept` each token that was drawn, then `closing` has to come next, if it is
     not empty. The accepted tokens alone make its state. forced: tokens of a restored answer that are yet to be drawn.
 
-    most    tokens of thoughts; 0: they are closed as soon as they are open; None: any number
+    most    tokens of thoughts; 0: they are closed at once; None: any number
     thinks  the prompt opened them
 
     A line feed comes before the closing mark, unless the thoughts end with one: so templates write it.

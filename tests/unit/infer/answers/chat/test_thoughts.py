@@ -188,7 +188,7 @@ def test_thoughts_are_told_from_the_rest(thinks: bool, text: str, thoughts: str)
 def test_stop_strings_are_for_what_is_no_thought(
     thinks: bool, wants: str, stop: str, says: str, found: str | None, tokenizer: Tokenizer
 ) -> None:
-    """With a budget, and with none that says how long thoughts may be."""
+    """With a limit of thoughts, and without."""
     shown = shown_tokens(FORMAT, tokenizer)
     for most in (None, 100):
         budget = ThoughtBudget(FORMAT, tokenizer, most, thinks)
