@@ -3,8 +3,23 @@
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from hybrid.infer.answers.chat.tools import Tool, ToolCall, tools_of
 from hybrid.quant.ggml.errors import UsageError, shown
@@ -56,7 +71,7 @@ class Functions:
             raise UsageError(f"tools: {shown(name)} is asynchronous, expected a function that returns its result.")
         arguments = _arguments(name, function)
         self._models[name] = (function, arguments)
-        schema = arguments.model_json_schema()
+        schema = _schema(arguments.model_json_schema)
         schema.pop("title", None)
         for one in schema.get("properties", {}).values():
             one.pop("title", None)
@@ -67,7 +82,7 @@ class Functions:
 
 def _arguments(name: str, function: Callable[..., Any]) -> Any:
     """A class of pydantic's with a field for each parameter."""
-    from pydantic import ConfigDict, Field, create_model
+    from pydantic import ConfigDict, Field, TypeAdapter, create_model
     from pydantic.errors import PydanticUserError
 
     about = inspect.getdoc(function) or ""
@@ -83,11 +98,56 @@ def _arguments(name: str, function: Callable[..., Any]) -> Any:
         default = ... if parameter.default is parameter.empty else parameter.default
         # by an alias: pydantic has names of its own that a parameter may have, too
         about_it = said["text"] if said else None
-        fields[f"p{i}"] = (hints.get(key, str), Field(default, alias=key, description=about_it))
-    try:
-        made = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
-        made.model_json_schema()
-    except (PydanticUserError, NameError) as error:
-        first = str(error).splitlines()[0]
-        raise UsageError(f"tools: {shown(name)} has a parameter that is no JSON: {shown(first)}") from None
-    return made
+        hint = hints.get(key, str)
+        try:
+            known = _known(hint)
+            _schema(TypeAdapter(known).json_schema)
+        except (PydanticUserError, NameError):
+            raise UsageError(
+                f"tools: {shown(name)} takes {shown(inspect.formatannotation(hint))} as {shown(key)}, which JSON "
+                "cannot describe. Annotate it with numbers, str, list, dict, a dataclass or a model of pydantic, "
+                "or describe the tool in a dictionary."
+            ) from None
+        fields[f"p{i}"] = (known, Field(default, alias=key, description=about_it))
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _schema(make: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The JSON schema that a method of pydantic's makes. A default that is no JSON is left out of it."""
+    from pydantic.errors import PydanticInvalidForJsonSchema
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Schemas(GenerateJsonSchema):
+        ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment]
+
+        def is_subclass_schema(self, schema: Any) -> Any:
+            raise PydanticInvalidForJsonSchema("a class is no JSON")
+
+    return make(schema_generator=Schemas)
+
+
+def _known(hint: Any, within: tuple[Any, ...] = ()) -> Any:
+    """An annotation as pydantic takes it: before Python 3.12 it does not take a TypedDict of `typing`."""
+    if sys.version_info >= (3, 12) or hint in within:
+        return hint
+    if is_typeddict(hint):
+        return _typed_dict(hint, (*within, hint))
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return Annotated[(_known(args[0], within), *args[1:])]
+    known = tuple(_known(arg, within) for arg in args) if origin is not Literal else args
+    if known == args:
+        return hint
+    return reduce(or_, known) if origin in (Union, UnionType) else origin[known]
+
+
+def _typed_dict(given: Any, within: tuple[Any, ...]) -> Any:
+    """The same TypedDict as pydantic takes it: of typing_extensions, which pydantic depends on."""
+    from typing_extensions import TypedDict
+
+    fields = {}
+    for key, hint in get_type_hints(given, include_extras=True).items():
+        bare = get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
+        known = _known(bare, within)
+        fields[key] = known if key in given.__required_keys__ else NotRequired[known]
+    return TypedDict(given.__name__, fields)  # type: ignore[operator]
