@@ -65,7 +65,7 @@ class Asked:
 
 NOTHING = Asked()
 REQUIRED = ToolChoice("required")
-MOST_WIDER = 32  # lists of tools whose wider schemas are kept
+MOST_WIDER = 8  # lists of tools whose wider schemas are kept
 NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
 
 
@@ -216,7 +216,8 @@ class Dialect:
             return first
         if form is not None and self._forms.fault(form) is not None:
             raise refused
-        for tools in wider_tools(asked.callable, partial(make, choice=REQUIRED), self._forms):
+        chosen = [tool for tool in asked.callable if asked.choice.name in (None, tool.name)]
+        for tools in wider_tools(chosen, partial(make, choice=REQUIRED), self._forms):
             grammar = make(tools, asked.choice, **options)
             if grammar is not None and self._refused(grammar) is None:
                 if len(self._wider) >= MOST_WIDER:

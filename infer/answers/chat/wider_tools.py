@@ -18,33 +18,39 @@ if TYPE_CHECKING:
     from ..constraints import Grammar
     from ..constraints.forms import Forms
 
-MOST_TRIED = 16  # tools that cannot be compiled and are looked at one by one
+MOST_FAILURES = 64  # tools, and groups of them, that cannot be compiled before the rest is taken for such
 
 Makes = Callable[[Sequence[Tool]], "Grammar | None"]
 """The grammar of answers with calls of some tools. UsageError: it cannot be made."""
 
 
-def wider_tools(tools: Sequence[Tool], alone: Makes, forms: "Forms") -> Iterator[list[Tool]]:
-    """The tools with wider and wider schemas, until some can be compiled together. alone: for one tool."""
+def wider_tools(tools: Sequence[Tool], make: Makes, forms: "Forms") -> Iterator[list[Tool]]:
+    """The tools with wider and wider schemas, until some can be compiled together. make: for some of the tools."""
+    n_failures = 0
 
-    def compiles(tool: Tool) -> bool:
-        try:
-            grammar = alone([tool])
-        except UsageError:
+    def compiles(some: Sequence[Tool]) -> bool:
+        nonlocal n_failures
+        if n_failures >= MOST_FAILURES:
             return False
-        return grammar is None or forms.fault(grammar) is None
+        try:
+            grammar = make(some)
+            is_good = grammar is None or forms.fault(grammar) is None
+        except UsageError:
+            is_good = False
+        n_failures += not is_good
+        return is_good
 
-    made, n_tried = [], 0
-    for tool in tools:
-        if n_tried == MOST_TRIED:
-            made.append(_names_alone(tool))
-        elif compiles(tool):
-            made.append(tool)
-        else:
-            n_tried += 1
-            wider = _widened(tool, forms)
-            made.append(wider if compiles(wider) else _names_alone(tool))
-    yield made
+    def wider(some: Sequence[Tool]) -> list[Tool]:
+        if compiles(some):
+            return [*some]
+        if len(some) > 1:
+            half = len(some) // 2
+            return [*wider(some[:half]), *wider(some[half:])]
+        if n_failures < MOST_FAILURES and compiles([made := _widened(some[0], forms)]):
+            return [made]
+        return [_names_alone(some[0])]
+
+    yield wider(tools)
     yield [_names_alone(tool) for tool in tools]
     yield [_noted(replace(tool, parameters=ANY_OBJECT), "calls have any object for arguments") for tool in tools]
 

@@ -1,63 +1,85 @@
 """Whether a value may fit only one of several schemas, as far as types, constants and a property that names the kind
 tell."""
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-MOST_PARTS = 100  # that are compared with one another
+MOST_PARTS = 32  # that are compared with one another
 MOST_REFERENCES = 20  # in a row
 _NUMBERS = frozenset({"integer", "number"})
 
 
-def are_disjoint(parts: list[Any], definitions: Mapping[str, Any]) -> bool:
-    """definitions: what "#/$defs/NAME" refers to, by NAME."""
-    found = [_resolved(part, definitions) for part in parts]
-    return len(found) <= MOST_PARTS and all(_differ(a, b, definitions) for a, b in combinations(found, 2))
+@dataclass(frozen=True)
+class _Facts:
+    """types: {} for any; values: all that fit, as JSON, None: they are not listed; tags: values of required
+    properties."""
+
+    types: frozenset[str] = frozenset()
+    values: frozenset[str] | None = None
+    tags: Mapping[str, frozenset[str]] | None = None
+    fits_nothing: bool = False
+
+    def differ(self, other: "_Facts") -> bool:
+        if self.fits_nothing or other.fits_nothing:
+            return True
+        if self.types and other.types and not self.types & other.types:
+            return True
+        if self.values is not None and other.values is not None:
+            return self.values.isdisjoint(other.values)
+        tags, others = self.tags or {}, other.tags or {}
+        return any(tags[key].isdisjoint(others[key]) for key in tags.keys() & others.keys())
 
 
-def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    for _ in range(MOST_REFERENCES):
-        if not isinstance(schema, dict) or "$ref" not in schema:
-            break
-        schema = definitions.get(schema["$ref"].removeprefix("#/$defs/"), True)
-    return schema
+class Disjoint:
+    """Compares schemas of one document. definitions: what "#/$defs/NAME" refers to, by NAME."""
 
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
+        self._known: dict[str, _Facts] = {}
 
-def _differ(a: Any, b: Any, definitions: Mapping[str, Any]) -> bool:
-    if a is False or b is False:
+    def are(self, parts: list[Any]) -> bool:
+        """Whether any two of the schemas have no value in common."""
+        if len(parts) > MOST_PARTS:
+            return False
+        return all(a.differ(b) for a, b in combinations([self._facts(part) for part in parts], 2))
+
+    def _facts(self, schema: Any) -> _Facts:
+        if not isinstance(schema, dict):
+            return _Facts(fits_nothing=schema is False)
+        if "$ref" not in schema:
+            return self._of(schema)
+        if schema["$ref"] not in self._known:
+            self._known[schema["$ref"]] = self._of(self._resolved(schema))
+        return self._known[schema["$ref"]]
+
+    def _of(self, schema: Any) -> _Facts:
+        if not isinstance(schema, dict):
+            return _Facts(fits_nothing=schema is False)
+        named = schema.get("type", [])
+        types = frozenset([named] if isinstance(named, str) else named)
+        if types & _NUMBERS:
+            types |= _NUMBERS
+        tags = {}
+        for key in schema.get("required", ()) if types == {"object"} else ():
+            values = _values(self._resolved(schema.get("properties", {}).get(key)))
+            if values is not None:
+                tags[key] = values
+        return _Facts(types, _values(schema), tags)
+
+    def _resolved(self, schema: Any) -> Any:
+        for _ in range(MOST_REFERENCES):
+            if not isinstance(schema, dict) or "$ref" not in schema:
+                return schema
+            schema = self._definitions.get(schema["$ref"].removeprefix("#/$defs/"), True)
         return True
-    if not isinstance(a, dict) or not isinstance(b, dict):
-        return False
-    if (kinds := _types(a)) and (others := _types(b)) and not kinds & others:
-        return True
-    values, more = _values(a), _values(b)
-    if values is not None and more is not None:
-        return not any(value in more for value in values)
-    shared = set(a.get("required", ())) & set(b.get("required", ())) & _names(a) & _names(b)
-    tags = ((_resolved(one["properties"][key], definitions) for one in (a, b)) for key in sorted(shared))
-    return "object" in _types(a) & _types(b) and any(_are_other_values(first, second) for first, second in tags)
 
 
-def _are_other_values(a: Any, b: Any) -> bool:
-    values, others = _values(a), _values(b)
-    return values is not None and others is not None and not any(value in others for value in values)
-
-
-def _names(schema: dict[str, Any]) -> set[str]:
-    return set(schema.get("properties", ()))
-
-
-def _values(schema: Any) -> list[Any] | None:
-    """All that fit; None: it does not list them."""
+def _values(schema: Any) -> frozenset[str] | None:
+    """All that fit, as JSON; None: the schema does not list them."""
     if not isinstance(schema, dict):
         return None
-    found: list[Any] | None = [schema["const"]] if "const" in schema else schema.get("enum")
-    return found
-
-
-def _types(schema: dict[str, Any]) -> frozenset[str]:
-    """{}: it does not name them."""
-    named = schema.get("type", [])
-    found = frozenset([named] if isinstance(named, str) else named)
-    return found | _NUMBERS if found & _NUMBERS else found
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    return None if listed is None else frozenset(json.dumps(value, sort_keys=True) for value in listed)

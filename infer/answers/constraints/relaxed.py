@@ -7,6 +7,7 @@ Every value of the schema is a value of the relaxed one. What `response_format` 
 Annotations stay unchanged. References go to "$defs" of the relaxed schema, whatever they went to before.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 from hybrid.quant.ggml.errors import shown
 
 from .corrected import PATTERNS, VALUES
-from .disjoint import are_disjoint
+from .disjoint import Disjoint
 
 FORMATS = frozenset({*PATTERNS, "uri", "email", "ipv4", "ipv6", "hostname", "duration", "uuid"})
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -27,6 +28,8 @@ CONSTRAINING = {
     "maxProperties",
 }  # fmt: skip
 MOST_NOTES = 20  # of one schema
+PER_BYTE = 0.5  # schemas that are looked at, for each byte of the whole one
+MOST_DIGITS = 10  # of a place in a list
 MOST_DEFINITIONS = 300  # among which references in circles are looked for
 # keywords that cannot be held, and the wider set of values; {} is the type
 _DROPPED = {
@@ -47,6 +50,7 @@ _DROPPED = {
 _WITHOUT_EFFECT = {"uniqueItems": (False,), "not": (False,), "propertyNames": (True, {}, {"type": "string"})}
 _SILENT = ("then", "else", "minContains", "maxContains")  # nothing without `if` and `contains`
 _NAMING = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions")
+_PLAIN = frozenset({"type", "description", "title", "default", "examples"})
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COMBINED = ("allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas")
@@ -112,21 +116,23 @@ class _Relaxed:
     def __init__(self, root: dict[str, Any], place: str) -> None:
         self._root, self._place = root, place
         self._ignores_siblings = bool(_OLD.search(str(root.get("$schema", ""))))
-        self._names: dict[str, str] = {}  # of definitions, by what references call them
+        self._names: dict[str, str] = {}  # of definitions, by JSON pointers to them
         self._waiting: list[tuple[str, Any]] = []
         self._one_of: list[tuple[str, list[Any]]] = []
+        self._left = PER_BYTE * len(json.dumps(root, default=str)) + 100  # schemas: references repeat parts of it
         self._beside: list[tuple[str, dict[str, Any]]] = []  # schemas in which something stands beside a reference
         self.notes: list[str] = []
         self.schema: dict[str, Any] = self._node(root, place)
         definitions: dict[str, Any] = {}
         while self._waiting:
-            reference, target = self._waiting.pop()
-            definitions[self._names[reference]] = self._any(target, spoken(unquote(reference[1:]), place))
+            pointer, target = self._waiting.pop()
+            definitions[self._names[pointer]] = self._any(target, spoken(pointer, place))
         if definitions:
             self.schema["$defs"] = definitions
         self._alone(definitions)
+        disjoint = Disjoint(definitions)
         for where, parts in self._one_of:
-            if not are_disjoint(parts, definitions):
+            if not disjoint.are(parts):
                 self._note("oneOf", where, "a value may fit several of its schemas")
 
     def _note(self, what: str, where: str, instead: str) -> None:
@@ -143,6 +149,12 @@ class _Relaxed:
         return schema is not False
 
     def _node(self, given: dict[str, Any], where: str) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0:
+            self._note("$ref", where, "the schema refers to too much, any value is taken")
+            return {}
+        if given.keys() <= _PLAIN and given.get("type", "string") in TYPES:  # to be quick: most schemas are such
+            return dict(given)
         schema = {key: value for key, value in given.items() if key not in _NAMING}
         if self._ignores_siblings and isinstance(schema.get("$ref"), str):
             schema = {"$ref": schema["$ref"]}
@@ -194,14 +206,14 @@ class _Relaxed:
             self._note(f"type: {value}", where, "any value is taken")
 
     def _numbers(self, schema: dict[str, Any], where: str) -> None:
-        for key in _COUNTS:
-            count = schema.get(key)
+        for key in [key for key in schema if key in _COUNTS]:
+            count = schema[key]
             if isinstance(count, float) and count.is_integer():
                 schema[key] = count = int(count)
-            if key in schema and not (type(count) is int and count >= 0):
+            if type(count) is not int or count < 0:
                 self._odd(schema, key, where)
-        for key in _BOUNDS:
-            bound = schema.get(key, 1)
+        for key in [key for key in schema if key in _BOUNDS]:
+            bound = schema[key]
             is_number = isinstance(bound, int | float) and not isinstance(bound, bool)
             if not is_number or (key == "multipleOf" and bound <= 0):
                 self._odd(schema, key, where)
@@ -237,19 +249,20 @@ class _Relaxed:
             self._note(f"$ref: {reference}", where, "any value is taken")
             return
         found: Any = self._root
-        for step in unquote(reference[1:]).split("/")[1:]:
+        pointer = unquote(reference[1:])
+        for step in pointer.split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            if isinstance(found, list) and key.isdecimal() and len(key) < MOST_DIGITS and int(key) < len(found):
                 found = found[int(key)]
             elif isinstance(found, dict) and key in found:
                 found = found[key]
             else:
                 self._note(f"$ref: {reference}", where, "it leads nowhere, any value is taken")
                 return
-        if reference not in self._names:
-            self._names[reference] = f"d{len(self._names)}"
-            self._waiting.append((reference, found))
-        schema["$ref"] = f"#/$defs/{self._names[reference]}"
+        if pointer not in self._names:
+            self._names[pointer] = f"d{len(self._names)}"
+            self._waiting.append((pointer, found))
+        schema["$ref"] = f"#/$defs/{self._names[pointer]}"
 
     def _alone(self, definitions: dict[str, Any]) -> None:
         """What refers to itself is held without what stands beside the reference."""
@@ -318,12 +331,12 @@ class _Relaxed:
     def _drop(self, schema: dict[str, Any], where: str) -> None:
         kinds = schema.get("type")
         kind = kinds if isinstance(kinds, str) else "value"
-        for key in [key for key in _DROPPED if key in schema]:
+        for key in [key for key in schema if key in _DROPPED]:
             value = schema.pop(key)
             if value not in _WITHOUT_EFFECT.get(key, (True, {})):
                 self._note(key, where, _DROPPED[key].format(kind))
-        for key in _SILENT:
-            schema.pop(key, None)
+        for key in [key for key in schema if key in _SILENT]:
+            del schema[key]
 
     def _nullable(self, schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         """As OpenAPI has it."""

@@ -171,6 +171,23 @@ def test_notes_are_bounded() -> None:
     assert len(notes) == MOST_NOTES and all("\n" not in note and len(note) < 300 for note in notes)
 
 
+def test_references_do_not_multiply_a_schema() -> None:
+    """Each to a part that holds the others, and each in many spellings."""
+    deep: dict[str, Any] = {"type": "string"}
+    for i in range(60):
+        deep = {"properties": {f"p{i}": deep}}
+    pointers = ["#" + "".join(f"/properties/p{59 - i}" for i in range(n)) for n in range(60)]
+    spelled = [pointer.replace("p", "%70", n) for pointer in pointers for n in range(30)]
+    schema = {**deep, "anyOf": [{"$ref": pointer} for pointer in spelled]}
+    made, notes = relaxed(schema)
+    assert len(json.dumps(made)) < 20 * len(json.dumps(schema)) and len(made["$defs"]) == len(pointers)
+    long = {f"a{i}": {"$ref": "#/items/" + "0" * i + "1"} for i in range(6000)}
+    made, notes = relaxed({"properties": long, "items": [{}, {"type": "integer"}]})
+    assert "leads nowhere" in notes[-1] and len(made["$defs"]) < 10
+    many = {f"a{i}": {"$ref": f"#/properties/a{i}/b/" + "/".join("c" * 5)} for i in range(5)}
+    assert len(relaxed({"properties": many})[1]) == 5
+
+
 @pytest.mark.parametrize("pattern", [r"^\d+$", r"[\w.\-]+", r"a\/b", r"\\b", "[(?=]", "^$", r"\u0041", "[^a]"])
 def test_expressions_that_mean_the_same(pattern: str) -> None:
     assert can_be_matched(pattern)
