@@ -147,6 +147,7 @@ CASES: dict[str, Case] = {
                              (unheld("oneOf", "a value may fit several of its schemas", "parameters"),), ("anyOf",)),
     "allOf at the top": Case({"allOf": [of("v", v=STRING), of(w={"type": "integer"})]}),
     "$ref at the top": Case({"$ref": "#/definitions/In", "definitions": {"In": of("v", v=STRING)}}),
+    "$ref to itself": Case(of(v={"$ref": "#/properties/v"}), xml=("held to the names of its parameters alone",)),
     "$ref elsewhere": Case(of(v={"$ref": "https://example.com/a.json"}),
                            (unheld("$ref: https://example.com/a.json", "any value is taken"),)),
     "$ref to nothing": Case(of(v={"$ref": "#/$defs/Gone"}),

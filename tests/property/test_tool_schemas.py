@@ -22,6 +22,7 @@ from hybrid.infer.answers.chat.parameter_types import STRING, types_of
 from hybrid.infer.answers.chat.reader import AnswerReader
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice, tools_of
 from hybrid.infer.answers.constraints.forms import Forms
+from hybrid.infer.answers.constraints.relaxed import CONSTRAINING
 
 TOKENIZER = chat_tokenizer(NORMAL)
 TEMPLATES = {"json": "Qwen-Qwen2.5-7B-Instruct", "xml": "Qwen3-Coder"}
@@ -112,3 +113,55 @@ def test_what_fits_may_be_written_parameter_by_parameter(dialects: dict[str, Dia
                 n += 1
                 assert accepts(held, TOKENIZER, written), (written, text(wide))
     assert n > 60, n
+
+
+KEYWORDS = [*sorted(CONSTRAINING), "not", "if", "then", "else", "$defs", "definitions", "additionalItems", "nullable"]
+KEYWORDS += ["propertyNames", "unevaluatedProperties", "dependentRequired", "dependentSchemas", "dependencies", "x-a"]
+KEYWORDS += ["uniqueItems", "contains", "title", "description", "default", "$schema", "$id", "id", "$anchor"]
+JUNK: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2,
+    2.5,
+    1e300,
+    "",
+    "a",
+    "#",
+    "#/properties/a",
+    "#/$defs/a",
+    "string",
+    "OBJECT",
+]
+JUNK += [
+    [],
+    ["a"],
+    [1, None],
+    ["string", "null"],
+    {},
+    {"a": {}},
+    {"a": 1},
+    {"type": "integer"},
+    {"(": True},
+    [{}],
+    [{"a": []}],
+]
+
+
+def junk(rng: random.Random, depth: int) -> dict[str, Any]:
+    """Keywords with values that they may or may not have."""
+    made = {key: rng.choice(JUNK) for key in rng.sample(KEYWORDS, rng.randint(0, 5))}
+    if depth and rng.random() < 0.7:
+        made["properties"] = {key: junk(rng, depth - 1) for key in rng.sample("abc", rng.randint(1, 3))}
+    return {**made, "anyOf": [junk(rng, 0), junk(rng, 0)]} if depth and rng.random() < 0.2 else made
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_no_object_is_refused(kind: str, dialects: dict[str, Dialect]) -> None:
+    rng = random.Random(5)
+    for _ in range(40):
+        parameters = junk(rng, 2)
+        grammar = dialects[kind].grammar(Asked((tool(parameters),), ToolChoice("required")), False, None)
+        assert grammar is not None and all("\n" not in note for note in grammar.notes), text(parameters)

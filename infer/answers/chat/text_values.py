@@ -89,7 +89,13 @@ class TextValues:
     def covers(self, schema: Any, types: frozenset[str]) -> bool:
         """Whether any value of the types other than string fits, so that whatever a text is read as is right."""
         self._left = MOST_STEPS
-        schema, others = self.resolved(schema), types - STRING
+        try:
+            return self._covers(schema, types - STRING)
+        except _TooMuchError:
+            return False
+
+    def _covers(self, schema: Any, others: frozenset[str]) -> bool:
+        schema = self.resolved(schema)
         if not isinstance(schema, dict):
             return True
         said = schema.keys() & CONSTRAINING - OF_STRINGS
