@@ -211,7 +211,8 @@ def _say_once() -> Callable[[], None]:
 def _interrupted(text: str) -> int:
     from . import console
 
-    console.note(text or "interrupted")
+    with contextlib.suppress(OSError):  # the terminal has hung up
+        console.note(text or "interrupted")
     return 130
 
 
@@ -272,14 +273,22 @@ def _ignore_interrupts() -> None:
 def main() -> None:
     """Entry point of the command `hybrid`: runs it and leaves with its exit code."""
     code: int | None = None
+    cause = signal.SIGTERM
 
     def terminated(number: int, frame: FrameType | None) -> NoReturn:
         nonlocal code
-        code = 128 + number
+        code = 128 + cause
         raise KeyboardInterrupt("terminated")  # unwinds, so that unfinished output files are removed
+
+    def hung_up(number: int, frame: FrameType | None) -> None:
+        nonlocal cause
+        cause = signal.SIGHUP
+        signal.raise_signal(signal.SIGTERM)  # a chat and the server have a handler of their own for that
 
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, terminated)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(signal.SIGHUP, hung_up)
     result = 130
     with contextlib.suppress(KeyboardInterrupt):  # once more, while this was being arranged
         with contextlib.suppress(KeyboardInterrupt):  # once more, while the first was being cleaned up after

@@ -183,7 +183,7 @@ def test_run_a_folder_converts_once(cli: Cli, data_dir: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 @pytest.mark.parametrize("command", ["run", "perplexity"])
 def test_a_signal_ends_quietly(
     files: dict[str, Path], prose: Path, tmp_path: Path, command: str, name: str, code: int

@@ -241,7 +241,7 @@ def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it(number: int, files: dict[str, Path], tmp_path: Path) -> None:
     """While an answer is streamed: it has some time, and the server ends with 0."""
     command = [sys.executable, "-m", "hybrid.cli", "serve", str(files["q8_0"]), "--unix", str(tmp_path / "socket")]

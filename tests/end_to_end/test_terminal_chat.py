@@ -53,7 +53,6 @@ Sequence.decode = lambda self, token: (time.sleep(0.05), decode(self, token))[1]
 """
 Run = Callable[..., Terminal]
 pytestmark = pytest.mark.slow
-SIGNALLED = 128 + signal.SIGTERM
 
 
 @pytest.fixture
@@ -295,17 +294,18 @@ def test_only_a_terminal_is_told(chatting: Path, tmp_path: Path) -> None:
     assert "reading" not in done.stderr and "\x1b" not in done.stdout + done.stderr
 
 
-def test_a_chat_that_is_told_to_end_ends(run: Run, chatting: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_chat_that_is_told_to_end_ends(number: int, run: Run, chatting: Path) -> None:
     """Also in the middle of an answer, which Ctrl-C would only stop; the terminal is as it was."""
     t = run(chatting, "-n", 400, "--think", "off", more=DRAWS_SLOWLY)
     at_prompt(t)
     t.type("Hello", ENTER)
     t.pump(0.7)
     assert not termios.tcgetattr(t.end)[3] & termios.ECHO
-    os.kill(t.process.pid, signal.SIGTERM)
-    assert t.ends() == SIGNALLED
+    os.kill(t.process.pid, number)
+    assert t.ends() == 128 + number
     assert termios.tcgetattr(t.end)[3] & termios.ECHO
     t = run(chatting)
     at_prompt(t)
-    os.kill(t.process.pid, signal.SIGTERM)
-    assert t.ends() == SIGNALLED and "Traceback" not in t.text
+    os.kill(t.process.pid, number)
+    assert t.ends() == 128 + number and "Traceback" not in t.text
