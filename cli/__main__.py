@@ -4,11 +4,13 @@ import os
 import sys
 
 from .interrupts import interrupt_behind, lose_no_interrupt
+from .standard_streams import open_missing
 
 
 def main() -> None:
     """`main.main`; Ctrl-C while its modules are loaded ends as it does later."""
     try:
+        open_missing()
         lose_no_interrupt()
         if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
             from .completion import answering

@@ -174,14 +174,16 @@ def run(argv: Sequence[str]) -> int:
         if argv and argv[0] in _COMPLETION:  # typer's options have a value or have none
             _completed(argv[0], argv[1:])
             return 0
+        code = 0
         command = typer.main.get_command(app)
-        with compiling.told(_say_once()), command.make_context("hybrid", list(argv)) as ctx:
-            running = ctx.meta
-            command.invoke(ctx)
+        try:
+            with compiling.told(_say_once()), command.make_context("hybrid", list(argv)) as ctx:
+                running = ctx.meta
+                command.invoke(ctx)
+        except typer.Exit as stop:
+            code = stop.exit_code
         sys.stdout.flush()
-        return 0
-    except typer.Exit as stop:
-        return stop.exit_code
+        return code
     except (KeyboardInterrupt, typer.Abort) as end:
         return _interrupted(str(end))
     except BrokenPipeError:
