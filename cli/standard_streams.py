@@ -10,7 +10,7 @@ def open_missing() -> None:
     """Opens each standard stream that is missing, before a file gets its number.
 
     stdin ends at once. stdout is a pipe that nobody reads, so that a command ends as in `hybrid ... | true` when it
-    writes, and runs as ever when it does not. stderr is dropped: Python would print what is for it to stdout.
+    writes, and runs as ever when it does not. stderr is dropped: Python would print its notes to stdout instead.
     """
     for number, (name, mode) in enumerate(_MODES.items()):
         if getattr(sys, name) is None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hybrid.quant.ggml import split_trial
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 from hybrid.quant.ggml.pretokenizers import FORMS
 from hybrid.quant.ggml.types import ArrayOf, ValueType
@@ -90,6 +91,7 @@ def _state(vocabulary: Vocabulary, structure: Structure, nearest: str | None) ->
         vocabulary.notes.append(f"the normalizer {structure.normalizer} of {vocabulary.source} is not applied")
     vocabulary.more.append(("hybrid.tokenizer.normalizer", form, ValueType.STRING))
     if nearest is not None:
+        split_trial.check(structure.split, vocabulary.source)
         vocabulary.more.append(("hybrid.tokenizer.split", list(structure.split), ArrayOf(ValueType.STRING)))
         vocabulary.notes.append(
             f"{vocabulary.source} splits text in a way that no known pre-tokenizer does; {nearest!r} is the nearest, "

@@ -4,9 +4,10 @@ import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.split_trial import is_panic
 
 from .special import SpecialMatcher
 from .vocabulary import TokenType, Vocabulary
@@ -176,6 +177,20 @@ class StreamDecoder:
     def flush(self) -> str:
         """What is left at the end: U+FFFD for an unfinished character, otherwise ""."""
         return self._utf8.decode(b"", final=True)
+
+
+def backend_ids(backend: Any, text: str, failing: str) -> list[int]:
+    """Ids of a text by a tokenizers.Tokenizer. TokenizerError: it panics, which would otherwise end a program that
+    catches Exception. failing: the beginning of the message, what fails."""
+    try:
+        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise TokenizerError(
+            f"{failing} fails on a text of {len(text)} characters ({shown(error)}). Use another file of this model."
+        ) from None
+    return ids
 
 
 def _valid(text: str) -> str:

@@ -2,15 +2,16 @@
 says (gemma4: as the pre-tokenizer of that name)."""
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hybrid.quant.ggml import pretokenizers
+from hybrid.quant.ggml import pretokenizers, split_trial
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 
-from .base import Place, Tokenizer
+from .base import Place, Tokenizer, backend_ids
 from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
 
 # llama.cpp splits it by special code; the regular expressions of the table only stand for that.
@@ -50,13 +51,25 @@ class BPETokenizer(Tokenizer):
         if self.vocabulary.add_space_prefix and after != "text" and not text.startswith(" "):
             text = " " + text
         if not self._whole_newlines or "\n" not in text:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-            return ids
-        ids = []
+            return self._plain_ids(text)
+        ids: list[int] = []
         for part in filter(None, _NEWLINES.split(text)):
             token = self._whole_newlines.get(part)
-            ids += self._backend.encode(part, add_special_tokens=False).ids if token is None else [token]
+            ids += self._plain_ids(part) if token is None else [token]
         return ids
+
+    def _plain_ids(self, text: str) -> list[int]:
+        return backend_ids(self._backend, text, self._splitting)
+
+    @cached_property
+    def _splitting(self) -> str:
+        """For the message of an error."""
+        return f"{self.vocabulary.source}: splitting by {' and '.join(repr(shown(each)) for each in self._split)}"
+
+    @property
+    def _split(self) -> Sequence[str]:
+        """Expressions whose matches are isolated, one after the other."""
+        return self.vocabulary.split or self._rule.split
 
     @cached_property
     def _whole_newlines(self) -> dict[str, int]:
@@ -67,7 +80,7 @@ class BPETokenizer(Tokenizer):
         for token, text in enumerate(self.vocabulary.tokens):
             if _NEWLINES.fullmatch(text):
                 runs.setdefault(text, token)
-        return {run: i for run, i in runs.items() if self._backend.encode(run, add_special_tokens=False).ids != [i]}
+        return {run: i for run, i in runs.items() if self._plain_ids(run) != [i]}
 
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
@@ -141,14 +154,8 @@ class BPETokenizer(Tokenizer):
             steps.append(normalizers.Replace(" ", SPACE))
         if steps:
             backend.normalizer = normalizers.Sequence(steps)
-        splits: list[Any] = []
-        for pattern in self.vocabulary.split or rule.split:
-            try:
-                splits.append(pre_tokenizers.Split(Regex(pattern), "isolated"))
-            except Exception as error:  # likewise
-                raise TokenizerError(
-                    f"{self.vocabulary.source}: hybrid.tokenizer.split has no valid expression: {shown(error)}"
-                ) from None
+        split_trial.check(self.vocabulary.split or (), f"{self.vocabulary.source}: hybrid.tokenizer.split")
+        splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._split]
         if rule.byte_level:
             splits.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
         backend.pre_tokenizer = pre_tokenizers.Sequence(splits)

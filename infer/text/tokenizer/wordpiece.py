@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError
 
-from .base import Place, Tokenizer
+from .base import Place, Tokenizer, backend_ids
 from .vocabulary import SPACE, TokenType, Vocabulary
 
 _CONTINUED = "##"
@@ -38,8 +38,7 @@ class WordPieceTokenizer(Tokenizer):
         return "one"
 
     def _encode_text(self, text: str, after: Place) -> list[int]:
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        return ids
+        return backend_ids(self._backend, text, f"{self.vocabulary.source}: its tokenizer")
 
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]

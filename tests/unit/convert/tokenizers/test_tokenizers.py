@@ -360,6 +360,23 @@ def test_gemma4_with_steps_of_its_own(bpe):
     assert any("takes whole words" in note for note in read(bpe(whole, tokenizer_config=SPECIALS)).notes)
 
 
+@pytest.mark.parametrize("byte_level", [True, False])
+def test_an_expression_that_backtracks_is_refused(bpe, byte_level):
+    """A file with it could not encode every text."""
+
+    def change(content):
+        if not byte_level:
+            gemma(content)
+        split = {"type": "Split", "pattern": {"Regex": r"(\s+)+x"}, "behavior": "Isolated", "invert": False}
+        content["pre_tokenizer"] = {
+            "type": "Sequence",
+            "pretokenizers": [split, *[content["pre_tokenizer"]] * byte_level],
+        }
+
+    with pytest.raises(TokenizerError, match=r"tokenizer.json: the expression '.*' that splits text fails on a text"):
+        read(bpe(change, tokenizer_config=SPECIALS))
+
+
 def test_metaspace_spells_spaces(bpe):
     """transformers' own spelling of the same; without `split: false` pieces begin at spaces."""
 

@@ -206,8 +206,25 @@ def test_our_own_keys() -> None:
     split.metadata["hybrid.tokenizer.split"] = ["a"]
     assert load_tokenizer(split).encode("ab") == [ord("a"), ord("b")]
     split.metadata["hybrid.tokenizer.split"] = ["(a"]
-    with pytest.raises(TokenizerError, match=r"hybrid\.tokenizer\.split has no valid expression"):
+    with pytest.raises(TokenizerError, match=r"hybrid\.tokenizer\.split: the expression '\(a' .* is not valid"):
         load_tokenizer(split)
+
+
+def test_an_expression_that_backtracks_is_refused_when_the_file_is_loaded() -> None:
+    gguf = gpt2()
+    gguf.metadata["hybrid.tokenizer.split"] = [r"(\w+)+$"]
+    with pytest.raises(TokenizerError, match=r"the expression '\(\\\\w\+\)\+\$' that splits text fails on a text of"):
+        load_tokenizer(gguf)
+
+
+def test_an_expression_that_backtracks_on_one_text_is_an_error() -> None:
+    """A panic of the regex library would end a server: it is no Exception. Other texts are encoded as before."""
+    gguf = gpt2()
+    gguf.metadata["hybrid.tokenizer.split"] = [r"((xyz)+)+$"]  # no text of the trial has it
+    tok = load_tokenizer(gguf)
+    with pytest.raises(TokenizerError, match=r"splitting by '.*xyz.*' fails on a text of 121 characters .*retry-limit"):
+        tok.encode("xyz" * 40 + " ")
+    assert tok.encode("xy z") == list(b"xy z")
 
 
 @pytest.mark.parametrize("name", ["mpt", "olmo", "qwen2", "qwen35"])
