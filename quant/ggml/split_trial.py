@@ -15,8 +15,8 @@ from .errors import TokenizerError, shown
 MOST_EXPRESSIONS = 32  # a name of our table has at most 6
 LONGEST = 1 << 16  # characters, of all of them
 SECONDS = 0.5  # of the processor, for one text; expressions of our table take 0.01
-SECONDS_IN_ALL = 10.0  # for one expression; those of our table take 0.1
-LENGTHS = (16, 32, 64, 128, 256, 512)  # characters, ascending: what is slow is slow on a short text first
+SECONDS_IN_ALL = 10.0  # for one expression; one of our table takes 0.1
+LENGTHS = (16, 32, 64, 128, 256, 512)  # characters, ascending: a slow expression is found on a short text first
 
 # one or two of each class that expressions tell apart: cases, digits, white space, punctuation, scripts, marks, NUL
 _CHARACTERS = "aA1 \n\r\t!.-'_一あяاก\u0301\u00a0\u2581\U0001f600\0"
@@ -50,7 +50,7 @@ def is_panic(error: BaseException) -> bool:
 
 
 def _fault(expression: str) -> str:
-    """What is wrong with an expression; "" when nothing is."""
+    """The fault of an expression; "" when it has none."""
     from tokenizers import Regex, pre_tokenizers  # 80 ms, for few files
 
     try:

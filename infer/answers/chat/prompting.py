@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from hybrid.infer.text.chat_template import MAX_STEPS, ChatTemplate
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.template_budget import MAX_STEPS
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
 from .continuing import begun
