@@ -18,6 +18,7 @@ import numpy as np
 
 from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.reader import MAGIC, GGUFFile
+from .ggml.sources import check_source
 from .ggml.types import GGMLType, ValueType
 from .ggml.writer import GGUFWriter
 from .imatrix_data import ImatrixData, InputSums
@@ -216,6 +217,7 @@ class Imatrix(ImatrixData):
 def _is_legacy(path: Path) -> bool:
     """A file, and not GGUF."""
     try:
+        check_source(path, "an importance matrix")
         with path.open("rb") as file:
             return file.read(4) != MAGIC
     except OSError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.sources import check_source
 
 _REQUIRED: Any = object()
 MAX_INT = 2**31 - 1  # GGUF readers hold these numbers in 32 bits
@@ -18,6 +19,7 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file. CheckpointError when it cannot be read, is not UTF-8 or is not JSON."""
     name = shown(path.name)
     try:
+        check_source(path, "a JSON file")
         if path.stat().st_size > _MAX_BYTES:
             raise CheckpointError(
                 f"{name} has {path.stat().st_size} bytes, expected at most {_MAX_BYTES}. Download it again."

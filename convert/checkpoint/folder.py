@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from hybrid.quant.ggml.errors import CheckpointError, Remedy, UsageError, shown
+from hybrid.quant.ggml.reader import MAX_TENSORS
 
 from .config import Config, kind_of, read_object
 from .safetensors import read_safetensors
@@ -105,6 +106,10 @@ class Checkpoint:
                         f"tensor {shown(name)} is both in {tensors[name].file.where} and in {file.where}. Keep one."
                     )
                 tensors[name] = in_file[name]
+            if len(tensors) > MAX_TENSORS:
+                raise CheckpointError(
+                    f"{shown(self.folder)} has more than {MAX_TENSORS} tensors, the most that are converted."
+                )
         self._check_index(tensors)
         return tensors
 

@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
+from hybrid.quant.ggml.reader import MAX_TENSORS
 
 from .tensor import OTHER_SIZES, DataFile, Dtype, StoredTensor
 
@@ -19,6 +20,8 @@ MAX_HEADER = 100_000_000  # the limit of the reference implementation
 def read_safetensors(file: DataFile) -> dict[str, StoredTensor]:
     """The tensors of a file by name. CheckpointError when it is cut off, damaged or contradicts itself."""
     header, start = _header(file)
+    if len(header) > MAX_TENSORS:
+        raise _damaged(file, f"its header has {len(header)} tensors, expected at most {MAX_TENSORS}")
     tensors: dict[str, StoredTensor] = {}
     for name, entry in header.items():
         if name != "__metadata__":

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.sources import check_source
 from hybrid.quant.ggml.types import GGMLType
 
 
@@ -38,6 +39,7 @@ class DataFile:
         self.path = path
         self.where = shown(path.name)
         try:
+            check_source(path, "the weights")
             self._fd = os.open(path, os.O_RDONLY)
         except OSError as error:
             raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror}.") from None

@@ -23,6 +23,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError, shown
 from hybrid.quant.ggml.places import Place, not_seen
 from hybrid.quant.ggml.replacing import Replacement, failures_named
+from hybrid.quant.ggml.sources import check_source
 
 from .kl_statistics import KLDivergenceResult, KLDivergenceSoFar, Running, ScoredTokens, summary
 from .parts import Measurable, SpreadModel, each
@@ -133,6 +134,7 @@ class BaseFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
+            check_source(self.path, "a base file")
             with self.path.open("rb") as f:
                 head = f.read(len(MAGIC) + _COUNTS.size)
             size = self.path.stat().st_size

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError
+from hybrid.quant.ggml.sources import check_source
 from hybrid.quant.ggml.types import GGMLType
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class LlamaSession:
 def tokens_in(path: str | os.PathLike[str]) -> int:
     """How many tokens a session file claims to hold, as far as that is possible; 0 for any other file."""
     try:
+        check_source(Path(path), "a state file")
         with Path(path).open("rb") as file:
             head = file.read(12)
             n = struct.unpack("<3I", head)[2] if len(head) == 12 else 0

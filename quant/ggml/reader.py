@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import math
 import mmap
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,13 @@ import numpy as np
 from . import formats
 from .errors import FormatError, UnsupportedError, UsageError, shown
 from .metadata import Cursor, Metadata
+from .sources import check_source
 from .types import OTHER_TYPE_NAMES, TRAITS, ArrayOf, GGMLType, ValueType, row_nbytes
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
 MAX_DIMS = 4
+MAX_TENSORS = 1 << 19  # of one file; the largest checkpoints have some 210 000, the experts of each layer one by one
 _REQUIRED = object()
 
 
@@ -65,6 +66,10 @@ class GGUFFile:
         self.version = self._parse_version(cursor)
         # The smallest tensor info has an empty name and one dimension, the smallest pair an empty key and one byte.
         n_tensors = cursor.count(8 + 4 + 8 + 4 + 8, "tensors")
+        if n_tensors > MAX_TENSORS:
+            raise FormatError(
+                f"{self._where} says that it has {n_tensors} tensors, expected at most {MAX_TENSORS}. Copy it again."
+            )
         n_pairs = cursor.count(8 + 4 + 1, "key-value pairs")
         self.metadata = Metadata(data, self._where)
         for i in range(n_pairs):
@@ -79,8 +84,7 @@ class GGUFFile:
         """Maps `path` and checks its structure; tensor values are not looked at."""
         path = Path(path)
         try:
-            if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # opening a pipe would wait for ever
-                raise UsageError(f"{shown(path)} is not a regular file. Give the path of a GGUF file.")
+            check_source(path, "a GGUF file")
             with path.open("rb") as f:
                 data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:

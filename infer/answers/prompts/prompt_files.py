@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hybrid.quant.ggml.errors import Remedy, UsageError, shown
+from hybrid.quant.ggml.sources import check_source
 
 from ...progress import AnswerProgress
 from ...text.encode import rendered_ids
@@ -356,6 +357,7 @@ class PromptBatch:
         """Answers that the file holds already; what follows the last whole line is cut off."""
         if not path.exists():
             return 0
+        check_source(path, "a file of answers")
         raw = path.read_bytes()
         whole = raw[: raw.rfind(b"\n") + 1]
         lines = whole.splitlines()

@@ -9,6 +9,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 from hybrid.quant.ggml.replacing import replace_file
+from hybrid.quant.ggml.sources import check_source
 
 from ...memory.llama_session import DTYPES, LlamaSession, encode_session, read_session
 from ...memory.positions import first_moved
@@ -106,6 +107,7 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
 def _read(model: Model, path: Path) -> LlamaSession:
     _check_architecture(model.arch, path.name)
     try:
+        check_source(path, "a state file")
         data = path.read_bytes()
     except OSError as error:
         raise StateError(f"{path}: cannot be read: {error.strerror or error}.") from error

@@ -105,3 +105,11 @@ def test_names_cannot_forge_lines(written):
     with pytest.raises(CheckpointError) as caught:
         read_safetensors(file)
     assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+
+
+def test_more_tensors_than_any_checkpoint_has(written, monkeypatch):
+    """Each costs memory and time in every step of the conversion."""
+    monkeypatch.setattr("hybrid.convert.checkpoint.safetensors.MAX_TENSORS", 3)
+    header = {f"t{i}": entry(shape=(1,), offsets=(4 * i, 4 * i + 4)) for i in range(4)}
+    with pytest.raises(CheckpointError, match="its header has 4 tensors, expected at most 3"):
+        read_safetensors(written(header, b"\0" * 16))

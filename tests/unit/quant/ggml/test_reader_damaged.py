@@ -253,3 +253,11 @@ def test_names_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     error = refusal(tmp_path, raw)
     assert "a\\n\\x1b[2Jxxx" in str(error)
     assert len(str(error)) < len(str(tmp_path)) + 360
+
+
+def test_more_tensors_than_any_model_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybrid.quant.ggml.reader.MAX_TENSORS", 2)
+    path = tmp_path / "many.gguf"
+    path.write_bytes(b.changed(n_tensors=3))
+    with pytest.raises(FormatError, match="says that it has 3 tensors, expected at most 2"):
+        GGUFFile.open(path)
