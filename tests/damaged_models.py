@@ -229,6 +229,7 @@ JAMBA: dict[str, tuple[Change, str]] = {
     "NaN in the projection": (whole("blk.1.ssm_out.weight", NAN), "the logits hold NaN"),
     "infinity in the feed-forward part": (whole("blk.1.ffn_down.weight", INF), "the logits hold NaN"),
     "weights beyond f32's range": (whole("blk.1.ffn_up.weight", 3e38), "the logits hold"),
+    "an overflow that a norm makes zero": (whole("blk.1.ffn_down.weight", 1e25), "the logits are all zero"),
     "NaN in F16": (whole("blk.1.ffn_up.weight", NAN, GGMLType.F16), "the logits hold NaN"),
     "NaN in BF16": (whole("blk.1.ffn_up.weight", NAN, GGMLType.BF16), "the logits hold NaN"),
     "NaN in Q8_0 scales": (whole("blk.1.ffn_up.weight", NAN, GGMLType.Q8_0), "the logits hold NaN"),

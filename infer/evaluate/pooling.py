@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import Remedy, UnsupportedError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..loading.hparams import wrong
@@ -61,8 +61,15 @@ class Pooled:
 
     @property
     def vector(self) -> np.ndarray:
-        """f64 [n_embd], when all rows are there."""
+        """f64 [n_embd], when all rows are there. HybridError: it holds NaN or infinity, or zeros alone."""
         assert self._sum is not None
+        if not np.isfinite(self._sum).all() or not self._sum.any():
+            what = "is zero" if np.isfinite(self._sum).all() else "holds NaN or infinity"
+            raise HybridError(
+                f"the vector of a text {what}: the model's weights are damaged or out of range. "
+                "Convert the model again.",
+                remedy=Remedy.VERIFY,
+            )
         return self._sum / self.n_rows if self.pooling is Pooling.MEAN else self._sum
 
 

@@ -129,6 +129,8 @@ def group_nlls(model: "Model", group: WindowGroup) -> list[np.ndarray]:
     for i, result in enumerate(evaluated(model, group, scored), group.first + 1):
         assert result.nll is not None
         check_finite(model, result.nll, f"its logits in chunk {i}")
+        if np.allclose(result.nll, math.log(model.n_vocab), rtol=1e-9, atol=0):
+            raise _all_zero(model, f"its logits in chunk {i}")
         nlls.append(result.nll)
     return nlls
 
@@ -148,6 +150,8 @@ def group_logits(model: "Model", group: WindowGroup, changed: str = "") -> list[
     for i, result in enumerate(evaluated(model, group, predicted), group.first + 1):
         assert result.logits is not None
         check_finite(model, result.logits, f"its logits in chunk {i}{where}")
+        if not result.logits.any():
+            raise _all_zero(model, f"its logits in chunk {i}{where}")
         logits.append(result.logits)
     return logits
 
@@ -168,6 +172,14 @@ def check_finite(model: Measurable, values: np.ndarray, what: str) -> None:
     """FormatError that names `what` (plural) of the model when values are NaN or infinite."""
     if not np.isfinite(values).all():
         raise FormatError(f"{model.path.name}: {what} are not finite. Convert or copy it again.")
+
+
+def _all_zero(model: Measurable, what: str) -> FormatError:
+    """What overflows in a model is often infinite at first and zero after the next norm."""
+    return FormatError(
+        f"{model.path.name}: {what} are all zero: values of the model are beyond what its numbers can hold. "
+        "Convert or copy it again."
+    )
 
 
 # --- probabilities ---

@@ -44,6 +44,32 @@ PERPLEXITY = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kl", [False, True])
+def test_perplexity_refuses_an_overflow(kl: bool, refused: Refused, tmp_path: Path) -> None:
+    """What overflows is zero after the next norm: every token has the same probability."""
+    model = CASES["jamba: an overflow that a norm makes zero"]().write(tmp_path / "m.gguf")
+    text = tmp_path / "text.txt"
+    text.write_text("abc de fgh " * 20)
+    more = ["--kl-divergence-base", tmp_path / "base"] if kl else []
+    line = refused("perplexity", model, "-f", text, "-c", "16", *more, code=1)
+    assert "m.gguf: its logits in chunk 1 are all zero" in line
+    assert not (tmp_path / "base").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("jamba: an overflow that a norm makes zero", "the vector of a text is zero"),
+        ("jamba: NaN in the embedding", "the vector of a text holds NaN or infinity"),
+    ],
+)
+def test_embed_refuses(name: str, says: str, refused: Refused, tmp_path: Path) -> None:
+    model = CASES[name]().write(tmp_path / "m.gguf")
+    text = tmp_path / "text.txt"
+    text.write_text("abc de fgh")
+    assert says in refused("embed", model, "-f", text, code=1)
+
+
 @pytest.mark.parametrize("name", PERPLEXITY)
 @pytest.mark.parametrize("command", ["perplexity", "bench"])
 def test_perplexity_and_bench_refuse(command: str, name: str, refused: Refused, tmp_path: Path) -> None:

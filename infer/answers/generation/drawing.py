@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 from ...text.tokenizer import StreamDecoder, Tokenizer
 from ..sampling import Sampler
@@ -210,6 +210,12 @@ class Drawing:
         if self._forced:
             self.sampler.forced()
             return self._forced.pop(0)
+        if not logits[0] and not logits.any():
+            raise HybridError(
+                "the logits are all zero: values of the model are beyond what its numbers can hold. "
+                "Convert the model again.",
+                remedy=Remedy.VERIFY,
+            )
         if self.constraint is None:
             return self.sampler.sample(logits)
         masked = self.constraint.masked(logits)
