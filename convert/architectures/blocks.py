@@ -6,14 +6,28 @@ from typing import Any, Self
 
 import numpy as np
 
+from hybrid.quant.ggml.errors import CheckpointError, shown
+
 from ..checkpoint import Config
 from ..transforms import Transform
-from .family import Row, experts, row
+from .family import Row, Shapes, experts, row
 
 MAX_LAYERS = 4096
+MAX_HEAD = 1 << 16  # values of a head
 HEAD_DIM = ("head_dim", "attention_head_dim")  # spellings
 UNLIMITED = 1 << 20  # context of a model without positions; llama.cpp needs the key
 SILU = ("silu", "swish")  # its names in transformers
+
+
+def check_rows(config: Config, n_rows: int, shapes: Shapes, *keys: str) -> None:
+    """CheckpointError when sizes of the config make a matrix of more rows than any tensor has. A family that makes
+    names or arrays of so many asks before tensors are compared one by one. keys: those that the sizes come from."""
+    most = max((shape[0] for shape in shapes.values() if shape), default=n_rows)
+    if n_rows > most:
+        stated = " and ".join(f"{key} = {shown(config.get(key))}" for key in keys if key in config)
+        raise CheckpointError(
+            f"{config.where}: {stated} make a matrix of {n_rows} rows; its tensors have at most {most}."
+        )
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,11 @@ class Heads:
         if n_head % n_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
         given = {"default": usual} if absent else {}
-        d_head = config.integer(*HEAD_DIM, maximum=1 << 16, **given) if stated else n_embd // n_head
+        d_head = config.integer(*HEAD_DIM, maximum=MAX_HEAD, **given) if stated else n_embd // n_head
+        if d_head > MAX_HEAD:
+            raise config.wrong(
+                "num_attention_heads", f"at least {-(-n_embd // MAX_HEAD)}, for heads of up to {MAX_HEAD} values"
+            )
         return cls(n_head, n_kv, d_head, stated)
 
     def named(self, config: Config) -> str:

@@ -10,7 +10,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import rows_in_order
-from .blocks import Heads, read_rope
+from .blocks import Heads, check_rows, read_rope
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, read_stretching
@@ -53,6 +53,8 @@ class Falcon(Decoder):
         n_norm = config.integer("num_ln_in_parallel_attn", default=2, maximum=2) if new else 1
         rope, theta = read_rope(config)
         heads = _heads(config, sizes["n_embd"], new)
+        n_rows = (heads.n_head + 2 * heads.n_kv) * heads.d_head
+        check_rows(config, n_rows, shapes, "hidden_size", "num_attention_heads", "num_kv_heads")
         return cls(
             **sizes,
             n_ff=config.integer("ffn_hidden_size", default=4 * sizes["n_embd"]),

@@ -14,7 +14,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import scaled
-from .blocks import SILU, Heads, read_plain_rope, swiglu, swiglu_bias
+from .blocks import SILU, Heads, check_rows, read_plain_rope, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba2 import Ssm
@@ -62,6 +62,8 @@ class FalconH1(Decoder):
         heads.require_even(config)
         normed = config.boolean("mamba_rms_norm", default=False)
         bias_out = config.boolean("projectors_bias", default=False)  # mamba_proj_bias is the projection in alone
+        ssm = replace(Ssm.read(config, n_embd), bias_out=bias_out)
+        check_rows(config, sum(ssm.parts), shapes, "mamba_d_ssm", "mamba_n_groups", "mamba_d_state", "mamba_n_heads")
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
@@ -71,7 +73,7 @@ class FalconH1(Decoder):
             mlp_bias=config.boolean("mlp_bias", default=False),
             normed=normed,
             norm_before_gate=normed and config.boolean("mamba_norm_before_gate", default=True),
-            ssm=replace(Ssm.read(config, n_embd), bias_out=bias_out),
+            ssm=ssm,
             multipliers={key: config.number(key, default=1.0) for key in _ONE},
             mlp=_several(config, "mlp_multipliers", 2),
             parts_of_ssm=_several(config, "ssm_multipliers", 5),

@@ -10,6 +10,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import rows_in_order
+from .blocks import check_rows
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .rope import RopeScaling, read_stretching
@@ -59,6 +60,7 @@ class GptNeox(Decoder):
             key = "rotary_pct" if "rotary_pct" in config else "num_attention_heads"
             raise config.wrong(key, f"a positive even number of values to turn in heads; it gives {n_rot}")
         theta = rope.number("rope_theta", default=config.number("rotary_emb_base", default=10000.0))
+        check_rows(config, 3 * n_embd, shapes, "hidden_size")
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),

@@ -12,10 +12,10 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import Heads, read_kinds, refuse_scaling, size_keys, swiglu
+from .blocks import Heads, check_rows, read_kinds, refuse_scaling, size_keys, swiglu
 from .decoder import Decoder
 from .family import Part, Row, Shapes, row
-from .qwen3next import KINDS
+from .qwen3next import KINDS, LINEAR_SIZES
 from .unused_fields import STEP_SIZES
 
 GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of other norms
@@ -64,6 +64,8 @@ class OlmoHybrid(Decoder):
         if n_v_head % n_k_head:
             raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
         d_k = config.integer("linear_key_head_dim", default=max(1, 3 * n_embd // (4 * n_k_head)))
+        d_v = config.integer("linear_value_head_dim", default=2 * d_k)
+        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size"),
@@ -76,7 +78,7 @@ class OlmoHybrid(Decoder):
             n_k_head=n_k_head,
             n_v_head=n_v_head,
             d_k=d_k,
-            d_v=config.integer("linear_value_head_dim", default=2 * d_k),
+            d_v=d_v,
             beta_scale=2.0 if config.boolean("linear_allow_neg_eigval", default=True) else 1.0,
         )
 

@@ -12,6 +12,7 @@ from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
 from .blocks import (
     Heads,
     attention_bias_notes,
+    check_rows,
     read_kinds,
     read_rope,
     read_turned,
@@ -26,6 +27,7 @@ from .heads import Head
 from .rope import RopeScaling, read_stretching
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
+LINEAR_SIZES = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
 MTP = ("mtp.", "model.mtp.")  # beginnings of names of tensors
 HEAD = Head("mtp.fc.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.norm.weight")
 
@@ -76,6 +78,8 @@ class Qwen3Next(Decoder):
         n_k_head, n_v_head = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
         if n_v_head % n_k_head:
             raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
+        d_k, d_v = config.integer("linear_key_head_dim"), config.integer("linear_value_head_dim")
+        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
         return cls(
             **sizes,
             n_ff=config.integer("intermediate_size", default=0, minimum=0),
@@ -94,8 +98,8 @@ class Qwen3Next(Decoder):
             d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
             n_k_head=n_k_head,
             n_v_head=n_v_head,
-            d_k=config.integer("linear_key_head_dim"),
-            d_v=config.integer("linear_value_head_dim"),
+            d_k=d_k,
+            d_v=d_v,
             sections=cls.read_sections(rope),
             heads_ahead=read_heads(shapes),
         )

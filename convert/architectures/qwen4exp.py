@@ -10,11 +10,11 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
-from .blocks import Heads, read_rope, read_turned
+from .blocks import Heads, check_rows, read_rope, read_turned
 from .family import Part, Row, Shapes, row
 from .heads import NOT_IN_LLAMA_CPP, Head
 from .ngrams import Ngrams, read_ngrams
-from .qwen3next import KINDS, read_attention_layers
+from .qwen3next import KINDS, LINEAR_SIZES, read_attention_layers
 from .qwen35 import Qwen35
 from .rope import read_stretching
 from .unused_fields import HEADS, MROPE, PICTURES
@@ -95,6 +95,9 @@ class Qwen4Exp(Qwen35):
         n_v_head = config.integer("linear_num_value_heads", default=32)
         if n_v_head % n_k_head:
             raise config.wrong("linear_num_value_heads", f"a multiple of linear_num_key_heads = {n_k_head}")
+        d_k = config.integer("linear_key_head_dim", default=128)
+        d_v = config.integer("linear_value_head_dim", default=128)
+        check_rows(config, max(n_k_head * d_k, n_v_head * d_v), shapes, *LINEAR_SIZES)
         attention = read_attention_layers(config, n_layer, INDEXED)
         gate = config.string("output_gate_type", default="silu")
         if gate not in GATES:
@@ -119,8 +122,8 @@ class Qwen4Exp(Qwen35):
             d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
             n_k_head=n_k_head,
             n_v_head=n_v_head,
-            d_k=config.integer("linear_key_head_dim", default=128),
-            d_v=config.integer("linear_value_head_dim", default=128),
+            d_k=d_k,
+            d_v=d_v,
             sections=cls.read_sections(rope),
             n_stream=config.integer("hc_count", default=4, minimum=2, maximum=64),
             rank=config.integer("hc_lowrank", default=320),

@@ -14,7 +14,7 @@ from hybrid.quant.ggml.types import FileType
 
 from ..checkpoint import Config, Dtype, StoredTensor
 from ..transforms import NEGATIVE_EXP, rows_in_order
-from .blocks import SILU, Heads, conv1d, read_kinds, read_layers, size_keys, swiglu
+from .blocks import SILU, Heads, check_rows, conv1d, read_kinds, read_layers, size_keys, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba import Scan
@@ -115,6 +115,7 @@ class Zamba(Decoder):
         scan, n_ssm_head = Scan.read(config, n_embd), config.integer("n_mamba_heads", default=2)
         if scan.d_inner % n_ssm_head:
             raise config.wrong("n_mamba_heads", f"a divisor of the {scan.d_inner} channels of a layer")
+        check_rows(config, 2 * scan.d_inner, shapes, "hidden_size", "mamba_expand")
         return cls(
             **sizes,
             transformers=Transformers.read(config, "shared_transf", n_embd, users, 1),

@@ -28,6 +28,33 @@ def family(name: str, change: dict[str, Any]) -> Any:
     return random_checkpoints.family_for({"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name], **change})
 
 
+HUGE = 10**9
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "message"),
+    [
+        ("qwen3next", "linear_key_head_dim", "linear_key_head_dim = 1000000000 .* make a matrix of 2000000000 rows"),
+        ("qwen35", "linear_value_head_dim", "linear_value_head_dim = 1000000000 make a matrix of 6000000000 rows"),
+        ("qwen4exp", "linear_key_head_dim", "linear_key_head_dim = 1000000000 .* make a matrix"),
+        ("olmo-hybrid", "linear_key_head_dim", "linear_key_head_dim = 1000000000 .* make a matrix"),
+        ("falcon-h1", "mamba_d_state", "mamba_d_state = 1000000000 .* make a matrix of"),
+        (
+            "apertus",
+            "hidden_size",
+            "num_attention_heads = 6 .*expected at least 15259, for heads of up to 65536 values",
+        ),
+    ],
+)
+def test_sizes_are_compared_before_names_and_arrays_are_made_of_them(name: str, key: str, message: str) -> None:
+    """They took gigabytes before the first shape was compared."""
+    config = {"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name]}
+    shapes = {tensor: values.shape for tensor, values in random_checkpoints.tensors(config).items()}
+    random_checkpoints.family_for(config, shapes)
+    with pytest.raises(C, match=message):
+        random_checkpoints.family_for({**config, key: HUGE // 6 * 6 if key == "hidden_size" else HUGE}, shapes)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "kind", "message"),
     [
