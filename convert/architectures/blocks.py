@@ -21,7 +21,7 @@ SILU = ("silu", "swish")  # its names in transformers
 
 def check_rows(config: Config, n_rows: int, shapes: Shapes, *keys: str) -> None:
     """CheckpointError when sizes of the config make a matrix of more rows than any tensor has. A family that makes
-    names or arrays of so many asks before tensors are compared one by one. keys: those that the sizes come from."""
+    names or arrays of n_rows asks before tensors are compared one by one. keys: of the config, for the message."""
     most = max((shape[0] for shape in shapes.values() if shape), default=n_rows)
     if n_rows > most:
         stated = " and ".join(f"{key} = {shown(config.get(key))}" for key in keys if key in config)

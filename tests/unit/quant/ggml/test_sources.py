@@ -1,4 +1,4 @@
-"""What is no regular file is refused by name, before it is opened: a pipe would be waited for."""
+"""Pipes and devices are refused by name, before they are opened: a reader would wait for a pipe."""
 
 import os
 from collections.abc import Callable
