@@ -109,6 +109,7 @@ def prepare(
         vocabulary = read_vocabulary(
             tokenizer or checkpoint.folder, config, family.n_vocab,
             preferred_pre=family.pre, hint=family.tokenizer_hint, goes_on=family.generates and pooling is None,
+            checkpoint=checkpoint.folder,
         )  # fmt: skip
         notes += vocabulary.notes
         if family.prompts_by_code and not vocabulary.chat_templates:

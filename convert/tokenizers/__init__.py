@@ -5,6 +5,7 @@ from pathlib import Path
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, UsageError, shown
 
 from ..checkpoint import Config
+from .ends import add_ends
 from .from_gguf import read_gguf_vocabulary
 from .plamo2 import FILE, read_plamo2
 from .rwkv import find_world, read_world
@@ -20,25 +21,33 @@ __all__ = ["TokenType", "Vocabulary", "read_vocabulary"]
 
 def read_vocabulary(
     source: Path, model_config: Config, n_vocab: int, *, preferred_pre: tuple[str, ...] = (), hint: str = "",
-    goes_on: bool = True,
+    goes_on: bool = True, checkpoint: Path | None = None,
 ) -> Vocabulary:  # fmt: skip
     """The vocabulary of a folder (a checkpoint's, or another one) or a GGUF file, padded to `n_vocab` tokens.
 
     `hint`: whose tokenizer is used by models of this family that have no tokenizer files. `goes_on`: the model
-    continues texts, so that no text may end with EOS. TokenizerError when it is missing, damaged, or has more tokens
-    than the model.
+    continues texts, so that no text may end with EOS. `checkpoint`: another folder whose generation_config.json says
+    which tokens end an answer. TokenizerError when the vocabulary is missing, damaged, or has more
+    tokens than the model.
     """
+    vocabulary = _read(source, model_config, n_vocab, preferred_pre, hint, goes_on)
+    vocabulary.pad(n_vocab)
+    own = None if _is_gguf(source) else _folder(source)
+    add_ends(vocabulary, dict.fromkeys(filter(None, (checkpoint, own))), model_config)
+    return vocabulary
+
+
+def _read(
+    source: Path, model_config: Config, n_vocab: int, preferred_pre: tuple[str, ...], hint: str, goes_on: bool
+) -> Vocabulary:
+    """Not padded yet."""
     if not source.exists():
         raise UsageError(f"{shown(source)} does not exist. Give the folder or the GGUF file of a tokenizer.")
-    if source.is_file() and source.suffix == ".gguf":
-        vocabulary = read_gguf_vocabulary(source, n_vocab)
-        vocabulary.pad(n_vocab)
-        return vocabulary
-    folder = source if source.is_dir() else source.parent
+    if _is_gguf(source):
+        return read_gguf_vocabulary(source, n_vocab)
+    folder = _folder(source)
     if world := find_world(folder):
-        vocabulary = read_world(world, model_config, n_vocab)
-        vocabulary.pad(n_vocab)
-        return vocabulary
+        return read_world(world, model_config, n_vocab)
     pieces = next((folder / name for name in ("tokenizer.model", "spiece.model") if (folder / name).is_file()), None)
     if pieces and not is_ranks(pieces):
         vocabulary = read_sentencepiece(pieces)
@@ -57,5 +66,12 @@ def read_vocabulary(
             remedy=Remedy.TOKENIZER,
         )
     complete(vocabulary, folder, model_config, n_vocab, goes_on=goes_on)
-    vocabulary.pad(n_vocab)
     return vocabulary
+
+
+def _is_gguf(source: Path) -> bool:
+    return source.is_file() and source.suffix == ".gguf"
+
+
+def _folder(source: Path) -> Path:
+    return source if source.is_dir() else source.parent

@@ -6,14 +6,14 @@ from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import END_IDS, TokenType, Vocabulary
 
 _LISTS = {
     "tokenizer.ggml.tokens": ValueType.STRING,
     "tokenizer.ggml.scores": ValueType.FLOAT32,
     "tokenizer.ggml.token_type": ValueType.INT32,
 }
-_OWN = {*_LISTS, "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.merges"}
+_OWN = {*_LISTS, "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.merges", END_IDS}
 # What llama.cpp's converter assumes for files without the key: the plain GPT-2 expression, by its usual name; nothing.
 _OLD_PRE = {"gpt2": "mpt", "gemma4": "", "rwkv": ""}
 
@@ -55,6 +55,10 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
         for key, value, _ in more:
             if key.endswith("_token_id") and not (isinstance(value, int) and value < n_vocab):
                 raise TokenizerError(f"{source}: {key} = {shown(value)}, but the model has {n_vocab} tokens.")
+        stated = file.metadata.get(END_IDS, [])
+        ends = stated.tolist() if hasattr(stated, "tolist") else stated
+        if not isinstance(ends, list) or not all(type(token) is int and 0 <= token < n_vocab for token in ends):
+            raise TokenizerError(f"{source}: {END_IDS} = {shown(ends, 60)}, but the model has {n_vocab} tokens.")
         return Vocabulary(
             model=model,
             pre=str(file.metadata.get("tokenizer.ggml.pre", _OLD_PRE.get(model, "default"))),
@@ -63,5 +67,6 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             types=types,
             scores=scores,
             merges=None if merges is None else merges.tolist(),
+            ends=ends,
             more=[(k, v.tolist() if hasattr(v, "tolist") else v, kind) for k, v, kind in more],
         )

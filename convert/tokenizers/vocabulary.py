@@ -33,6 +33,8 @@ ID_KEYS = {
     "pad": "padding_token_id", "cls": "cls_token_id", "mask": "mask_token_id", "eot": "eot_token_id",
 }  # fmt: skip
 
+END_IDS = "hybrid.tokenizer.end_token_ids"
+
 KeyValue = tuple[str, Any, ValueType | ArrayOf | None]
 
 
@@ -49,6 +51,7 @@ class Vocabulary:
     merges: list[str] | None = field(default=None, repr=False)
     ids: dict[str, int] = field(default_factory=dict)  # bos, eos, unk, ... -> id
     fixed: dict[str, int] = field(default_factory=dict)  # those of them that no other file changes
+    ends: list[int] = field(default_factory=list)  # tokens that end an answer, besides EOS and the end of a turn
     flags: dict[str, bool] = field(default_factory=dict)  # add_bos_token, add_eos_token, add_sep_token
     more: list[KeyValue] = field(default_factory=list, repr=False)  # whatever else belongs to the model
     chat_templates: dict[str, str] = field(default_factory=dict, repr=False)  # "default" and others
@@ -95,6 +98,12 @@ class Vocabulary:
             for i, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
         ]
 
+    def _other_ends(self) -> list[int]:
+        """`ends` without the tokens that llama.cpp's keys name, each once."""
+        keys = {"tokenizer.ggml." + ID_KEYS["eos"], "tokenizer.ggml." + ID_KEYS["eot"], "tokenizer.ggml.eom_token_id"}
+        named = {self.ids.get("eos"), self.ids.get("eot"), *(value for key, value, _ in self.more if key in keys)}
+        return [token for token in dict.fromkeys(self.ends) if token not in named]
+
     def key_values(self) -> Iterator[KeyValue]:
         """Keys, values and types in the order of llama.cpp's converter."""
         strings, ints = ArrayOf(ValueType.STRING), ArrayOf(ValueType.INT32)
@@ -111,6 +120,8 @@ class Vocabulary:
         for kind, key in ID_KEYS.items():
             if kind in self.ids:
                 yield f"tokenizer.ggml.{key}", self.ids[kind], ValueType.UINT32
+        if others := self._other_ends():
+            yield END_IDS, others, ArrayOf(ValueType.UINT32)
         for name, value in self.flags.items():
             yield f"tokenizer.ggml.{name}", value, ValueType.BOOL
         named = [name for name in self.chat_templates if name != "default"]

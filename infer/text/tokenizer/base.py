@@ -4,7 +4,7 @@ import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 from hybrid.quant.ggml.split_trial import is_panic
@@ -26,7 +26,6 @@ class Tokenizer(ABC):
 
     add_bos: bool
     add_eos: bool
-    ends_are_text: ClassVar[bool] = False  # tokens that end an answer may be text like any other
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -39,9 +38,7 @@ class Tokenizer(ABC):
         # A file that asks for a token without naming it gets no such token.
         self.add_bos = bool(vocabulary.add_bos) and self.bos is not None
         self.add_eos = bool(vocabulary.add_eos) and self.eos is not None
-        self._control = frozenset(vocabulary.of_type(TokenType.CONTROL))
-        if not self.ends_are_text:
-            self._control |= self.eog
+        self._control = frozenset(vocabulary.of_type(TokenType.CONTROL)) | vocabulary.control_ends
         self._pieces: dict[int, bytes] = {}
 
     def encode(
@@ -138,9 +135,8 @@ class Tokenizer(ABC):
         return self._matcher(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
 
     def _matcher(self, *types: TokenType) -> SpecialMatcher:
-        ids = set(self.vocabulary.of_type(*types))
-        if not self.ends_are_text:  # what ends an answer is a control token, whatever its type
-            ids = ids | self.eog if TokenType.CONTROL in types else ids - self.eog
+        ids, ends = set(self.vocabulary.of_type(*types)), self.vocabulary.control_ends
+        ids = ids | ends if TokenType.CONTROL in types else ids - ends
         return SpecialMatcher((self.vocabulary.tokens[token], token) for token in sorted(ids))
 
 

@@ -85,7 +85,7 @@ class BPETokenizer(Tokenizer):
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
         kind = self.vocabulary.type_of(token)
-        if kind not in (TokenType.NORMAL, TokenType.BYTE) or token in self.eog:
+        if kind not in (TokenType.NORMAL, TokenType.BYTE) or token in self.vocabulary.control_ends:
             return text.encode()
         if not self._rule.byte_level:
             byte = BYTE_TOKEN.fullmatch(text) if kind == TokenType.BYTE else None

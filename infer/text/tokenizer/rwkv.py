@@ -15,9 +15,6 @@ _NAMED = {"t": b"\t", "n": b"\n", "r": b"\r", "\\": b"\\", "'": b"'", '"': b'"'}
 class RwkvTokenizer(Tokenizer):
     """Tokens are spelled as Python prints bytes: printable ASCII as it is, \\n, \\t, \\r, \\\\, \\', \\" and \\xff."""
 
-    # the end of a turn is a blank line: it ends an answer, and is text all the same
-    ends_are_text = True
-
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         normal = vocabulary.of_type(TokenType.NORMAL)

@@ -158,7 +158,7 @@ def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> t
     for token in np.flatnonzero(~np.isin(kinds, ordinary)).tolist():
         if token in byte_of:
             kinds[token], texts[token] = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
-        elif vocabulary.type_of(token) == TokenType.USER_DEFINED and token not in vocabulary.eog:
+        elif vocabulary.type_of(token) == TokenType.USER_DEFINED and token not in vocabulary.control_ends:
             texts[token] = texts[token].replace(" ", SPACE)  # sentencepiece looks for them in escaped text
         else:  # one that ends answers is not found in text, as for every kind of tokenizer
             kinds[token] = TokenType.CONTROL

@@ -92,7 +92,8 @@ class Vocabulary:
     remove_extra_whitespaces: bool
     lowercase: bool
     strip_accents: bool
-    eog: frozenset[int]
+    eog: frozenset[int]  # tokens that end an answer
+    control_ends: frozenset[int]  # a part of `eog`: control tokens whatever their type; the rest are text
 
     def of_type(self, *types: TokenType) -> list[int]:
         return np.flatnonzero(np.isin(self.types, types)).tolist()
@@ -140,6 +141,16 @@ class _Keys:
         if not 0 <= value < n_vocab:
             raise self.wrong(key, f"is {value}, but the vocabulary has {n_vocab} tokens")
         return int(value)
+
+    def token_ids(self, key: str, n_vocab: int) -> list[int]:
+        """The ids in an array; [] where the file has no such key."""
+        ids = self.numbers(key, np.float64, None)
+        if ids is None:
+            return []
+        wrong = ids[~((ids >= 0) & (ids < n_vocab) & (ids == np.floor(ids)))]
+        if wrong.size:
+            raise self.wrong(key, f"has {wrong[0]:.16g}, but the vocabulary has {n_vocab} tokens")
+        return ids.astype(int).tolist()
 
     def strings(self, key: str) -> list[str] | None:
         value = self.metadata.get(key)
@@ -194,6 +205,8 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     eom = keys.token(prefix + "eom_token_id", n, None)
     eog = _end_of_generation(tokens, types)
     eot = eot if eot is not None else next((eog[text] for text in _END_OF_TURN if text in eog), None)
+    ends = {token for token in (eos, eot, eom, *eog.values()) if token is not None}
+    stated = set(keys.token_ids("hybrid.tokenizer.end_token_ids", n))
     add_bos = keys.flag(prefix + "add_bos_token")
     add_eos = keys.flag(prefix + "add_eos_token")
     add_space_prefix = keys.flag(prefix + "add_space_prefix")
@@ -224,8 +237,17 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         remove_extra_whitespaces=keys.flag(prefix + "remove_extra_whitespaces") is True,
         lowercase=lowercase,
         strip_accents=lowercase if strip_accents is None else strip_accents,
-        eog=frozenset(token for token in (eos, eot, eom, *eog.values()) if token is not None),
+        eog=frozenset(ends | stated),
+        control_ends=_control_ends(model, ends, stated, types),
     )
+
+
+def _control_ends(model: str, named: set[int], stated: set[int], types: np.ndarray) -> frozenset[int]:
+    """The end tokens that plain text never becomes. A blank line, which ends a turn of RWKV, stays text, and so does
+    ordinary text that a checkpoint's own list names."""
+    if model == "rwkv":
+        return frozenset()
+    return frozenset(named | {token for token in stated if int(types[token]) not in (TokenType.NORMAL, TokenType.BYTE)})
 
 
 def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
