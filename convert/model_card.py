@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hybrid.quant.ggml.utf8 import decoded
+
 # GGUF's name -> names in use; the first that is a text counts.
 _TEXTS: dict[str, tuple[str, ...]] = {
     "name": ("name", "model_name"),
@@ -37,7 +39,7 @@ def read_model_card(folder: Path, notes: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        text = path.read_bytes()[:_MAX_BYTES].decode("utf-8", "replace")
+        text = decoded(path.read_bytes()[:_MAX_BYTES], "replace")
     except OSError:
         return {}
     lines = text.splitlines()

@@ -14,6 +14,7 @@ from typing import Any
 from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.split import open_gguf
+from .ggml.utf8 import decoded
 from .rewrite import chunks_of
 
 # The name space of llama.cpp's UUIDs, which are of version 5 but for the text that is hashed: the weights.
@@ -77,7 +78,7 @@ def hashes(
 def read_manifest(path: Path) -> dict[tuple[str, str], str]:
     """(kind, tensor or "") -> hash, from lines `kind  hash  file[:tensor]`. The file's name does not count."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = decoded(path.read_bytes()).splitlines()
     except OSError as error:
         raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.utf8 import decoded
 
 STDIN = Path("-")
 
@@ -12,14 +13,15 @@ def read_text(path: Path, *, empty: bool = False) -> str:
     """The text of `path`, or of stdin for `-`. UsageError: unreadable, not UTF-8, or not allowed to be `empty`."""
     raw = read_bytes(path)
     name = name_of(path)
-    if not raw and not empty:
-        raise UsageError(f"{name} is empty. Give some text.")
     try:
-        return raw.decode("utf-8")
+        text = decoded(raw)
     except UnicodeDecodeError as err:
         raise UsageError(
             f"{name} is not UTF-8: byte 0x{raw[err.start]:02x} at offset {err.start}. Convert it with iconv."
         ) from None
+    if not text and not empty:
+        raise UsageError(f"{name} is empty. Give some text.")
+    return text
 
 
 def read_bytes(path: Path) -> bytes:

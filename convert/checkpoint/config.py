@@ -9,6 +9,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 from hybrid.quant.ggml.sources import check_source
+from hybrid.quant.ggml.utf8 import decoded
 
 _REQUIRED: Any = object()
 MAX_INT = 2**31 - 1  # GGUF readers hold these numbers in 32 bits
@@ -24,7 +25,7 @@ def read_json(path: Path) -> Any:
             raise CheckpointError(
                 f"{name} has {path.stat().st_size} bytes, expected at most {_MAX_BYTES}. Download it again."
             )
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return json.loads(decoded(path.read_bytes()))
     except OSError as error:
         raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:

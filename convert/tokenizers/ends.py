@@ -15,9 +15,10 @@ _NO_TEXT = (TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED)
 def add_ends(vocabulary: Vocabulary, folders: Iterable[Path], model_config: Config) -> None:
     """Adds to a padded vocabulary what the generation_config.json of `folders` and then config.json say.
 
-    Of a list all tokens count. A single id counts unless its token is ordinary text: many configs have the default of
-    their class there (2), whatever the tokenizer; and that of config.json only where no generation_config.json states
-    one, as in transformers. CheckpointError: an entry is not an id, or config.json names a token beyond the vocabulary.
+    All tokens of a list count. A single id counts unless its token is ordinary text: many configs have the default of
+    their class there (2), whatever the tokenizer. A single id in config.json counts only where no
+    generation_config.json states one, as in transformers. CheckpointError: an entry is not an id, or config.json names
+    a token beyond the vocabulary.
     """
     n = len(vocabulary.tokens)
     generation = [read_config(folder, "generation_config.json") for folder in folders]

@@ -6,6 +6,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 from hybrid.quant.ggml.types import ValueType
+from hybrid.quant.ggml.utf8 import decoded
 
 from .vocabulary import TokenType, Vocabulary
 
@@ -18,7 +19,7 @@ _MOST_SCORE = 1e5
 def read_plamo2(path: Path) -> Vocabulary:
     """TokenizerError names the wrong line."""
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        lines = decoded(path.read_bytes()).split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerError(
             f"{shown(path.name)} is not UTF-8: byte {error.start} is wrong. Download it again."

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.utf8 import decoded
 
 from ..checkpoint import Config
 from .special import chat_templates, read_config, stated_ids
@@ -41,7 +42,7 @@ def read_world(path: Path, model_config: Config, n_vocab: int) -> Vocabulary:
     """Id 0 is `<s>`, which begins and ends texts; the file's tokens follow. TokenizerError names the wrong line."""
     tokens, types = ["<s>"], [int(TokenType.CONTROL)]
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = decoded(path.read_bytes())
     except UnicodeDecodeError as error:
         raise TokenizerError(
             f"{shown(path.name)} is not UTF-8: byte {error.start} is wrong. Download it again."

@@ -6,6 +6,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, TokenizerError, shown
 from hybrid.quant.ggml.types import ValueType
+from hybrid.quant.ggml.utf8 import decoded
 
 from ..checkpoint import Config, read_object
 from ..checkpoint.config import kind_of
@@ -201,7 +202,7 @@ def chat_templates(folder: Path, config: Config) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return decoded(path.read_bytes())
     except UnicodeDecodeError:
         raise CheckpointError(f"{shown(path.name)} is not UTF-8. Download it again.") from None
     except OSError as error:

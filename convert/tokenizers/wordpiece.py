@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.utf8 import decoded
 
 from ..checkpoint import Config, read_object
 from .vocabulary import SPACE, TokenType, Vocabulary
@@ -51,7 +52,7 @@ def read_vocab_txt(path: Path) -> Vocabulary:
     """A folder without tokenizer.json: vocab.txt, and what tokenizer_config.json and special_tokens_map.json say."""
     source = shown(path.name)
     try:
-        tokens = path.read_bytes().decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        tokens = decoded(path.read_bytes()).replace("\r\n", "\n").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{source} is not UTF-8: byte {error.start} is wrong. Download it again.") from None
     except OSError as error:

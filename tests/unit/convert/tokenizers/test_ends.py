@@ -90,7 +90,7 @@ def test_ids_beyond_the_vocabulary(folder):
 
 
 def test_the_checkpoint_counts_beside_another_tokenizer(folder, tmp_path):
-    """Of a folder and of a GGUF file, which hands on its own list."""
+    """The other tokenizer is a folder, then a GGUF file, which hands on its own list."""
     source = folder([ENDOFTEXT, USER, OBSERVATION])
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
