@@ -12,6 +12,7 @@ from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, ValueType, row_nbytes
 
 from .architectures import ARCHITECTURES, Family, Row
+from .architectures.heads import MOST_HEADS
 from .checkpoint import Checkpoint, Config, Dtype, StoredTensor, mxfp4
 from .checkpoint.beside import beside
 from .checkpoint.integers import as_integers
@@ -95,9 +96,10 @@ def prepare(
     tensors: Mapping[str, StoredTensor] = {} if vocab_only else checkpoint.tensors
     if quantized:
         tensors = dequantized(tensors, config)
-    stored = _canonical(tensors, config, family_type, heads)
-    family = _read(family_type, config, stored, heads).settled(stored)
+    stored, family, lacking = _with_whole_heads(tensors, config, family_type, MOST_HEADS if heads else 0)
     notes = [*family.notes(), *_left_out(family, tensors, quantized)]
+    if lacking:
+        notes.append(f"a head that guesses tokens ahead is left out: the checkpoint lacks {_some(lacking)} of it")
     chosen = [] if vocab_only else list(_choose(family, stored, notes))
     kind = wanted if wanted is not None else _automatic(chosen)
     jobs = [_job(row, tensors, kind) for row, tensors in _ordered(chosen, stored)]
@@ -176,16 +178,34 @@ def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[K
     return [*kept, *given.values(), *rest]
 
 
-def _read(family_type: type[Family], config: Config, tensors: Mapping[str, StoredTensor], heads: bool) -> Family:
+def _with_whole_heads(
+    tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family], most: int
+) -> tuple[dict[str, StoredTensor], Family, list[str]]:
+    """`_canonical` tensors, the family with at most `most` heads that guess tokens ahead, and what the checkpoint lacks
+    of the next one. A head counts where the checkpoint has all of it: tools that fine-tune and quantize leave some."""
+    stored = _canonical(tensors, config, family_type, most)
+    family = _read(family_type, config, stored, most).settled(stored)
+    rest = {row.target for row in family.with_heads(0).rows()} if family.n_heads_ahead else set()
+    for n in range(family.n_heads_ahead):
+        own = [row for row in family.with_heads(n + 1).rows() if row.target not in rest]
+        lacking = [name for row in own for name in row.sources if name not in stored]
+        if lacking:
+            return *_with_whole_heads(tensors, config, family_type, n)[:2], lacking
+        rest |= {row.target for row in own}
+    return stored, family, []
+
+
+def _read(family_type: type[Family], config: Config, tensors: Mapping[str, StoredTensor], most: int) -> Family:
+    """With at most `most` heads that guess tokens ahead."""
     family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
-    return family if heads else family.without_heads()
+    return family.with_heads(most)
 
 
 def _canonical(
-    tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family], heads: bool
+    tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family], most: int
 ) -> dict[str, StoredTensor]:
     """The checkpoint's tensors by the names that the family uses, in reading order."""
-    family = _read(family_type, config, tensors, heads)
+    family = _read(family_type, config, tensors, most)
     renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(_DROPPED) or name.startswith(family.left_out()):

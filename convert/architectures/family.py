@@ -110,9 +110,16 @@ class Family(ABC):
         yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
 
-    def without_heads(self) -> Self:
-        """The family of a file without the heads that guess tokens ahead (heads.py), where the model has some."""
-        return replace(self, heads_ahead=()) if getattr(self, "heads_ahead", ()) else self  # type: ignore[type-var]
+    @property
+    def n_heads_ahead(self) -> int:
+        """Heads that guess tokens ahead (heads.py) in the file."""
+        return len(getattr(self, "heads_ahead", ()))
+
+    def with_heads(self, most: int) -> Self:
+        """The family of a file with the first `most` of the heads that guess tokens ahead."""
+        if most >= self.n_heads_ahead:
+            return self
+        return replace(self, heads_ahead=self.heads_ahead[:most])  # type: ignore[type-var, attr-defined, no-any-return]
 
     def left_out(self) -> tuple[str, ...]:
         """Beginnings of names of tensors that the file of this model does without."""

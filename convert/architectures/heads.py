@@ -65,7 +65,7 @@ def numbered_heads(
     heads = []
     for i in range(MOST_HEADS):
         p = f"model.layers.{n_layer + i}."
-        if p + "eh_proj.weight" not in shapes:
+        if not any(f"{p}{own}.weight" in shapes for own in ("eh_proj", "enorm", "hnorm")):
             break
         own = {
             "norm": p + norm, "embedding": p + "embed_tokens.weight",

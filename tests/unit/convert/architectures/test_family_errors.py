@@ -526,7 +526,7 @@ def test_heads_that_the_config_does_not_tell_of(name: str) -> None:
     config = {**config, "vocab_size": 8, "max_position_embeddings": 512, "num_nextn_predict_layers": 0}
     own, n = random_checkpoints.family_for(config, shapes), config["num_hidden_layers"]
     assert dict(own.keys(FileType.F32))["nextn_predict_layers"] == 1 and own.left_out() == own.dropped
-    without = own.without_heads()
+    without = own.with_heads(0)
     assert "nextn_predict_layers" not in dict(without.keys(FileType.F32))
     assert dict(without.keys(FileType.F32))["block_count"] == n and without.left_out()[-1] == f"model.layers.{n}."
 

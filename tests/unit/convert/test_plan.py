@@ -1,0 +1,73 @@
+"""What a conversion decides on: heads that guess tokens ahead, of which the checkpoint has all or only some tensors."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import random_heads
+from safetensors.numpy import load_file, save_file
+
+from hybrid.convert.plan import Prepared, prepare
+from hybrid.quant.ggml.errors import CheckpointError
+
+WEIGHTS = "model.safetensors"
+LEFT_OUT = "a head that guesses tokens ahead is left out:"
+# Without these a head takes the model's own.
+OPTIONAL = "shared_head.norm.weight", "final_layernorm.weight", "embed_tokens.weight", "shared_head.head.weight"
+
+
+def prepared(folder: Path, *, heads: bool = True) -> Prepared:
+    return prepare(folder, with_vocabulary=False, heads=heads)
+
+
+def without(folder: Path, *names: str) -> Path:
+    """The checkpoint without these tensors, in a folder beside it."""
+    other = folder.parent / "without" / folder.name
+    other.mkdir(parents=True, exist_ok=True)
+    (other / "config.json").write_bytes((folder / "config.json").read_bytes())
+    save_file({name: x for name, x in load_file(folder / WEIGHTS).items() if name not in names}, other / WEIGHTS)
+    return other
+
+
+def same(a: Prepared, b: Prepared) -> None:
+    """They write the same file."""
+    assert a.plan.tensors == b.plan.tensors
+    np.testing.assert_equal(a.plan.metadata, b.plan.metadata)
+
+
+@pytest.mark.parametrize("name", random_heads.WITH_HEADS)
+def test_a_head_with_some_of_its_tensors_is_left_out(name: str, tmp_path: Path) -> None:
+    folder = random_heads.write(name, tmp_path / "model")
+    whole, trunk = prepared(folder), prepared(folder, heads=False)
+    of_trunk = {tensor.name for tensor in trunk.plan.tensors}
+    of_head = [source for t in whole.plan.tensors if t.name not in of_trunk for source in t.sources]
+    of_head = [source for source in of_head if not source.endswith(OPTIONAL)]
+    assert len(of_head) > 10 and not any(note.startswith(LEFT_OUT) for note in whole.plan.notes)
+    told = 0
+    for lost in of_head[:: len(of_head) // 4]:
+        rest = prepared(without(folder, lost))
+        same(rest, trunk)
+        assert any("left out" in note for note in rest.plan.notes)
+        told += f"{LEFT_OUT} the checkpoint lacks tensor {lost} of it" in rest.plan.notes
+    assert told >= 2, "a head is not looked for where the tensors are missing that tell of it"
+    lost = next(source for t in trunk.plan.tensors if t.name.startswith("blk.1.") for source in t.sources)
+    with pytest.raises(CheckpointError, match="the checkpoint lacks tensor"):
+        prepared(without(folder, lost))
+
+
+def test_the_first_of_two_heads_stays(tmp_path: Path) -> None:
+    name = "deepseek-v3-mtp"
+    folder = random_heads.write(name, tmp_path / "model")
+    n = random_heads.WITH_HEADS[name][0]["num_hidden_layers"]
+    tensors = load_file(folder / WEIGHTS)
+    first, second = f"model.layers.{n}.", f"model.layers.{n + 1}."
+    more = {name.replace(first, second): x for name, x in tensors.items() if name.startswith(first)}
+    one = prepared(folder)
+    save_file({**tensors, **more}, folder / WEIGHTS)
+    both = prepared(folder)
+    assert both.family.n_heads_ahead == 2
+    for lost in (second + "hnorm.weight", second + "eh_proj.weight", second + "self_attn.o_proj.weight"):
+        rest = prepared(without(folder, lost))
+        same(rest, one)
+        assert f"{LEFT_OUT} the checkpoint lacks tensor {lost} of it" in rest.plan.notes
+    assert prepared(without(folder, first + "hnorm.weight")).family.n_heads_ahead == 0
