@@ -33,6 +33,12 @@ def note(text: str = "") -> None:
     print(dim(text, sys.stderr), file=sys.stderr, flush=True)
 
 
+def notes(sentences: Iterable[str]) -> None:
+    """What a conversion could not keep, a line each on stderr."""
+    for sentence in sentences:
+        note(f"note: {sentence}")
+
+
 def paragraph(text: str) -> None:
     """A longer note, broken between words."""
     note(folded(text))

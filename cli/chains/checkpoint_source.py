@@ -26,6 +26,11 @@ class CheckpointSource:
         self.parts = [list(self.tensors)]
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the conversion could not keep."""
+        return self._prepared.plan.notes
+
+    @property
     def nbytes(self) -> int:
         return self._prepared.plan.nbytes
 

@@ -136,7 +136,8 @@ def converted(folder: Path) -> Path:
         ) from err
     console.note(f"converting {folder} once, into {target}")
     with console.ProgressBar("converting", "bytes") as progress:
-        convert(folder, target, progress=progress)
+        report = convert(folder, target, progress=progress)
+    console.notes(report.notes)
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
             for path in (stale, cache_paths.about(stale)):

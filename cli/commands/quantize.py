@@ -328,7 +328,9 @@ def _source(path: Path) -> "Path | CheckpointSource":
         return models.resolve(path) if path.is_dir() else path
     from ..chains.checkpoint_source import CheckpointSource
 
-    return CheckpointSource(path)
+    source = CheckpointSource(path)
+    console.notes(source.notes)
+    return source
 
 
 def _importance(path: Path | None, include: "Sequence[str]", exclude: "Sequence[str]") -> "Imatrix | None":

@@ -67,10 +67,13 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None) -> No
     try:
         if kind is None or kind in _FLOATS:
             with console.ProgressBar("converting", "bytes") as progress:
-                converted(folder, target, outtype=kind.name.lower() if kind else "auto", progress=progress)
+                report = converted(folder, target, outtype=kind.name.lower() if kind else "auto", progress=progress)
+            console.notes(report.notes)
         else:
+            source = CheckpointSource(folder)
+            console.notes(source.notes)
             with console.ProgressBar("quantizing", "bytes") as progress:
-                quantize(CheckpointSource(folder), target, kind, progress=progress)
+                quantize(source, target, kind, progress=progress)
     except HybridError as err:
         raise type(err)(f"{name}: {err}", remedy=err.remedy, value=err.value) from err
 

@@ -1,4 +1,4 @@
-"""A file of text that begins with U+FEFF, as some editors write it, says what it says without."""
+"""A file of text that begins with U+FEFF, as some editors write it, gives the same answers as one without."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -4,6 +4,7 @@ import enum
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,6 +181,15 @@ def test_run_a_folder_converts_once(cli: Cli, data_dir: Path, tmp_path: Path) ->
     assert code == 0 and "converting" not in err
     assert first == second
     assert len(list((tmp_path / "cache" / "hybrid" / "converted").glob("*.gguf"))) == 1
+
+
+def test_what_a_conversion_on_the_way_could_not_keep(cli: Cli, data_dir: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(data_dir / "checkpoints" / "jamba-dense", tmp_path / "folder")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 99999]}')
+    note = "note: generation_config.json: eos_token_id 99999 left out"
+    assert note in cli("run", folder, "-p", "The", "-n", 1)[2]
+    assert note not in cli("run", folder, "-p", "The", "-n", 1)[2], "it is converted once"
+    assert note in cli("quantize", folder, tmp_path / "q.gguf", "q8_0")[2]
 
 
 @pytest.mark.slow

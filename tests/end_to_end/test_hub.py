@@ -86,10 +86,11 @@ def test_python_and_llm_take_names(
 def test_a_checkpoint_is_converted_once(
     hub: Hub, cli: Cli, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.add("org/jamba", {**folder(bundled), "onnx/model.onnx": bytes(200_000), "pytorch_model.bin": bytes(100_000)})
+    own = {**folder(bundled), "generation_config.json": b'{"eos_token_id": 99999}'}
+    hub.add("org/jamba", {**own, "onnx/model.onnx": bytes(200_000), "pytorch_model.bin": bytes(100_000)})
     by_path = cli("run", bundled, "-p", "State", "-n", 5, "--seed", 1)
     code, out, err = cli("run", "org/jamba", "-p", "State", "-n", 5, "--seed", 1)
-    assert (code, out) == by_path[:2] and "converting org/jamba once" in err
+    assert (code, out) == by_path[:2] and "converting org/jamba once" in err and "eos_token_id 99999 left out" in err
     assert not any("onnx" in path or ".bin" in path for path in hub.asked)
     use(monkeypatch, "http://127.0.0.1:1", tmp_path / "hub")
     code, out, err = cli("run", "org/jamba", "-p", "State", "-n", 5, "--seed", 1)

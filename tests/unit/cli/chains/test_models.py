@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,9 +37,10 @@ def test_the_cache_name_follows_content_and_place(folder: Path) -> None:
 def test_a_folder_is_converted_once_and_again_when_it_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def convert(source: Path, target: Path, **_: object) -> None:
+    def convert(source: Path, target: Path, **_: object) -> SimpleNamespace:
         calls.append(source)
         target.write_bytes(b"gguf")
+        return SimpleNamespace(notes=())
 
     monkeypatch.setattr("hybrid.convert.convert", convert, raising=False)
     first = models.resolve(folder)

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,7 +114,12 @@ def _checkpoint(folder: Path) -> Path:
 @pytest.fixture
 def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Of a folder that is there, one that changed, one that is gone, one that nobody wrote down; and one of demo's."""
-    monkeypatch.setattr("hybrid.convert.convert", lambda folder, target, **_: target.write_bytes(bytes(1000)))
+
+    def convert(folder: Path, target: Path, **_: object) -> SimpleNamespace:
+        target.write_bytes(bytes(1000))
+        return SimpleNamespace(notes=())
+
+    monkeypatch.setattr("hybrid.convert.convert", convert)
     paths = {}
     for name in ("here", "changed", "gone", "unknown"):
         paths[name] = models.converted(_checkpoint(tmp_path / name))

@@ -1,4 +1,4 @@
-"""Text of files: what is taken off it, and that every file of others is read by the one function."""
+"""Text of files: the mark is taken off, and one function reads every file of other programs."""
 
 import re
 from pathlib import Path
