@@ -1,6 +1,7 @@
 """A vocabulary taken over from a GGUF file, for checkpoints without one."""
 
 from pathlib import Path
+from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.split import open_gguf
@@ -53,12 +54,11 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             if key.startswith(("tokenizer.", "hybrid.tokenizer.")) and key not in _OWN
         ]
         for key, value, _ in more:
+            if key.endswith("_token_ids"):
+                _check_ids(key, value, source, n_vocab)
             if key.endswith("_token_id") and not (isinstance(value, int) and value < n_vocab):
                 raise TokenizerError(f"{source}: {key} = {shown(value)}, but the model has {n_vocab} tokens.")
-        stated = file.metadata.get(END_IDS, [])
-        ends = stated.tolist() if hasattr(stated, "tolist") else stated
-        if not isinstance(ends, list) or not all(type(token) is int and 0 <= token < n_vocab for token in ends):
-            raise TokenizerError(f"{source}: {END_IDS} = {shown(ends, 60)}, but the model has {n_vocab} tokens.")
+        ends = _check_ids(END_IDS, file.metadata.get(END_IDS, []), source, n_vocab)
         return Vocabulary(
             model=model,
             pre=str(file.metadata.get("tokenizer.ggml.pre", _OLD_PRE.get(model, "default"))),
@@ -70,3 +70,11 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             ends=ends,
             more=[(k, v.tolist() if hasattr(v, "tolist") else v, kind) for k, v, kind in more],
         )
+
+
+def _check_ids(key: str, value: Any, source: str, n_vocab: int) -> list[int]:
+    """The ids of an array of tokens."""
+    ids = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < n_vocab for token in ids):
+        raise TokenizerError(f"{source}: {key} = {shown(ids, 60)}, but the model has {n_vocab} tokens.")
+    return ids

@@ -98,6 +98,7 @@ def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: i
         if not key.isdecimal() or len(key) > 8 or not isinstance(text, str) or not text:
             raise TokenizerError(f"{decoder.where}: {shown(key)} is not an added token with content.")
         vocabulary.add(int(key), text, entry.get("special") is True, n_vocab)
+        vocabulary.note_found(int(key), entry)
 
 
 def _special_texts(folder: Path, config: Config) -> dict[str, str]:

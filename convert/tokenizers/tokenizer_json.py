@@ -12,7 +12,7 @@ from hybrid.quant.ggml.pretokenizers import FORMS
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 from ..checkpoint import read_object
-from .pre import Structure, find_name
+from .pre import Structure, find_name, flat
 from .unigram import unigram
 from .vocabulary import ADDED_SCORE, TokenType, Vocabulary
 from .wordpiece import wordpiece
@@ -39,9 +39,25 @@ def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) ->
         vocabulary = wordpiece(_tokens(model.get("vocab"), source), content, source)
     else:
         vocabulary = _bpe(_tokens(model.get("vocab"), source), model, content, source, preferred)
-    for token, text, special in _added(content.get("added_tokens"), source):
-        vocabulary.add(token, text, special, n_vocab)
+    for token, text, entry in _added(content.get("added_tokens"), source):
+        vocabulary.add(token, text, entry.get("special") is True, n_vocab)
+        vocabulary.note_found(token, {"normalized": False, **entry})
+    _note_normalized(vocabulary, content, source)
     return vocabulary
+
+
+def _note_normalized(vocabulary: Vocabulary, content: dict[str, Any], source: str) -> None:
+    """Added tokens that kinds llama and bert find in raw text, and `tokenizers` in normalized text."""
+    prepends = any(step.get("type") == "Prepend" for step in flat(content.get("normalizer"), "normalizers", source))
+    lowers = vocabulary.flags.get("normalizer.lowercase", False)
+    texts = [vocabulary.tokens[token] for token in sorted(vocabulary.found["normalized"])]
+    texts = [text for text in texts if prepends or (lowers and text != text.lower())]
+    if texts and vocabulary.model in ("llama", "bert"):
+        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+        vocabulary.notes.append(
+            f"{source} looks for the added tokens {', '.join(map(shown, texts[:3]))}{more} in normalized text; readers "
+            "look for them in raw text"
+        )
 
 
 def _bpe(
@@ -191,8 +207,8 @@ def _merges(merges: Any, known: set[str], source: str) -> list[tuple[str, str]]:
     return ranked
 
 
-def _added(entries: Any, source: str) -> list[tuple[int, str, bool]]:
-    """Id, text and whether special, of the added tokens."""
+def _added(entries: Any, source: str) -> list[tuple[int, str, dict[str, Any]]]:
+    """Id, text and all that is said of the added tokens."""
     if entries is None:
         return []
     if not isinstance(entries, list):
@@ -203,5 +219,5 @@ def _added(entries: Any, source: str) -> list[tuple[int, str, bool]]:
         text = entry.get("content") if isinstance(entry, dict) else None
         if type(token) is not int or not 0 <= token < _MAX_TOKENS or not isinstance(text, str) or not text:
             raise TokenizerError(f"{source}: added token {shown(entry)} has no id or no content. Download it again.")
-        added.append((token, text, entry.get("special") is True))
+        added.append((token, text, entry))
     return added

@@ -1,6 +1,6 @@
 """A vocabulary on its way into a GGUF file: tokens, scores, types, merges, and the keys `tokenizer.*` they make."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -34,6 +34,8 @@ ID_KEYS = {
 }  # fmt: skip
 
 END_IDS = "hybrid.tokenizer.end_token_ids"
+# What Hugging Face's AddedToken says of how a token is found in text; each has a key hybrid.tokenizer.NAME_token_ids.
+FOUND = ("lstrip", "rstrip", "single_word", "normalized")
 
 KeyValue = tuple[str, Any, ValueType | ArrayOf | None]
 
@@ -52,6 +54,9 @@ class Vocabulary:
     ids: dict[str, int] = field(default_factory=dict)  # bos, eos, unk, ... -> id
     fixed: dict[str, int] = field(default_factory=dict)  # those of them that no other file changes
     ends: list[int] = field(default_factory=list)  # tokens that end an answer, besides EOS and the end of a turn
+    found: dict[str, set[int]] = field(
+        default_factory=lambda: {name: set() for name in FOUND}
+    )  # added tokens, by FOUND
     flags: dict[str, bool] = field(default_factory=dict)  # add_bos_token, add_eos_token, add_sep_token
     more: list[KeyValue] = field(default_factory=list, repr=False)  # whatever else belongs to the model
     chat_templates: dict[str, str] = field(default_factory=dict, repr=False)  # "default" and others
@@ -80,6 +85,14 @@ class Vocabulary:
         if self.scores is not None:
             self.scores[token] = ADDED_SCORE
 
+    def note_found(self, token: int, entry: Mapping[str, Any]) -> None:
+        """How an added token is found in text, as tokenizer.json or tokenizer_config.json have it."""
+        if token >= len(self.tokens):
+            return
+        for name, ids in self.found.items():
+            default = name == "normalized" and entry.get("special") is not True
+            (ids.add if entry.get(name, default) is True else ids.discard)(token)
+
     def pad(self, n_vocab: int) -> None:
         """Names holes and the rows that only round the embedding up. TokenizerError when there are too many tokens."""
         if len(self.tokens) > n_vocab:
@@ -104,6 +117,16 @@ class Vocabulary:
         named = {self.ids.get("eos"), self.ids.get("eot"), *(value for key, value, _ in self.more if key in keys)}
         return [token for token in dict.fromkeys(self.ends) if token not in named]
 
+    def _found_otherwise(self) -> dict[str, set[int]]:
+        """`found` where readers without these keys would give other ids. That a token is found in normalized text
+        matters where another one takes white space beside it, or where normalizing changes it."""
+        stripping = any(ids for name, ids in self.found.items() if name != "normalized")
+        normalizes = ("hybrid.tokenizer.normalizer", "none") not in [(key, value) for key, value, _ in self.more]
+        changes = normalizes and not all(self.tokens[token].isascii() for token in self.found["normalized"])
+        if self.model not in ("gpt2", "gemma4") or not (stripping or changes):
+            return {name: ids for name, ids in self.found.items() if ids and name != "normalized"}
+        return {name: ids for name, ids in self.found.items() if ids}
+
     def key_values(self) -> Iterator[KeyValue]:
         """Keys, values and types in the order of llama.cpp's converter."""
         strings, ints = ArrayOf(ValueType.STRING), ArrayOf(ValueType.INT32)
@@ -122,6 +145,8 @@ class Vocabulary:
                 yield f"tokenizer.ggml.{key}", self.ids[kind], ValueType.UINT32
         if others := self._other_ends():
             yield END_IDS, others, ArrayOf(ValueType.UINT32)
+        for name, ids in self._found_otherwise().items():
+            yield f"hybrid.tokenizer.{name}_token_ids", sorted(ids), ArrayOf(ValueType.UINT32)
         for name, value in self.flags.items():
             yield f"tokenizer.ggml.{name}", value, ValueType.BOOL
         named = [name for name in self.chat_templates if name != "default"]

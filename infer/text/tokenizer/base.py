@@ -102,7 +102,7 @@ class Tokenizer(ABC):
 
     def parts(self, text: str) -> list[str | int]:
         """Stretches of plain text, and the control and user-defined tokens between them, as `encode` with parse_special
-        takes a text."""
+        takes a text; white space beside a token stays."""
         return list(self._apart.split(_valid(text)))
 
     @property
@@ -132,12 +132,27 @@ class Tokenizer(ABC):
     @cached_property
     def _apart(self) -> SpecialMatcher:
         # in every kind of tokenizer: sentencepiece finds its user-defined tokens itself
-        return self._matcher(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
-
-    def _matcher(self, *types: TokenType) -> SpecialMatcher:
-        ids, ends = set(self.vocabulary.of_type(*types)), self.vocabulary.control_ends
-        ids = ids | ends if TokenType.CONTROL in types else ids - ends
+        ids = self._special_ids(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
         return SpecialMatcher((self.vocabulary.tokens[token], token) for token in sorted(ids))
+
+    def _matcher(self, *types: TokenType, more: Collection[int] = ()) -> SpecialMatcher:
+        """Finds the tokens of these types, and `more`."""
+        texts, near = self.vocabulary.tokens, self.vocabulary.near
+        ids = sorted(self._special_ids(*types).union(more))
+        later = self.vocabulary.normalized.intersection(ids)
+        if not later:
+            return SpecialMatcher(((texts[token], token) for token in ids), near)
+        rest = SpecialMatcher(((self._normalized(texts[token]), token) for token in ids if token in later), near)
+        first = ((texts[token], token) for token in ids if token not in later)
+        return SpecialMatcher(first, near, rest, self._normalized)
+
+    def _normalized(self, text: str) -> str:
+        """Text as tokens that are looked for in normalized text find it."""
+        return text
+
+    def _special_ids(self, *types: TokenType) -> set[int]:
+        ids, ends = set(self.vocabulary.of_type(*types)), self.vocabulary.control_ends
+        return ids | ends if TokenType.CONTROL in types else ids - ends
 
 
 class StreamDecoder:

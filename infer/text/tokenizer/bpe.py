@@ -109,6 +109,11 @@ class BPETokenizer(Tokenizer):
             )
         return None if stated == "NONE" else stated
 
+    def _normalized(self, text: str) -> str:
+        from tokenizers import normalizers
+
+        return str(getattr(normalizers, self._form)().normalize_str(text)) if self._form else text
+
     @cached_property
     def _spelling(self) -> dict[str, Any]:
         """How characters without a token are spelt: in bytes, or as the unknown token. Byte-level vocabularies have

@@ -69,11 +69,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _user_defined(self) -> SpecialMatcher:
-        return SpecialMatcher(())  # sentencepiece finds them itself, before it normalizes
+        # sentencepiece finds the others itself, before it normalizes
+        return self._matcher(more=_found_by_us(self.vocabulary))
 
     @cached_property
     def _all_special(self) -> SpecialMatcher:
-        return self._matcher(TokenType.CONTROL, TokenType.UNKNOWN)
+        return self._matcher(TokenType.CONTROL, TokenType.UNKNOWN, more=_found_by_us(self.vocabulary))
 
     @cached_property
     def _processor(self) -> Any:
@@ -154,13 +155,14 @@ def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> t
     contains.
     """
     texts, kinds = vocabulary.tokens[:], vocabulary.types.copy()
+    others = vocabulary.control_ends | _found_by_us(vocabulary)
     ordinary = (TokenType.NORMAL, TokenType.CONTROL, TokenType.UNUSED)
     for token in np.flatnonzero(~np.isin(kinds, ordinary)).tolist():
         if token in byte_of:
             kinds[token], texts[token] = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
-        elif vocabulary.type_of(token) == TokenType.USER_DEFINED and token not in vocabulary.control_ends:
+        elif vocabulary.type_of(token) == TokenType.USER_DEFINED and token not in others:
             texts[token] = texts[token].replace(" ", SPACE)  # sentencepiece looks for them in escaped text
-        else:  # one that ends answers is not found in text, as for every kind of tokenizer
+        else:  # one that ends answers is not found in text, as for every kind of tokenizer; others are found by us
             kinds[token] = TokenType.CONTROL
     texts[unknown], kinds[unknown] = vocabulary.tokens[unknown], TokenType.UNKNOWN
     if len({*texts, ""}) > len(texts):
@@ -172,6 +174,11 @@ def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> t
             kinds[token] = TokenType.UNKNOWN if token == unknown else TokenType.CONTROL
         seen.add(text)
     return texts, kinds
+
+
+def _found_by_us(vocabulary: Vocabulary) -> frozenset[int]:
+    """The user-defined tokens that we look for, since they depend on the text beside them."""
+    return vocabulary.near.every.intersection(vocabulary.of_type(TokenType.USER_DEFINED)) - vocabulary.control_ends
 
 
 def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:

@@ -1,7 +1,31 @@
 """Finding special tokens in text: leftmost first, the longest of those that start there."""
 
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+# White space as Unicode has it. Python's own notion also has U+001C to U+001F.
+_SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
+_OF_WORDS = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"))
+_LETTERS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Tokens that depend on the text beside them, as the AddedToken of Hugging Face's `tokenizers` says it.
+
+    before, after  white space there belongs to the token
+    words          it is text where a letter, digit or underscore stands next to it
+    """
+
+    before: frozenset[int] = frozenset()
+    after: frozenset[int] = frozenset()
+    words: frozenset[int] = frozenset()
+
+    @property
+    def every(self) -> frozenset[int]:
+        return self.before | self.after | self.words
 
 
 class SpecialMatcher:
@@ -9,7 +33,15 @@ class SpecialMatcher:
     Gemma's vocabulary has 6 000 special tokens that all start alike.
     """
 
-    def __init__(self, tokens: Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        tokens: Iterable[tuple[str, int]],
+        surroundings: Surroundings = Surroundings(),
+        rest: "SpecialMatcher | None" = None,
+        normalize: Callable[[str], str] = str,
+    ) -> None:
+        """rest: what splits the text between these tokens once more, after `normalize`."""
+        self._surroundings, self._rest, self._normalize = surroundings, rest, normalize
         self._ids: dict[str, int] = {}
         for text, token in tokens:
             if text:
@@ -26,26 +58,73 @@ class SpecialMatcher:
 
     def split(self, text: str) -> Iterator[str | int]:
         """Stretches of plain text (never empty) and token ids, in order."""
-        if self._start is None:
-            if text:
-                yield text
+        if self._rest is None:
+            yield from self._split(text)
             return
-        done = search = 0
-        while candidate := self._start.search(text, search):
-            at = candidate.start()
-            for length in self._lengths[candidate.group()]:
-                token = self._ids.get(text[at : at + length])
-                if token is not None:
-                    if at > done:
-                        yield text[done:at]
-                    yield token
-                    done = search = at + length
-                    break
+        for part in self._split(text):
+            if isinstance(part, int):
+                yield part
             else:
-                search = at + 1
-        if done < len(text):
-            yield text[done:]
+                yield from self._rest.split(self._normalize(part))
 
     def find(self, text: str) -> int | None:
         """The id of the token spelled exactly so."""
-        return self._ids.get(text)
+        token = self._ids.get(text)
+        return self._rest.find(text) if token is None and self._rest is not None else token
+
+    def _split(self, text: str) -> Iterator[str | int]:
+        near, done = self._surroundings, 0
+        for token, begin, end in self._matches(text):
+            if token in near.words and _in_word(text, begin, end):
+                continue
+            if token in near.before:
+                begin = max(_space_before(text, begin), done)
+            if token in near.after:
+                end = _space_after(text, end)
+            if begin >= end:  # white space that the token before has taken
+                continue
+            if begin > done:
+                yield text[done:begin]
+            yield token
+            done = end
+        if done < len(text):
+            yield text[done:]
+
+    def _matches(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """Tokens, and where they begin and end."""
+        search = 0
+        while self._start is not None and (candidate := self._start.search(text, search)):
+            at = search = candidate.start()
+            for length in self._lengths[candidate.group()]:
+                token = self._ids.get(text[at : at + length])
+                if token is not None:
+                    search = at + length
+                    yield token, at, search
+                    break
+            else:
+                search = at + 1
+
+
+def _in_word(text: str, begin: int, end: int) -> bool:
+    return _is_of_word(text[begin - 1 : begin]) or _is_of_word(text[end : end + 1])
+
+
+def _is_of_word(character: str) -> bool:
+    r"""Whether \w of the regular expressions of `tokenizers` takes it, Unicode's own notion; Python's is another."""
+    if not character:
+        return False
+    return unicodedata.category(character) in _OF_WORDS or any(a <= ord(character) <= b for a, b in _LETTERS)
+
+
+def _space_after(text: str, at: int) -> int:
+    """Where white space ends that begins there."""
+    while text[at : at + 1] in _SPACE:
+        at += 1
+    return at
+
+
+def _space_before(text: str, at: int) -> int:
+    """Where white space begins that ends there."""
+    while text[at - 1 : at] in _SPACE:
+        at -= 1
+    return at

@@ -11,6 +11,8 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 
+from .special import Surroundings
+
 
 class TokenType(IntEnum):
     """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
@@ -80,6 +82,8 @@ class Vocabulary:
     charsmap: bytes = field(repr=False)  # sentencepiece's compiled normalization rules; empty: no rules
     normalizer: str | None  # our own key: "NFC", "none"; None = the file does not say
     split: list[str] | None = field(repr=False)  # our own key: the expressions, where no name stands for them
+    near: Surroundings  # our own keys: tokens that depend on the text beside them
+    normalized: frozenset[int]  # our own key: tokens that are looked for after text is normalized
     bos: int | None
     eos: int | None
     eot: int | None
@@ -225,6 +229,8 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         charsmap=b"" if charsmap is None else charsmap.tobytes(),
         normalizer=keys.text("hybrid.tokenizer.normalizer"),
         split=keys.strings("hybrid.tokenizer.split"),
+        near=_surroundings(keys, tokens, types),
+        normalized=frozenset(keys.token_ids("hybrid.tokenizer.normalized_token_ids", n)),
         bos=bos,
         eos=eos,
         eot=eot,
@@ -240,6 +246,24 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         eog=frozenset(ends | stated),
         control_ends=_control_ends(model, ends, stated, types),
     )
+
+
+def _surroundings(keys: _Keys, tokens: list[str], types: np.ndarray) -> Surroundings:
+    """What the file says, or what llama.cpp concludes from names where it says nothing."""
+    names = [f"hybrid.tokenizer.{name}_token_ids" for name in ("lstrip", "rstrip", "single_word")]
+    if any(name in keys.metadata for name in names):
+        return Surroundings(*(frozenset(keys.token_ids(name, len(tokens))) for name in names))
+    name, arch = (str(keys.metadata.get(f"general.{key}", "")) for key in ("name", "architecture"))
+    pre = str(keys.metadata.get("tokenizer.ggml.pre", ""))
+    if pre.startswith(("jina-v2-de", "jina-v2-es", "jina-v2-code")) or arch in ("nomic-bert-moe", "jina-bert-v3"):
+        return Surroundings(before=frozenset({tokens.index("<mask>")} if "<mask>" in tokens else ()))
+    if "phi-3" in name.lower() or "phi3" in name.lower():
+        special = np.isin(types, (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN))
+        chosen = {i for i in np.flatnonzero(special).tolist() if tokens[i] not in ("<unk>", "<s>", "<|endoftext|>")}
+        return Surroundings(after=frozenset(chosen | ({tokens.index("</s>")} if "</s>" in tokens else set())))
+    if "modern-bert" in name.lower():
+        return Surroundings(before=frozenset({tokens.index("[MASK]")} if "[MASK]" in tokens else ()))
+    return Surroundings()
 
 
 def _control_ends(model: str, named: set[int], stated: set[int], types: np.ndarray) -> frozenset[int]:
