@@ -60,6 +60,8 @@ class Model:
         self.n_ctx_train = self.hparams.n_ctx_train
         # one line for the user where n_ctx is not what the model was trained for, or may not fit; mostly empty
         self.context_note = self.engine.context.note
+        # lines for the user about what the file does not say of its vocabulary; mostly none
+        self.tokenizer_notes = self.file.tokenizer_notes
         # how it is spread over the nodes of the memory, and one line for the user about that; mostly none
         self.numa: NumaName | None = None
         self.numa_note = ""

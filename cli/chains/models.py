@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid.quant.ggml.errors import UsageError, shown
-from hybrid.quant.ggml.split import is_later_part
+from hybrid.quant.ggml.split import is_later_part, open_gguf
 
 from .. import console
 from . import cache_paths, recent
@@ -150,7 +150,8 @@ def converted(folder: Path) -> Path:
 
 def load(model: Path | str | None, options: "LoadOptions | None" = None, **fields: "Unpack[LoadFields]") -> "Model":
     """Resolves and loads MODEL, as `Model.load` has the options; says on stderr when kernels are compiled, when the
-    context is not what the model was trained for, and how memory was spread over nodes where that is asked for."""
+    context is not what the model was trained for, what the file does not say of its vocabulary, and how memory was
+    spread over nodes where that is asked for."""
     path = resolve(model)
     from hybrid.infer import Model
 
@@ -158,8 +159,23 @@ def load(model: Path | str | None, options: "LoadOptions | None" = None, **field
         loaded = Model.load(path, options, progress=progress, **fields)
     if loaded.context_note:
         console.note(loaded.context_note)
+    note_vocabulary(loaded)
     note_numa(loaded)
     return loaded
+
+
+def resolve_for_workers(model: Path | str | None) -> Path:
+    """`resolve`, where workers load the file. Warns on stderr of gaps in its vocabulary, as `load` does."""
+    from hybrid.infer.text.tokenizer import assumptions
+
+    path = resolve(model)
+    console.notes(assumptions(open_gguf(path)))
+    return path
+
+
+def note_vocabulary(loaded: "Model | Embedder") -> None:
+    """Warns on stderr of gaps in the file's vocabulary, with the assumption made for each."""
+    console.notes(loaded.tokenizer_notes)
 
 
 def note_numa(loaded: "Model | Embedder") -> None:

@@ -95,6 +95,7 @@ def embed(
             progress=compiling,
         ) as embedder,
     ):
+        models.note_vocabulary(embedder)
         ids = embedder.tokens(lines, truncate=truncate)
         with console.ProgressBar("embedding", "tokens") as progress:
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)

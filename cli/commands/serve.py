@@ -261,6 +261,7 @@ def _loaded(
 
     chosen = Pooling(pooling.value) if pooling else None
     with models.compiling() as compiling, Embedder(path, loading, pooling=chosen, progress=compiling) as embedder:
+        models.note_vocabulary(embedder)
         models.note_numa(embedder)
         yield EncoderModel(embedder)
 

@@ -29,13 +29,14 @@ def opened(
         return
     from hybrid.infer.loading.options import merged
 
+    path = models.resolve_for_workers(model)
     if stages is not None:
         from ..cluster.stages import staged
 
-        with staged(models.resolve(model), merged(options, fields), cluster, stages, console.note) as model_in_stages:
+        with staged(path, merged(options, fields), cluster, stages, console.note) as model_in_stages:
             yield model_in_stages
         return
     from ..cluster.measuring import spread
 
-    with spread(cluster, models.resolve(model), merged(options, fields)) as loaded:
+    with spread(cluster, path, merged(options, fields)) as loaded:
         yield loaded

@@ -81,7 +81,7 @@ def loaded(
 
     from ..cluster.stages import staged
 
-    return staged(models.resolve(model), merged(options, fields), address, stages, console.note)
+    return staged(models.resolve_for_workers(model), merged(options, fields), address, stages, console.note)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A vocabulary taken over from a GGUF file, for checkpoints without one."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,18 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             scores=scores,
             merges=None if merges is None else merges.tolist(),
             ends=ends,
+            notes=list(_assumed(file.metadata, source)),
             more=[(k, v.tolist() if hasattr(v, "tolist") else v, kind) for k, v, kind in more],
         )
+
+
+def _assumed(metadata: Mapping[str, Any], source: str) -> Iterator[str]:
+    """Notes on what such a file does not say."""
+    named = "tokenizer.ggml.pre" in metadata or "hybrid.tokenizer.split" in metadata
+    if metadata["tokenizer.ggml.model"] == "gpt2" and not named:
+        yield f"{source} has no tokenizer.ggml.pre: {_OLD_PRE['gpt2']!r} is written, as llama.cpp's converter does"
+    if "tokenizer.ggml.token_type" not in metadata:
+        yield f"{source} has no tokenizer.ggml.token_type: all tokens are written as ordinary text (NORMAL)"
 
 
 def _check_ids(key: str, value: Any, source: str, n_vocab: int) -> list[int]:

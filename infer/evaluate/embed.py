@@ -27,7 +27,7 @@ from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
 from ..model import Model
 from ..progress import TokenProgress
 from ..runner import Work
-from ..text.tokenizer import Tokenizer, load_tokenizer
+from ..text.tokenizer import Tokenizer, assumptions, load_tokenizer
 from .embed_reading import check_ids, text_ids
 from .pooling import Pooled, Pooling, normalized, stated_pooling
 
@@ -77,6 +77,11 @@ class Embedder:
         """As Model's, once a text was read."""
         holder = self.encoder or self._model
         return holder.numa_note if holder else ""
+
+    @property
+    def tokenizer_notes(self) -> list[str]:
+        """As Model's."""
+        return assumptions(self.gguf)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

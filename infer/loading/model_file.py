@@ -76,6 +76,13 @@ class ModelFile:
         """The file's own. TokenizerError: it does not fit the embedding."""
         return fitting_tokenizer(self.gguf, self.n_vocab)
 
+    @property
+    def tokenizer_notes(self) -> list[str]:
+        """What the tokenizer takes for granted, since the file does not say it; mostly nothing."""
+        from ..text.tokenizer import assumptions
+
+        return assumptions(self.gguf)
+
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
         """None where the file has none."""

@@ -8,9 +8,9 @@ tok.decode(ids)
 from hybrid.quant.ggml.errors import UnsupportedError, shown
 
 from .base import StreamDecoder, Tokenizer
-from .vocabulary import DEFAULTS, MetadataFile, TokenType, Vocabulary, read_vocabulary
+from .vocabulary import DEFAULTS, MetadataFile, TokenType, Vocabulary, assumptions, read_vocabulary
 
-__all__ = ["StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "load_tokenizer"]
+__all__ = ["StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "assumptions", "load_tokenizer"]
 
 
 def load_tokenizer(gguf: MetadataFile) -> Tokenizer:

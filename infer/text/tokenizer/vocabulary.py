@@ -248,6 +248,24 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     )
 
 
+def assumptions(file: MetadataFile) -> list[str]:
+    """What the tokenizer takes for granted where the file does not say it: a line each, for the user. Mostly none."""
+    name, metadata, lines = Path(file.path).name, file.metadata, []
+    if metadata.get("tokenizer.ggml.model") == "gpt2" and not (
+        metadata.get("tokenizer.ggml.pre") or "hybrid.tokenizer.split" in metadata
+    ):
+        lines.append(
+            f"{name} has no tokenizer.ggml.pre: text is split by the rule 'default', as in llama.cpp, and may become "
+            "other tokens than the model was trained with. Convert the model again."
+        )
+    if "tokenizer.ggml.tokens" in metadata and "tokenizer.ggml.token_type" not in metadata:
+        lines.append(
+            f"{name} has no tokenizer.ggml.token_type: all tokens are taken for ordinary text (NORMAL), the special "
+            "tokens of chats too. Convert the model again."
+        )
+    return lines
+
+
 def _surroundings(keys: _Keys, tokens: list[str], types: np.ndarray) -> Surroundings:
     """What the file says, or what llama.cpp concludes from names where it says nothing."""
     names = [f"hybrid.tokenizer.{name}_token_ids" for name in ("lstrip", "rstrip", "single_word")]

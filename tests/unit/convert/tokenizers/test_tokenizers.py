@@ -314,6 +314,19 @@ def test_gemma4_from_a_gguf_file(tmp_path):
     assert (by_key["tokenizer.ggml.bos_token_id"], by_key["tokenizer.ggml.add_bos_token"]) == (1, True)
 
 
+def test_what_a_gguf_file_does_not_say_is_noted(tmp_path):
+    path = tmp_path / "a.gguf"
+    assert read(gguf_of(path), 6).notes == []
+    keys = {"model": "gpt2", "tokens": ["a", "b", "ab"], "merges": ["a b"]}
+    typed, named = {"token_type": [1, 1, 1]}, {"pre": "gpt-2"}
+    for more, says in (typed, "no tokenizer.ggml.pre: 'mpt' is"), (named, "no tokenizer.ggml.token_type: all"):
+        with GGUFWriter(path, "llama") as writer:
+            for key, value in (keys | more).items():
+                writer.add(f"tokenizer.ggml.{key}", value)
+        (note,) = read(path, 6).notes
+        assert f"a.gguf has {says}" in note
+
+
 @pytest.mark.parametrize("merges", ["a b", 3, [1, 2], [True]])
 def test_merges_of_a_gguf_file_that_are_no_strings(tmp_path, merges):
     with pytest.raises(

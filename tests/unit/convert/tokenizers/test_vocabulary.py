@@ -37,13 +37,13 @@ def read(folder: Path, tokenizer: dict[str, Any], config: dict[str, Any] | None 
 
 
 def keys(vocabulary: Vocabulary) -> list[list[int] | None]:
-    """Of lstrip, rstrip, single_word, normalized."""
+    """The ids under lstrip, rstrip, single_word and normalized."""
     metadata = {key: value for key, value, _ in vocabulary.key_values()}
     return [metadata.get(name) for name in NAMES]
 
 
 def test_keys(tmp_path: Path) -> None:
-    """Those of the file; no keys where readers without them give the same ids."""
+    """The file's own ids; no keys where readers without them give the same ids."""
     one, two = added(0, "<mask>", "special", "lstrip"), added(1, "<t>", "rstrip", "single_word", "normalized")
     assert keys(read(tmp_path, content(one, two))) == [[256], [257], [257], [257]]
     plain, normal = added(0, "<t>"), added(1, "  ", "normalized")

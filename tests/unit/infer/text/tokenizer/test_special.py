@@ -42,7 +42,7 @@ def test_a_token_that_is_a_word(text: str) -> None:
 
 @pytest.mark.parametrize("make", [gpt2, spm])
 def test_every_kind_reads_the_keys(make: Callable[..., FakeGGUF]) -> None:
-    """Of a control token and of one that is found in any text."""
+    """The keys count for a control token and for a token that is found in any text."""
     gguf = make()
     user, note = (gguf.metadata["tokenizer.ggml.tokens"].index(text) for text in ("<|user|>", "<note>"))
     text = "a <note> \t<|user|> \n<note>a"

@@ -29,7 +29,7 @@ from made_vocabularies import (
 )
 from reference.tokenizer_files import FakeGGUF
 
-from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
+from hybrid.infer.text.tokenizer import Tokenizer, assumptions, load_tokenizer
 from hybrid.infer.text.tokenizer.special import SpecialMatcher
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError
 
@@ -449,3 +449,18 @@ def test_loading_is_quick() -> None:
     begin = time.process_time()
     load_tokenizer(gguf)
     assert max(spent, time.process_time() - begin) < 1.5
+
+
+def test_what_a_file_does_not_say_is_said() -> None:
+    assert assumptions(gpt2()) == assumptions(spm()) == []
+    (line,) = assumptions(gpt2(pre=None))
+    assert "has no tokenizer.ggml.pre: text is split by the rule 'default'" in line
+    assert load_tokenizer(gpt2(pre=None)).encode("12345ab") == load_tokenizer(gpt2(pre="default")).encode("12345ab")
+    assert assumptions(spm(pre=None)) == [], "this kind does not split text"
+    split = gpt2(pre=None)
+    split.metadata["hybrid.tokenizer.split"] = ["a"]
+    assert assumptions(split) == []
+    (line,) = assumptions(spm(token_type=None))
+    assert "has no tokenizer.ggml.token_type: all tokens are taken for ordinary text (NORMAL)" in line
+    untyped = load_tokenizer(gpt2(token_type=None))
+    assert set(untyped.vocabulary.types.tolist()) == {NORMAL} and len(assumptions(gpt2(pre=None, token_type=None))) == 2
