@@ -18,7 +18,7 @@ CONFIG = "config.json"
 READ = (
     CONFIG, "generation_config.json", "quantize_config.json", "hf_quant_config.json", "tokenizer.json",
     "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "rwkv_vocab_v*.txt",
-    "tokenizer.jsonl", "tiktoken.model", "*.tiktoken",
+    "tokenizer.jsonl", "vocab.json", "merges.txt", "tiktoken.model", "*.tiktoken",
     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates/*.jinja", "modules.json", "*_Pooling/config.json", "README.md",
     "model.safetensors.index.json", "pytorch_model.bin.index.json",

@@ -13,6 +13,7 @@ from .sentencepiece import read_sentencepiece
 from .special import complete
 from .tiktoken import find_ranks, is_ranks, read_ranks
 from .tokenizer_json import read_tokenizer_json
+from .vocab_json import VOCAB, read_vocab_json
 from .vocabulary import TokenType, Vocabulary
 from .wordpiece import read_vocab_txt
 
@@ -59,10 +60,13 @@ def _read(
         vocabulary = read_vocab_txt(folder / "vocab.txt")
     elif ranks := find_ranks(folder):
         vocabulary = read_ranks(ranks, n_vocab)
+    elif (folder / VOCAB).is_file():
+        vocabulary = read_vocab_json(folder, model_config, n_vocab, preferred_pre)
     else:
         used = f" These models use {hint}." if hint else ""
         raise TokenizerError(
-            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json or vocab.txt).{used}",
+            f"{shown(folder.name or folder)} has no tokenizer (tokenizer.model, tokenizer.json, vocab.json with "
+            f"merges.txt, or vocab.txt).{used}",
             remedy=Remedy.TOKENIZER,
         )
     complete(vocabulary, folder, model_config, n_vocab, goes_on=goes_on)

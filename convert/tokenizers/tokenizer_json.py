@@ -38,7 +38,7 @@ def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) ->
     elif kind == "WordPiece":
         vocabulary = wordpiece(_tokens(model.get("vocab"), source), content, source)
     else:
-        vocabulary = _bpe(_tokens(model.get("vocab"), source), model, content, source, preferred)
+        vocabulary = bpe(model, content, source, preferred)
     for token, text, entry in _added(content.get("added_tokens"), source):
         vocabulary.add(token, text, entry.get("special") is True, n_vocab)
         vocabulary.note_found(token, {"normalized": False, **entry})
@@ -60,9 +60,9 @@ def _note_normalized(vocabulary: Vocabulary, content: dict[str, Any], source: st
         )
 
 
-def _bpe(
-    tokens: list[str], model: dict[str, Any], content: dict[str, Any], source: str, preferred: tuple[str, ...]
-) -> Vocabulary:
+def bpe(model: dict[str, Any], content: dict[str, Any], source: str, preferred: tuple[str, ...]) -> Vocabulary:
+    """The vocabulary of a BPE `model` without its added tokens; `content`: what tokenizer.json has beside the model."""
+    tokens = _tokens(model.get("vocab"), source)
     merges = _merges(model.get("merges"), set(tokens), source)
     structure = Structure.of(content, source)
     for option in ("continuing_subword_prefix", "end_of_word_suffix"):

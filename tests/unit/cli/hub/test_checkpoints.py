@@ -65,6 +65,11 @@ def test_nothing_else_is_opened_by_a_conversion(
     assert {name for name in asked if name} - read == set(), "read by a conversion, and not downloaded"
 
 
+def test_a_tokenizer_of_two_files() -> None:
+    there = ["config.json", "merges.txt", "vocab.json"]
+    assert paths(checkpoints.small_files(listing(*there, "vocab.bpe"))) == there
+
+
 @pytest.mark.parametrize(
     ("there", "chosen"),
     [
