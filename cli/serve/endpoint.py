@@ -54,8 +54,10 @@ class Endpoint:
             if self.schema is None:
                 return await self.handler(served, request)
             body = await self._body(self.schema, request)
-            record_of(request.scope).notes = served.told.new(client_of(request), body.warnings)
-            return await self.handler(served, request, body)
+            try:
+                return await self.handler(served, request, body)
+            finally:  # the handler may add some
+                record_of(request.scope).notes = served.told.new(client_of(request), body.warnings)
         except Exception as error:
             response = self.error(error)
             if response.status_code == 500 and not isinstance(error, RequestError):

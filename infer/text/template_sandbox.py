@@ -58,7 +58,7 @@ _SHALLOW = frozenset(
 """Filters that look at no more than the value itself and its elements."""
 _LISTING = frozenset(["batch", "groupby", "join", "list", "max", "min", "slice", "sort", "unique"])
 """Filters that make a list of their value first, or look at all of it."""
-_UNUSED = ("format", "urlize", "wordwrap", "xmlattr")  # no template needs them
+_UNUSED = ("urlize", "wordwrap", "xmlattr")  # they make HTML and lines; no template needs them
 _BUILT_IN = (str, list, tuple, dict, int, float, type)
 _UNBOUNDED = frozenset({"encode", "translate", "to_bytes", "from_bytes", "fromhex"})  # their methods
 _OWN_ARGUMENTS = ("_block_vars", "_loop_vars")  # what jinja2 adds to a call
@@ -102,6 +102,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.budget = Budget()
         self._plain_join = self.filters["join"]
         self.filters |= {
+            "format": self._format,
             "join": pass_eval_context(functools.partial(self._join)),
             "sum": self._sum,
             "tojson": self._tojson,
@@ -279,6 +280,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         characters, _ = self.budget.walk(values)
         self.budget.room(characters + len(values) * len(str(d)))
         return self._plain_join(context, values, d)
+
+    def _format(self, form: Any, *args: Any, **kwargs: Any) -> Any:
+        """`form % args`, or `form % kwargs`."""
+        if args and kwargs:
+            raise ValueError("the filter 'format' takes values or names, not both")
+        return self.call_binop(None, "%", self.text(form), kwargs or args)
 
     def _sum(self, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
         for item in self._attributes(items, attribute):

@@ -379,7 +379,14 @@ def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
 def test_odd_schemas_and_cut_calls_are_taken(server: Server) -> None:
     odd = function("odd", x={"not": {}}, y={"type": "array", "minItems": 2, "maxItems": 1})
     asked = {"messages": HELLO, "tools": [odd], "tool_choice": "required", "max_tokens": 4}
-    assert server.http.post("/v1/chat/completions", json=asked).status_code == 200, "no schema is refused"
+    taken = server.http.post("/v1/chat/completions", json=asked)
+    assert taken.status_code == 200, "no schema is refused"
+    notes = [each for each in taken.json()["usage"]["warnings"] if each.startswith("tool `odd`: `not` at ")]
+    assert len(notes) == 1, "it is said what calls are not held to"
+    schema = {"type": "object", "properties": {"x": {"not": {}}}}
+    message = {"messages": HELLO, "max_tokens": 4, "tools": [{"name": "odd", "input_schema": schema}]}
+    warnings = server.http.post("/v1/messages", json=message).json()["usage"]["warnings"]
+    assert [each.partition(" at ")[0] for each in warnings] == ["tool `odd`: `not`"]
     broken = {"id": "a", "type": "function", "function": {"name": "add", "arguments": '{"a": 5'}}
     talk = [
         *HELLO,
@@ -391,6 +398,11 @@ def test_odd_schemas_and_cut_calls_are_taken(server: Server) -> None:
     items = [{"role": "user", "content": "Hello"}, {"type": "function_call", "call_id": "a", **broken["function"]}]
     items += [{"type": "function_call_output", "call_id": "a", "output": "1"}]
     taken = server.http.post("/v1/responses", json={"input": items, "max_output_tokens": 16})
+    assert taken.status_code == 200, taken.text
+    blocks = [{"type": "tool_use", "id": "a", "name": "add", "input": '{"a": 5'}]
+    result = [{"type": "tool_result", "tool_use_id": "a", "content": "1"}]
+    talk = [*HELLO, {"role": "assistant", "content": blocks}, {"role": "user", "content": result}]
+    taken = server.http.post("/v1/messages", json={"messages": talk, "max_tokens": 1})
     assert taken.status_code == 200, taken.text
 
 

@@ -28,12 +28,12 @@ class ThinkingBlock(Strict):
 
 
 class ToolUseBlock(Strict):
-    """A call of a tool, of an answer that comes back."""
+    """A call of a tool, of an answer that comes back. input: text if the answer was cut off in it."""
 
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] | str
     caller: Ignored
     cache_control: Ignored
 
@@ -148,7 +148,8 @@ def _messages(given: InputMessage) -> Iterator[dict[str, Any]]:
         elif isinstance(block, ThinkingBlock):
             waiting["reasoning_content"] = waiting.get("reasoning_content", "") + block.thinking
         elif isinstance(block, ToolUseBlock):
-            arguments = json.dumps(block.input, ensure_ascii=False)
+            is_cut = isinstance(block.input, str)
+            arguments = block.input if is_cut else json.dumps(block.input, ensure_ascii=False)
             call = {"id": block.id, "function": {"name": block.name, "arguments": arguments}}
             waiting.setdefault("tool_calls", []).append(call)
     if waiting or not given.content:

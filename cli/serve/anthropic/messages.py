@@ -252,6 +252,7 @@ def _error(error: Exception) -> Response:
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
     answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    body.warnings.extend(answers.notes)
     shape = MessageShape(served, body, answers)
     return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
 

@@ -42,11 +42,12 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to one conversation, as they are drawn and as they are told."""
+    """The answers to one conversation, as they are drawn and as they are told. notes: see Manner."""
 
     chat: Chat
     jobs: list[Job]
     splits: list[Split]
+    notes: tuple[str, ...] = ()
 
 
 def answers_of(maker: Maker, request: ChatRequest, client: object, think: bool | None = None) -> Answers:
@@ -58,7 +59,9 @@ def answers_of(maker: Maker, request: ChatRequest, client: object, think: bool |
     n_top = (request.top_logprobs or 0) if request.logprobs else None
     manner = chat.manner(request, request.most_thoughts)
     jobs = maker.jobs(request, [chat.prompt], most, n_top, client, manner=manner)
-    return Answers(chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs])
+    return Answers(
+        chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs], manner.notes
+    )
 
 
 class ChatShape(CompletionsShape):
@@ -155,6 +158,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
     answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    body.warnings.extend(answers.notes)
     shape = ChatShape(served, body, answers)
     return await respond(
         served, request, answers.jobs, shape, stream=body.stream, watcher=shape.watcher, splits=answers.splits

@@ -270,6 +270,7 @@ def _as_json(given: Any) -> Any:
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
     answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    body.warnings.extend(answers.notes)
     shape = ResponseShape(served, body, answers)
     return await respond(
         served, request, answers.jobs, shape, stream=body.stream, watcher=shape.watcher, splits=answers.splits

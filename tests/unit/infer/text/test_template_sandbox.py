@@ -34,6 +34,8 @@ HOSTILE = {
     "list formatted": grows(DAG["list"], "{{ '%s' % ns.x }}"),
     "list with format": grows(DAG["list"], "{{ '{}'.format(ns.x) }}"),
     "list with indent": grows(DAG["list"], "{{ ns.x | tojson(indent=4) }}"),
+    "list by the filter format": grows(DAG["list"], "{{ '%s' | format(ns.x) }}"),
+    "width by the filter format": "{{ '%*d' | format(10 ** 9, 1) }}",
     "list as text": grows(DAG["list"], "{{ ns.x | string | length }}"),
     "list sorted": grows(DAG["list"], "{{ [ns.x, [ns.x]] | sort }}"),
     "list in": grows(DAG["list"], "{{ [ns.x] in [ns.x, 1] }}"),
@@ -199,3 +201,9 @@ def test_two_threads_do_not_share_a_budget() -> None:
     for thread in threads:
         thread.join()
     assert got == ["ok"] * 36
+
+
+def test_the_filter_format() -> None:
+    """As jinja2's own: of values, or of names."""
+    template = ChatTemplate("{{ '%s of %d' | format('one', 2) }}, {{ '%(a)s' | format(a=messages | length) }}")
+    assert template.render([]) == "one of 2, 0"
