@@ -253,6 +253,8 @@ class Answer:
             result.pending = []
             result.gen_tokens += 1
             pieces.append(job.drawn(row))
+            if job.error is not None:
+                break  # its token may be half drawn: nothing after it is told
             if n_right == len(guess) or result.pending != [guess[n_right]] or job.drawing.ended is not None:
                 break
             n_right += 1
