@@ -1,10 +1,11 @@
 """`usage.cache` of an answer: what of its prompts was reused, what was read, and why.
 
-    {"reused": 812, "processed": 88, "reason": "differs from every known text at token 812 ('22' for '21')",
+    {"reused": 812, "processed": 88, "reason": "differs from every known text at token 812 ('22')",
      "conversation": "c7", "kept": false}
 
-Of several prompts the numbers are sums, and the reason is that of the prompt of which most was read. `conversation` is
-where the first answer is kept (GET /v1/conversations), null where it is not; `kept` whether that is pinned.
+The reason quotes the prompt itself, never what other requests said. Of several prompts the numbers are sums, and the
+reason belongs to the prompt of which most was read. `conversation` is where the first answer is kept (GET
+/v1/conversations), null where it is not; `kept` whether that is pinned.
 """
 
 from collections.abc import Iterable, Sequence

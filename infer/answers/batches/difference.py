@@ -1,4 +1,4 @@
-"""Where two texts part, in words: `'2026-11-22' for '2026-11-21'`."""
+"""Where two texts part, in words: '2026-11-22' in one, '2026-11-21' in the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,9 +21,6 @@ class Quotes:
     given: str
     known: str
     same: bool = False
-
-    def __str__(self) -> str:
-        return f"'{self.given}' in other tokens" if self.same else f"'{self.given}' for '{self.known}'"
 
 
 def quotes(tokenizer: Tokenizer, before: Sequence[int], given: Sequence[int], known: Sequence[int]) -> Quotes:

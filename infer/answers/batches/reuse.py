@@ -1,7 +1,8 @@
 """What of a prompt was known when its job joined, and why the rest has to be read.
 
-The reason names positions in tokens: "differs from every known text at token 812 ('2026-11-22' for '2026-11-21'); no
-checkpoint between 512 and 812: budget" is a prompt of which 812 tokens are known and 512 need not be read.
+The reason names positions in tokens: "differs from every known text at token 812 ('2026-11-22'); no checkpoint between
+512 and 812: budget" is a prompt of which 812 tokens are known and 512 need not be read. It quotes the prompt alone:
+other people may have sent the known texts.
 """
 
 from collections.abc import Sequence
@@ -50,9 +51,9 @@ class Reuse:
 
     n_known tokens at its beginning that a known text has, too: at least n_reused
     code    what the most tokens are processed for
-    reason  in words, one line; of the texts there are only the few characters around a difference
+    reason  in words, one line; it may quote the few characters of the prompt around a difference
     parts   (code, tokens) of what is processed, in the order of the prompt
-    note    that a part of the prompts changes with every request, where that was seen just now
+    note    for the operator, since it quotes other texts: a part of the prompts changes with every request
     """
 
     n_reused: int
@@ -119,7 +120,7 @@ class Reasons:
         note = HEADERS.run(lambda: self.headers.seen(ids, n, after, words), lambda: "")
         if words.same:
             return _Known(n, "tokens", f"is known as other tokens from token {n} on ('{words.given}')", note)
-        return _Known(n, "differs", f"differs from every known text at token {n} ({words})", note)
+        return _Known(n, "differs", f"differs from every known text at token {n} ('{words.given}')", note)
 
 
 def read_anew(n: int, code: Literal["logprobs", "asked"]) -> Reuse:
