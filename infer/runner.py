@@ -38,12 +38,14 @@ Split = Literal["simple", "equal", "seq"]
 class Slot:
     """A text in one slot of the memory: the tokens that the memory has seen, and the logits after them if known.
 
-    slot  its number, which is its row in the tables of the memory
+    slot   its number, which is its row in the tables of the memory
+    owner  of its text, which the prompt cache gives and takes as this owner's (memory/prefix_tree.py)
     """
 
     def __init__(self, runner: "Runner") -> None:
         self.runner, self.slot = runner, runner.take()
         self.tokens: list[int] = []
+        self.owner = b""
         self.logits: np.ndarray | None = None
         self.is_open = True
         self._filled = False  # with random numbers

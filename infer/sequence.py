@@ -137,7 +137,9 @@ class Sequence(Slot):
         self.check_open()
         cache = self._cache
         if cache is not None and self.tokens and not self.is_shifted:
-            cache.keep(self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None)
+            cache.keep(
+                self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None, owner=self.owner
+            )
 
     def resume(self, ids: Seq[int]) -> int:
         """Hold as much of the beginning of `ids` as is known, from this or any earlier text, and nothing else.
@@ -158,7 +160,7 @@ class Sequence(Slot):
             if self.runner.memory.is_recurrent:
                 own = 0
         cache = self._cache
-        known = cache.find(ids) if cache is not None else None
+        known = cache.find(ids, self.owner) if cache is not None else None
         if cache is not None and known is not None and known.position > own:
             cache.restore(self.slot, known)
             self.tokens = [int(i) for i in ids[: known.position]]
@@ -211,6 +213,7 @@ class Sequence(Slot):
         """Another sequence with the same past, which goes its own way."""
         self.check_open()
         other = Sequence(self.runner)
+        other.owner = self.owner
         other.become(self)
         other.extra = dict(self.extra)
         return other
@@ -240,7 +243,7 @@ class Sequence(Slot):
         if cache is not None and checkpoints:
             self.checkpoint()
             # what was shifted has no keys and values for other texts
-            cached = describe_cache(cache, [] if shifted else self.tokens, checkpoints)
+            cached = describe_cache(cache, [] if shifted else self.tokens, checkpoints, self.owner)
         header = StateHeader(
             runner.file.fingerprint, runner.file.description, len(self.tokens), extra or self.extra, cached[0],
             runner.memory.computed(self.slot) if shifted else None,

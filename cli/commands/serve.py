@@ -66,6 +66,13 @@ def serve(
         Path | None,
         typer.Option("--api-key-file", help="File of keys, one per line: requests need one.", show_default=False),
     ] = None,
+    share_between_keys: Annotated[
+        bool,
+        typer.Option(
+            "--share-between-keys",
+            help="All keys go on from the same texts; otherwise each goes on from its own.",
+        ),
+    ] = False,
     cors: Annotated[
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
@@ -202,6 +209,7 @@ def serve(
                 parallel,
                 queue,
                 keys,
+                share_between_keys,
                 tuple(cors or ()),
                 hosts,
                 timeout or None,
@@ -291,6 +299,7 @@ class _Settings:
     parallel: int
     queue: int
     keys: tuple[str, ...]
+    shared: bool
     cors: tuple[str, ...]
     hosts: frozenset[str] | None
     timeout: float | None
@@ -346,6 +355,7 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
         maker,
         given.name,
         keys=given.keys,
+        shared=given.shared,
         cors=given.cors,
         hosts=given.hosts,
         timeout=given.timeout,

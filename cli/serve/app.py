@@ -39,7 +39,7 @@ def create_app(served: Served) -> Starlette:
     if not served.keys:
         middleware.append(Middleware(Pages, hosts=served.hosts, allowed=served.cors))
     middleware += [
-        Middleware(Keys, keys=served.keys, is_open=is_page if served.page else None),
+        Middleware(Keys, keys=served.keys, is_open=is_page if served.page else None, shared=served.shared),
         Middleware(Bodies, seconds=served.bounds.body_seconds),
     ]
     app = Starlette(

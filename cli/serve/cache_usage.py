@@ -1,10 +1,11 @@
 """`usage.cache` of an answer: what of its prompts was reused, what was read, and why.
 
     {"reused": 812, "processed": 88, "reason": "differs from every known text at token 812 ('22')",
-     "conversation": "c7", "kept": false}
+     "drawn": 640, "conversation": "c7", "kept": false}
 
 The reason quotes the prompt itself, never what other requests said. Of several prompts the numbers are sums, and the
-reason belongs to the prompt of which most was read. `conversation` is where the first answer is kept (GET
+reason belongs to the prompt of which most was read. `drawn` tokens stand for text as an earlier answer was drawn, not
+as it would be encoded. `conversation` is where the first answer is kept (GET
 /v1/conversations), null where it is not; `kept` whether that is pinned.
 """
 
@@ -31,7 +32,7 @@ def main_reason(reuses: Iterable[Reuse]) -> str:
 
 def cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
     """Of the jobs of one request, which have ended."""
-    unknown = {"reused": 0, "processed": 0, "reason": "not known", "conversation": None, "kept": False}
+    unknown = {"reused": 0, "processed": 0, "reason": "not known", "drawn": 0, "conversation": None, "kept": False}
     return USAGE.run(lambda: _cache_usage(jobs), lambda: unknown)
 
 
@@ -42,6 +43,7 @@ def _cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
         "reused": sum(reuse.n_reused for reuse in reuses),
         "processed": sum(reuse.n_processed for reuse in reuses),
         "reason": main_reason(reuses),
+        "drawn": sum(job.n_drawn for job in prompts_of(jobs)),
         "conversation": None if kept is None else conversation_id(kept.name),
         "kept": kept is not None and kept.pinned,
     }

@@ -18,6 +18,7 @@ from hybrid.quant.ggml.errors import UsageError
 from .errors import RequestError
 from .forms import Form, FormFields, compiled, form_of
 from .jobs import Maker, Prompt
+from .whose import Whose
 
 Message = Mapping[str, Any]
 WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too
@@ -28,12 +29,21 @@ class Chat:
 
     answers    False: without what the template writes before an answer
     continues  the last message is the beginning of the answer
+    whose      whose answers come back in it
     UsageError, TemplateError: it cannot be written.
     """
 
     def __init__(
-        self, maker: Maker, messages: Sequence[Message], asked: Asked, *, answers: bool = True, continues: bool = False
+        self,
+        maker: Maker,
+        messages: Sequence[Message],
+        asked: Asked,
+        whose: Whose,
+        *,
+        answers: bool = True,
+        continues: bool = False,
     ) -> None:
+        self.whose = whose
         self.maker, self.messages, self.asked, self.dialect = maker, messages, asked, maker.dialect
         self.written = self.dialect.prompt(messages, asked, continues=continues)
         if not answers:
@@ -58,12 +68,13 @@ class Chat:
     def prompt(self) -> Prompt:
         """As the model gets it."""
         render = partial(self.dialect.rendered, self.written)
-        return self.maker.rendered(self.written.text, self.written.messages, render, whole=self.has_thoughts)
+        written = self.written
+        return self.maker.rendered(written.text, written.messages, render, self.whose, whole=self.has_thoughts)
 
     def peek(self) -> list[int]:
         """The tokens of `prompt`; nothing is noted as used. RequestError: it is too long to be encoded."""
         self.maker.check_length(self.written.text)
-        return self.maker.ledger.find(self.written.text, peek=True).ids
+        return self.maker.encoded(self.written.text, self.whose, peek=True).ids
 
     # --- drawing ---
     def manner(self, body: FormFields, most_thoughts: int | None = None) -> Manner:
@@ -101,7 +112,7 @@ class Chat:
         # not every template takes what its model says
         rendered = WRITTEN.run(lambda: self.dialect.rendered_with(self.messages, self.asked, reader), lambda: "")
         if rendered:
-            self.maker.ledger.note_rendered(self.written.text, rendered, job.ids, job.result)
+            self.maker.ledger.note_rendered(self.written.text, rendered, job.ids, job.result, job.owner)
 
 
 class Split:

@@ -16,6 +16,7 @@ from .errors import RequestError
 from .fields import Ignored, Strict, Unsupported
 from .jobs import Maker
 from .strict import LONGEST_NAME, PassedOver
+from .whose import Whose
 
 # what a template gets from the server: a request cannot replace it
 _OURS = (
@@ -197,7 +198,7 @@ def _is_function(tool: dict[str, Any]) -> bool:
     return not isinstance(kind, str) or kind == "function"
 
 
-def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None) -> Chat:
+def chat_of(maker: Maker, body: ConversationFields, whose: Whose, *, think: bool | None = None) -> Chat:
     """The conversation as the model reads it. think: see chat_prompt; None: what the body says.
 
     RequestError, or TemplateError where the template refuses it.
@@ -220,7 +221,7 @@ def chat_of(maker: Maker, body: ConversationFields, *, think: bool | None = None
         parallel = body.parallel_tool_calls is not False
         think = None if maker.dialect.format.thoughts is None else think
         asked = Asked(tools, choice, parallel, think, documents=body.documents, variables=variables)
-        return Chat(maker, messages, asked, answers=answers, continues=continues)
+        return Chat(maker, messages, asked, whose, answers=answers, continues=continues)
     except UsageError as error:
         place = _PLACE.match(str(error))
         raise RequestError(str(error), param=place[0] if place else None) from None

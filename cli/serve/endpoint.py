@@ -15,6 +15,7 @@ from .fail_fast import loads
 from .request_log import record_of
 from .served import Served
 from .strict import Strict
+from .whose import asked_by
 
 SMALL_BODY = 64 << 10
 
@@ -57,7 +58,7 @@ class Endpoint:
             try:
                 return await self.handler(served, request, body)
             finally:  # the handler may add some
-                record_of(request.scope).notes = served.told.new(client_of(request), body.warnings)
+                record_of(request.scope).notes = served.told.new(asked_by(request).client, body.warnings)
         except Exception as error:
             response = self.error(error)
             if response.status_code == 500 and not isinstance(error, RequestError):
@@ -105,9 +106,3 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitab
 async def json_of(request: Request) -> object:
     """The body. RequestError: it is not JSON."""
     return loads(await request.body())
-
-
-def client_of(request: Request) -> object:
-    """Whose request it is, for fairness."""
-    key = request.headers.get("authorization") or request.headers.get("x-api-key")
-    return key or (request.client.host if request.client else None)

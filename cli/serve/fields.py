@@ -15,7 +15,7 @@ from .forms import FormFields
 from .samplers import SamplerFields
 from .strict import Ignored, Strict, Unsupported
 
-__all__ = ["AnswerFields", "CacheFields", "Ignored", "StreamOptions", "Strict", "Unsupported"]
+__all__ = ["AnswerFields", "CacheFields", "CacheSalt", "Ignored", "StreamOptions", "Strict", "Unsupported"]
 
 
 LONGEST_MS = 10**12  # milliseconds: thirty years
@@ -38,6 +38,21 @@ class CacheFields(Strict):
             "is kept in this way may use half of --checkpoint-budget; more is refused."
         ),
     ] = None
+    drawn: Annotated[
+        bool | None,
+        Field(
+            description="false: answers that come back are encoded as any text, as by a server that has not drawn them."
+        ),
+    ] = None
+
+
+CacheSalt = Annotated[
+    str | None,
+    Field(
+        max_length=1024,
+        description="Only requests with the same salt and key reuse the texts of this one.",
+    ),
+]
 
 
 class AnswerFields(SamplerFields, FormFields):
@@ -70,6 +85,7 @@ class AnswerFields(SamplerFields, FormFields):
     verbose: bool = False
     speculate: bool | None = None
     cache: CacheFields | None = None
+    cache_salt: CacheSalt = None
     user: Ignored
     metadata: Ignored
     store: Ignored

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from . import errors
 from .errors import RequestError
 from .served import Served
+from .whose import KEY
 
 MOST_BODY = 32 << 20
 MOST_BODIES = 8 * MOST_BODY  # of all requests that are being answered, or wait
@@ -99,26 +100,39 @@ class Keys(Guard):
     """401 without one of the keys, compared in constant time.
 
     is_open  of a method and a path: asked for without a key, as OPEN_PATHS are
+    shared   whether texts belong to all keys together, and not to the one that sent them
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], is_open: Callable[[str, str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Sequence[str],
+        is_open: Callable[[str, str], bool] | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
         super().__init__(app)
-        self.keys = [key.encode() for key in keys]
+        self.keys, self.shared = [key.encode() for key in keys], shared
         self._is_open = is_open or (lambda method, path: False)
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = scope["path"] in OPEN_PATHS or self._is_open(scope["method"], scope["path"])
-        if self.keys and not is_open and not self._has_key(scope):
-            response = errors.response(401, "a key is needed: Authorization: Bearer KEY")
-            await errors.for_path(scope["path"], response)(scope, receive, send)
-            return
+        if self.keys and not is_open:
+            key = self._key(scope)
+            if key is None:
+                response = errors.response(401, "a key is needed: Authorization: Bearer KEY")
+                await errors.for_path(scope["path"], response)(scope, receive, send)
+                return
+            if not self.shared:
+                scope[KEY] = key
         await self.app(scope, receive, send)
 
-    def _has_key(self, scope: Scope) -> bool:
+    def _key(self, scope: Scope) -> bytes | None:
+        """The one that a request comes with."""
         headers = dict(scope["headers"])
         given = headers.get(b"authorization", b"").removeprefix(b"Bearer ") or headers.get(b"x-api-key", b"")
         # all are compared, so that the time does not say which one is near
-        return sum(hmac.compare_digest(given, key) for key in self.keys) > 0
+        return next(iter([key for key in self.keys if hmac.compare_digest(given, key)]), None)
 
 
 class Heads(Guard):

@@ -9,7 +9,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.dialect import Dialect, Manner
 from hybrid.infer.answers.constraints.forms import Forms
-from hybrid.infer.answers.conversations.ledger import Ledger
+from hybrid.infer.answers.conversations.ledger import Encoded, Ledger
 from hybrid.infer.answers.conversations.message_ends import message_ends
 from hybrid.infer.answers.generation.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.generation.drawing import Drawing
@@ -21,6 +21,7 @@ from .errors import RequestError
 from .fields import AnswerFields
 from .forms import compiled, form_of
 from .samplers import sampling
+from .whose import Whose
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,19 @@ class Prompt:
     text        that the tokens stand for, so that the answer is known when it comes back with it; None: tokens alone
     plain       see Ledger
     boundaries  see Job
+    n_drawn     tokens at its beginning that the ledger has given, the rest is encoded
     """
 
     ids: list[int]
     text: str | None = None
     plain: bool = False
     boundaries: tuple[int, ...] = ()
+    n_drawn: int = 0
 
 
 @dataclass
 class Maker:
-    """Makes the jobs of requests to one model. `client`: whose requests they are, for fairness.
+    """Makes the jobs of requests to one model.
 
     most       answers that a request may ask for: more than run and wait together would never fit
     speculate  guess tokens where it pays, unless a request says otherwise
@@ -94,13 +97,25 @@ class Maker:
         return Dialect(self.checked_template(), self.model.tokenizer, self.forms)
 
     def rendered(
-        self, text: str, messages: Sequence[Any], render: Callable[[Sequence[Any]], str], *, whole: bool = False
+        self,
+        text: str,
+        messages: Sequence[Any],
+        render: Callable[[Sequence[Any]], str],
+        whose: Whose,
+        *,
+        whole: bool = False,
     ) -> Prompt:
         """What the template has written for these messages. render, whole: see message_ends."""
         self.check_length(text)
-        encoded = self.ledger.find(text)
+        encoded = self.encoded(text, whose)
         ends = message_ends(self.model.tokenizer, render, messages, text, encoded, LAST_MESSAGES, whole=whole)
-        return Prompt(encoded.ids, text, boundaries=tuple(ends))
+        return Prompt(encoded.ids, text, boundaries=tuple(ends), n_drawn=len(encoded.known))
+
+    def encoded(self, text: str, whose: Whose, *, plain: bool = False, peek: bool = False) -> Encoded:
+        """As this owner's answers were drawn, unless the request does not want that."""
+        if not whose.drawn:
+            return self.ledger.anew(text, plain=plain)
+        return self.ledger.find(text, plain=plain, peek=peek, owner=whose.owner)
 
     def check_length(self, text: str) -> None:
         """RequestError: too long for the context however it is encoded, which takes memory and time."""
@@ -120,21 +135,22 @@ class Maker:
             raise RequestError("this model has no chat template: use /v1/completions", param="messages")
         return self.template
 
-    def prompts(self, prompt: Any) -> list[Prompt]:
+    def prompts(self, prompt: Any, whose: Whose) -> list[Prompt]:
         """Each of the prompts: a text, tokens, or a list of either."""
         if isinstance(prompt, str):
-            return [self.text(prompt)]
+            return [self.text(prompt, whose)]
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         if isinstance(prompt[0], int):
             return [Prompt(prompt)]
         self.check_number(prompt)
-        return [self.text(one) if isinstance(one, str) else Prompt(one) for one in prompt]
+        return [self.text(one, whose) if isinstance(one, str) else Prompt(one) for one in prompt]
 
-    def text(self, text: str, *, plain: bool = True) -> Prompt:
+    def text(self, text: str, whose: Whose, *, plain: bool = True) -> Prompt:
         """A prompt as it is; not plain: special tokens that are written out in it count."""
         self.check_length(text)
-        return Prompt(self.ledger.encode(text, plain=plain), text, plain)
+        encoded = self.encoded(text, whose, plain=plain)
+        return Prompt(encoded.ids, text, plain, n_drawn=len(encoded.known))
 
     def check_number(self, prompts: list[Any]) -> None:
         """RequestError: there are more prompts than are ever answered at a time."""
@@ -147,7 +163,7 @@ class Maker:
         prompts: Sequence[Prompt | list[int]],
         most: int | None,
         n_top: int | None,
-        client: object,
+        whose: Whose,
         sampled: bool = False,
         manner: Manner | None = None,
     ) -> list[Job]:
@@ -193,7 +209,9 @@ class Maker:
                     use_cache=request.cache_prompt,
                     remember=True,
                     speculate=speculate,
-                    client=client,
+                    owner=whose.owner,
+                    client=whose.client,
+                    n_drawn=prompt.n_drawn,
                     boundaries=prompt.boundaries,
                     pin=pin,
                     place=None if request.id_slot < 0 else request.id_slot,
@@ -219,7 +237,7 @@ class Maker:
     def _note(self, prompt: Prompt, job: Job) -> None:
         """In the service's thread, when an answer has ended."""
         if prompt.text is not None and job.error is None:
-            self.ledger.note_answer(prompt.text, prompt.ids, job.result, plain=prompt.plain)
+            self.ledger.note_answer(prompt.text, prompt.ids, job.result, plain=prompt.plain, owner=job.owner)
 
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
         if not self.defaults.context_shift or not ids:

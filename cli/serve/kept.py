@@ -1,6 +1,6 @@
 """GET /v1/conversations, DELETE /v1/conversations/{id}: what the prompt cache holds; room for what is to be kept.
 
-Whoever may use the server sees the beginning of every text: all keys share one cache.
+A client sees the texts of its key and salt (whose.py); the budget is for all texts together.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from .cache_usage import conversation_id
 from .endpoint import Endpoint, get
 from .errors import RequestError
 from .served import Served
+from .whose import SALT, asked_by
 
 T = TypeVar("T")
 
@@ -56,8 +57,9 @@ async def conversations(served: Served, request: Request) -> Response:
     if cache is None:
         found, pinned, budget = Branches([], 0, 0, 0), 0, 0
     else:
-        look = partial(branches, cache, int(given))
-        found, pinned = await _called(served, lambda: (look(), cache.pins.nbytes()))
+        owner = asked_by(request).owner
+        look = partial(branches, cache, int(given), owner)
+        found, pinned = await _called(served, lambda: (look(), _pinned(cache, owner)))
         budget = cache.budget
     return JSONResponse(
         {
@@ -73,10 +75,14 @@ async def conversations(served: Served, request: Request) -> Response:
     )
 
 
+def _pinned(cache: PromptCache, owner: bytes) -> int:
+    return cache.pins.nbytes(node for node in cache.pins.nodes if node.root.owner == owner)
+
+
 async def conversation(served: Served, request: Request) -> Response:
     """One of them."""
     cache, name = _asked(served, request)
-    found = await _called(served, lambda: find_branch(cache, name))
+    found = await _called(served, lambda: find_branch(cache, name, asked_by(request).owner))
     if found is None:
         raise _unknown(request)
     return JSONResponse(_entry(found[0], served.model.tokenizer))
@@ -87,7 +93,7 @@ async def forget(served: Served, request: Request) -> Response:
     cache, name = _asked(served, request)
 
     def dropped() -> bool:
-        found = find_branch(cache, name)
+        found = find_branch(cache, name, asked_by(request).owner)
         if found is not None:
             served.service.forget_onward(found[1])
         return found is not None
@@ -126,16 +132,16 @@ async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
         raise RequestError("cache.keep: this server keeps nothing (--checkpoint-budget 0)", param="cache.keep")
     if len(asked) > 1:
         raise RequestError("cache.keep needs a request for one answer to one prompt", param="cache.keep")
-    tokens = asked[0].tokens.astype(np.int32)
-    await _called(served, lambda: cache.pins.check(tokens, served.model.n_vocab, cache.budget))
+    job, tokens = asked[0], asked[0].tokens.astype(np.int32)
+    await _called(served, lambda: cache.pins.check(tokens, served.model.n_vocab, cache.budget, job.owner))
 
 
 ENDPOINTS = [
     get(
         "/v1/conversations",
         handler=conversations,
-        query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW}}},
+        query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW}}, **SALT},
     ),
-    get("/v1/conversations/{id}", handler=conversation),
-    Endpoint(("/v1/conversations/{id}",), forget, method="DELETE"),
+    get("/v1/conversations/{id}", handler=conversation, query=SALT),
+    Endpoint(("/v1/conversations/{id}",), forget, method="DELETE", query=SALT),
 ]

@@ -23,6 +23,7 @@ class Served:
     """One model.
 
     keys      one of them comes with every request except /health; empty: none is asked for
+    shared    whether all keys share the kept texts; otherwise a text belongs to the key that sent it
     cors      origins whose pages may ask
     store     where what was read is kept on disk, None: nowhere
     hosts     names of this server in Host headers, where there are no keys; None: any
@@ -43,6 +44,7 @@ class Served:
     maker: Maker
     name: str
     keys: tuple[str, ...] = ()
+    shared: bool = False
     cors: tuple[str, ...] = ()
     store: CacheStore | None = None
     hosts: frozenset[str] | None = None

@@ -48,10 +48,10 @@ class Branches:
     n_checkpoints: int
 
 
-def branches(cache: PromptCache, most: int | None = None) -> Branches:
-    """All there are, or so many. Only where the model's work is done: see `Service.call`."""
+def branches(cache: PromptCache, most: int | None = None, owner: bytes = b"") -> Branches:
+    """The branches of this owner, at most `most`. Only where the model's work is done: see `Service.call`."""
     ends, n_tokens, n_checkpoints = [], 0, 0
-    for node in cache.tree:
+    for node in cache.tree.nodes_of(owner):
         n_tokens += len(node.tokens)
         n_checkpoints += len(node.checkpoints)
         if len(node.children) != 1:
@@ -61,9 +61,9 @@ def branches(cache: PromptCache, most: int | None = None) -> Branches:
     return Branches([_branch(cache, end, now) for end in ends[:most]], len(ends), n_tokens, n_checkpoints)
 
 
-def find_branch(cache: PromptCache, name: int) -> tuple[Branch, Node] | None:
+def find_branch(cache: PromptCache, name: int, owner: bytes = b"") -> tuple[Branch, Node] | None:
     """One of them, and its first node."""
-    end = next((node for node in cache.tree if node.name == name and len(node.children) != 1), None)
+    end = next((node for node in cache.tree.nodes_of(owner) if node.name == name and len(node.children) != 1), None)
     return None if end is None else (_branch(cache, end, time.monotonic()), _edges(end)[0])
 
 
@@ -75,20 +75,20 @@ class Kept:
     pinned: bool
 
 
-def kept(cache: PromptCache, ids: Sequence[int], n_prompt: int, pin: bool | None) -> Kept | None:
+def kept(cache: PromptCache, ids: Sequence[int], n_prompt: int, pin: bool | None, owner: bytes = b"") -> Kept | None:
     """Pin a text that has been read or, with False, no longer; None: nothing is known of it. n_prompt: see `Pins.add`.
 
     What there is no room for stays as it was: it has got longer since somebody looked (`Pins.check`).
     """
     tokens = np.asarray(ids, np.int32)
-    node, n = cache.tree.match(tokens)
+    node, n = cache.tree.match(tokens, owner)
     if not n:
         return None
     if pin is False:
         cache.pins.drop(node)
     elif pin:
         with suppress(UsageError):
-            cache.pins.add(tokens, n_prompt, cache.budget)
+            cache.pins.add(tokens, n_prompt, cache.budget, owner)
     pinned = node.pinned > 0
     while len(node.children) == 1:
         (node,) = node.children.values()

@@ -11,6 +11,8 @@ not be enough, as after going back far in a long text, the text that was not use
 end. Models without recurrent layers need no checkpoints: there the text that was not used for longest goes. What is
 pinned stays (pins.py). Where something was given up is remembered (given_up.py), so that whoever reads it again can be
 told why.
+
+A text is found by its owner alone (prefix_tree.py); all owners share the budget.
 """
 
 import time
@@ -82,13 +84,15 @@ class PromptCache:
         return states + self._loose, memory.attention.pool.alone * memory.attention.bytes_per_page
 
     # --- use ---
-    def keep(self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None) -> Checkpoint:
+    def keep(
+        self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None, owner: bytes = b""
+    ) -> Checkpoint:
         """A checkpoint of a sequence whose memory has seen exactly `ids`, and its keys and values."""
         assert len(ids) == self.memory.n_past[seq] > 0
         assert not self.memory.is_moved(seq), "what was moved is not what the model makes of these tokens"
         memory = self.memory
         pages, row = memory.hold(seq)
-        node = self.tree.insert(np.asarray(ids, np.int32), pages)
+        node = self.tree.insert(np.asarray(ids, np.int32), pages, owner)
         self._clock += 1
         self._touch(node)
         point = node.checkpoints.get(len(ids))
@@ -122,9 +126,9 @@ class PromptCache:
         while self.nbytes > self.budget and self._give_up_one():
             pass
 
-    def find(self, ids: Sequence[int] | Tokens) -> KnownText | None:
+    def find(self, ids: Sequence[int] | Tokens, owner: bytes = b"") -> KnownText | None:
         """The last position from which `ids` can go on: logits are known there, or a token is left to compute them."""
-        node, n = self.tree.match(np.asarray(ids, np.int32))
+        node, n = self.tree.match(np.asarray(ids, np.int32), owner)
         for part in reversed(node.path()):
             points = (c for c in part.checkpoints.values() if c.position <= n)
             usable = (c for c in points if c.position < len(ids) or c.logits is not None)
@@ -198,7 +202,7 @@ class PromptCache:
             return True
         if self.memory.is_recurrent and (least := self._least()) is not None:
             node, point = least
-            self.given_up.add(self.tree.text(node, point.position))
+            self.given_up.add(self.tree.text(node, point.position), owner=node.root.owner)
             self._drop(node, point)
             self._remove_bare(node)
             return True
@@ -206,7 +210,7 @@ class PromptCache:
         if not leaves:
             return False
         leaf = min(leaves, key=lambda node: node.used)
-        self.given_up.add(self.tree.text(leaf, leaf.end), leaf.start)
+        self.given_up.add(self.tree.text(leaf, leaf.end), leaf.start, leaf.root.owner)
         for point in list(leaf.checkpoints.values()):
             self._drop(leaf, point)
         self.tree.remove(leaf)
@@ -231,7 +235,7 @@ class PromptCache:
         if leaf is None:
             return False
         for position in [p for p in leaf.checkpoints if p > place]:
-            self.given_up.add(self.tree.text(leaf, position))
+            self.given_up.add(self.tree.text(leaf, position), owner=leaf.root.owner)
             self._drop(leaf, leaf.checkpoints[position])
         if place > leaf.start:
             self.tree.shorten(leaf, place)
@@ -269,7 +273,7 @@ class PromptCache:
         """The checkpoint that is worth least, in one walk; None: all are pinned."""
         pinned = self.pins.held()
         least, found = inf, None
-        waiting = [(node, 0) for node in self.tree.root.children.values()]
+        waiting = [(node, 0) for root in self.tree.roots.values() for node in root.children.values()]
         while waiting:
             node, before = waiting.pop()
             points = node.checkpoints

@@ -26,14 +26,17 @@ from .state_file import StateFile
 Named = tuple[str, np.ndarray]
 
 
-def describe_cache(cache: PromptCache, ids: Sequence[int], limit: int) -> tuple[list[dict[str, Any]], list[Named]]:
-    """The header's list and the arrays, of at most about `limit` bytes: what is worth most. `ids`: of the sequence."""
-    own = set(map(id, _whole_path(cache, ids)))
-    chosen = _chosen(cache, limit, own)
+def describe_cache(
+    cache: PromptCache, ids: Sequence[int], limit: int, owner: bytes = b""
+) -> tuple[list[dict[str, Any]], list[Named]]:
+    """The header's list and the arrays, of at most about `limit` bytes: the texts of one owner that are worth most.
+    ids: of the sequence."""
+    own = set(map(id, _whole_path(cache, ids, owner)))
+    chosen = _chosen(cache, limit, own, owner)
     places: dict[int, int] = {}
     entries: list[dict[str, Any]] = []
     arrays: list[Named] = []
-    for node in cache.tree:
+    for node in cache.tree.nodes_of(owner):
         if id(node) not in chosen:
             continue
         i = places[id(node)] = len(entries)
@@ -41,7 +44,7 @@ def describe_cache(cache: PromptCache, ids: Sequence[int], limit: int) -> tuple[
         kv = id(node) not in own
         entries.append(
             {
-                "parent": places[id(node.parent)] if node.parent is not cache.tree.root else -1,
+                "parent": places.get(id(node.parent), -1),  # a root has no place
                 "n": len(node.tokens),
                 "kv": kv,
                 "points": [[c.position, c.boundary, c.logits is not None] for c in points],
@@ -54,9 +57,9 @@ def describe_cache(cache: PromptCache, ids: Sequence[int], limit: int) -> tuple[
     return entries, arrays
 
 
-def _whole_path(cache: PromptCache, ids: Sequence[int]) -> list[Node]:
+def _whole_path(cache: PromptCache, ids: Sequence[int], owner: bytes) -> list[Node]:
     """The edges that are wholly a beginning of `ids`."""
-    node, n = cache.tree.match(np.asarray(ids, np.int32))
+    node, n = cache.tree.match(np.asarray(ids, np.int32), owner)
     return [part for part in node.path() if part.end <= n]
 
 
@@ -74,10 +77,11 @@ def _point_arrays(cache: PromptCache, point: Checkpoint) -> Iterator[Named]:
         yield "logits", point.logits
 
 
-def _chosen(cache: PromptCache, limit: int, own: set[int]) -> dict[int, set[int]]:
+def _chosen(cache: PromptCache, limit: int, own: set[int], owner: bytes) -> dict[int, set[int]]:
     """Edges by id with the positions of their checkpoints: the best ones that fit, with all edges that lead there."""
     memory = cache.memory
-    points = [(cache.worth(node, c), c.position, node, c) for node in cache.tree for c in node.checkpoints.values()]
+    nodes = cache.tree.nodes_of(owner)
+    points = [(cache.worth(node, c), c.position, node, c) for node in nodes for c in node.checkpoints.values()]
     chosen: dict[int, set[int]] = {}
     size = 0
     for _, position, node, point in sorted(points, key=lambda item: item[:2], reverse=True):
@@ -94,7 +98,8 @@ def _chosen(cache: PromptCache, limit: int, own: set[int]) -> dict[int, set[int]
 
 
 def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
-    """Add what the file holds to the cache, as far as the budget goes; its own sequence is in the cache already.
+    """Add what the file holds to the cache, as texts of nobody in particular, as far as the budget goes; its own
+    sequence is in the cache already.
 
     StateError when something is missing or does not fit the model; what was added before that stays in the cache.
     """

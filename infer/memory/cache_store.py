@@ -57,6 +57,7 @@ class Piece:
     boundary: bool
     logits: np.ndarray | None
     saved: int  # tokens that the checkpoint saves
+    owner: bytes
 
 
 @dataclass(eq=False)
@@ -71,6 +72,7 @@ class Fetch:
     logits: np.ndarray | None = None
     failed: bool = False
     pieces: list[FileHeader] = field(default_factory=list)
+    owner: bytes = b""
 
 
 class CacheStore:
@@ -96,11 +98,10 @@ class CacheStore:
             return None
         new = [(n, p) for n in tree for p in n.checkpoints.values() if self._looked_up.get(p) != p.used]
         for node, point in sorted(new, key=lambda each: self.cache.worth(*each), reverse=True)[:CHECKED]:
-            ids = tree.text(node, point.position)
-            cuts, there = index.missing(ids)
-            state = (
-                self.files.index.state(TextDigest(self.folder.key, ids).at(len(ids))) if memory.is_recurrent else None
-            )
+            ids, owner = tree.text(node, point.position), node.root.owner
+            cuts, there = index.missing(ids, owner)
+            digest = TextDigest(self.folder.key, ids, owner)
+            state = index.state(digest.at(len(ids))) if memory.is_recurrent else None
             if cuts or (memory.is_recurrent and not _says_all(state, point)):
                 if self._size(cuts or [len(ids)], point.logits is not None) <= self.files.budget:
                     return self._held(node, point, ids, cuts or [len(ids)])
@@ -117,7 +118,7 @@ class CacheStore:
         piece = Piece(
             point, ids, cuts, [memory.attention.pool.share(page) for page in pages],
             memory.recurrent.pool.share(point.row) if with_state else -1,
-            point.boundary, point.logits, point.position - before,
+            point.boundary, point.logits, point.position - before, node.root.owner,
         )  # fmt: skip
         memory.lend(piece)
         return piece
@@ -129,16 +130,16 @@ class CacheStore:
         if not written and not self.files.failing:
             self._looked_up[piece.point] = piece.point.used
 
-    def begin(self, ids: Sequence[int]) -> Fetch | None:
+    def begin(self, ids: Sequence[int], owner: bytes = b"") -> Fetch | None:
         """If more of this text is on disk than in memory: room for it, to be filled by `fetch`; then comes `end`."""
         tokens, memory = np.asarray(ids, np.int32), self.cache.memory
-        way = self.way(tokens)
+        way = self.way(tokens, owner)
         if way is None:
             return None
-        node, n = self.cache.tree.match(tokens)
+        node, n = self.cache.tree.match(tokens, owner)
         pieces = [piece for piece in way.pieces if piece.end > n]
         start = pieces[0].start if pieces else way.position
-        fetch = Fetch(tokens[: way.position], way, start, [], -1, pieces=pieces)
+        fetch = Fetch(tokens[: way.position], way, start, [], -1, pieces=pieces, owner=owner)
         try:
             if memory.attention.specs:
                 before = self.cache.tree.pages(node, start)
@@ -152,11 +153,11 @@ class CacheStore:
         memory.lend(fetch)
         return fetch
 
-    def way(self, ids: Tokens) -> KnownWay | None:
+    def way(self, ids: Tokens, owner: bytes = b"") -> KnownWay | None:
         """What `begin` would fetch of this text."""
         if not len(self.files.index):
             return None
-        known, way = self.cache.find(ids), self.files.index.find(ids)
+        known, way = self.cache.find(ids, owner), self.files.index.find(ids, owner)
         have = known.position if known else 0
         if way is None or way.position < have + WORTH_FETCHING or way.position > self.cache.memory.n_ctx:
             return None
@@ -168,7 +169,7 @@ class CacheStore:
         if not fetch.failed:
             # `before` of a page that two texts share is in both of ours
             pages = self._own_pages(fetch)
-            node = tree.insert(fetch.ids, pages)
+            node = tree.insert(fetch.ids, pages, fetch.owner)
             at = fetch.way.position
             if at not in node.checkpoints:
                 row = memory.recurrent.pool.share(fetch.row) if fetch.row >= 0 else -1
@@ -196,7 +197,7 @@ class CacheStore:
                 attention.load(pages[header.start // PAGE : pages_of(end)], end, dict(arrays), header.start)
             header = fetch.way.state
             if header is not None:
-                if TextDigest(self.folder.key, fetch.ids).at(len(fetch.ids)) != header.after:
+                if TextDigest(self.folder.key, fetch.ids, fetch.owner).at(len(fetch.ids)) != header.after:
                     raise StateError(f"{header.name} is of another text.")
                 arrays = self.files.read(header)
                 logits = arrays.pop("logits", None)
@@ -223,7 +224,7 @@ class CacheStore:
     # --- the writer ---
     def write(self, piece: Piece) -> bool:
         """Bring a piece to the disk. False: it could not be, or is not worth its room."""
-        digest = TextDigest(self.folder.key, piece.ids)
+        digest = TextDigest(self.folder.key, piece.ids, piece.owner)
         after = [digest.at(n) for n in piece.cuts]
         size = self._size(piece.cuts, piece.logits is not None if piece.row >= 0 else None)
         worth_it = worth(piece.saved, piece.boundary, 0.0) if self.files.index.recurrent else now()

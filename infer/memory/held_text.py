@@ -19,18 +19,19 @@ from .prefix_tree import Checkpoint, Tokens
 
 @dataclass(eq=False)
 class HeldText:
-    """The places of a text of at least one token; row: -1 where there are no states."""
+    """The places of a text of at least one token; row: -1 where there are no states; owner: see prefix_tree.py."""
 
     ids: Tokens
     pages: list[int]
     row: int
     logits: np.ndarray | None = None
+    owner: bytes = b""
 
 
-def hold(cache: PromptCache, ids: Tokens) -> HeldText | None:
+def hold(cache: PromptCache, ids: Tokens, owner: bytes = b"") -> HeldText | None:
     """The longest beginning of `ids` that is known with all that follows from it; None: nothing is."""
     memory = cache.memory
-    node, n = cache.tree.match(ids)
+    node, n = cache.tree.match(ids, owner)
     points = [c for part in node.path() for c in part.checkpoints.values() if c.position <= n]
     last = max(points, key=lambda c: c.position, default=None)
     row = -1
@@ -42,7 +43,7 @@ def hold(cache: PromptCache, ids: Tokens) -> HeldText | None:
         return None
     logits = last.logits if last is not None and last.position == n else None
     pages = [memory.attention.pool.share(page) for page in cache.tree.pages(node, n)]
-    text = HeldText(ids[:n].copy(), pages, row, logits)
+    text = HeldText(ids[:n].copy(), pages, row, logits, owner)
     memory.lend(text)
     return text
 
@@ -53,10 +54,10 @@ def arrays(memory: HybridMemory, text: HeldText) -> dict[str, np.ndarray]:
     return result | dict(memory.recurrent.export(text.row)) if text.row >= 0 else result
 
 
-def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None) -> HeldText:
+def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None, owner: bytes = b"") -> HeldText:
     """Room for a text. StateError: there is none."""
     memory = cache.memory
-    text = HeldText(ids, [], -1, logits)
+    text = HeldText(ids, [], -1, logits, owner)
     if memory.attention.specs:
         text.pages = memory.attention.pool.take_many(pages_of(len(ids)))
     try:
@@ -78,7 +79,7 @@ def fill(memory: HybridMemory, text: HeldText, arrays: dict[str, np.ndarray]) ->
 
 def add(cache: PromptCache, text: HeldText) -> None:
     """What was filled is found by its tokens; the room is not the caller's any more."""
-    node = cache.tree.insert(text.ids, text.pages)
+    node = cache.tree.insert(text.ids, text.pages, text.owner)
     n = len(text.ids)
     if n not in node.checkpoints:
         row = cache.memory.recurrent.pool.share(text.row) if text.row >= 0 else -1

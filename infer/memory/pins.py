@@ -49,9 +49,9 @@ class Pins:
         state = point.parked.nbytes if point.parked is not None else self.memory.bytes_state_per_seq
         return state * self.memory.is_recurrent + (point.logits.nbytes if point.logits is not None else 0)
 
-    def check(self, ids: Tokens, n_vocab: int, budget: int) -> None:
+    def check(self, ids: Tokens, n_vocab: int, budget: int, owner: bytes = b"") -> None:
         """UsageError: a text that begins with these tokens is too large to be pinned beside the others."""
-        node, n = self.tree.match(ids)
+        node, n = self.tree.match(ids, owner)
         others = self._others(node)
         new = len(_pages([*others, node]) - _pages(others))
         if n < len(ids) and self.memory.attention.specs:
@@ -59,10 +59,10 @@ class Pins:
         size = new * self.memory.attention.bytes_per_page
         self._limit(len(ids), size + POINTS * (self.memory.bytes_state_per_seq + 4 * n_vocab), others, budget)
 
-    def add(self, ids: Tokens, n_prompt: int, budget: int) -> Node | None:
+    def add(self, ids: Tokens, n_prompt: int, budget: int, owner: bytes = b"") -> Node | None:
         """Pin as much as is known of a text, in place of what was pinned of the same conversation; n_prompt: tokens
         of its last prompt. UsageError: it is too large, and what was pinned stays so."""
-        node, n = self.tree.match(ids)
+        node, n = self.tree.match(ids, owner)
         if not n:
             return None
         others = self._others(node)

@@ -3,6 +3,9 @@
 An edge holds a run of tokens, the pages with their keys and values, and checkpoints at some of its positions. Where two
 texts part, an edge is split; both parts then own the page that the split lies in. The page of a deeper node also holds
 the positions of its ancestors that share the page, so a text's pages are those of the deepest node that has them.
+
+Texts belong to owners, each with a root of its own: a text is found by its owner alone. An owner is a few bytes that
+the caller chooses; b"" is nobody in particular.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,6 +41,7 @@ class Node:
     name     of the text that ends here; it goes along when that text gets longer
     pinned   0, or neither this nor what leads here is given up (pins.py): the tokens of the prompt that it answers
     seconds  time.monotonic() when it was last used
+    owner    of a root: whose texts begin there
     """
 
     parent: "Node | None"
@@ -50,6 +54,7 @@ class Node:
     name: int = 0
     pinned: int = 0
     seconds: float = 0.0
+    owner: bytes = b""
 
     @property
     def end(self) -> int:
@@ -63,6 +68,14 @@ class Node:
             node = node.parent
         return nodes[::-1]
 
+    @property
+    def root(self) -> "Node":
+        """Where the texts of its owner begin."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
 
 class PrefixTree:
     """`pool` counts the owners of the pages; the tree is one of them for every node that has a page."""
@@ -74,19 +87,32 @@ class PrefixTree:
 
     def clear(self) -> None:
         """Know no text; nothing is given back."""
-        self.root = Node(None, 0, np.zeros(0, np.int32))
+        self.roots: dict[bytes, Node] = {}  # of the owners that have texts
 
     def __iter__(self) -> Iterator[Node]:
-        """All nodes but the root, parents first."""
-        waiting = list(self.root.children.values())
+        """All nodes but the roots, parents first."""
+        return self._below(*self.roots.values())
+
+    def nodes_of(self, owner: bytes) -> Iterator[Node]:
+        """The same of one owner."""
+        return self._below(self._root(owner))
+
+    def _root(self, owner: bytes) -> Node:
+        """One that is not in the tree where this owner has no text."""
+        root = self.roots.get(owner)
+        return Node(None, 0, np.zeros(0, np.int32), owner=owner) if root is None else root
+
+    @staticmethod
+    def _below(*nodes: Node) -> Iterator[Node]:
+        waiting = [child for node in nodes for child in node.children.values()]
         while waiting:
             node = waiting.pop()
             yield node
             waiting += node.children.values()
 
-    def match(self, ids: Tokens) -> tuple[Node, int]:
-        """The longest known beginning of `ids`: the node in which it ends, and its length."""
-        node, n = self.root, 0
+    def match(self, ids: Tokens, owner: bytes = b"") -> tuple[Node, int]:
+        """The longest beginning of `ids` in the texts of an owner: the node in which it ends, and its length."""
+        node, n = self._root(owner), 0
         while n < len(ids) and (child := node.children.get(int(ids[n]))) is not None:
             m = min(len(child.tokens), len(ids) - n)
             differ = np.flatnonzero(child.tokens[:m] != ids[n : n + m])
@@ -113,16 +139,18 @@ class PrefixTree:
 
     def text(self, node: Node, n: int) -> Tokens:
         """The first n tokens of a text that ends in `node`."""
-        return np.concatenate([self.root.tokens, *(part.tokens for part in node.path())])[:n]
+        return np.concatenate([np.zeros(0, np.int32), *(part.tokens for part in node.path())])[:n]
 
-    def insert(self, ids: Tokens, pages: list[int]) -> Node:
+    def insert(self, ids: Tokens, pages: list[int], owner: bytes = b"") -> Node:
         """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
-        node, n = self.match(ids)
+        node, n = self.match(ids, owner)
         if n < node.end:
             node = self.split(node, n)
         if n < len(ids):
             leaf = Node(node, n, ids[n:].copy(), [self.pool.hold(p) for p in pages[n // PAGE : pages_of(len(ids))]])
             leaf.name = next(self._names)
+            if node.parent is None:
+                self.roots[owner] = node
             if not node.children and node.parent is not None:  # the same text, longer
                 leaf.name, node.name = node.name, leaf.name
             node.children[int(ids[n])] = node = leaf
@@ -162,6 +190,8 @@ class PrefixTree:
         for page in leaf.pages:
             self.pool.let_go(page)
         del leaf.parent.children[int(leaf.tokens[0])]
+        if leaf.parent.parent is None and not leaf.parent.children:
+            self.roots.pop(leaf.parent.owner, None)  # owners come and go: nothing stays of one without texts
 
 
 def common_beginning(a: Sequence[int] | np.ndarray, b: Sequence[int] | np.ndarray) -> int:

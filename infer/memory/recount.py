@@ -39,7 +39,7 @@ def recount(memory: HybridMemory, cache: PromptCache | None, lost: Iterable[int]
 
 def _kept(memory: HybridMemory, cache: PromptCache) -> tuple[Counter[int], Counter[int]]:
     """How often the prompt cache owns each page and row. It loses checkpoints without a state, or all it knows."""
-    if not all(_is_whole(node, memory) for node in (cache.tree.root, *cache.tree)):
+    if not all(_is_whole(node, memory) for node in (*cache.tree.roots.values(), *cache.tree)):
         cache.forget_all()
     pages: Counter[int] = Counter()
     rows: Counter[int] = Counter()

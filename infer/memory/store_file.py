@@ -54,10 +54,13 @@ Tokens = npt.NDArray[np.int32]
 
 
 class TextDigest:
-    """Digests of the beginnings of one text, from the shortest to the longest."""
+    """Digests of the beginnings of one text, from the shortest to the longest.
 
-    def __init__(self, key: bytes, ids: Tokens) -> None:
-        self._hash = hashlib.blake2b(key, digest_size=DIGEST_BYTES)
+    owner: at most 16 bytes (prefix_tree.py); the digests of a text are others for every owner.
+    """
+
+    def __init__(self, key: bytes, ids: Tokens, owner: bytes = b"") -> None:
+        self._hash = hashlib.blake2b(key, digest_size=DIGEST_BYTES, person=owner)
         self._data = memoryview(np.ascontiguousarray(ids, "<i4").tobytes())
         self._at = 0
 

@@ -133,9 +133,9 @@ class StoreFiles:
         """The arrays of a file, read-only. StateError: they are damaged; OSError. See `give_up`."""
         return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
 
-    def forget(self, ids: Tokens, *, onward: bool = False) -> None:
-        """Remove a text, but for what others begin with, too; onward: with those that go on from it."""
-        for name in self.index.take_out_text(ids, onward=onward):
+    def forget(self, ids: Tokens, *, onward: bool = False, owner: bytes = b"") -> None:
+        """Remove a text of this owner, but keep what it shares with others; onward: remove its continuations."""
+        for name in self.index.take_out_text(ids, onward=onward, owner=owner):
             self._remove(name)
 
     def _remove(self, name: str) -> None:

@@ -34,13 +34,16 @@ class StoreIndex:
 
     def __init__(self, key: bytes, *, recurrent: bool) -> None:
         self.key, self.recurrent = key, recurrent
-        self.root = TextDigest(key, np.zeros(0, np.int32)).at(0)
         self.nbytes = 0
         self._headers: dict[str, FileHeader] = {}
         self._onward: dict[bytes, dict[str, FileHeader]] = {}  # pieces by the digest before them
         self._inward: dict[bytes, dict[str, FileHeader]] = {}  # by the one after them
         self._states: dict[bytes, FileHeader] = {}
         self._lock = threading.RLock()
+
+    def root(self, owner: bytes = b"") -> bytes:
+        """The digest before the texts of an owner."""
+        return TextDigest(self.key, np.zeros(0, np.int32), owner).at(0)
 
     def __len__(self) -> int:
         return len(self._headers)
@@ -83,11 +86,11 @@ class StoreIndex:
                     self.add(replace(self._headers[name], used=now))
 
     # --- looking up ---
-    def find(self, ids: Tokens) -> KnownWay | None:
+    def find(self, ids: Tokens, owner: bytes = b"") -> KnownWay | None:
         """The last position from which `ids` can go on: with states, logits are known there or a token is left for
         them; without, keys and values can be cut anywhere."""
         with self._lock:
-            ways, reach, last = self._ways(ids)
+            ways, reach, last = self._ways(ids, owner)
             if not self.recurrent:
                 pieces = self._pieces(ways, max(ways)) if last is None else [*self._pieces(ways, last.start), last]
                 return KnownWay(reach, tuple(pieces), None) if pieces else None
@@ -98,13 +101,13 @@ class StoreIndex:
                     return KnownWay(at, tuple(self._pieces(ways, at)), state)
             return None
 
-    def missing(self, ids: Tokens) -> tuple[list[int], list[str]]:
+    def missing(self, ids: Tokens, owner: bytes = b"") -> tuple[list[int], list[str]]:
         """Where the pieces of this text begin and end that are not there, [] if all are, and the names of the others.
 
         The last one ends after `ids`, so that a state can follow it.
         """
         with self._lock:
-            ways, reach, last = self._ways(ids)
+            ways, reach, last = self._ways(ids, owner)
             at = max(ways)
             if not self.recurrent and last is not None and reach == len(ids):
                 return [], [piece.name for piece in [*self._pieces(ways, last.start), last]]
@@ -117,11 +120,11 @@ class StoreIndex:
         """After a text with this digest."""
         return self._states.get(after)
 
-    def _ways(self, ids: Tokens) -> tuple[dict[int, FileHeader | None], int, FileHeader | None]:
+    def _ways(self, ids: Tokens, owner: bytes) -> tuple[dict[int, FileHeader | None], int, FileHeader | None]:
         """Positions that whole pieces lead to with the last of these; how far `ids` are known in all, and the piece
         that is known in part, if that is further."""
         ways: dict[int, FileHeader | None] = {0: None}
-        digests, waiting = {0: self.root}, [0]
+        digests, waiting = {0: self.root(owner)}, [0]
         reach, last = 0, None
         while waiting:
             start = heapq.heappop(waiting)
@@ -175,7 +178,7 @@ class StoreIndex:
 
     def _state_worth(self, state: FileHeader, now: float) -> float:
         digest, position, before = state.after, state.end, 0
-        while (pieces := self._inward.get(digest)) and digest != self.root:
+        while position and (pieces := self._inward.get(digest)):
             piece = next(iter(pieces.values()))
             if piece.end != position:  # not of a text: a file that somebody made
                 break
@@ -185,11 +188,11 @@ class StoreIndex:
                 break
         return worth(state.end - before, state.boundary, now - state.used)
 
-    def take_out_text(self, ids: Tokens, *, onward: bool) -> list[str]:
+    def take_out_text(self, ids: Tokens, *, onward: bool, owner: bytes = b"") -> list[str]:
         """Remove a text as far as no other one goes on from it; returns the names. onward: those others go before."""
         with self._lock:
-            ways, _, _ = self._ways(ids)
-            names = self._take_out_onward(ids, ways) if onward else []
+            ways, _, _ = self._ways(ids, owner)
+            names = self._take_out_onward(ids, ways, self.root(owner)) if onward else []
             for end in sorted(ways, reverse=True):
                 piece = ways[end]
                 if piece is None or (digest := piece.after) in self._onward:
@@ -200,12 +203,12 @@ class StoreIndex:
                     self.remove(name)
             return names
 
-    def _take_out_onward(self, ids: Tokens, ways: dict[int, FileHeader | None]) -> list[str]:
+    def _take_out_onward(self, ids: Tokens, ways: dict[int, FileHeader | None], root: bytes) -> list[str]:
         """What goes on from the end of a text, in the middle of a piece or behind one."""
         waiting: list[FileHeader] = []
         for start, way in ways.items():
             rest = ids[start:]
-            for piece in self._onward.get(way.after if way is not None else self.root, {}).values():
+            for piece in self._onward.get(way.after if way is not None else root, {}).values():
                 if piece.start == start and len(piece.tokens) > len(rest) == common_beginning(piece.tokens, rest):
                     waiting.append(piece)
         names = []
@@ -223,7 +226,9 @@ class StoreIndex:
         """Files that no text can go on with: behind a gap, or pieces that lead to no state. also: the digest after a
         piece that a state will follow yet."""
         with self._lock:
-            reached, waiting = {self.root: 0}, [self.root]
+            # which owners there are, nobody knows: any piece that begins a text may be theirs
+            reached = dict.fromkeys((each.before for each in self._headers.values() if each.start == 0), 0)
+            waiting = [*reached]
             while waiting:
                 digest = waiting.pop()
                 for piece in self._onward.get(digest, {}).values():

@@ -34,9 +34,11 @@ class KeptCache(PromptCache):
         self._pages: Places = set()  # that the stages have been told to keep
         self._rows: Places = set()
 
-    def keep(self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None) -> Checkpoint:
+    def keep(
+        self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None, owner: bytes = b""
+    ) -> Checkpoint:
         """As `PromptCache.keep`."""
-        point = super().keep(seq, ids, boundary=boundary, logits=logits)
+        point = super().keep(seq, ids, boundary=boundary, logits=logits, owner=owner)
         pages, rows = self._held()
         new, gone = (pages - self._pages, rows - self._rows), (self._pages - pages, self._rows - rows)
         if any(new) or any(gone):
@@ -65,7 +67,7 @@ class KeptCache(PromptCache):
         self._foreman.order(Keep([], [], *map(sorted, there)))
 
     def _forget_pages_but(self, there: set[int]) -> None:
-        waiting = [*self.tree.root.children.values()]
+        waiting = [child for root in self.tree.roots.values() for child in root.children.values()]
         while waiting:
             node = waiting.pop()
             n = next((i for i, page in enumerate(node.pages) if page not in there), None)

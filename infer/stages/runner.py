@@ -164,7 +164,7 @@ class StagedRunner(Runner):
 
     def _rest(self, slot: Slot, tokens: list[int]) -> Work:
         """What of a slot is to be read again, behind the last checkpoint that is left."""
-        if self.cache is not None and (known := self.cache.find(tokens)) is not None:
+        if self.cache is not None and (known := self.cache.find(tokens, slot.owner)) is not None:
             self.cache.restore(slot.slot, known)
             slot.tokens = tokens[: known.position]
         return Work(slot, tokens[slot.n_past :], "none")

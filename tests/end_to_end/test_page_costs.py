@@ -153,7 +153,7 @@ def test_a_look_is_short(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
     """Whoever draws does so between two looks: 64 long texts are not looked up in one go."""
     turns: list[str] = []
 
-    def known(ids: Any) -> int:
+    def known(ids: Any, owner: bytes) -> int:
         turns.append("look")
         time.sleep(2 * route.LOOK_SECONDS)
         if len(turns) == 1:

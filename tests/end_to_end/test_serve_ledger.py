@@ -92,6 +92,32 @@ def test_the_same_bits_as_from_its_tokens_on_a_cold_server(server: Server, files
     assert choice["logprobs"]["token_logprobs"] == [token["logprob"] for token in same["logprobs"]["content"]]
 
 
+def test_the_same_request_the_same_answer_as_on_a_fresh_server(server: Server, files: dict[str, Path]) -> None:
+    """Where the request asks for it; otherwise the tokens that were drawn stand, and the usage says so."""
+    asked = [ask(QUESTIONS[0])]
+    asked += [told(chat(server, asked)["choices"][0]["message"]["content"]), ask(QUESTIONS[1])]
+    prompt = "State space models"
+    prompt += server.http.post("/v1/completions", json={"prompt": prompt, **SAMPLED}).json()["choices"][0]["text"]
+
+    def both(server: Server, **more: Any) -> list[tuple[Any, int]]:
+        body = {"prompt": prompt, **SAMPLED, "max_tokens": 24, **more}
+        answers = chat(server, asked, **more), server.http.post("/v1/completions", json=body).json()
+        texts = [answer["choices"][0].get("message", answer["choices"][0]) for answer in answers]
+        kept = [text.get("content", text.get("text")) for text in texts]
+        return [(text, answer["usage"]["cache"]["drawn"]) for text, answer in zip(kept, answers, strict=True)]
+
+    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4) as model:
+        cold = Server(model)
+        try:
+            fresh = both(cold)
+        finally:
+            cold.close()
+    assert [drawn for _, drawn in fresh] == [0, 0]
+    assert both(server, cache_prompt=False) == fresh == both(server, cache={"drawn": False})
+    warm = both(server)
+    assert all(drawn > 0 for _, drawn in warm) and warm[0][0] != fresh[0][0], "other tokens, other words"
+
+
 def test_a_completion_goes_on(server: Server) -> None:
     asked: dict[str, Any] = {"prompt": "State space models", **SAMPLED, "temperature": 4.0, "max_tokens": 20}
     first = server.http.post("/v1/completions", json=asked).json()

@@ -101,6 +101,7 @@ def test_usage_tells_why_a_prompt_was_read(server: Logging) -> None:
         "reused": 0,
         "processed": n,
         "reason": "nothing is known that begins like this",
+        "drawn": 0,
         "conversation": "",
         "kept": False,
     }

@@ -41,7 +41,7 @@ def forget(server: Server) -> None:
     def clear() -> None:
         assert server.model.cache is not None
         server.model.cache.clear()
-        server.service.batcher.texts = [[] for _ in range(4)]
+        server.service.batcher.texts = [(b"", [])] * 4
 
     server.service.call(clear).result(WAIT)
 
@@ -70,18 +70,18 @@ def test_saved_and_restored(server: Server, kind: str) -> None:
     known, text = complete(server, FRANCE)
     ids = server.model.tokenizer.encode(FRANCE)
     saved = act(server, "save", f"{kind}.bin", format=kind)
-    n = len(server.service.batcher.texts[0])
+    n = len(server.service.batcher.texts[0][1])
     assert known == 0 and len(ids) <= n <= len(ids) + 16
     path = folder(server) / f"{kind}.bin"
     assert saved["n_saved"] == n and saved["n_written"] == path.stat().st_size and saved["timings"]["save_ms"] > 0
     assert (saved["id_slot"], saved["filename"]) == (0, path.name)
     assert path.read_bytes()[:4] == (b"qsgg" if kind == "llama.cpp" else b"hybs")
-    whole = server.service.batcher.texts[0]
+    whole = server.service.batcher.texts[0][1]
     forget(server)
     assert complete(server, GERMANY)[0] == 0
     restored = act(server, "restore", path.name, slot=2)
     assert (restored["id_slot"], restored["n_restored"], restored["n_read"]) == (2, n, saved["n_written"])
-    assert restored["timings"]["restore_ms"] > 0 and server.service.batcher.texts[2] == whole
+    assert restored["timings"]["restore_ms"] > 0 and server.service.batcher.texts[2][1] == whole
     again, continued = complete(server, [*whole, 300, 301])
     assert again == n
     forget(server)
@@ -94,7 +94,7 @@ def test_a_state_file_is_one_of_the_other_commands(server: Server) -> None:
     act(server, "save", "two.bin")
     with read_state(folder(server) / "two.bin") as state:
         assert state.header.fingerprint == server.model.fingerprint
-    tokens = list(server.service.batcher.texts[0])
+    tokens = list(server.service.batcher.texts[0][1])
 
     def restored() -> list[int]:
         seq = server.model.restore(folder(server) / "two.bin")
@@ -110,7 +110,7 @@ def test_erased_in_memory_and_on_disk(server: Server) -> None:
     assert store is not None
     shared = FRANCE + " " + GERMANY
     complete(server, FRANCE)
-    n = len(server.service.batcher.texts[0])
+    n = len(server.service.batcher.texts[0][1])
 
     def write() -> None:
         while (piece := store.next_piece()) is not None:

@@ -458,7 +458,7 @@ def test_many_files_are_known_at_once(kept: Kept) -> None:
 
     memory = kept.model.memory
     digest, key = b"\0" * 16, kept.folder.key
-    before = kept.store.files.index.root
+    before = kept.store.files.index.root()
     nbytes = store_file.layout_bytes(memory.attention.layout(LADDER))
     sparse = np.zeros(LADDER, np.int32)
     for i in range(3000):

@@ -277,7 +277,7 @@ def test_a_reason_is_found_quickly(load: Loaded) -> None:
     seconds = []
     for _ in range(9):
         begun = time.perf_counter()
-        got = batcher.reasons._look(model.cache, ids.astype(np.int32), Plain())  # type: ignore[arg-type]
+        got = batcher.reasons._look(model.cache, ids.astype(np.int32), b"", Plain())  # type: ignore[arg-type]
         lost = model.cache.given_up.last(ids.astype(np.int32), got.n)
         seconds.append(time.perf_counter() - begun)
     assert got.n == 14000 and lost == 15000

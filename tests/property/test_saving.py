@@ -50,13 +50,14 @@ class Process:
         self.service = Service(model, 3, store=self.store)
         self.saver = Saver(self.service, self.store, documents)
 
-    def ask(self, ids: list[int], n: int = 8) -> tuple[int, list[int]]:
-        asked = self.begin(ids, n)
+    def ask(self, ids: list[int], n: int = 8, owner: bytes = b"") -> tuple[int, list[int]]:
+        asked = self.begin(ids, n, owner)
         answer = asked.wait()
         return asked.job.n_known, answer
 
-    def begin(self, ids: list[int], n: int = 8) -> Asked:
+    def begin(self, ids: list[int], n: int = 8, owner: bytes = b"") -> Asked:
         asked = Asked(self.model, ids, n, remember=True)
+        asked.job.owner = owner
         self.service.submit(asked.job)
         return asked
 
@@ -86,6 +87,27 @@ def test_a_conversation_goes_on(model: Model, tmp_path: Path) -> None:
     assert second.ask(ids)[1] == answer
     second.close()
     assert not second.warnings and answer == alone(model, ids)
+
+
+def test_texts_of_one_owner_are_nobody_elses(model: Model, tmp_path: Path) -> None:
+    mine, ids = b"m" * 16, tokens(700)
+    first = Process(model, tmp_path)
+    _, answer = first.ask(ids, owner=mine)
+    for owner in (b"", b"o" * 16):
+        assert first.ask(ids, owner=owner) == (0, answer), "in memory"
+    first.close()
+    second = Process(model, tmp_path)
+    assert len(second.store.files.index) > 0
+    for owner in (b"p" * 16, mine[:15]):
+        assert second.ask(ids, owner=owner) == (0, answer), "on disk"
+    assert second.ask(ids, owner=mine) == (700 if model.memory.is_recurrent else 699, answer)
+    second.service.call(lambda: second.service.forget([*ids, *answer[:-1]], mine)).result(WAIT)
+    assert second.ask(ids, owner=b"o" * 16)[0] > 0, "only the text of that owner went"
+    second.close()
+    third = Process(model, tmp_path)
+    assert third.ask(ids, owner=mine)[0] == 0 < third.ask(ids, owner=b"o" * 16)[0]
+    third.close()
+    assert not second.warnings and not third.warnings
 
 
 def _copy_unless_gone(source: str, copy: str) -> None:
@@ -339,14 +361,14 @@ def test_a_full_memory_reads_the_text_instead(model: Model, tmp_path: Path, monk
     pools = (model.memory.attention.pool, model.memory.recurrent.pool)
     full, takes = threading.Event(), [pool.take for pool in pools]
 
-    def begin(self: CacheStore, given: list[int]) -> Fetch | None:
+    def begin(self: CacheStore, given: list[int], owner: bytes) -> Fetch | None:
         def refuse() -> int:
             raise StateError("the memory is full")
 
         for pool in pools:
             monkeypatch.setattr(pool, "take", refuse)
         try:
-            result = original(self, given)
+            result = original(self, given, owner)
         finally:
             for pool, take in zip(pools, takes, strict=True):
                 monkeypatch.setattr(pool, "take", take)

@@ -17,15 +17,16 @@ from hybrid.infer.answers.generation.drawing import TextPiece
 from .. import errors
 from ..cache_usage import cache_usage
 from ..chats import arguments_of
-from ..endpoint import client_of, post
+from ..endpoint import post
 from ..errors import RequestError
-from ..fields import CacheFields, Ignored, Strict, Unsupported
+from ..fields import CacheFields, CacheSalt, Ignored, Strict, Unsupported
 from ..jobs import Maker
 from ..noted import with_warnings
 from ..openai import chat
 from ..openai.chat import Answers, ChatRequest
 from ..served import Served
 from ..streaming import event, respond
+from ..whose import Whose, asked_by
 from .blocks import (
     InputChoice,
     InputMessage,
@@ -86,6 +87,7 @@ class CountRequest(Strict):
     tools: list[InputTool | OtherTool] | None = None
     tool_choice: InputChoice | None = None
     mcp_servers: Unsupported
+    cache_salt: CacheSalt = None
 
     @property
     def format(self) -> OutputFormat | None:
@@ -107,7 +109,7 @@ class MessagesRequest(CountRequest):
     service_tier: Ignored
 
 
-def answers_of(maker: Maker, body: CountRequest, client: object) -> Answers:
+def answers_of(maker: Maker, body: CountRequest, whose: Whose) -> Answers:
     """The answer of OpenAI's route to the same conversation."""
     asked: dict[str, Any] = {"messages": messages_of(body.messages)}
     if body.system:
@@ -125,7 +127,7 @@ def answers_of(maker: Maker, body: CountRequest, client: object) -> Answers:
         asked["stop"] = body.stop_sequences
     think = None if body.thinking is None else body.thinking.think
     try:
-        return chat.answers_of(maker, ChatRequest.model_validate(asked), client, think)
+        return chat.answers_of(maker, ChatRequest.model_validate(asked), whose, think)
     except RequestError as error:
         message, param = map(_renamed, (str(error), error.param or ""))
         raise RequestError(message, param=param or None, status=error.status) from None
@@ -251,7 +253,7 @@ def _error(error: Exception) -> Response:
 
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = MessageShape(served, body, answers)
     return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
@@ -259,7 +261,7 @@ async def messages(served: Served, request: Request, body: MessagesRequest) -> R
 
 async def count_tokens(served: Served, request: Request, body: CountRequest) -> Response:
     """Tokens of a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
     return JSONResponse({"input_tokens": len(answers.chat.prompt.ids)})
 
 

@@ -15,13 +15,14 @@ from hybrid.infer.text.encode import rendered_ids
 
 from .. import errors
 from ..answering import Event
-from ..endpoint import client_of, post
+from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Strict, Unsupported
 from ..jobs import Maker, Prompt
 from ..served import Served
 from ..streaming import event, respond
 from ..timings import Timings, prompt_progress
+from ..whose import Whose, asked_by
 from .answer import probabilities, whole_answer
 
 
@@ -48,30 +49,30 @@ class NativeCompletionRequest(AnswerFields):
     image_data: Unsupported
 
 
-def completion_jobs(maker: Maker, request: NativeCompletionRequest, client: object) -> list[Job]:
+def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Whose) -> list[Job]:
     """n answers to every prompt."""
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
-    prompts = prompts_of(maker, request.prompt)
-    return maker.jobs(request, prompts, most, n_probs or None, client, request.post_sampling_probs)
+    prompts = prompts_of(maker, request.prompt, whose)
+    return maker.jobs(request, prompts, most, n_probs or None, whose, request.post_sampling_probs)
 
 
-def prompts_of(maker: Maker, prompt: Any) -> list[Prompt]:
+def prompts_of(maker: Maker, prompt: Any, whose: Whose) -> list[Prompt]:
     """Each of them. A list that has a number is one prompt; others are a prompt for each of their items."""
     if isinstance(prompt, list) and not any(isinstance(part, int) for part in prompt):
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         maker.check_number(prompt)
-        return [_prompt(maker, one) for one in prompt]
-    return [_prompt(maker, prompt)]
+        return [_prompt(maker, one, whose) for one in prompt]
+    return [_prompt(maker, prompt, whose)]
 
 
-def _prompt(maker: Maker, prompt: Any) -> Prompt:
+def _prompt(maker: Maker, prompt: Any, whose: Whose) -> Prompt:
     """Special tokens count wherever they are written; BOS comes before a text that begins the prompt."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
     if isinstance(prompt, str):
-        return maker.text(prompt, plain=False)
+        return maker.text(prompt, whose, plain=False)
     tokenizer = maker.model.tokenizer
     ids: list[int] = []
     for at, part in enumerate(prompt):
@@ -166,7 +167,7 @@ async def completion(served: Served, request: Request, body: NativeCompletionReq
     """What follows the prompts."""
     if body.n_cmpl is not None:
         body.n = body.n_cmpl
-    jobs = await run_in_threadpool(completion_jobs, served.maker, body, client_of(request))
+    jobs = await run_in_threadpool(completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     watcher = shape if body.return_progress or body.timings_per_token else None
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)

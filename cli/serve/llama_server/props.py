@@ -14,6 +14,7 @@ from .. import errors
 from ..embedding import EncoderModel
 from ..endpoint import Endpoint, get
 from ..served import Served
+from ..whose import asked_by
 from .answer import sampling_settings
 
 
@@ -91,23 +92,26 @@ async def slots(served: Served, request: Request) -> Response:
     n_parallel = served.service.batcher.n_parallel
     if request.query_params.get("fail_on_no_slot") and len(running) >= n_parallel:
         return errors.response(503, "no slot is free")
-    return JSONResponse([_slot(served, index, running.get(index)) for index in range(n_parallel)])
+    owner = asked_by(request).owner
+    return JSONResponse([_slot(served, index, running.get(index), owner) for index in range(n_parallel)])
 
 
-def _slot(served: Served, index: int, job: Job | None) -> dict[str, Any]:
-    """Numbers only: what one client asks is nobody else's business."""
+def _slot(served: Served, index: int, job: Job | None, owner: bytes) -> dict[str, Any]:
+    """Numbers only: what one client asks is nobody else's business. Settings, in which there may be texts, to their
+    owner."""
     slot = {"id": index, "n_ctx": served.model.n_ctx, "speculative": False, "is_processing": job is not None}
     if job is None:
         return slot
     result, drawing = job.result, job.drawing
     left = drawing.left
+    settings = sampling_settings(drawing.sampler.params, drawing.sampler.seed) if job.owner == owner else {}
     return {
         **slot,
         "n_prompt_tokens": len(job.ids),
         "n_prompt_tokens_processed": result.prompt_tokens,
         "n_prompt_tokens_cache": job.n_known,
         "params": {
-            **sampling_settings(drawing.sampler.params, drawing.sampler.seed),
+            **settings,
             "n_predict": drawing.max_tokens,
             "max_tokens": drawing.max_tokens,
         },

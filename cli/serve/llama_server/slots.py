@@ -1,7 +1,8 @@
 """POST /slots/{id}?action=save|restore|erase: the last text of a place as a file in the server's folder.
 
 Files have the format of `hybrid`, or with "format": "llama.cpp" that of llama-server; which one is restored, the file
-says. A text that was restored is known wherever the next answer is drawn.
+says. A text that was restored is known wherever the next answer is drawn. Texts and files of another key are not there
+(whose.py).
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from ..endpoint import Endpoint, json_of
 from ..errors import RequestError
 from ..fields import Strict
 from ..served import Served
+from ..whose import SALT, asked_by
 
 BUSY_SECONDS = 0.05  # between two looks at a place that is in use
 LONGEST_NAME = 128  # characters, so that the name of the file while it is written fits, too
@@ -44,24 +46,27 @@ async def act(served: Served, request: Request) -> Response:
         return errors.response(501, "this server keeps no states. Start it with --state-dir")
     place = _place(served, request.path_params["id"])
     action = request.query_params.get("action")
-    places, begin = Places(served.service), time.perf_counter()
+    owner = asked_by(request).owner
+    places, begin = Places(served.service, owner), time.perf_counter()
     if action == "erase":
         n = await _when_idle(lambda: places.erase(place))
         return JSONResponse({"id_slot": place, "n_erased": n})
     if action not in ("save", "restore"):
         raise RequestError(f"action: expected save, restore or erase, found {action!r:.40}", param="action")
     file = SlotFile.model_validate(await json_of(request))
-    path = file_path(served.store.folder.slots, file.filename)
+    path = file_path(served.store.folder.slots, file.filename, owner)
     about = {"id_slot": place, "filename": file.filename}
     if action == "save":
         _check_room(served.store)
-        done = await _when_idle(lambda: _named(path, lambda: places.save(place, path, llama=file.format != "hybrid")))
+        done = await _when_idle(
+            lambda: _named(path, file.filename, lambda: places.save(place, path, llama=file.format != "hybrid"))
+        )
         return JSONResponse(
             {**about, "n_saved": done.n_tokens, "n_written": done.nbytes, "timings": {"save_ms": _since(begin)}}
         )
     if not path.is_file():
         raise RequestError(f"filename: there is no file {file.filename!r}", param="filename")
-    done = await _when_idle(lambda: _named(path, lambda: places.restore(place, path)))
+    done = await _when_idle(lambda: _named(path, file.filename, lambda: places.restore(place, path)))
     return JSONResponse(
         {**about, "n_restored": done.n_tokens, "n_read": done.nbytes, "timings": {"restore_ms": _since(begin)}}
     )
@@ -76,14 +81,15 @@ async def _when_idle(call: Callable[[], Result]) -> Result:
             await asyncio.sleep(BUSY_SECONDS)
 
 
-def _named(path: Path, call: Callable[[], Result]) -> Result:
+def _named(path: Path, name: str, call: Callable[[], Result]) -> Result:
     """Errors name the file as the client does: folders are nobody's business."""
     try:
         return call()
     except StateError as error:
-        raise RequestError(str(error).replace(str(path), path.name), param="filename") from error
+        told = str(error).replace(str(path), name).replace(path.name, name)
+        raise RequestError(told, param="filename") from error
     except OSError as error:
-        raise RequestError(f"{path.name}: {error.strerror or error}", param="filename") from error
+        raise RequestError(f"{name}: {error.strerror or error}", param="filename") from error
 
 
 def _place(served: Served, given: str) -> int:
@@ -93,8 +99,9 @@ def _place(served: Served, given: str) -> int:
     return int(given)
 
 
-def file_path(folder: Path, name: str) -> Path:
-    """A file of the folder itself. RequestError: the name could mean anything else."""
+def file_path(folder: Path, name: str, owner: bytes = b"") -> Path:
+    """A file of the folder itself, under a name that nobody but its owner can give. RequestError: the name could mean
+    anything else."""
     bad = (
         not 0 < len(name) <= LONGEST_NAME
         or not name.isprintable()
@@ -110,7 +117,7 @@ def file_path(folder: Path, name: str) -> Path:
             f"{ascii(name)[:80]}",
             param="filename",
         )
-    path = folder / name
+    path = folder / (f"~{owner.hex()}~{name}" if owner else name)
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RequestError(f"filename: {name!r} is not a regular file", param="filename")
     return path
@@ -135,7 +142,7 @@ ENDPOINTS = [
         ("/slots/{id}",),
         act,
         method="POST",
-        query={"action": _ACTION},
+        query={"action": _ACTION, **SALT},
         reads=SlotFile,
         failures=(408, 413, 429, 501, 507),
     )

@@ -8,6 +8,7 @@ from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..openai.chat import ChatRequest
 from ..served import Served
+from ..whose import asked_by
 
 
 class TemplateRequest(ConversationFields):
@@ -16,16 +17,16 @@ class TemplateRequest(ConversationFields):
     model: str | None = None
 
 
-async def apply_template(served: Served, _: Request, body: TemplateRequest) -> Response:
+async def apply_template(served: Served, request: Request, body: TemplateRequest) -> Response:
     """The prompt, as text."""
-    chat = await run_in_threadpool(chat_of, served.maker, body)
+    chat = await run_in_threadpool(chat_of, served.maker, body, asked_by(request))
     return JSONResponse({"prompt": chat.written.text})
 
 
-async def input_tokens(served: Served, _: Request, body: ChatRequest) -> Response:
+async def input_tokens(served: Served, request: Request, body: ChatRequest) -> Response:
     """How many tokens the prompt of a chat completion has."""
     body.check()
-    prompt = await run_in_threadpool(lambda: chat_of(served.maker, body).prompt)
+    prompt = await run_in_threadpool(lambda: chat_of(served.maker, body, asked_by(request, body)).prompt)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 

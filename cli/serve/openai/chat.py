@@ -16,13 +16,14 @@ from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..chats import Chat, Split
 from ..conversations import ConversationFields, chat_of
-from ..endpoint import client_of, post
+from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored, Unsupported
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
 from ..thoughts import ThoughtFields
+from ..whose import Whose, asked_by
 from .shape import CompletionsShape, text_of, with_logprobs
 
 
@@ -50,15 +51,15 @@ class Answers:
     notes: tuple[str, ...] = ()
 
 
-def answers_of(maker: Maker, request: ChatRequest, client: object, think: bool | None = None) -> Answers:
+def answers_of(maker: Maker, request: ChatRequest, whose: Whose, think: bool | None = None) -> Answers:
     """n answers to a conversation. think: see chat_of."""
     if request.top_logprobs and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
-    chat = chat_of(maker, request, think=think)
+    chat = chat_of(maker, request, whose, think=think)
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_top = (request.top_logprobs or 0) if request.logprobs else None
     manner = chat.manner(request, request.most_thoughts)
-    jobs = maker.jobs(request, [chat.prompt], most, n_top, client, manner=manner)
+    jobs = maker.jobs(request, [chat.prompt], most, n_top, whose, manner=manner)
     return Answers(
         chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs], manner.notes
     )
@@ -157,7 +158,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ChatShape(served, body, answers)
     return await respond(

@@ -16,12 +16,13 @@ from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
-from ..endpoint import client_of, post
+from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
+from ..whose import Whose, asked_by
 from .shape import CompletionsShape, with_logprobs
 
 FEW = 16  # max_tokens where it is not given: OpenAI's
@@ -37,7 +38,7 @@ class CompletionRequest(AnswerFields):
     suffix: str | None = None
 
 
-def completion_jobs(maker: Maker, request: CompletionRequest, client: object) -> list[Job]:
+def completion_jobs(maker: Maker, request: CompletionRequest, whose: Whose) -> list[Job]:
     """n answers to every prompt; with echo and logprobs the first one reads those of the prompt."""
     if request.best_of not in (None, request.n):
         raise RequestError(
@@ -51,7 +52,7 @@ def completion_jobs(maker: Maker, request: CompletionRequest, client: object) ->
     most = request.most if request.most is not None else maker.defaults.n_predict
     if most is None:
         most = FEW
-    jobs = maker.jobs(request, maker.prompts(request.prompt), most, request.logprobs, client)
+    jobs = maker.jobs(request, maker.prompts(request.prompt, whose), most, request.logprobs, whose)
     if request.echo:
         for job in jobs[:: request.n]:
             job.prompt_top = request.logprobs
@@ -193,7 +194,7 @@ def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict
 
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
     """What follows the prompts."""
-    jobs = await run_in_threadpool(completion_jobs, served.maker, body, client_of(request))
+    jobs = await run_in_threadpool(completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

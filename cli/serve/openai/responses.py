@@ -17,9 +17,9 @@ from hybrid.quant.ggml.errors import shown
 
 from .. import errors
 from ..answering import Event
-from ..endpoint import client_of, post
+from ..endpoint import post
 from ..errors import RequestError
-from ..fields import CacheFields, Ignored, StreamOptions, Strict, Unsupported
+from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
 from ..jobs import Maker
 from ..noted import with_warnings
@@ -27,6 +27,7 @@ from ..served import Served
 from ..streaming import event, respond
 from ..strict import LONGEST_NAME
 from ..timings import Timings, prompt_progress
+from ..whose import Whose, asked_by
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
 from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, OtherTool, choice_as_chat, messages_of
@@ -81,6 +82,7 @@ class ResponsesRequest(Strict):
     reasoning: Reasoning | None = None
     metadata: dict[str, Any] | None = None
     cache: CacheFields | None = None
+    cache_salt: CacheSalt = None
     truncation: Literal["disabled", "auto"] | None = None
     tools: list[FunctionTool | OtherTool] | None = None
     tool_choice: Choice | None = None
@@ -107,7 +109,7 @@ class ResponsesRequest(Strict):
             yield "truncation", "a conversation that does not fit is refused"
 
 
-def answers_of(maker: Maker, body: ResponsesRequest, client: object) -> Answers:
+def answers_of(maker: Maker, body: ResponsesRequest, whose: Whose) -> Answers:
     """The answer of the route of chats to the same conversation."""
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     if isinstance(body.input, str):
@@ -125,7 +127,7 @@ def answers_of(maker: Maker, body: ResponsesRequest, client: object) -> Answers:
     if body.top_logprobs is not None or LOGPROBS in (body.include or ()):
         asked |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     try:
-        return chat.answers_of(maker, ChatRequest.model_validate(asked), client)
+        return chat.answers_of(maker, ChatRequest.model_validate(asked), whose)
     except RequestError as error:
         message, param = (re.sub(r"(tools/\d+|tool_choice)/function(?=\b)", r"\1", place) for place in
                           (str(error), error.param or ""))  # fmt: skip
@@ -269,7 +271,7 @@ def _as_json(given: Any) -> Any:
 
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, client_of(request))
+    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ResponseShape(served, body, answers)
     return await respond(

@@ -29,6 +29,7 @@ from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..served import Served
 from ..strict import Strict
+from ..whose import Whose, asked_by
 
 MOST = 64  # conversations
 LOOK_SECONDS = 0.002  # in the thread that draws; the conversation that runs over it is the last
@@ -41,10 +42,10 @@ class CostsRequest(Strict):
     model: str | None = None
 
 
-def encoded(served: Served, conversation: ConversationFields) -> Tokens | str:
+def encoded(served: Served, conversation: ConversationFields, whose: Whose) -> Tokens | str:
     """The tokens of the prompt; or why a chat completion would be refused, in the same words."""
     try:
-        ids = chat_of(served.maker, conversation).peek()
+        ids = chat_of(served.maker, conversation, whose).peek()
         served.service.batcher.check_prompt(ids)
     except HybridError as error:
         response = errors.of_exception(error)
@@ -55,14 +56,14 @@ def encoded(served: Served, conversation: ConversationFields) -> Tokens | str:
     return np.asarray(ids, np.int32)
 
 
-async def looked_up(service: Service, texts: Sequence[Tokens]) -> list[int]:
-    """Of each text, how many tokens would not be read."""
+async def looked_up(service: Service, texts: Sequence[Tokens], owner: bytes = b"") -> list[int]:
+    """For each text of an owner, how many tokens would not be read."""
     found: list[int] = []
 
     def look() -> None:
         end = time.perf_counter() + LOOK_SECONDS
         while len(found) < len(texts):
-            found.append(service.known(texts[len(found)]))
+            found.append(service.known(texts[len(found)], owner))
             if time.perf_counter() > end:
                 return
 
@@ -73,16 +74,17 @@ async def looked_up(service: Service, texts: Sequence[Tokens]) -> list[int]:
 
 async def costs(served: Served, request: Request, body: CostsRequest) -> Response:
     """What going to each of several conversations would cost: its tokens, and those that have to be read."""
-    prompts: list[Tokens | str] = []
+    asking, prompts = asked_by(request), list[Tokens | str]()
     for conversation in body.conversations:
         if await request.is_disconnected():
             raise ClientDisconnect  # a page asks again whenever something changes
         async with served.counting:
             begin = time.perf_counter()
-            prompts.append(await run_in_threadpool(encoded, served, conversation))
+            prompts.append(await run_in_threadpool(encoded, served, conversation, asking))
             if served.service.n_jobs:
                 await asyncio.sleep(time.perf_counter() - begin)
-    known = iter(await looked_up(served.service, [ids for ids in prompts if not isinstance(ids, str)]))
+    texts = [ids for ids in prompts if not isinstance(ids, str)]
+    known = iter(await looked_up(served.service, texts, asking.owner))
     told = [{"error": ids} if isinstance(ids, str) else _cost(len(ids), next(known)) for ids in prompts]
     return JSONResponse({"costs": told})
 

@@ -91,7 +91,8 @@ class Batcher:
         self._ended: list[Job] = []  # in the step that runs
         self.n_steps = self.n_faults = 0
         self.figures, self.reasons = Figures(), Reasons(model)
-        self.texts: list[list[int]] = [[] for _ in range(n_parallel)]  # of each place the last one that has ended
+        # of each place the last text that has ended, and its owner
+        self.texts: list[tuple[bytes, list[int]]] = [(b"", []) for _ in range(n_parallel)]
         self.plans = Plans(model, step_seconds, self._confined)
         self._under_way: deque[_UnderWay] = deque()
         self._seconds = 0.0  # what the step that runs has taken
@@ -319,6 +320,7 @@ class Batcher:
     def _seat(self, job: Job, held: Sequence[Job]) -> None:
         """A job gets a sequence. held: see _join."""
         seq = self.model.sequence()
+        seq.owner = job.owner
         try:
             answer = Answer(job, seq)
         except BaseException:
@@ -356,7 +358,7 @@ class Batcher:
 
     def _marks(self, job: Job, held: Sequence[Job]) -> list[int]:
         """Where it should leave checkpoints: for the jobs after it, and at its own boundaries."""
-        others = (*held, *islice(self._waiting, LOOK_AHEAD))
+        others = (other for other in (*held, *islice(self._waiting, LOOK_AHEAD)) if other.owner == job.owner)
         parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
         least = max(job.n_known + 1, WORTH_SHARING)
         marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
@@ -366,11 +368,11 @@ class Batcher:
         """Whether a running job reads tokens that this one could share, if it waits."""
         if self.model.cache is None or not job.use_cache:
             return False
-        beginning = self.model.cache.find(job.ids)
+        beginning = self.model.cache.find(job.ids, job.owner)
         known = beginning.position if beginning else 0
         for other in self._running:
             past = other.n_past
-            if not other.is_reading:
+            if not other.is_reading or other.job.owner != job.owner:
                 continue
             n = common_beginning(job.tokens, other.job.tokens)
             # where it will leave a checkpoint yet that this job can go on from
@@ -399,11 +401,11 @@ class Batcher:
         """Give the sequence back. Its text stays in the prompt cache if the job says so."""
         job = answer.job
         if job.place is not None and answer.seq.is_computed:
-            self.texts[job.place] = list(answer.seq.tokens)
+            self.texts[job.place] = job.owner, list(answer.seq.tokens)
         answer.seq.close(remember=job.remember)
         if (cache := self.model.cache) is not None:
             pin = None if job.cancelled else job.pin
-            job.kept = KEPT.run(lambda: kept(cache, answer.seq.tokens, len(job.ids), pin), lambda: None)
+            job.kept = KEPT.run(lambda: kept(cache, answer.seq.tokens, len(job.ids), pin, job.owner), lambda: None)
 
 
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:

@@ -52,6 +52,7 @@ class Job:
     speculate guess tokens from what the text said before, where that pays: the same answer in fewer steps
     prompt_top  the prompt's tokens get `prompt_logprobs`, with those of so many of the likeliest tokens in the place of
               each; nothing of the prompt is then taken from the cache. None: they get none
+    owner     whose texts it may go on from, and whose its own will be (memory/prefix_tree.py)
     client    whose it is: of jobs that wait, those of whoever has the fewest running come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
     pin       the prompt and its answer are never given up (memory/pins.py), as far as there is room for that; False:
@@ -70,6 +71,7 @@ class Job:
     remember: bool = False
     speculate: bool = False
     prompt_top: int | None = None
+    owner: bytes = b""
     client: object = None
     boundaries: tuple[int, ...] = ()
     pin: bool | None = None
@@ -80,6 +82,7 @@ class Job:
     over: bool = False  # nothing more is drawn; its text is still to be remembered
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
+    n_drawn: int = 0  # tokens of the prompt that stand for text as an earlier answer was drawn
     reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
     kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
     place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish

@@ -34,10 +34,13 @@ class Carried:
 
 
 class Places:
-    """Of one service whose model has a prompt cache. Each call waits for the service's thread, so not from there."""
+    """The places of a service whose model has a prompt cache, as one owner sees them: without the texts of others.
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.model = service, service.model
+    Each call waits for the service's thread, so not from there.
+    """
+
+    def __init__(self, service: Service, owner: bytes = b"") -> None:
+        self.service, self.model, self.owner = service, service.model, owner
 
     @property
     def cache(self) -> PromptCache:
@@ -110,7 +113,7 @@ class Places:
     # --- in the service's thread ---
     def _held(self, place: int) -> held_text.HeldText:
         ids = self._text(place)
-        text = held_text.hold(self.cache, np.asarray(ids, np.int32)) if ids else None
+        text = held_text.hold(self.cache, np.asarray(ids, np.int32), self.owner) if ids else None
         if text is None:
             why = "its text was given up: there was no room for it" if ids else "it has no text yet"
             raise UsageError(f"slot {place}: {why}.")
@@ -120,19 +123,20 @@ class Places:
         batcher = self.service.batcher
         if any(job.place == place for job in batcher.running):
             raise PlaceBusyError(f"slot {place} is in use.")
-        return batcher.texts[place]
+        owner, ids = batcher.texts[place]
+        return ids if owner == self.owner else []
 
     def _room(self, place: int, ids: np.ndarray, logits: np.ndarray | None) -> held_text.HeldText:
         self._text(place)
-        return held_text.take(self.cache, ids, logits)
+        return held_text.take(self.cache, ids, logits, self.owner)
 
     def _add(self, place: int, text: held_text.HeldText) -> None:
-        self.service.batcher.texts[place] = text.ids.tolist()
+        self.service.batcher.texts[place] = self.owner, text.ids.tolist()
         held_text.add(self.cache, text)
 
     def _erase(self, place: int) -> int:
         ids = self._text(place)
         if ids:
-            self.service.forget(ids)
-        self.service.batcher.texts[place] = []
+            self.service.forget(ids, self.owner)
+            self.service.batcher.texts[place] = self.owner, []
         return len(ids)

@@ -99,16 +99,16 @@ class Reasons:
         # looked up before the sequence takes room for what it goes on from, for which texts may be given up
         array = tokens.astype(np.int32)
         cache, total = self._cache, len(ids)
-        found = REASONS.run(lambda: self._look(cache, array, tokenizer), lambda: None)
+        found = REASONS.run(lambda: self._look(cache, array, seq.owner, tokenizer), lambda: None)
         n = seq.resume(ids)
         if found is None:
             return _whole(n, total) or _unexplained(n, total)
         return _whole(n, total) or REASONS.run(
-            lambda: _explained(cache, array, found, n), lambda: _unexplained(n, total)
+            lambda: _explained(cache, array, seq.owner, found, n), lambda: _unexplained(n, total)
         )
 
-    def _look(self, cache: PromptCache, ids: npt.NDArray[np.int32], tokenizer: Tokenizer) -> _Known:
-        node, n = cache.tree.match(ids)
+    def _look(self, cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, tokenizer: Tokenizer) -> _Known:
+        node, n = cache.tree.match(ids, owner)
         if n == len(ids):
             return _Known(n, "whole", "")
         if n == 0 or (n == 1 and ids[0] == tokenizer.bos):
@@ -133,12 +133,12 @@ def _unexplained(n: int, total: int) -> Reuse:
     return Reuse(n, total - n, n, "unknown", "not known", (("unknown", total - n),))
 
 
-def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], known: _Known, n: int) -> Reuse:
+def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, known: _Known, n: int) -> Reuse:
     at = n if known.code == "new" else known.n  # BOS, with which every text begins, is no beginning
     total, reasons = len(ids), [known.reason] if known.n < len(ids) else []
     parts: list[tuple[Code, int]]
     # without recurrent layers the sequence can go on from anywhere in what is known, whatever was lost before
-    lost = cache.given_up.last(ids, n if cache.memory.is_recurrent else known.n)
+    lost = cache.given_up.last(ids, n if cache.memory.is_recurrent else known.n, owner)
     if known.n == total and n == total - 1 and not lost:
         return _of(n, total, known, [("last", 1)], ["all of it is known, but not what follows its last token"])
     if lost > at:  # texts went, not only checkpoints

@@ -180,29 +180,29 @@ class Service:
         return ClosedError(f"the model answers no more{why}. Start the program again.")
 
     # --- the service's thread ---
-    def known(self, ids: Tokens) -> int:
-        """By `call`: how many tokens of a prompt would not be read if it came now, alone. Nothing changes.
+    def known(self, ids: Tokens, owner: bytes = b"") -> int:
+        """By `call`: how many tokens of this owner's prompt would not be read if it came now, alone. Nothing changes.
 
         ids: i32 [n_tok]
         """
         if (cache := self.model.cache) is None or not len(ids):
             return 0
-        if self._store is not None and (way := self._store.way(ids)) is not None:
+        if self._store is not None and (way := self._store.way(ids, owner)) is not None:
             # keys and values alone come without the logits behind the last token
             return way.position if cache.memory.is_recurrent else min(way.position, len(ids) - 1)
-        known = cache.find(ids)
+        known = cache.find(ids, owner)
         return known.position if known is not None else 0
 
-    def forget(self, ids: Sequence[int]) -> None:
-        """By `call`: a text is known no more, in memory and on disk, but for what others begin with, too."""
+    def forget(self, ids: Sequence[int], owner: bytes = b"") -> None:
+        """By `call`: forget a text in memory and on disk, but keep what it shares with other texts of its owner."""
         if (cache := self.model.cache) is not None:
-            node, n = cache.tree.match(np.asarray(ids, np.int32))
+            node, n = cache.tree.match(np.asarray(ids, np.int32), owner)
             if node.parent is not None and not node.children and n == node.end:
                 while (above := node.parent) is not None and above.parent is not None and len(above.children) == 1:
                     node = above
                 cache.forget(node)
         if self._store is not None:
-            self._store.files.forget(np.asarray(ids, np.int32))
+            self._store.files.forget(np.asarray(ids, np.int32), owner=owner)
 
     def forget_onward(self, node: Node) -> None:
         """By `call`: what is in memory from this node on, and on disk from the end of its text on."""
@@ -211,10 +211,10 @@ class Service:
         end = node
         while len(end.children) == 1:
             (end,) = end.children.values()
-        ids = cache.tree.text(end, end.end)
+        ids, owner = cache.tree.text(end, end.end), end.root.owner
         cache.forget(node)
         if self._store is not None:
-            self._store.files.forget(ids, onward=True)
+            self._store.files.forget(ids, onward=True, owner=owner)
 
     def _run(self) -> None:
         try:
@@ -302,10 +302,10 @@ class Service:
         """Whether its text is being read from the disk now: the job is taken when that has ended."""
         assert self._store is not None
         for running, others in self._reading.items():
-            if common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
+            if running.owner == job.owner and common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
                 others.append(job)  # it may have all of it, or most
                 return True
-        if (fetch := self._store.begin(job.ids)) is None:
+        if (fetch := self._store.begin(job.ids, job.owner)) is None:
             return False
         read = self._reader.submit(self._store.fetch, fetch)
         read.add_done_callback(lambda read: self._calls.put(_Call(lambda: self._has_read(fetch, read))))

@@ -3,8 +3,8 @@
 A client sends an answer back as text. Encoded again, it may give other tokens than the drawn ones (sampled text, tool
 calls and constrained text rarely have the tokens that an encoder would choose), and a recurrent state is lost at the
 first of them that differs. So the ledger notes (text before, answer) -> tokens of both, and a text is encoded as the
-tokens of the longest beginning that is known, followed by the encoding of the rest. It knows texts, not conversations:
-who sent them does not matter.
+tokens of the longest beginning that is known, followed by the encoding of the rest. It knows texts, not conversations.
+Texts have an owner, as in the prompt cache (memory/prefix_tree.py): what one owner is told depends on nobody else's.
 
 Two kinds of text, which never meet: what a chat template rendered, where special tokens count, and `plain` ones. What
 follows the answer must have the tokens that it has in the whole text:
@@ -110,17 +110,21 @@ class Ledger:
         """The tokens of a whole text."""
         return self.find(text, plain=plain).ids
 
-    def find(self, text: str, *, plain: bool = False, peek: bool = False) -> Encoded:
+    def find(self, text: str, *, plain: bool = False, peek: bool = False, owner: bytes = b"") -> Encoded:
         """The longest known beginning of a text, and how the rest goes on from it; all is the rest where none fits.
 
-        peek: that beginning does not count as used.
+        peek: that beginning does not count as used; owner: at most 16 bytes.
         """
-        found = LEDGER.run(lambda: self._find(text, plain, peek), lambda: None)
-        return Encoded([], self._encode(text, plain)) if found is None else found
+        found = LEDGER.run(lambda: self._find(text, plain, peek, owner), lambda: None)
+        return self.anew(text, plain=plain) if found is None else found
 
-    def _find(self, text: str, plain: bool, peek: bool) -> Encoded:
+    def anew(self, text: str, *, plain: bool = False) -> Encoded:
+        """A text as a ledger that knows nothing has it."""
+        return Encoded([], self._encode(text, plain))
+
+    def _find(self, text: str, plain: bool, peek: bool, owner: bytes) -> Encoded:
         with self._lock:
-            found = sorted(self._beginnings(text, plain), key=lambda beginning: -beginning[0])
+            found = sorted(self._beginnings(text, plain, owner), key=lambda beginning: -beginning[0])
         whole: list[int] | None = None
         n_encoded = 0
         for at, exact, entry in found[:MOST_TRIES]:
@@ -144,10 +148,10 @@ class Ledger:
             return self.tokenizer.encode(text[at:], continues=at > 0)
         return rendered_ids(self.tokenizer, text, at)
 
-    def _beginnings(self, text: str, plain: bool) -> Iterator[tuple[int, int | None, _Entry]]:
+    def _beginnings(self, text: str, plain: bool, owner: bytes) -> Iterator[tuple[int, int | None, _Entry]]:
         """The answers that a text goes on from: where what follows begins, white space left out; where the answer ends
         if all is the same to there; the entry."""
-        kind = _kind(plain)
+        kind = _kind(plain, owner)
         begin = 0 if plain else _space(text, 0)
         for node, n in self._texts.path(kind + text[begin:]):
             end = begin + n - len(kind)
@@ -189,20 +193,32 @@ class Ledger:
             return entry.tokens.whole().tolist()
 
     # --- noting ---
-    def note_answer(self, before: str, ids: Sequence[int], result: "GenerationResult", *, plain: bool = False) -> None:
+    def note_answer(
+        self,
+        before: str,
+        ids: Sequence[int],
+        result: "GenerationResult",
+        *,
+        plain: bool = False,
+        owner: bytes = b"",
+    ) -> None:
         """An answer that has ended, for whatever reason, to the text `before`, which `ids` stand for."""
-        LEDGER.run(lambda: self._note_answer(before, ids, result, plain), self.clear)
+        LEDGER.run(lambda: self._note_answer(before, ids, result, plain, owner), self.clear)
 
-    def _note_answer(self, before: str, ids: Sequence[int], result: "GenerationResult", plain: bool) -> None:
+    def _note_answer(
+        self, before: str, ids: Sequence[int], result: "GenerationResult", plain: bool, owner: bytes
+    ) -> None:
         if result.stop is not None:
             return  # the tokens are more than the text
-        self.note(before, result.text, [*ids, *result.ids], plain=plain)
+        self.note(before, result.text, [*ids, *result.ids], plain=plain, owner=owner)
         if any(map(self.tokenizer.is_control, result.ids)):  # left out of the text; a template may write them again
             stream = self.tokenizer.stream()
             whole = "".join(map(stream.push, result.ids)) + stream.flush()
-            self.note(before, whole, [*ids, *result.ids], plain=plain)
+            self.note(before, whole, [*ids, *result.ids], plain=plain, owner=owner)
 
-    def note_rendered(self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult") -> str:
+    def note_rendered(
+        self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult", owner: bytes = b""
+    ) -> str:
         """An answer that the model has ended, as it will come back where it holds calls or thoughts: not as it was
         drawn but as the template writes it. What the model drew stands.
 
@@ -211,21 +227,23 @@ class Ledger:
         Returns what was noted as the answer; "" where that cannot be told: the template writes it behind something else
         than `before`, as those do that leave thoughts out, or without a token that ends an answer.
         """
-        return LEDGER.run(lambda: self._note_rendered(before, rendered, ids, result), self._forget_all)
+        return LEDGER.run(lambda: self._note_rendered(before, rendered, ids, result, owner), self._forget_all)
 
     def _forget_all(self) -> str:
         """After a fault, which may have left the trees half changed."""
         self.clear()
         return ""
 
-    def _note_rendered(self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult") -> str:
+    def _note_rendered(
+        self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult", owner: bytes
+    ) -> str:
         written = _behind(self.tokenizer, before, rendered)
         if result.reason != "eos" or not written.strip() or written.strip() == result.text.strip():
             return ""  # of what was cut off the template writes the end, which the tokens do not have
-        self.note(before, written, [*ids, *result.ids])
+        self.note(before, written, [*ids, *result.ids], owner=owner)
         return written
 
-    def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False) -> None:
+    def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False, owner: bytes = b"") -> None:
         """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count.
 
         An answer without text is not noted, whatever tokens it has: `before` alone would be found with them.
@@ -236,7 +254,7 @@ class Ledger:
         if text or plain:
             begin, _, space = before.partition(text) if text else ("", "", "")
             with self._lock:
-                node, ends = self._texts.add(_kind(plain) + text), self._tokens.add(array("i", ids))
+                node, ends = self._texts.add(_kind(plain, owner) + text), self._tokens.add(array("i", ids))
                 self._enter(_Entry(node, begin, space, said, said if plain else said.strip(), ends))
                 self._trim()
                 self.n_noted += 1
@@ -306,7 +324,7 @@ class Ledger:
             if kinds[_index(text, texts)] not in _KINDS or not _index(ids, tokens):
                 raise ValueError("an answer to nothing")
             node, ends = self._texts.add("", texts[text]), self._tokens.add(array("i"), tokens[ids])
-            key = said if kinds[text] == _kind(True) else said.strip()
+            key = said if kinds[text] in _PLAIN else said.strip()
             self._enter(_Entry(node, begin, space, said, key, ends))
         for node in texts[1:]:
             self._texts.drop(node)
@@ -328,11 +346,15 @@ def _behind(tokenizer: "Tokenizer", before: str, rendered: str) -> str:
     return written.removesuffix(tokenizer.piece(ids[-1]).decode("utf-8", "replace"))
 
 
-_KINDS = ("r", "p")  # what texts begin with in the tree
+# what texts begin with in the tree, so that none of one kind is another kind's: rendered, plain, and with an owner both
+_KINDS = ("r", "p", "R", "P")
+_PLAIN = ("p", "P")
+OWNER_BYTES = 16
 
 
-def _kind(plain: bool) -> str:
-    return _KINDS[plain]
+def _kind(plain: bool, owner: bytes) -> str:
+    """An owner of any length gets the same number of characters."""
+    return _KINDS[2 + plain] + owner.ljust(OWNER_BYTES, b"\0").hex() if owner else _KINDS[plain]
 
 
 def _space(text: str, at: int) -> int:

@@ -101,6 +101,35 @@ def test_the_longest_known_beginning_is_found() -> None:
         check(memory, 2, wanted)
 
 
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_a_text_is_found_by_its_owner_alone(recurrent: bool) -> None:
+    memory, cache = setup(recurrent=recurrent)
+    mine = run(memory, 0, [], text((1, 70)))
+    cache.keep(0, mine, boundary=True, logits=LOGITS, owner=b"me")
+    for owner in (b"", b"you"):
+        assert cache.find(mine, owner) is None
+    other = run(memory, 1, [], text((1, 70)))
+    cache.keep(1, other, boundary=True, logits=LOGITS, owner=b"you")
+    assert cache.n_tokens == 140, "nothing is shared"
+    for owner in (b"me", b"you"):
+        known = cache.find(mine, owner)
+        assert known is not None and known.position == 70 and known.node.root.owner == owner
+    cache.forget(cache.tree.match(np.asarray(mine, np.int32), b"me")[0])
+    assert cache.find(mine, b"me") is None and [*cache.tree.roots] == [b"you"], "an owner without texts is forgotten"
+
+
+def test_owners_take_no_memory_beyond_their_texts() -> None:
+    memory, cache = setup()
+    for i in range(300):
+        cache.keep(0, run(memory, 0, [], text((i % 7, 40))), boundary=True, owner=b"%d" % i)
+        memory.release(0)
+        cache.budget = 4 * max(cache.sizes()) // max(1, cache.n_checkpoints)
+        cache.trim()
+    assert 0 < len(cache.tree.roots) <= cache.n_checkpoints < 20
+    cache.clear()
+    assert not cache.tree.roots
+
+
 def test_without_recurrent_layers_any_position_will_do() -> None:
     memory, cache = setup(recurrent=False)
     a = run(memory, 0, [], text((1, 100), (2, 40)))

@@ -48,6 +48,23 @@ def test_pieces_end_at_checkpoints_and_at_fixed_places(index: StoreIndex) -> Non
     assert index.nbytes == sum(header.size for header in index.headers())
 
 
+def test_the_pieces_of_an_owner_are_nobody_elses(index: StoreIndex) -> None:
+    ids, mine = text(600), b"m" * 16
+    for owner in (mine, b""):
+        digest = TextDigest(KEY, ids, owner)
+        before, after = digest.at(0), digest.at(600)
+        assert index.missing(ids, owner)[0] == [0, 512, 600]
+        index.add(FileHeader(PIECE, before, after, 0, 600, ids, nbytes=10))
+        index.add(FileHeader(STATE, after, after, 600, 600, NONE, boundary=True, nbytes=7))
+        longer = np.concatenate([ids, text(5, 1)])
+        assert index.find(longer, b"o" * 16) is None
+        way = index.find(longer, owner)
+        assert way is not None and way.position == 600
+    assert not index.useless(), "whose they are is not known at the start"
+    assert len(index.take_out_text(ids, onward=False, owner=mine)) == 2
+    assert index.find(longer, mine) is None and index.find(longer) is not None
+
+
 def test_the_last_state_that_a_text_can_go_on_from(index: StoreIndex) -> None:
     ids = text(1300)
     add(index, ids, (600, 1300))
@@ -116,7 +133,7 @@ def test_a_text_is_taken_out(index: StoreIndex, onward: bool) -> None:
 def test_pieces_that_lie_about_their_place_are_not_followed(index: StoreIndex) -> None:
     ids = text(900)
     add(index, ids, (900,))
-    root = index.root
+    root = index.root()
     index.add(FileHeader(PIECE, root, root, 5, 9, ids[5:9], nbytes=1))  # a circle
     end = TextDigest(KEY, ids).at(900)
     index.add(FileHeader(PIECE, end, root, 900, 910, text(10), nbytes=1))

@@ -46,6 +46,21 @@ def test_an_answer_that_comes_back_is_what_was_drawn(tok: Tokenizer) -> None:
     assert ledger.find(other).known == [] and ledger.encode(other) == rendered_ids(tok, other)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_answer_is_its_owners(tok: Tokenizer, plain: bool) -> None:
+    said, mine, other = "A model of states.", b"m" * 16, b"o" * 16
+    ledger, ids = Ledger(tok), [*rendered_ids(tok, ASKED), *spelled(tok, said)]
+    ledger.note(ASKED, said, ids, plain=plain, owner=mine)
+    loaded = Ledger(tok)
+    loaded.load(json.loads(json.dumps(ledger.entries())))
+    for each in (ledger, loaded):
+        assert each.find(ASKED + said, plain=plain, owner=mine).known == ids
+        for text, owner in ((ASKED, b""), (ASKED, other), (f"{mine.hex()}{ASKED}", b"")):
+            assert not each.find(text + said, plain=plain, owner=owner).known
+        assert not each.find(ASKED + said, plain=not plain, owner=mine).known
+    assert ledger.anew(ASKED + said).known == []
+
+
 @pytest.mark.parametrize("said", ["Yes.\n", "\n\nYes. ", "Yes."])
 @pytest.mark.parametrize("shown", ["Yes.", " Yes.\n", "\n\nYes. "])
 def test_white_space_around_it_may_differ(said: str, shown: str, tok: Tokenizer) -> None:

@@ -1,0 +1,46 @@
+"""Whose a request is: whom it competes with, and to whom belongs what is kept of it.
+
+Texts belong to the key of their request and to the `cache_salt` that it names, in its body or in its query: nobody
+else goes on from them, lists or drops them. Without keys, and with --share-between-keys, the salt alone decides. The
+owner is a hash of both: nothing is held of a salt that was used once, and after a restart the owner is the same.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from hybrid.infer.answers.conversations.ledger import OWNER_BYTES
+
+SALT = {"cache_salt": {"schema": {"type": "string"}}}  # of a query, as OpenAPI has it
+KEY = "hybrid.key"  # in the scope of a request: the key that its texts belong to, as bytes
+
+
+@dataclass(frozen=True)
+class Whose:
+    """client  of whom others wait no longer than for anybody
+    owner   of its texts; b"": nobody in particular
+    drawn   whether answers that come back as text stand for the tokens that they were drawn as
+    """
+
+    client: object = None
+    owner: bytes = b""
+    drawn: bool = True
+
+
+def asked_by(request: Request, body: object = None) -> Whose:
+    """Of a request, with its body where that may say more."""
+    key = request.headers.get("authorization") or request.headers.get("x-api-key")
+    client = key or (request.client.host if request.client else None)
+    salt = getattr(body, "cache_salt", None) or request.query_params.get("cache_salt", "")
+    cache = getattr(body, "cache", None)
+    drawn = getattr(body, "cache_prompt", True) and (cache is None or cache.drawn is not False)
+    return Whose(client, owner_of(request.scope.get(KEY, b""), salt), drawn)
+
+
+def owner_of(key: bytes, salt: str) -> bytes:
+    """OWNER_BYTES bytes; b"" without key and salt."""
+    if not key and not salt:
+        return b""
+    said = len(key).to_bytes(8, "little") + key + salt.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=OWNER_BYTES, person=b"hybrid owner").digest()
