@@ -14,6 +14,7 @@ from .errors import RequestError
 from .timings import Timings
 
 MOST_UNREAD = 4096  # pieces of answers that wait for a client
+MOST_LISTED = 100_000  # candidates (n_probs, top_logprobs) in a whole answer, or that wait for a client
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Event:
     piece: TextPiece | None
     timings: Timings
     n_read: int | None = None
+
+    @property
+    def n_listed(self) -> int:
+        """Candidates that are listed with its token, itself among them."""
+        return 0 if self.piece is None or self.piece.logprobs is None else 1 + len(self.piece.logprobs.top)
 
     @property
     def ends(self) -> bool:
@@ -50,6 +56,7 @@ class Answering:
         self._deadline = None if seconds is None else self._loop.time() + seconds
         self._too_slow = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._n_listed = 0  # in the events that wait
         for index, job in enumerate(self.jobs):
             job.on_text = partial(self._tell, index)
             job.on_end = partial(self._end, index, job.on_end)
@@ -78,7 +85,8 @@ class Answering:
 
     def _put(self, event: Event) -> None:
         """A client that reads more slowly than its answers are drawn is given up before they fill the memory."""
-        if self._events.qsize() < MOST_UNREAD:
+        self._n_listed += event.n_listed
+        if self._events.qsize() < MOST_UNREAD and self._n_listed <= MOST_LISTED:
             self._events.put_nowait(event)
         elif not self._too_slow:
             self._too_slow = True
@@ -113,7 +121,11 @@ class Answering:
         except TimeoutError:
             raise RequestError(f"the answer took more than the {self.seconds:g} s of --timeout", status=504) from None
         if self._too_slow:
-            raise RequestError(f"the client reads too slowly: {MOST_UNREAD} tokens waited for it", status=408)
+            raise RequestError(
+                f"the client reads too slowly: {MOST_UNREAD} tokens waited for it, or {MOST_LISTED} candidates",
+                status=408,
+            )
+        self._n_listed -= event.n_listed
         return event
 
     def _check(self, job: Job) -> None:

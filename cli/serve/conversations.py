@@ -30,6 +30,7 @@ _OURS = (
     "unk_token",
     "pad_token",
 )
+MOST_MESSAGES = 16384  # a template is given all of them, whether their client waits or not
 _PLACE = re.compile(r"(tools|tool_choice|messages|documents)(/[^\s:]+)*")
 
 
@@ -208,6 +209,10 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Whose, *, think: bool
     if body.add_generation_prompt and body.continue_final_message:
         raise RequestError(
             "add_generation_prompt and continue_final_message exclude each other", param="continue_final_message"
+        )
+    if len(body.messages) > MOST_MESSAGES:
+        raise RequestError(
+            f"{len(body.messages)} messages, this server takes {MOST_MESSAGES} at a time", param="messages"
         )
     variables, continues = _variables(body), _continues(body)
     answers = continues or body.add_generation_prompt is not False

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.generation.drawing import TextPiece
 
-from .answering import Answering, Event
+from .answering import MOST_LISTED, Answering, Event
 from .chats import Split
 from .errors import RequestError
 from .kept import check_pins
@@ -84,7 +84,14 @@ async def respond(
         pieces: list[list[TextPiece]] = [[] for _ in jobs]
 
         async def collect() -> None:
+            n_listed = 0
             async for told in answering.events():
+                n_listed += told.n_listed
+                if n_listed > MOST_LISTED:
+                    raise RequestError(
+                        f"the answer lists more than {MOST_LISTED} candidates of its tokens (n_probs, top_logprobs, "
+                        "logprobs). Ask for fewer, for fewer tokens, or for a stream."
+                    )
                 if told.piece is not None:
                     pieces[told.index].append(told.piece)
                     if splits:
@@ -93,7 +100,7 @@ async def respond(
                     await run_in_threadpool(splits[told.index].end)
 
         await unless_disconnected(request, collect())
-        return JSONResponse(shape.whole(pieces))
+        return await run_in_threadpool(lambda: JSONResponse(shape.whole(pieces)))  # streams go on meanwhile
     finally:
         answering.close()
 

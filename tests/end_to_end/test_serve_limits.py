@@ -167,6 +167,38 @@ def test_an_error_of_ours_says_that_the_connection_ends(server: Server, monkeypa
             assert json.loads(body)["error"]["message"] == "an error inside the server"
 
 
+# --- work that a client chooses ---
+def test_what_is_listed_of_tokens_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a whole answer, and in what waits for a client; a stream that is read may list any number."""
+    monkeypatch.setattr("hybrid.cli.serve.streaming.MOST_LISTED", 300)
+    monkeypatch.setattr(answering, "MOST_LISTED", 300)
+    some = {"prompt": PROMPT, "n_predict": 5, "ignore_eos": True, "n_probs": 50}
+    listed = server.http.post("/completion", json=some).json()["completion_probabilities"]
+    assert sum(1 + len(one["top_logprobs"]) for one in listed) == 255
+    error = server.error(400, "/completion", {**some, "n_predict": 400})
+    assert "lists more than 300 candidates of its tokens (n_probs" in str(error["message"])
+    until(lambda: server.service.n_jobs == 0)
+    with server.http.stream("POST", "/completion", json={**some, "n_predict": 10, "stream": True}) as response:
+        lines = [line for line in response.iter_lines() if "top_logprobs" in line]
+    assert len(lines) == 10
+
+
+def test_lists_of_a_client_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybrid.cli.serve.conversations.MOST_MESSAGES", 8)
+    monkeypatch.setattr("hybrid.cli.serve.llama_server.tokens.MOST_TOKENS", 8)
+    messages = [{"role": "user", "content": "Hi"}] * 9
+    for path, body in (
+        ("/v1/chat/completions", {"messages": messages, "max_tokens": 1}),
+        ("/v1/responses", {"input": messages, "max_output_tokens": 1}),
+        ("/apply-template", {"messages": messages}),
+    ):
+        assert server.error(400, path, body)["message"] == "9 messages, this server takes 8 at a time"
+    assert server.error(413, "/detokenize", {"tokens": [5] * 9})["message"] == "9 tokens: expected 8 at most"
+    assert server.http.post("/detokenize", json={"tokens": [5] * 8}).status_code == 200
+    error = server.error(400, "/v1/completions", {"prompt": PROMPT, "stop": [f"{i}x" for i in range(100000)]})
+    assert "stop: 100000 strings of" in str(error["message"]) and "expected at most 1024" in str(error["message"])
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     """And its job with it, long before the answer would be complete."""

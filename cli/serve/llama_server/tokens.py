@@ -11,6 +11,7 @@ from ..errors import RequestError
 from ..fields import Strict
 from ..served import Served
 
+MOST_TOKENS = 1 << 19  # to be decoded
 MOST_TEXT = 1 << 20  # characters: encoding takes about 100 bytes for each
 
 
@@ -52,7 +53,9 @@ async def tokenize(served: Served, _: Request, body: TokenizeRequest) -> Respons
     )
     if not body.with_pieces:
         return JSONResponse({"tokens": ids})
-    return JSONResponse({"tokens": [{"id": i, "piece": _piece(tokenizer.piece(i))} for i in ids]})
+    return await run_in_threadpool(
+        lambda: JSONResponse({"tokens": [{"id": i, "piece": _piece(tokenizer.piece(i))} for i in ids]})
+    )
 
 
 def _piece(raw: bytes) -> str | list[int]:
@@ -64,11 +67,18 @@ def _piece(raw: bytes) -> str | list[int]:
 
 async def detokenize(served: Served, _: Request, body: DetokenizeRequest) -> Response:
     """The text of tokens, under both names."""
+    n = len(body.tokens)
+    if n > MOST_TOKENS:
+        raise RequestError(f"{n} tokens: expected {MOST_TOKENS} at most", param="tokens", status=413)
+    return await run_in_threadpool(_text_of, served, body.tokens)
+
+
+def _text_of(served: Served, ids: list[int]) -> Response:
     n_vocab = served.model.n_vocab
-    wrong = next((token for token in body.tokens if not 0 <= token < n_vocab), None)
+    wrong = next((token for token in ids if not 0 <= token < n_vocab), None)
     if wrong is not None:
         raise RequestError(f"tokens: {wrong} is not of this model's vocabulary of {n_vocab}", param="tokens")
-    text = served.model.tokenizer.decode(body.tokens)
+    text = served.model.tokenizer.decode(ids)
     return JSONResponse({"content": text, "prompt": text})
 
 

@@ -90,20 +90,19 @@ def without_text_as_arguments(messages: list[Message], form: ChatFormat) -> list
 
 def one_call_each(messages: list[Message]) -> list[Message]:
     """For templates that take one call in a message: each stands in one of its own, with its result behind it."""
-    made: list[Message] = []
+    made: list[tuple[Message, list[Message]]] = []  # with the results behind each, the last one first
+    asked: dict[str, int] = {}  # where each call stands
     for message in messages:
         calls = message.get("tool_calls", [])
-        if len(calls) > 1:
-            made += [{**message, "tool_calls": [calls[0]]}]
-            made += [{"role": "assistant", "content": "", "tool_calls": [call]} for call in calls[1:]]
+        if message["role"] == "tool" and message["tool_call_id"] in asked:
+            made[asked[message["tool_call_id"]]][1].append(message)
             continue
-        asked = [i for i, one in enumerate(made) if message["role"] == "tool" and _asks(one, message["tool_call_id"])]
-        made.insert(asked[-1] + 1 if asked else len(made), message)
-    return made
-
-
-def _asks(message: Message, identifier: str) -> bool:
-    return any(call["id"] == identifier for call in message.get("tool_calls", []))
+        each = [{**message, "tool_calls": calls[:1]}] if len(calls) > 1 else [message]
+        each += [{"role": "assistant", "content": "", "tool_calls": [call]} for call in calls[1:]]
+        for one in each:
+            asked.update((call["id"], len(made)) for call in one.get("tool_calls", []))
+            made.append((one, []))
+    return [each for message, results in made for each in (message, *reversed(results))]
 
 
 def thoughts_in(message: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 from ...text.tokenizer import StreamDecoder, Tokenizer
 from ..sampling import Sampler
+from .stop_strings import searching
 
 if TYPE_CHECKING:
     from ..chat.thoughts import ThoughtBudget, ThoughtMarks
@@ -102,8 +103,6 @@ class Drawing:
         min_tokens: int = 0,
         special: bool = False,
     ) -> None:
-        if any(not text for text in stop):
-            raise UsageError('a stop string is "", expected at least one character')
         if max_tokens < -1:
             raise UsageError(f"max_tokens = {max_tokens}, expected 0 or more, or -1 for as many as fit")
         if min_tokens < 0 or 0 <= max_tokens < min_tokens:
@@ -116,6 +115,7 @@ class Drawing:
         self.end_logprobs: TokenLogprobs | None = None
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._ends, self.min_tokens, self._stop = frozenset(ends), min_tokens, stop
+        searching(stop)  # which refuses them now, not after min_tokens
         thoughts = None if budget is None or not stop else budget.marks.copy()
         self._text = StopText(
             tokenizer.stream(skip_special=not special, shown=shown), () if min_tokens else stop, thoughts
@@ -293,14 +293,14 @@ class StopText:
     """
 
     def __init__(self, stream: StreamDecoder, stop: Sequence[str], thoughts: "ThoughtMarks | None" = None) -> None:
-        self._stream, self._thoughts = stream, thoughts
-        self._stop = list(stop)
+        self._stream, self._thoughts, self._stops = stream, thoughts, searching(stop)
+        self._state = 0  # of the search
         self._held = ""
         self.found: str | None = None
 
     def look_for(self, stop: Sequence[str]) -> None:
         """These strings, in the text that comes from now on."""
-        self._stop = list(stop)
+        self._stops, self._state = searching(stop), 0
 
     def push(self, token: int) -> str:
         """The text that is certain not to be part of a stop string. `found` is set when there is one."""
@@ -318,24 +318,22 @@ class StopText:
             if self.found is not None:
                 break
             if is_thought:
-                told, self._held = told + self._held + text, ""
+                told, self._held, self._state = told + self._held + text, "", 0
             else:
                 told += self._release(text, final)
         return told
 
     def _release(self, new: str, final: bool) -> str:
-        text = self._held + new
-        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
-        if hits:
-            at, self.found = min(hits, key=lambda hit: (hit[0], -len(hit[1])))
-            self._held = ""
+        text, stops = self._held + new, self._stops
+        hit: tuple[int, int] | None = None  # where a stop string begins, the first and then the longest; -its length
+        for end, character in enumerate(new, len(self._held) + 1):
+            self._state = stops.step(self._state, character)
+            if n := stops.longest[self._state]:
+                hit = min(hit or (end, 0), (end - n, -n))
+        if hit is not None:
+            at, n = hit
+            self._held, self.found = "", text[at : at - n]
             return text[:at]
-        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
-        cut = len(text) - keep
+        cut = len(text) - (0 if final else stops.depth[self._state])
         self._held = text[cut:]
         return text[:cut]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that is a beginning of `stop`."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
