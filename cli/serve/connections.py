@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from . import errors
 
+SILENT_SECONDS = 1.0  # after which a connection that has sent nothing is as idle as one between two requests
 LEAST_READ = 64 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
 
 SPARE_CONNECTIONS = 256  # beside those whose requests are answered or wait
@@ -38,7 +39,7 @@ class Bounds:
     head_seconds: float = 10
     body_seconds: float = 60
     idle_seconds: int = 75
-    unread_seconds: float = 60
+    unread_seconds: float = 30
     linger_seconds: float = 10
     most_dropped: int = 256 << 20
     most_head: int = 16 << 10
@@ -78,6 +79,7 @@ class Connection(H11Protocol):
     """Closes itself when a bound is passed. What the client has sent until then is cancelled as if it had left."""
 
     bounds = Bounds()
+    _watch: asyncio.TimerHandle | None = None  # of all connections of a server, which have a class of their own
     _unsent = 0  # bytes that waited to be read at _unread_since
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,17 +94,14 @@ class Connection(H11Protocol):
         self._lingers_since: float | None = None
         self._n_dropped = 0  # bytes since the answer was complete
         self._writing_paused = False
-        self._used = now
-        self._timer = self.loop.call_later(self.bounds.tick, self._look)
+        self._used, self._is_silent = now, True
+        if type(self)._watch is None:
+            self._look_soon()
         if len(self.connections) > self.bounds.most_connections and not self._make_room():
             self._fail(503, f"this server keeps {self.bounds.most_connections} connections at a time. Try again later.")
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
-        super().connection_lost(exc)
-
     def data_received(self, data: bytes) -> None:
-        self._used = self.loop.time()
+        self._used, self._is_silent = self.loop.time(), False
         if self.lingers or (self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete):
             self._n_dropped += len(data)
             if self._n_dropped > self.bounds.most_dropped:
@@ -164,12 +163,16 @@ class Connection(H11Protocol):
         answered = self.cycle is not None and self.cycle.response_complete
         return answered and self._head_since is None and self.conn.their_state in (h11.IDLE, h11.DONE)
 
+    def _is_idle(self, now: float) -> bool:
+        return self._between_requests or (self._is_silent and now - self._used > SILENT_SECONDS)
+
     def _make_room(self) -> bool:
+        now = self.loop.time()
         ours = [each for each in self.connections if isinstance(each, Connection)]
         if lingering := [each for each in ours if each.lingers]:
             min(lingering, key=lambda each: each._used).transport.abort()
             return True
-        spare = [each for each in ours if each._between_requests]
+        spare = [each for each in ours if each._is_idle(now)]
         if spare:
             min(spare, key=lambda each: each._used).transport.close()
         return bool(spare)
@@ -180,10 +183,22 @@ class Connection(H11Protocol):
         self._head_since = (self._head_since or now) if state is h11.IDLE else None
         self._body_since = (self._body_since or now) if state is h11.SEND_BODY else None
 
-    def _look(self) -> None:
+    def _look_soon(self) -> None:
+        """One timer looks at all connections: thousands of their own would keep those waiting that ask."""
+        type(self)._watch = self.loop.call_later(self.bounds.tick, self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        type(self)._watch = None
+        now = self.loop.time()
+        for each in list(self.connections):
+            if isinstance(each, Connection):
+                each._look(now)
+        if self.connections:
+            self._look_soon()
+
+    def _look(self, now: float) -> None:
         """At every tick."""
-        self._timer = self.loop.call_later(self.bounds.tick, self._look)
-        now, bounds = self.loop.time(), self.bounds
+        bounds = self.bounds
         lingers_since = now if self._lingers_since is None else self._lingers_since
         if self._is_stuck(now) or now - lingers_since > bounds.linger_seconds:
             self.transport.abort()

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
+# bytes of answers that the system keeps for a client, in twice as much memory. Left to itself it keeps megabytes: whole
+# answers then go to clients that never read them.
+MOST_SENT = 64 << 10
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -21,6 +24,7 @@ def listen(host: str, port: int, unix: Path | None) -> socket.socket:
         # Connections inherit it. asyncio sets it where a socket names its protocol, which create_server leaves out:
         # every answer on a connection that is kept waited 40 ms for the client's system to confirm its headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_SENT)
         return listener
     except OSError as error:
         # create_server adds the address to what the system says

@@ -11,7 +11,7 @@ import pytest
 from http_server import WAIT, Server, serving, until
 from pydantic import ValidationError
 
-from hybrid.cli.serve import answering, guards
+from hybrid.cli.serve import answering, connections, guards
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
 from hybrid.cli.serve.jobs import Maker
@@ -219,6 +219,21 @@ def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytes
                 assert jobs[0].result.reason == "interrupt" and len(jobs[0].result.ids) < 450
 
 
+def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Model) -> None:
+    """Who reads nothing has his place taken away within bounds, whatever the system would hold of his answer."""
+    with serving(model, bounds=HURRIED) as server:
+        with socket.socket() as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(server.listener.getsockname())
+            raw.sendall(request(server, json.dumps({**LONG, "logprobs": 20, "n": 3, "stream": True}).encode()))
+            until(lambda: server.service.n_jobs == 3)
+            jobs = list(server.service._jobs)
+            until(lambda: all(job.done for job in jobs))
+            until(lambda: not server.server.server_state.connections)
+        assert "interrupt" in {job.result.reason for job in jobs}
+        assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
+
+
 def test_what_waits_for_a_slow_reader_is_bounded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "MOST_UNREAD", 20)
     with serving(model) as server:
@@ -279,6 +294,23 @@ def test_there_are_so_many_connections(model: Model) -> None:
         assert said.startswith(b"HTTP/1.1 200")
         assert server.http.get("/health").status_code == 200
         assert everything(raws[1]) == b"", "it was idle"
+        for raw in raws:
+            raw.close()
+
+
+def test_silent_connections_make_room_for_those_that_ask(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have sent nothing yet. One timer looks at all of them."""
+    monkeypatch.setattr(connections, "SILENT_SECONDS", 0.0)
+    with serving(model, bounds=Bounds(most_connections=20, head_seconds=WAIT)) as server:
+        address = server.listener.getsockname()
+        raws = [socket.create_connection(address) for _ in range(20)]
+        until(lambda: len(server.server.server_state.connections) == 20)
+        loop = next(iter(server.server.server_state.connections)).loop  # type: ignore[union-attr]
+        timers = [timer for timer in loop._scheduled if "_look" in repr(timer) and not timer.cancelled()]  # type: ignore[attr-defined]
+        assert len(timers) == 1
+        assert [server.http.get("/health").status_code for _ in range(3)] == [200] * 3
+        assert everything(raws[0]) == b"", "the one that was silent for longest"
+        assert len(server.server.server_state.connections) <= 20
         for raw in raws:
             raw.close()
 
