@@ -113,6 +113,33 @@ def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
     assert not answered(batcher, [*STEM, 5, 6, 7, 8]).reason.endswith("budget"), "it is there again"
 
 
+@pytest.mark.parametrize("family", ["jamba", "llama"])
+def test_owners_share_nothing(family: str, load: Loaded) -> None:
+    """Neither what was read, nor a step that reads, nor that something was given up: who guesses is told nothing."""
+    model = load(family)
+    cache, batcher = model.cache, Batcher(model, 4)
+    assert cache is not None
+
+    def asked(*owners: bytes, ids: list[int] = STEM) -> list[Reuse]:
+        jobs = [job(model, [*ids, 3 + i], owner=owner) for i, owner in enumerate(owners)]
+        for one in jobs:
+            batcher.submit(one)
+        assert len([*batcher.run()]) == len(jobs)
+        return [one.reuse for one in jobs if one.reuse is not None]
+
+    for owners, reused in (((b"a", b"b"), False), ((b"c", b"c"), True)):
+        last = asked(*owners)[-1]
+        assert (last.n_reused > 0) is reused and last.code == ("continues" if reused else "new")
+    alone = {result.ids[0] for result in answer_all(model, [job(model, [*STEM, 3], owner=b"d")], 1)}
+    assert alone == {result.ids[0] for result in answer_all(model, [job(model, [*STEM, 3], owner=b"a")], 1)}
+    budget, cache.budget = cache.budget, 0
+    cache.trim()
+    cache.budget = budget
+    assert not len(cache.tree.roots)
+    for owner, code in ((b"e", "new"), (b"a", "budget")):
+        assert asked(owner)[0].code == code
+
+
 def test_nothing_is_kept_without_a_budget(load: Loaded) -> None:
     batcher = Batcher(load("jamba", 0), 1)
     for _ in range(2):

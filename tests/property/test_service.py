@@ -89,7 +89,7 @@ def test_answers_have_places(model: Model) -> None:
     assert [one.job.place for one in (first, second, wished)] == [0, 1, 2]
     # the token drawn last was not read
     assert service.batcher.texts == [
-        [*one.job.ids, *answer[:-1]] for one, answer in zip((first, second, wished), answers, strict=True)
+        (b"", [*one.job.ids, *answer[:-1]]) for one, answer in zip((first, second, wished), answers, strict=True)
     ]
     service.close()
 
