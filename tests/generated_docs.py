@@ -198,7 +198,7 @@ def commands() -> str:
 def server_limits() -> str:
     """What `hybrid serve` does not wait for, keep or take."""
     from hybrid.cli.commands import serve
-    from hybrid.cli.serve import answering, conversations, guards, jobs
+    from hybrid.cli.serve import answering, connections, conversations, guards, jobs
     from hybrid.cli.serve.connections import LEAST_READ, SPARE_CONNECTIONS, Bounds
     from hybrid.cli.serve.llama_server import tokens
     from hybrid.infer.answers.generation import stop_strings
@@ -210,7 +210,7 @@ def server_limits() -> str:
         ("answers at a time", f"`--parallel`: {default['parallel']}", "they wait"),
         ("requests that wait", f"`--queue`: {default['queue']}", "429, `Retry-After`"),
         ("an answer, with its time in the queue", "`--timeout`: none", "504, or an error in the stream"),
-        ("a body", size_text(guards.MOST_BODY), "413"),
+        ("a body", f"{size_text(guards.MOST_BODY)} in {connections.MOST_CHUNKS} chunks", "413"),
         ("all bodies that are held", size_text(guards.MOST_BODIES), "429"),
         ("a text, per token of the context", f"{jobs.MOST_PER_TOKEN} characters", "400, before it is encoded"),
         ("the head of a request", size_text(bounds.most_head), "431"),

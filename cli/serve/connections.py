@@ -18,6 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from . import errors
 
+MOST_RECEIVED = 32 << 10  # bytes that are looked at before others get their turn: chunks of one byte take 60 ms
+MOST_CHUNKS = 1 << 18  # of a body; each takes some 10 microseconds, whatever is in it
 SILENT_SECONDS = 1.0  # after which a connection that has sent nothing is as idle as one between two requests
 LEAST_READ = 64 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
 
@@ -75,6 +77,23 @@ class Lingering:
         return self._connection.lingers or self._transport.is_closing()
 
 
+class Incoming(h11.Connection):
+    """What a client sends, in a bounded number of chunks."""
+
+    _n_chunks = 0
+
+    def next_event(self) -> Any:
+        """As h11 has it. RemoteProtocolError: there are too many chunks."""
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._n_chunks += 1
+            if self._n_chunks > MOST_CHUNKS:
+                raise h11.RemoteProtocolError(f"the body has more than {MOST_CHUNKS} chunks", error_status_hint=413)
+        elif isinstance(event, h11.Request):
+            self._n_chunks = 0
+        return event
+
+
 class Connection(H11Protocol):
     """Closes itself when a bound is passed. What the client has sent until then is cancelled as if it had left."""
 
@@ -85,6 +104,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """503 where there are too many, unless one of them can be spared."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        self.conn = Incoming(h11.SERVER, self.bounds.most_head)
+        self.transport.max_size = MOST_RECEIVED  # type: ignore[attr-defined]  # of asyncio's: bytes of one reading
         self.transport = Lingering(self.transport, self)  # type: ignore[assignment]
         now = self.loop.time()
         # since when something is awaited; None: it is not

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,29 @@ def test_what_is_listed_of_tokens_is_bounded(server: Server, monkeypatch: pytest
     with server.http.stream("POST", "/completion", json={**some, "n_predict": 10, "stream": True}) as response:
         lines = [line for line in response.iter_lines() if "top_logprobs" in line]
     assert len(lines) == 10
+
+
+def test_bodies_of_many_chunks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others get their turn between two parts of what comes, and the number of chunks is bounded."""
+    monkeypatch.setattr(connections, "MOST_CHUNKS", 20_000)
+    sizes: list[int] = []
+    received = connections.Connection.data_received
+    monkeypatch.setattr(
+        connections.Connection, "data_received", lambda self, data: (sizes.append(len(data)), received(self, data))[1]
+    )
+    body = json.dumps({"content": "x" * 15_000}).encode()
+    for n, status in ((15_000, b"200"), (25_000, b"413")):
+        sent = body + b" " * (n - len(body))
+        with socket.create_connection(server.listener.getsockname()) as raw:
+            head = (
+                b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            with suppress(ConnectionError):  # it is refused before it has come whole
+                raw.sendall(head + b"".join(b"1\r\n%c\r\n" % byte for byte in sent) + b"0\r\n\r\n")
+            with suppress(ConnectionError):
+                assert raw.recv(1 << 16).startswith(b"HTTP/1.1 " + status)
+    assert 0 < max(sizes) <= connections.MOST_RECEIVED
+    assert server.http.get("/health").status_code == 200
 
 
 def test_lists_of_a_client_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
