@@ -21,7 +21,7 @@ from . import errors
 MOST_RECEIVED = 32 << 10  # bytes that are looked at before others get their turn: chunks of one byte take 60 ms
 MOST_CHUNKS = 1 << 18  # of a body; each takes some 10 microseconds, whatever is in it
 SILENT_SECONDS = 1.0  # after which a connection that has sent nothing is as idle as one between two requests
-LEAST_READ = 64 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
+LEAST_READ = 16 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
 
 SPARE_CONNECTIONS = 256  # beside those whose requests are answered or wait
 
@@ -41,7 +41,7 @@ class Bounds:
     head_seconds: float = 10
     body_seconds: float = 60
     idle_seconds: int = 75
-    unread_seconds: float = 30
+    unread_seconds: float = 20
     linger_seconds: float = 10
     most_dropped: int = 256 << 20
     most_head: int = 16 << 10

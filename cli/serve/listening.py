@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 # bytes of answers that the system keeps for a client, in twice as much memory. Left to itself it keeps megabytes: whole
 # answers then go to clients that never read them.
-MOST_SENT = 64 << 10
+MOST_SENT = 32 << 10
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 

@@ -185,7 +185,7 @@ def test_what_is_listed_of_tokens_is_bounded(server: Server, monkeypatch: pytest
 
 
 def test_bodies_of_many_chunks(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others get their turn between two parts of what comes, and the number of chunks is bounded."""
+    """Others get their turn between two parts of a body, and the number of its chunks is bounded."""
     monkeypatch.setattr(connections, "MOST_CHUNKS", 20_000)
     sizes: list[int] = []
     received = connections.Connection.data_received
