@@ -1,4 +1,4 @@
-"""What is told of a body's fields that were passed over: in the usage of its answer, and once in the log."""
+"""Warnings about the fields of a body that were passed over: in the usage of its answer, and once in the log."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class Told:
         self._known: OrderedDict[tuple[object, str], None] = OrderedDict()
 
     def new(self, client: object, warnings: Sequence[str]) -> list[str]:
-        """Those that were not said of this client; from now on they are."""
+        """The warnings that the log has not said of this client yet. They count as said from now on."""
         news = [each for each in warnings if (client, each) not in self._known]
         for each in warnings:
             self._known[client, each] = None

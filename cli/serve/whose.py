@@ -1,4 +1,4 @@
-"""Whose a request is: whom it competes with, and to whom belongs what is kept of it.
+"""The client that a request comes from, and the owner of its texts.
 
 Texts belong to the key of their request and to the `cache_salt` that it names, in its body or in its query: nobody
 else goes on from them, lists or drops them. Without keys, and with --share-between-keys, the salt alone decides. The
@@ -18,8 +18,8 @@ KEY = "hybrid.key"  # in the scope of a request: the key that its texts belong t
 
 @dataclass(frozen=True)
 class Whose:
-    """client  of whom others wait no longer than for anybody
-    owner   of its texts; b"": nobody in particular
+    """client  whose requests share one turn in the queue
+    owner   of the texts that are kept; b"": nobody in particular
     drawn   whether answers that come back as text stand for the tokens that they were drawn as
     """
 
@@ -29,7 +29,7 @@ class Whose:
 
 
 def asked_by(request: Request, body: object = None) -> Whose:
-    """Of a request, with its body where that may say more."""
+    """The client and the owner of a request. body: its checked body, which may name a salt."""
     key = request.headers.get("authorization") or request.headers.get("x-api-key")
     client = key or (request.client.host if request.client else None)
     salt = getattr(body, "cache_salt", None) or request.query_params.get("cache_salt", "")

@@ -1,4 +1,4 @@
-"""After a fault in the middle of a change of the memory: who owns which page and row is counted anew.
+"""Counts the owners of all pages and rows anew, after a fault in the middle of a change of the memory.
 
 Sequences, the tree of the prompt cache and loans list their pages and rows. A sequence that was being changed is lost:
 whoever recovers names it. The tree is believed if it is whole, and forgotten otherwise. The contents of pages and rows

@@ -43,7 +43,7 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to one conversation, as they are drawn and as they are told. notes: see Manner."""
+    """The answers to one conversation: their jobs and their readers. notes: see Manner."""
 
     chat: Chat
     jobs: list[Job]

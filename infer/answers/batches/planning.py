@@ -35,7 +35,7 @@ class Counts:
     """The tokens of a pass, its answers, and its guessed tokens.
 
     n_helped    guesses of a draft model or a head; the others come from the texts
-    n_accepted  guesses from the texts that were right; n_helpful: those of the helper that were
+    n_accepted  right guesses from the texts; n_helpful: right guesses of the helper
     """
 
     n_tokens: int

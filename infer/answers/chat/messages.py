@@ -90,7 +90,7 @@ def without_text_as_arguments(messages: list[Message], form: ChatFormat) -> list
 
 def one_call_each(messages: list[Message]) -> list[Message]:
     """For templates that take one call in a message: each stands in one of its own, with its result behind it."""
-    made: list[tuple[Message, list[Message]]] = []  # with the results behind each, the last one first
+    made: list[tuple[Message, list[Message]]] = []  # each with its results, the last result first
     asked: dict[str, int] = {}  # where each call stands
     for message in messages:
         calls = message.get("tool_calls", [])

@@ -17,13 +17,13 @@ class StopStrings:
     """A search for any of `stop`; build it by `searching`.
 
     depth    of each state, how many characters of the text may belong to a stop string
-    longest  length of the longest stop string that ends there, 0: there is none
+    longest  length of the longest stop string that ends there; 0: no stop string does
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
         self._next: dict[tuple[int, str], int] = {}
         self.depth, self.longest = [0], [0]
-        after: list[list[tuple[str, int]]] = [[]]  # of each state, what it goes on to
+        after: list[list[tuple[str, int]]] = [[]]  # the characters and states that follow each state
         for one in stop:
             state = 0
             for character in one:
