@@ -151,7 +151,7 @@ class Constraint:
         if not self._matcher.is_error():
             return
         error = self._matcher.get_error()
-        if error.startswith("panic"):  # a fault of llguidance or of our tokenizer, which it calls: the text may have a traceback
+        if error.startswith("panic"):  # a fault of llguidance, or of our tokenizer: the text may have a traceback
             raise RuntimeError(f"llguidance: {first_line(error)}")
         raise DeadEndError(self.grammar, error)
 
