@@ -397,8 +397,10 @@ ENCODERS: dict[str, dict[str, Any]] = {
 
 
 def family_for(config: dict[str, Any], shapes: Shapes | None = None) -> Family:
+    """shapes: of some tensors of the checkpoint. None of them is its largest, with which families compare sizes."""
     wrapped = Config(config, "config.json")
-    return family_of(wrapped)[0].read(wrapped, shapes or {})
+    some = {**shapes, "the largest": (1 << 20, 1)} if shapes else {}
+    return family_of(wrapped)[0].read(wrapped, some)
 
 
 def tensors(config: dict[str, Any], seed: int = 1, shapes: Shapes | None = None) -> dict[str, np.ndarray]:

@@ -188,7 +188,11 @@ class Gemma3(Gemma2):
         "sliding_window_pattern": "where layer_types is absent",
         **dict.fromkeys(("rope_theta", "rope_local_base_freq"), "where rope_parameters does not say it"),
     }
-    without_effect: ClassVar[Mapping[str, str]] = {**HIDDEN_ACT, **PICTURES}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **HIDDEN_ACT,
+        **PICTURES,
+        "_sliding_window_pattern": "transformers writes it beside layer_types, and reads it nowhere",
+    }
     period = 6
     normed = True
     n_layer_27b = 62
