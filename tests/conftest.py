@@ -31,6 +31,9 @@ from hypothesis import settings
 # What is started in the background of a shell ignores Ctrl-C, and so would all processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# What nohup starts ignores a terminal that hangs up, likewise.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _sync(fd: int) -> None:

@@ -12,6 +12,7 @@ from http_server import WAIT, Server
 from hybrid.cli.main import run
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.openai.completions import CompletionRequest, TokenLists, completion_jobs
+from hybrid.cli.serve.whose import Whose
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.generation.drawing import Drawing, TokenLogprobs
@@ -206,7 +207,7 @@ def test_who_decides_about_guesses(server: Server, files: dict[str, Path], monke
     for option in (True, False):
         maker = Maker(server.model, template, 6, option)
         bodies = [{"prompt": "a", **more} for more in ({}, {"speculate": True}, {"speculate": False})]
-        given += [completion_jobs(maker, CompletionRequest(**body), None)[0].speculate for body in bodies]
+        given += [completion_jobs(maker, CompletionRequest(**body), Whose())[0].speculate for body in bodies]
     assert given == [True, True, False, False, True, False]
     taken: list[object] = []
     monkeypatch.setattr("hybrid.cli.commands.serve._run", lambda maker, *_: taken.append(maker.speculate))

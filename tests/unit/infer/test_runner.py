@@ -118,7 +118,9 @@ def test_a_damaged_cache_leaves_no_sequence_behind(model: Model, tmp_path: Path)
     assert model.n_free == 1
 
 
-def test_a_job_without_a_sequence_goes_on_waiting(model: Model) -> None:
+def test_a_job_without_a_sequence_ends_alone(model: Model) -> None:
+    """Sequences that somebody else has taken are no reason to end the answers of others."""
+
     class Words:
         eog: frozenset[int] = frozenset()
 
@@ -136,11 +138,15 @@ def test_a_job_without_a_sequence_goes_on_waiting(model: Model) -> None:
 
     others = [model.sequence(), model.sequence()]
     batcher = Batcher(model, 1)
-    drawing = Drawing(Sampler(SamplingParams(temp=0), model.n_vocab), Words(), 3, ())  # type: ignore[arg-type]
-    job = Job(IDS, drawing)
-    batcher.submit(job)
-    with pytest.raises(UsageError, match="in use"):
-        batcher.step()
-    assert batcher.busy and batcher.n_waiting == 1
+
+    def job() -> Job:
+        drawing = Drawing(Sampler(SamplingParams(temp=0), model.n_vocab), Words(), 3, ())  # type: ignore[arg-type]
+        return Job(IDS, drawing)
+
+    refused, answered = job(), job()
+    batcher.submit(refused)
+    assert batcher.step() == [refused] and not batcher.busy and batcher.n_faults == 0
+    assert isinstance(refused.error, UsageError) and "in use" in str(refused.error)
     others[0].close()
-    assert list(batcher.run()) == [job] and len(job.result.ids) == 3
+    batcher.submit(answered)
+    assert list(batcher.run()) == [answered] and len(answered.result.ids) == 3 and answered.error is None
