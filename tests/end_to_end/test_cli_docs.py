@@ -24,7 +24,8 @@ ALL_PAGES = [
 PAGES = [page for page in ALL_PAGES if page != "CHANGELOG.md"]
 # files of checkpoints, of users and of other programs, and what there must not be
 NOT_OURS = {
-    "config.json", "tokenizer.json", "vocab.json", "merges.txt", "prompts.jsonl", "answers.jsonl", "text.txt", "utils.py",
+    "config.json", "tokenizer.json", "vocab.json", "merges.txt",
+    "prompts.jsonl", "answers.jsonl", "text.txt", "utils.py",
 }  # fmt: skip
 _FILE = re.compile(r"[\w./-]*\w\.(?:py|md|toml|json|jsonl|svg|txt|npz)")
 _FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
