@@ -16,6 +16,7 @@ from hybrid.infer.answers.batches.batching import Batcher
 from hybrid.infer.answers.generation import head_guesser as heads
 from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.faults import SidePath
 
 RECURRENT, PLAIN, LATENT, MAMBA = "qwen35-mtp", "glm4-moe-mtp", "deepseek-v3-mtp", "nemotron-h-moe-mtp"
 STREAMS, WIDE, GATED = "glm5-next-plain-mtp", "deepseek4-yarn-mtp", "qwen4exp-plain-mtp"
@@ -114,6 +115,35 @@ def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Pa
         print(f"{name}: {n_right} of {n_all} in {batcher.n_steps} steps")
         assert n_all > 50 and jobs[5].result.guessed == 0
         assert not right or n_right > 0.5 * n_all
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("broken", ["follow", "guesses"])
+def test_a_head_that_fails_costs_no_answer(
+    broken: str, model_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every call: answers are drawn without its guesses."""
+    path = model_file(PLAIN, random_heads.write_right)
+    asked = [Asked(i, tokens(20 + 7 * i, i), 20) for i in range(3)]
+    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+        want = [outcome(one.alone(model)) for one in asked]
+
+    def fail(*_: object) -> object:
+        raise RuntimeError("a fault of ours")
+
+    with with_head(path, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
+        monkeypatch.setattr(HeadGuesser, broken, fail)
+        batcher = Batcher(model, 4)
+        batcher.plans.guessing.costs = Steps()
+        jobs = [one.job(model, speculate=True) for one in asked]
+        for job in jobs:
+            batcher.submit(job)
+        for _ in batcher.run():
+            pass
+        assert [outcome(job.result) for job in jobs] == want and batcher.n_faults == 0
+    path_of = {"follow": "what reads along to guess tokens", "guesses": "guesses of what answers say next"}
+    assert SidePath.all[path_of[broken]].is_off
 
 
 @pytest.mark.usefixtures("eager")

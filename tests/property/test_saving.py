@@ -17,6 +17,7 @@ from hybrid.infer.answers.batches import saving
 from hybrid.infer.answers.batches.batching import answer_all
 from hybrid.infer.answers.batches.saving import Document, Saver, open_store
 from hybrid.infer.answers.batches.service import ClosedError, Service
+from hybrid.infer.faults import SidePath
 from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.attention import AttentionMemory
 from hybrid.infer.memory.cache_store import CacheStore, Fetch
@@ -241,6 +242,31 @@ def test_others_go_on_while_it_is_read(model: Model, tmp_path: Path, monkeypatch
     assert waiting.job.n_known == 900 and leaving.wait() == [] and leaving.job.result.reason == "interrupt"
     second.close()
     assert answer == alone(model, longer)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("broken", ["begin", "fetch", "end"])
+def test_faults_in_reading_what_was_saved_cost_no_answer(
+    broken: str, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is read by the model instead."""
+    first = Process(model, tmp_path)
+    ids = tokens(900)
+    first.ask(ids)
+    first.close()
+    second = Process(model, tmp_path)
+
+    def fail(*_: object) -> object:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(CacheStore, broken, fail)
+    asked = [second.begin([*ids, 5 + i]) for i in range(2)]
+    answers = [one.wait() for one in asked]
+    assert all(one.job.error is None for one in asked)
+    assert second.service.is_open and SidePath.all["texts that are kept on disk"].n_faults >= 1
+    monkeypatch.undo()
+    second.close()
+    assert answers == [alone(model, [*ids, 5 + i]) for i in range(2)]
 
 
 def test_a_text_that_several_need_is_read_once(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,7 +326,10 @@ class Service:
         assert self._store is not None
         if (fault := read.exception()) is not None:
             fetch.failed = True
-        self._store.end(fetch)
+        try:
+            self._store.end(fetch)
+        finally:
+            self.model.memory.end_loan(fetch)  # whatever has failed
         if fault is not None:
             raise fault
         return not fetch.failed
