@@ -202,7 +202,7 @@ def lasting(reply: Any) -> Any:
 
 def broken(rng: random.Random) -> tuple[str, bytes]:
     """(path, body) that must be refused."""
-    path = rng.choice((CHAT, COMPLETIONS, "/tokenize", "/detokenize"))
+    path = rng.choice((CHAT, COMPLETIONS, "/detokenize"))  # /tokenize takes a prompt, whatever stands beside it
     body: Any = rng.choice(
         [
             {"prompt": 5}, {"prompt": []}, {"prompt": [-1]}, {"prompt": [10**9]}, {"messages": []}, {"messages": "x"},
