@@ -117,6 +117,7 @@ class Agent(Talk):
     n_asked: int = 0
 
     def ask(self, rng: random.Random) -> Ask:
+        """The agent's next request."""
         self.n_asked += 1
         kind = rng.random()
         if kind < 0.2 and len(self.tools) < 8:

@@ -45,7 +45,7 @@ CLASSES: Mapping[str, Code] = {
         flags={"add_bos_token": True, "add_eos_token": True, "add_sep_token": True},
     ),
 }
-# Of config.json, where tokenizer_config.json names no class.
+# The class for a model_type of config.json, used where tokenizer_config.json names none.
 _MODEL_TYPES = {
     **dict.fromkeys(("gpt2", "starcoder2", "granite", "granitemoe"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"), "Qwen2Tokenizer"),
@@ -79,7 +79,7 @@ def read_vocab_json(folder: Path, model_config: Config, n_vocab: int, preferred:
         text = entry["content"]
         token = ids.setdefault(text, max([*filter(_is_id, ids.values()), -1]) + 1)
         if not _is_id(token):
-            continue  # what reads added_tokens.json says what is wrong with it
+            continue  # the reader of added_tokens.json refuses it
         vocabulary.add(token, text, True, n_vocab)
         vocabulary.note_found(token, entry)
         if kind and token < n_vocab:
@@ -117,7 +117,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _special(config: Config, given: Config, code: Code) -> Iterator[tuple[str, dict[str, Any]]]:
-    """bos, eos, ... with what is said of the token; "" for others. tokenizer_config.json comes first."""
+    """Pairs of a kind (bos, eos, ...; "" for others) and its entry; tokenizer_config.json takes precedence."""
     for kind in ID_KEYS:
         source = next((one for one in (config, given) if f"{kind}_token" in one.data), None)
         value = code.special.get(kind) if source is None else source.get(f"{kind}_token")

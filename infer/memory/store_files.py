@@ -134,7 +134,7 @@ class StoreFiles:
         return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
 
     def forget(self, ids: Tokens, *, onward: bool = False, owner: bytes = b"") -> None:
-        """Remove a text of this owner, but keep what it shares with others; onward: remove its continuations."""
+        """Remove a text of this owner, but keep tokens shared with others; onward: remove its continuations."""
         for name in self.index.take_out_text(ids, onward=onward, owner=owner):
             self._remove(name)
 

@@ -34,8 +34,8 @@ class LimitError(Exception):
 class Budget:
     """Counts for one rendering. Each method raises LimitError when a bound is passed.
 
-    used: characters that were read and written so far, in which steps are counted. What is short may be added to it
-    without a method: the next step looks.
+    used: characters read and written so far; a step counts as several characters. Callers may add short texts to it
+    directly: the next step compares it with the bound.
     """
 
     def __init__(self) -> None:
@@ -49,23 +49,23 @@ class Budget:
         self._large: dict[int, Any] = {}
 
     def exhaust(self) -> None:
-        """A bound was passed: whoever asks for the steps need not try again."""
+        """Mark the budget as used up, so that every later step is refused."""
         self.used = max(self.used, _MOST + (1 << _SHIFT))
 
     def end(self) -> None:
-        """What was made is no longer held."""
+        """Let go of the values of this rendering."""
         self._large = {}
 
     @property
     def steps(self) -> int:
-        """Used so far."""
+        """Steps used so far."""
         return self.used >> _SHIFT
 
     def step(self, cost: int = 1) -> None:
         self.touch(cost << _SHIFT)
 
     def counted(self, items: Iterable[Any], cost: int) -> Iterator[Any]:
-        """The items, each of which costs so many steps."""
+        """The items; each costs `cost` steps."""
         cost <<= _SHIFT
         for item in items:
             self.used += cost
@@ -153,12 +153,12 @@ class Budget:
 
 
 def _size(value: Any) -> int:
-    """Bytes of a value; elements may be new, too, as those of a range are."""
+    """Bytes of a value with its elements, which may be new objects, too (a range makes its elements)."""
     return sys.getsizeof(value) + (0 if isinstance(value, str) else _PIECE // 2 * len(value))
 
 
 def _parts(value: Any) -> list[Any]:
-    """What is written where a value is written as text."""
+    """The inner values that are written when a value is written as text."""
     if isinstance(value, dict):
         return [*value, *value.values()]
     if isinstance(value, _SERIES):

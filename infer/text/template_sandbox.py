@@ -2,8 +2,8 @@
 
 jinja2 is imported with this module (0.1 s). Its sandbox keeps a template away from all but its arguments, and bounds
 neither time nor memory. So the tree of a template is changed before it is compiled: loops, literals, slices,
-comparisons and `~` become filters of ours, and those of jinja2 are wrapped. The names of ours begin with a star, which
-no template can write.
+comparisons and `~` become our filters, and jinja2's filters are wrapped. The names of our filters begin with a star,
+which no template can write.
 """
 
 import functools
@@ -240,7 +240,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     # --- filters ---
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The filter of this name, which asks the budget first. What it gets may begin with an object of jinja2's."""
+        """The filter of this name, which asks the budget first. Its first argument may be an object of jinja2's."""
         budget, check = self.budget, template_sizes.FILTERS.get(name)
         listing, deep = name in _LISTING, name not in _SHALLOW
 
@@ -334,7 +334,7 @@ def _size(node: nodes.Node) -> int:
 
 
 def _exchange(node: nodes.Node) -> None:
-    """Puts what is bounded in the place of what is not, everywhere below a node."""
+    """Replace unbounded operations by bounded ones, everywhere below a node."""
     for name, value in list(node.iter_fields()):
         if isinstance(value, list):
             setattr(node, name, [_exchanged(item) for item in value])

@@ -104,7 +104,7 @@ def _lines(budget: Budget, owner: str, *_: Any, **__: Any) -> None:
 
 
 def _search(budget: Budget, owner: str, *args: Any) -> None:
-    """What is searched from the end, or stripped, may take the product."""
+    """Searching from the end, or stripping, may take the product of the two lengths."""
     if len(owner) > SMALL:
         budget.touch(len(owner) * max((len(value) for value in args if isinstance(value, str)), default=0))
 

@@ -194,7 +194,7 @@ class Service:
         return known.position if known is not None else 0
 
     def forget(self, ids: Sequence[int], owner: bytes = b"") -> None:
-        """By `call`: forget a text in memory and on disk, but keep what it shares with other texts of its owner."""
+        """By `call`: forget a text in memory and on disk, but keep the tokens shared with other texts of its owner."""
         if (cache := self.model.cache) is not None:
             node, n = cache.tree.match(np.asarray(ids, np.int32), owner)
             if node.parent is not None and not node.children and n == node.end:
