@@ -89,7 +89,8 @@ def test_requests_are_of_all_kinds() -> None:
     assert {type(body["prompt"][0]) for body in bodies} == {str, int} and any("n" in body for body in bodies)
     assert {ask.path for ask in (Ask(COMPLETIONS, body) for body in bodies)} == {COMPLETIONS}
     damaged = [broken(rng) for _ in range(200)]
-    assert any(body.startswith(b"[" * 1000) for _, body in damaged) and len({path for path, _ in damaged}) == 4
+    assert any(body.startswith(b"[" * 1000) for _, body in damaged)
+    assert {path for path, _ in damaged} == {CHAT, COMPLETIONS, "/detokenize"}
 
 
 def test_a_row_of_the_load() -> None:
