@@ -33,9 +33,8 @@ def test_one_process_makes_and_the_others_wait(tmp_path: Path) -> None:
     assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
     for process in processes:  # only now can one of them be done
         process.stdin.write("x")
-        process.stdin.close()
-    assert [process.stdout.read() for process in processes] == ["whole\n"] * 3
-    assert [process.wait() for process in processes] == [0] * 3
+        process.stdin.flush()
+    assert [process.communicate()[0] for process in processes] == ["whole\n"] * 3
     assert (tmp_path / "calls").read_text() == "made\n"
 
 
