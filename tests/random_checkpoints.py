@@ -462,10 +462,15 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
     return noise / np.float32(np.sqrt(shape[-1] if "conv1d" not in name else 1))
 
 
+def complete(config: dict[str, Any]) -> dict[str, Any]:
+    """With the fields that all of them have."""
+    return {"vocab_size": N_VOCAB, "max_position_embeddings": 512, **config}
+
+
 def write(config: dict[str, Any], folder: Path, shapes: Shapes | None = None) -> Path:
     """config.json and model.safetensors, without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    full = {"vocab_size": N_VOCAB, "max_position_embeddings": 512, **config}
+    full = complete(config)
     (folder / "config.json").write_text(json.dumps(full))
     save_file(tensors(full, shapes=shapes), folder / "model.safetensors")
     return folder

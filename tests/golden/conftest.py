@@ -1,12 +1,17 @@
-"""Converted reference checkpoints, made once per run."""
+"""Converted reference checkpoints, made once."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden.models import BUNDLED, IN_REPOSITORY, SHARED_NAMES, Golden
+from made_models import made, sources
 
 from hybrid.convert import convert
+from hybrid.quant import quantize
+from hybrid.quant.ggml.types import FileType
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -28,14 +33,27 @@ def golden(data_dir: Path, bundled: Path) -> Callable[[str], Golden]:
 
 
 @pytest.fixture(scope="session")
-def converted(golden: Callable[[str], Golden], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def converted(golden: Callable[[str], Golden]) -> Callable[..., Path]:
     """converted(name, outtype='f32') -> path of the GGUF file."""
-    folder = tmp_path_factory.mktemp("gguf")
 
+    @cache
     def make(name: str, outtype: str = "f32") -> Path:
-        path = folder / f"{name}-{outtype}.gguf"
-        if not path.exists():
-            convert(golden(name).source, path, outtype=outtype)
-        return path
+        source = golden(name).source
+        files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
+        key = f"{sources('convert', 'quant')} {source} {files} {outtype}"
+        return made(f"{name}-{outtype}.gguf", key, lambda path: convert(source, path, outtype=outtype))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def quantized(converted: Callable[..., Path]) -> Callable[..., Path]:
+    """quantized(name, type, **options) -> path, made from the f32 file."""
+
+    def make(name: str, kind: FileType | str, **options: Any) -> Path:
+        source = converted(name)  # in a folder that is named after all that it depends on
+        shown = kind.name if isinstance(kind, FileType) else kind
+        key = f"{source} {options}"
+        return made(f"{name}-{shown}.gguf", key, lambda path: quantize(source, path, kind, n_threads=1, **options))
 
     return make

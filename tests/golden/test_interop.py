@@ -16,7 +16,6 @@ from golden.models import BUNDLED, IN_REPOSITORY, Golden
 
 from hybrid.infer import Model
 from hybrid.infer.evaluate.perplexity import perplexity
-from hybrid.quant import quantize
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -107,20 +106,6 @@ def as_llama_cpp(name: str, file: GGUFFile) -> dict[str, tuple[Any, ValueType | 
         assert key not in MEANT[name] or value != plain(ours), f"{key} does not differ any more"
         metadata[key] = value, file.value_types[key]
     return metadata
-
-
-@pytest.fixture(scope="session")
-def quantized(converted: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """quantized(name, type, **options) -> path, made from the f32 file."""
-    folder = tmp_path_factory.mktemp("quantized")
-
-    def make(name: str, kind: str, **options: Any) -> Path:
-        path = folder / f"{name}-{kind}-{'-'.join(options)}.gguf"
-        if not path.exists():
-            quantize(converted(name), path, kind, n_threads=1, **options)
-        return path
-
-    return make
 
 
 @pytest.mark.parametrize("name", IN_REPOSITORY)

@@ -9,7 +9,6 @@ from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, SCALED
 
 from hybrid.infer import Model
 from hybrid.infer.engine.ubatch import Segment
-from hybrid.quant import quantize
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
@@ -81,12 +80,9 @@ WIDER = {("kimi-linear", FileType.Q8_0): 0.3, ("glm5-next", FileType.Q8_0): 0.3}
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DISTANCE, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", names())
-def test_quantized(
-    name: str, kind: FileType, golden: Callable[[str], Golden], converted: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_quantized(name: str, kind: FileType, golden: Callable[[str], Golden], quantized: Callable[..., Path]) -> None:
     reference = golden(name)
-    quantize(converted(name), tmp_path / "quantized.gguf", kind, n_threads=2)
-    with Model.load(tmp_path / "quantized.gguf", n_ctx=512) as model:
+    with Model.load(quantized(name, kind), n_ctx=512) as model:
         logits = model.sequence().logits_of(reference.ids("p64")).astype(np.float64)
     expected = log_softmax(reference.last_logits("p64").astype(np.float64))
     distance = (np.exp(expected) * (expected - log_softmax(logits))).sum(1).mean()

@@ -11,6 +11,7 @@ import pytest
 import random_checkpoints
 from golden.models import NOISE, Golden
 from random_checkpoints import CONFIGS
+from random_models import TOKENIZER, random_model
 from reference.families import Reference
 
 from hybrid.convert import convert
@@ -38,45 +39,37 @@ _VARIANT = ("-biased", "-window", "-yarn", "-order", "-period", "-longrope", "-s
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.exhaustive) if n.endswith(_VARIANT) else n for n in CONFIGS]
 )
-def test_logits_of_random_models(name: str, data_dir: Path, tmp_path: Path) -> None:
-    compare_logits(name, CONFIGS[name], data_dir, tmp_path)
+def test_logits_of_random_models(name: str) -> None:
+    compare_logits(CONFIGS[name], random_model(name))
 
 
 @pytest.mark.parametrize(
     ("name", "more"),
     [("rwkv6", {"head_size_divisor": 90}), ("rwkv7", {"norm_eps": 1e-3}), ("arwkv7", {"head_size_divisor": 90})],
 )
-def test_epsilon_of_the_norm_of_heads(name: str, more: dict[str, float], data_dir: Path, tmp_path: Path) -> None:
-    compare_logits(name, {**CONFIGS[name], **more}, data_dir, tmp_path)
-
-
-def compare_logits(name: str, settings: dict[str, Any], data_dir: Path, tmp_path: Path) -> None:
-    """Converts a random model and runs it beside the one in float64."""
+def test_epsilon_of_the_norm_of_heads(name: str, more: dict[str, float], tmp_path: Path) -> None:
+    settings = {**CONFIGS[name], **more}
     folder = random_checkpoints.write(settings, tmp_path / "model")
-    convert(folder, tmp_path / "f32.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
-    config = json.loads((folder / "config.json").read_text())
-    ids = np.random.default_rng(4).integers(0, config["vocab_size"], 40).tolist()
+    convert(folder, tmp_path / "f32.gguf", outtype="f32", tokenizer=TOKENIZER)
+    compare_logits(settings, tmp_path / "f32.gguf")
+
+
+def compare_logits(settings: dict[str, Any], path: Path, n_tokens: int = 40, n_ctx: int = 64) -> None:
+    """Runs a random model beside the one in float64."""
+    config = random_checkpoints.complete(settings)
+    ids = np.random.default_rng(4).integers(0, config["vocab_size"], n_tokens).tolist()
     expected = Reference(config, random_checkpoints.tensors(config)).logits(ids)
-    with Model.load(tmp_path / "f32.gguf", n_ctx=64, precision="exact") as model:
+    with Model.load(path, n_ctx=n_ctx, precision="exact") as model:
         got = model.sequence().logits_of(ids)
     error = np.abs(got - expected).max() / np.abs(expected).max()
-    print(f"{name}: {error:.1e} of the largest logit")
+    print(f"{path.name}: {error:.1e} of the largest logit")
     assert error < 2e-5
 
 
 @pytest.mark.parametrize("n_ctx", [24, 25])
-def test_long_rope_goes_by_the_context(n_ctx: int, data_dir: Path, tmp_path: Path) -> None:
+def test_long_rope_goes_by_the_context(n_ctx: int) -> None:
     """24 is the context that the model had before. A text that fills it has short factors in transformers too."""
-    folder = random_checkpoints.write(CONFIGS["phi3-longrope"], tmp_path / "model")
-    convert(folder, tmp_path / "f32.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
-    config = json.loads((folder / "config.json").read_text())
-    ids = np.random.default_rng(4).integers(0, config["vocab_size"], n_ctx).tolist()
-    expected = Reference(config, random_checkpoints.tensors(config)).logits(ids)
-    with Model.load(tmp_path / "f32.gguf", n_ctx=n_ctx, precision="exact") as model:
-        got = model.sequence().logits_of(ids)
-    error = np.abs(got - expected).max() / np.abs(expected).max()
-    print(f"{n_ctx} tokens: {error:.1e} of the largest logit")
-    assert error < 2e-5
+    compare_logits(CONFIGS["phi3-longrope"], random_model("phi3-longrope"), n_ctx, n_ctx)
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent / "transformers").glob("*.npz")), ids=lambda p: p.stem)
@@ -84,7 +77,7 @@ def test_the_reference_is_that_of_transformers_for_random_models(path: Path) -> 
     """What transformers/make.py has written; some of its operations are in f32."""
     with np.load(path) as golden:
         ids, expected = golden["ids"].tolist(), golden["logits"]
-    config = {"vocab_size": random_checkpoints.N_VOCAB, "max_position_embeddings": 512, **CONFIGS[path.stem]}
+    config = random_checkpoints.complete(CONFIGS[path.stem])
     got = Reference(config, random_checkpoints.tensors(config)).logits(ids)[
         :, :: round(config["vocab_size"] / expected.shape[1])
     ]
