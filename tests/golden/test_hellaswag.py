@@ -16,6 +16,8 @@ from hybrid.infer.evaluate.choices import after_common_prefix, common_prefix, sc
 from hybrid.infer.evaluate.hellaswag import LINES, Task, hellaswag, read_tasks, some_of
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
+pytestmark = pytest.mark.exhaustive
+
 PEER = os.environ.get("PEER", "")
 # Right answers of 40, F32 files: llama-perplexity --hellaswag (commit 0c1e57098) has the same for the Jamba; of models
 # as quick as the Mamba it loses its last lines. That one is held by the scores of each text alone, below.

@@ -22,6 +22,8 @@ from hybrid.infer.memory.llama_session import GGSQ, context_for, tokens_in
 from hybrid.infer.text.encode import continuation_ids
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError
 
+pytestmark = pytest.mark.exhaustive
+
 SESSIONS = Path(__file__).with_name("sessions")
 EXPECTED = json.loads((SESSIONS / "expected.json").read_text(encoding="utf-8"))
 NAMES = list(EXPECTED["texts"])

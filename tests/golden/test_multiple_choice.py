@@ -27,6 +27,8 @@ from hybrid.infer.evaluate.multiple_choice import (
 from hybrid.infer.evaluate.windows import log_likelihood
 from hybrid.quant.ggml.errors import FormatError, Remedy, UsageError
 
+pytestmark = pytest.mark.exhaustive
+
 SCORES = Path(__file__).with_name("scores")
 FILE = SCORES / "multiple_choice.bin"
 EXPECTED: dict[str, Any] = json.loads((SCORES / "expected.json").read_text())

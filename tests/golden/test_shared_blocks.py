@@ -22,6 +22,8 @@ from hybrid.infer import Model
 from hybrid.quant.ggml.errors import CheckpointError
 from hybrid.quant.ggml.reader import GGUFFile
 
+pytestmark = pytest.mark.exhaustive
+
 Tensors = dict[str, np.ndarray]
 NAMES = ("zamba", "zamba2", "zamba2-2.7b", "zamba2-biased")
 

@@ -18,6 +18,8 @@ from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 BUDGET = 16 << 20
 BIAS = dict.fromkeys(tokens(5), 3.0)  # makes a model repeat itself, as a text that quotes does
 

@@ -10,6 +10,8 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 QUICK = settings(max_examples=200)
 FEWER = settings(QUICK, max_examples=25)
 BLOCKS = hnp.arrays(np.float32, (3, 32), elements=st.floats(-30000, 30000, width=32))

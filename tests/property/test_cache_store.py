@@ -23,6 +23,8 @@ from hybrid.infer.memory.store_folder import StoreFolder
 from hybrid.quant.ggml.errors import HybridError, StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 BUDGET = 64 << 20
 N_CTX = 2048
 FAMILIES = ["jamba", "mamba2", "llama"]  # both kinds of layers, recurrent ones alone, attention alone

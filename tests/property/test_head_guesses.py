@@ -18,6 +18,8 @@ from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.faults import SidePath
 
+pytestmark = pytest.mark.exhaustive
+
 RECURRENT, PLAIN, LATENT, MAMBA = "qwen35-mtp", "glm4-moe-mtp", "deepseek-v3-mtp", "nemotron-h-moe-mtp"
 STREAMS, WIDE, GATED = "glm5-next-plain-mtp", "deepseek4-yarn-mtp", "qwen4exp-plain-mtp"
 

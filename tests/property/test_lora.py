@@ -17,6 +17,8 @@ from hybrid.quant import merge_lora, quantize
 from hybrid.quant.ggml.errors import StateError
 from hybrid.quant.ggml.reader import GGUFFile
 
+pytestmark = pytest.mark.exhaustive
+
 # Interleaved heads, stacked experts, heads in another order, matrices taken apart, rows with multipliers of their own.
 QUICK = ("llama-biased", "qwen3moe", "qwen35", "qwen3next", "falcon-h1")
 MORE = (

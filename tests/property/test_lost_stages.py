@@ -21,6 +21,8 @@ from hybrid.quant.ggml.errors import LostStageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
 def jamba(random_model: RandomModel) -> Path:

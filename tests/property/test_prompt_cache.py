@@ -13,6 +13,8 @@ from hybrid.infer.memory.cache import LADDER
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 BUDGET = 64 << 20
 
 

@@ -26,6 +26,8 @@ from hybrid.infer.memory.recurrent import RecurrentMemory
 from hybrid.quant.ggml.errors import StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 BUDGET = 64 << 20
 
 

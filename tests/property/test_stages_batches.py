@@ -20,6 +20,8 @@ from hybrid.infer.stages.loading import load_staged
 from hybrid.quant.ggml.errors import LostStageError
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 BATCHED = replace(OPTIONS, n_ctx=256, n_seq_max=6, n_ubatch=64)
 
 

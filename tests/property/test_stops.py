@@ -22,6 +22,8 @@ from hybrid.infer.kernels.execute import TICKS_PER_US
 from hybrid.infer.program.builder import Program
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.exhaustive
+
 N_CTX = 64
 BEFORE, ADDED, AFTER = 11, 20, 3  # tokens
 IDS = tokens(BEFORE + ADDED + AFTER)

@@ -20,6 +20,8 @@ from hybrid.quant.ggml.types import FileType, ValueType
 from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
 
+pytestmark = pytest.mark.exhaustive
+
 METADATA = {"general.description": ("x" * 5000, ValueType.STRING)}
 # what a file holds beside the matrices that types are chosen for
 WAYS: dict[str, tuple[Options, dict[str, Any]]] = {

@@ -12,6 +12,8 @@ import sampling as module
 
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 
+pytestmark = pytest.mark.exhaustive
+
 PEER = Path(os.environ.get("PEER", "")) / "libllama.so"
 
 

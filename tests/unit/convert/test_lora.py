@@ -16,6 +16,8 @@ from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedEr
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 Q, DOWN = (f"model.layers.1.{name}.weight" for name in ("self_attn.q_proj", "mlp.down_proj"))
 
 

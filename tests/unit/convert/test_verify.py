@@ -17,6 +17,8 @@ from hybrid.quant.ggml.errors import CheckpointError, FormatError, HybridError, 
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 FAMILIES = [  # keys that are numbers, lists of them, strings, flags
     "nemotron-h", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("recurrentgemma", "zamba2")),
 ]  # fmt: skip

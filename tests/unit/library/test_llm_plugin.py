@@ -24,6 +24,8 @@ from hybrid import llm_names, llm_plugin
 from hybrid.quant import set_value
 from hybrid.quant.ggml.errors import HybridError
 
+pytestmark = pytest.mark.exhaustive
+
 HERE = llm_names.here
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -22,6 +22,8 @@ from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.quant.ggml.errors import ClusterError, FormatError, HybridError, Remedy, UsageError
 from hybrid.quant.ggml.places import Place
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[Connection]:

@@ -16,6 +16,8 @@ from hybrid.infer.evaluate.positions import PositionBucket
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 
 def texts(path: Path) -> list[str]:
     """What can be read in an SVG."""

@@ -16,6 +16,8 @@ from hybrid.quant.ggml.errors import CheckpointError, HybridError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture
 def published(tmp_path: Path) -> tuple[Path, Path]:

@@ -17,6 +17,8 @@ from hybrid.convert.checkpoint.torch_pickle import Machine
 from hybrid.convert.checkpoint.torch_zip import read_torch
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture
 def opened(tmp_path):

@@ -16,6 +16,8 @@ from hybrid.infer.layers import attention as attention_module
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 
+pytestmark = pytest.mark.exhaustive
+
 MIB, GIB = 1 << 20, 1 << 30
 CHECKPOINTS = ["falcon-mamba", "jamba-11m", "jamba-dense", "llama-unigram-bin", "mamba-bf16"]
 

@@ -11,6 +11,8 @@ from hybrid.infer.kernels.products import gemm, gemm_tiles, gemv, gemv_columns
 from hybrid.infer.kernels.weights import pairs, sixteen
 from hybrid.quant.ggml.types import GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 PLAIN = x86("x86-64")
 TARGETS = [
     pytest.param(AVX512_VNNI, x86("znver4"), id="znver4"),

@@ -11,6 +11,8 @@ import pytest
 from hybrid.quant.ggml.errors import FormatError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
 
+pytestmark = pytest.mark.exhaustive
+
 BIG = 1 << 63
 
 

@@ -13,6 +13,8 @@ from hybrid.infer.answers.chat.format import ChatFormat
 from hybrid.infer.answers.chat.reader import AnswerReader
 from hybrid.infer.answers.chat.tools import tools_of
 
+pytestmark = pytest.mark.exhaustive
+
 TOOLS = [
     tool("f", {"a": {"type": "integer"}, "b": {}, "zip": {"type": "string"}}),
     tool("Calendar.create_event", {}),

@@ -31,6 +31,8 @@ from hybrid.infer.answers.chat.cursor import WHITE
 from hybrid.infer.answers.chat.format import CallFormat, ChatFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from hybrid.infer.answers.chat.tools import tools_of
 
+pytestmark = pytest.mark.exhaustive
+
 FORMATS = {
     "Jamba": JAMBA, "Granite": GRANITE, "Falcon": FALCON, "Nemotron 2": NEMOTRON2, "Mistral": MISTRAL, "Llama": LLAMA,
     "Functionary": FUNCTIONARY, "Kimi": KIMI, "Qwen": QWEN, "LFM": LFM,

@@ -10,6 +10,8 @@ from hybrid.quant.ggml.kernels.errors import error_sums
 from hybrid.quant.ggml.kernels.lanes import load32, store, to_u16, widened
 from hybrid.quant.ggml.types import GGMLType
 
+pytestmark = pytest.mark.exhaustive
+
 SOURCES = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 TARGETS = sorted(recode.TARGETS)
 
