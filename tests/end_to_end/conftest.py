@@ -1,5 +1,6 @@
 """The bundled model as files, a command line in this process, and what an error of it has to be."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from end_to_end.outcomes import Cli
 from http_server import WAIT, Server
+from made_models import made, sources
 from scripted_chat import Script, scripted
 
 from hybrid.cli.main import run
@@ -42,13 +44,19 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> dict[str, Path]:
-    """The bundled model as the commands themselves make it."""
-    folder = tmp_path_factory.mktemp("models")
-    paths = {name: folder / f"{name}.gguf" for name in ("bf16", "q8_0")}
-    assert run(["convert", str(bundled), "-o", str(paths["bf16"]), "--verify"]) == 0
-    assert run(["quantize", str(paths["bf16"]), str(paths["q8_0"]), "q8_0"]) == 0
-    return paths
+def files(bundled: Path) -> dict[str, Path]:
+    """The bundled model as the commands themselves make it, once for all workers and runs: nobody may change it."""
+    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sorted(bundled.iterdir())))
+    key = f"{sources('cli', 'convert', 'quant')} {digest.hexdigest()}"
+
+    def make(name: str, *command: object) -> Path:
+        def call(path: Path) -> None:
+            assert run([str(path if word is None else word) for word in command]) == 0
+
+        return made(f"{name}.gguf", key, call)
+
+    bf16 = make("bf16", "convert", bundled, "-o", None, "--verify")
+    return {"bf16": bf16, "q8_0": make("q8_0", "quantize", bf16, None, "q8_0")}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from hybrid.cli.serve.samplers import NAMES, SamplerFields
 from hybrid.infer import Model
 from hybrid.infer.answers.sampling import SamplingParams
 
+pytestmark = pytest.mark.exhaustive
+
 HUGE = 10**30
 # field -> options of the command line that cannot be, values of a request that cannot be
 BAD: dict[str, tuple[list[list[str]], list[Any]]] = {

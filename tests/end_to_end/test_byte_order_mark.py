@@ -18,6 +18,8 @@ from hybrid.convert.tokenizers.special import chat_templates
 from hybrid.convert.tokenizers.wordpiece import read_vocab_txt
 from hybrid.quant.hashing import read_manifest
 
+pytestmark = pytest.mark.exhaustive
+
 MARK = b"\xef\xbb\xbf"
 NONE = Config({}, "config.json")
 

@@ -18,6 +18,8 @@ from hybrid.infer.answers.generation import head_guesser as heads
 from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.bench import guessing as measured
 
+pytestmark = pytest.mark.exhaustive
+
 __all__ = ["eager"]  # a fixture
 SHORT = ("-n", 12, "-d", 32, "-r", 2, "-t", 1)
 

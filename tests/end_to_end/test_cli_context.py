@@ -9,6 +9,8 @@ import tiny_models
 
 from hybrid.cli.main import run
 
+pytestmark = pytest.mark.exhaustive
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce RLIMIT_AS")
 
 

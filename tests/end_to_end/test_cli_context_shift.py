@@ -15,7 +15,7 @@ from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
 PROMPT = "A file that comes from somewhere else should"
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 SHIFT = ["-c", "64", "--context-shift", "--keep", "3"]
 
 

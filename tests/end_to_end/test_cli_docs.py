@@ -14,6 +14,8 @@ import hybrid
 from hybrid.cli.commands.gguf import SUBCOMMANDS
 from hybrid.cli.main import COMMANDS
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 ALL_PAGES = [
     str(path.relative_to(ROOT))

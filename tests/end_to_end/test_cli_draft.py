@@ -18,6 +18,8 @@ from hybrid.infer.answers.generation.draft_loading import draft_bytes, load_draf
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
+pytestmark = pytest.mark.exhaustive
+
 __all__ = ["eager"]  # a fixture
 TEXT = "One day a cat sat on a mat. One day a dog"
 

@@ -17,6 +17,8 @@ from hybrid.infer import Model
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.quant.ggml.errors import UnsupportedError
 
+pytestmark = pytest.mark.exhaustive
+
 TEXT = "How do I read a file?\nopen the file\r\n\nKeys and values"
 
 

@@ -23,7 +23,7 @@ from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import walk
 
 pytest.importorskip("lm_eval")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 NAMES = {"mamba": "mamba-bf16", "jamba": "jamba-dense", "llama": "llama-unigram-bin"}
 

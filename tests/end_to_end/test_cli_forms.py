@@ -19,6 +19,8 @@ from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.answers.states.saved_states import form_behind
 from hybrid.quant.ggml.errors import StateError, UsageError
 
+pytestmark = pytest.mark.exhaustive
+
 SCHEMA = {
     "type": "object",
     "properties": {"word": {"type": "string", "maxLength": 9}, "n": {"type": "integer", "minimum": 0, "maximum": 9}},

@@ -10,6 +10,8 @@ from end_to_end.outcomes import Cli
 from hybrid.cli.commands.gguf import SUBCOMMANDS
 from hybrid.cli.main import run
 
+pytestmark = pytest.mark.exhaustive
+
 # llama-gguf-hash --xxh64 --sha1 --uuid --no-layer (0c1e570) on the bundled model in BF16
 DIGESTS = (
     "xxh64     ad343c190ea165fc",

@@ -18,6 +18,8 @@ from hybrid.cli.main import COMMANDS, load
 from hybrid.convert.checkpoint import Checkpoint
 from hybrid.infer.bench.machine import Machine
 
+pytestmark = pytest.mark.exhaustive
+
 WITHOUT = {
     "demo": "a show for a person; each of its steps is a command that has --json",
     "serve": "answers over HTTP until it is stopped; GET /props and /metrics say what it is",

@@ -11,6 +11,8 @@ from end_to_end.outcomes import Cli
 
 from hybrid.cli.options.loading_options import parse_lora
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
 def adapter(bundled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -7,6 +7,8 @@ from end_to_end.outcomes import Cli
 
 from hybrid.quant.ggml import numa
 
+pytestmark = pytest.mark.exhaustive
+
 ONE_NODE = "numa: memory is one node here (0), there is nothing to spread."
 
 

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("cli", "convert", "infer", "library", "quant")
 TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -153,7 +155,7 @@ def _in(environment: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.packaging
 def test_the_wheel_holds_the_tree(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -166,7 +168,7 @@ def test_the_wheel_holds_the_tree(wheel: Path) -> None:
     assert in_wheel == there
 
 
-@pytest.mark.slow
+@pytest.mark.packaging
 @pytest.mark.timeout(900)  # encoders are compiled anew for it
 def test_the_wheel_works_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     modules = sorted(
@@ -193,7 +195,7 @@ def _demo(environment: Path, folder: Path) -> None:
     assert len(list((folder / "demo").glob("*.gguf"))) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.packaging
 def test_what_an_index_would_take(built: Path) -> None:
     """twine's check, and nothing that setuptools warns of: a folder that it will leave out one day, say."""
     files = [str(path) for path in built.iterdir() if path.suffix in (".gz", ".whl")]
@@ -207,7 +209,7 @@ def test_what_an_index_would_take(built: Path) -> None:
     assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.packaging
 def test_the_sdist_holds_the_tree(built: Path) -> None:
     """The packages as they lie in the checkout, and nothing that is made when they run."""
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
@@ -242,7 +244,7 @@ def uv(tmp_path: Path) -> Callable[..., None]:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.packaging
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("way", ["uv pip", "uv tool"])
 def test_what_uv_installs_works(
@@ -264,7 +266,7 @@ def test_what_uv_installs_works(
     _demo(environment, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.packaging
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("python", [name for name in os.environ.get("PYTHONS", "").split(os.pathsep) if name] or [""])
 def test_other_pythons(python: str, uv: Callable[..., None], wheel: Path, tmp_path: Path) -> None:

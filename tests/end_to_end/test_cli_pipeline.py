@@ -25,7 +25,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 PROMPT = "A file that comes from somewhere else should"
 
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
 
 # --- convert -------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import pytest
 
 from hybrid.cli.main import run
 
+pytestmark = pytest.mark.exhaustive
+
 
 def texts(path: Path) -> list[str]:
     return ["".join(e.itertext()) for e in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]

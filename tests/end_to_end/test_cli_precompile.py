@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
 
+pytestmark = pytest.mark.exhaustive
+
 RUN = """
 import sys
 from hybrid.infer import Model

@@ -11,6 +11,8 @@ from http_server import WAIT, Server
 
 from hybrid.infer import Model
 
+pytestmark = pytest.mark.exhaustive
+
 PROMPT = "State space models keep what they have read"
 SCHEMA = json.dumps({"enum": ["constant", "state"]})
 SETTINGS: list[tuple[dict[str, Any], dict[str, object]]] = [

@@ -13,7 +13,7 @@ from hybrid.quant.imatrix import Imatrix
 PROMPT = "A file that comes from somewhere else should"
 
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
 
 def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:

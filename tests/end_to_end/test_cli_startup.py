@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.exhaustive
+
 CODE = """
 import sys
 import hybrid.cli.main as m

@@ -12,6 +12,8 @@ from hybrid.infer.answers.chat.dialect import Asked
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
+pytestmark = pytest.mark.exhaustive
+
 DRAWN = ["--temp", "1", "--seed", "3"]
 
 

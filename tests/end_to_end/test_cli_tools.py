@@ -8,6 +8,8 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from end_to_end.templated import OWN, templated
 
+pytestmark = pytest.mark.exhaustive
+
 GRANITE, JAMBA = "ibm-granite-granite-4.0", "ai21labs-Jamba-Mini-1.7"
 WEATHER = {
     "name": "get_weather",

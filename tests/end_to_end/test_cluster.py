@@ -17,6 +17,8 @@ from end_to_end.outcomes import Cli, failed, ok
 
 from hybrid.infer.kernels.emit.isa import host
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
+
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 PATIENCE = 120  # seconds on a busy machine
 N = 24

@@ -20,7 +20,7 @@ from cluster_workers import Workers, meanwhile, preload_file
 from distributed import Client, LocalCluster, Worker
 from end_to_end.outcomes import Cli, failed, ok
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 OLD = b"what was there before"
 PATIENCE = 240  # seconds in which a process has to end on a busy machine
 

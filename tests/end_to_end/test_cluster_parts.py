@@ -22,6 +22,8 @@ from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.convert import convert
 from hybrid.quant import Options, tensor_parts
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
+
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[str]:

@@ -23,6 +23,8 @@ from http_server import serving, until
 from hybrid.cli.cluster import stages
 from hybrid.infer import Model
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
+
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 PATIENCE = 120  # seconds on a busy machine
 PROMPT = "A state that is kept says more than"

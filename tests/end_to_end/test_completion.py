@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from end_to_end.outcomes import Cli
 
+pytestmark = pytest.mark.exhaustive
+
 HERE = Path(sys.executable).parent
 STARTS = {
     "bash": ["--noprofile", "--rcfile", "{home}/.bashrc", "-i"],

@@ -15,6 +15,8 @@ import typer
 from hybrid.cli.commands.serve import serve
 from hybrid.cli.main import COMMANDS
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "Containerfile").read_text(encoding="utf-8")
 TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -20,6 +20,8 @@ from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.reader import GGUFFile
 
+pytestmark = pytest.mark.exhaustive
+
 KINDS = {"jamba-dense": "jamba", "mamba-bf16": "neox", "falcon-mamba": "neox", "llama-unigram-bin": "unigram"}
 
 

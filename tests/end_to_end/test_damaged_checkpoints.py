@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tiny_models import FAMILIES
 
-pytestmark = pytest.mark.slow  # seconds that the inner loop can do without
+pytestmark = pytest.mark.exhaustive
 
 Refused = Callable[..., str]
 Edit = Callable[[Path], object]

@@ -25,7 +25,7 @@ from tiny_models import FAMILIES
 
 from hybrid.cli.main import run
 
-pytestmark = pytest.mark.slow  # seconds that the inner loop can do without
+pytestmark = pytest.mark.exhaustive
 
 Refused = Callable[..., str]
 

@@ -17,7 +17,7 @@ from hybrid.cli.main import run
 from hybrid.infer import Model
 from hybrid.quant.ggml.errors import HybridError
 
-pytestmark = pytest.mark.slow  # ten seconds that the inner loop can do without
+pytestmark = pytest.mark.exhaustive
 
 Refused = Callable[..., str]
 

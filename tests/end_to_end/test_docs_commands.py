@@ -19,6 +19,8 @@ from hub_server import Hub
 
 from hybrid.convert.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(r"^```(sh|python|shell-session)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -38,7 +40,7 @@ def folder(
     page = getattr(request.node, "callspec", None) and request.node.callspec.params["page"]
     work = tmp_path / "work"
     (work / "path" / "to").mkdir(parents=True)
-    shutil.copy(files["bf16"], work / "model.gguf")
+    shutil.copyfile(files["bf16"], work / "model.gguf")
     # 1400 tokens; where a model reads it once for each of its matrices, 600
     text = prose.read_text(encoding="utf-8")[: 2200 if page == "quantize.md" else 5000]
     (work / "text.txt").write_text(text, encoding="utf-8")

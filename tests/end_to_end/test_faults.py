@@ -19,6 +19,8 @@ from hybrid.infer.answers.prompts.prompt_files import Lines
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.answers.states.saved_states import read_info
 
+pytestmark = pytest.mark.exhaustive
+
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 
 

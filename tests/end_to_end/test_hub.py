@@ -19,7 +19,7 @@ import hybrid
 from hybrid import llm_plugin
 from hybrid.cli.chains import models
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
 
 @pytest.fixture

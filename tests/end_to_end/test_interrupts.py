@@ -23,6 +23,8 @@ from hybrid.cli.main import run
 from hybrid.convert.checkpoint import Checkpoint
 from hybrid.quant.imatrix import Imatrix
 
+pytestmark = pytest.mark.exhaustive
+
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 OLD = b"what was there before"
 # Python itself has started and the command has begun: what Python says when it is interrupted before is not ours.

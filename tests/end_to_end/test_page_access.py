@@ -8,6 +8,8 @@ from chat_page import PHONE, ChatPage, chat, opened, server  # noqa: F401  fixtu
 from http_server import Server
 from scripted_chat import ADD, CALL, Script
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
+
 TEXT = """# A heading
 
 Some `code`, a [link](https://example.org) and **more**.

@@ -4,11 +4,14 @@ import json
 import re
 from contextlib import closing
 
+import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
 from scripted_chat import CALL, TOOLS, WITH_THOUGHTS, Script, served
 
 from hybrid.infer import Model
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
 ANSWER = "A **state** is kept:\n\n```python\nx = 1\n```\n\nThat is all."
 

@@ -19,6 +19,8 @@ from hybrid.cli.serve.request_log import RequestLog
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import Saver, open_store
 
+pytestmark = pytest.mark.exhaustive
+
 ASKED = [{"role": "user", "content": "What is a state space model? " * 20}]
 # a template that takes no assistant's message in the first place
 STRICT = (

@@ -5,12 +5,15 @@ import time
 from contextlib import closing
 from typing import Any
 
+import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
 from http_server import serving
 from scripted_chat import WITH_TOOLS, Script, served
 
 from hybrid.infer import Model
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
 ANSWERS = "**/v1/chat/completions"
 

@@ -1,5 +1,6 @@
 """The files of the page: what is sent, to whom, under which policy; and what a browser makes of them."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,10 +13,18 @@ from hybrid.cli.serve.page.files import STATIC, TYPES, page_files
 from hybrid.cli.serve.page.routes import POLICY
 from hybrid.infer import Model
 
+pytestmark = pytest.mark.exhaustive
+
 KEY = {"Authorization": "Bearer secret"}
 MOST = 235_000  # bytes of all files of the chat together, as they lie here: 81 000 of them are vendored
 MOST_LOADED = 200_000  # likewise of those that it loads before a panel, settings, help or probabilities are asked for
 MOST_SENT = 98_000  # of all pages, by gzip
+
+# as npm has them: marked 18.2.1 lib/marked.esm.js, dompurify 3.4.18 dist/purify.min.js
+VENDORED = {
+    "marked.esm.js": "5371fea86fd0656b4fc7bea7c94c663109d82789b69433eeee78d42895aa44de",
+    "purify.min.js": "8053ee2a6a09f9d50f7fcd6fb7f07072f52c7f3fa9aa12147cab4feaf65ee970",
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +48,15 @@ def test_pages_are_small() -> None:
     assert sum(len(file.packed) for file in page_files().values()) < MOST_SENT
 
 
+def test_vendored_files_are_what_npm_has() -> None:
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").iterdir()}
+    assert found == VENDORED
+    licences = STATIC.parent / "licences"
+    assert "MIT" in (licences / "marked.LICENSE.txt").read_text()
+    assert "Apache License" in (licences / "purify.LICENSE.txt").read_text()
+
+
+@pytest.mark.page
 def test_a_conversation_loads_little(browsing: Browsing, server: Server) -> None:
     loaded: set[str] = set()
     context = browsing.context(server)
@@ -128,11 +146,13 @@ def test_a_name_that_others_have_chosen_is_no_way_in(server: Server) -> None:
         assert server.http.get(path, headers={"Origin": "http://evil.example"}).status_code == 403
 
 
+@pytest.mark.page
 def test_hello(browsing: Browsing, server: Server) -> None:
     page = browsing.open(server)
     page.get_by_role("heading", name="tiny").wait_for()
 
 
+@pytest.mark.page
 def test_the_browser_is_watched(browsing: Browsing, server: Server) -> None:
     page = browsing.open(server)
     page.evaluate("fetch('http://fetched.example/').catch(() => {})")

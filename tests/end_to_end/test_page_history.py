@@ -10,6 +10,8 @@ from chat_page import WIDE, ChatPage, chat, long_chat, opened, server  # noqa: F
 from http_server import Server
 from scripted_chat import Script
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
+
 
 @pytest.fixture
 def held(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:

@@ -11,10 +11,9 @@ from hostile_texts import HOSTILE
 from http_server import Server
 from scripted_chat import WITH_TOOLS, Script, scripted, served
 
-from hybrid.cli.serve.page.files import STATIC
 from hybrid.infer import Model
 
-pytestmark = pytest.mark.skipif("question" not in (STATIC / "index.html").read_text(), reason="the chat is to come")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 PER_ANSWER = 11  # texts
 
 

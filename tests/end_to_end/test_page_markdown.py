@@ -1,6 +1,5 @@
 """Text of a model in a browser: what it looks like, that nothing of it runs or loads, and that nothing freezes."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +10,11 @@ from browser import Browsing, chromium  # noqa: F401  fixtures
 from hostile_texts import HOSTILE, LARGE
 from http_server import Server, serving
 
-from hybrid.cli.serve.page.files import STATIC
 from hybrid.infer import Model
 
-MOST_SECONDS = 8.0  # of anything at all, on a machine that does other work; most take less than a tenth
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
-# as npm has them: marked 18.2.1 lib/marked.esm.js, dompurify 3.4.18 dist/purify.min.js
-VENDORED = {
-    "marked.esm.js": "5371fea86fd0656b4fc7bea7c94c663109d82789b69433eeee78d42895aa44de",
-    "purify.min.js": "8053ee2a6a09f9d50f7fcd6fb7f07072f52c7f3fa9aa12147cab4feaf65ee970",
-}
+MOST_SECONDS = 8.0  # of anything at all, on a machine that does other work; most take less than a tenth
 
 DRAW = """async ([text, options]) => {
   const { renderMarkdown } = await import("/page/markdown.js");
@@ -89,14 +83,6 @@ def page(shared: tuple[Browsing, Any]) -> Iterator[Page]:
         browsing.check()
     finally:
         browsing.problems.clear()
-
-
-def test_vendored_files_are_what_npm_has() -> None:
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").iterdir()}
-    assert found == VENDORED
-    licences = STATIC.parent / "licences"
-    assert "MIT" in (licences / "marked.LICENSE.txt").read_text()
-    assert "Apache License" in (licences / "purify.LICENSE.txt").read_text()
 
 
 # --- what is said ---

@@ -12,6 +12,8 @@ from http_server import Server, serving, until
 
 from hybrid.infer import Model
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
+
 SETUP = """async () => {
   const { el } = await import("/page/dom.js");
   document.querySelectorAll("link[rel=stylesheet]").forEach((link) => link.remove());

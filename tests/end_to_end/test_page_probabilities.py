@@ -11,6 +11,8 @@ from http_server import Server, serving
 
 from hybrid.infer import Model
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
+
 DRAW = """async ([tokens, continues]) => {
   const { colouredTokens } = await import("/page/probabilities.js");
   const style = document.createElement("link");

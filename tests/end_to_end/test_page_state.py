@@ -12,6 +12,8 @@ from http_server import Server, serving, until
 
 from hybrid.infer import Model
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
+
 PROMPT = "State space models keep what they have read in a state of one size. " * 12
 
 

@@ -12,7 +12,7 @@ from reference.tokenizer_files import world_file, world_vocabulary
 from hybrid.cli.main import run
 from hybrid.infer import Model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 PROMPT = "The sea, the sun and the \u65e5\u672c\n\nUser: hi"
 
 

@@ -13,7 +13,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
 PROMPT = "A file that comes from somewhere else should"
 STATES: dict[str, dict[str, Any]] = {

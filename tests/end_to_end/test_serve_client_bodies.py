@@ -25,6 +25,8 @@ from hybrid.cli.serve.served import Served
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.service import Service
 
+pytestmark = pytest.mark.exhaustive
+
 BODIES = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "data" / "serve" / "client_bodies.jsonl").read_text("utf-8").splitlines()

@@ -24,6 +24,8 @@ from hybrid.quant.ggml.errors import HybridError
 if TYPE_CHECKING:
     import anthropic
 
+pytestmark = pytest.mark.exhaustive
+
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 TALK: list[Any] = [
     {"role": "user", "content": "Hello"},

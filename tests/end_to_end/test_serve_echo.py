@@ -19,6 +19,8 @@ from hybrid.infer.answers.generation.drawing import Drawing, TokenLogprobs
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.windows import log_softmax
 
+pytestmark = pytest.mark.exhaustive
+
 PATH = "/v1/completions"
 PROMPT = "State space models keep what they have read, größer ☃ 日本"
 OTHER = "Memory of a machine"

@@ -22,6 +22,8 @@ from hybrid.infer import Model
 from hybrid.infer.answers.batches.slices import Slices
 from hybrid.infer.evaluate.embed import Embedder, Pooling
 
+pytestmark = pytest.mark.exhaustive
+
 N_CTX = 256
 TEXTS = ["How do I read a file?", "open the file", "Keys and values " * 40, "a"]
 

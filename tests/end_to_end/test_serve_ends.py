@@ -23,6 +23,8 @@ from hybrid.cli.serve.listening import is_local, listen, own_hosts, url
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.infer import Model
 
+pytestmark = pytest.mark.exhaustive
+
 PROMPT = "State space models keep what they have read"
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
 

@@ -34,6 +34,8 @@ from hybrid.infer.answers.conversations.ledger import Ledger
 from hybrid.infer.memory.given_up import GivenUp
 from hybrid.infer.memory.pins import Pins
 
+pytestmark = pytest.mark.exhaustive
+
 INFER = Path(__file__).resolve().parents[2] / "infer"
 QUESTION = {"role": "user", "content": "What is a state space model?"}
 GREEDY = {"temperature": 0, "seed": 1, "max_tokens": 12}

@@ -13,6 +13,8 @@ from http_server import Server
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import open_store
 
+pytestmark = pytest.mark.exhaustive
+
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 6}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},

@@ -17,7 +17,7 @@ from hybrid.convert import convert
 from hybrid.infer import Model
 
 pytest.importorskip("lm_eval")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 TASKS = ["reading", "goes_on"]
 

@@ -12,6 +12,8 @@ from http_server import WAIT, Server, until
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import open_store
 
+pytestmark = pytest.mark.exhaustive
+
 MINE, OTHERS = ({"Authorization": f"Bearer {key}"} for key in ("first key", "second key"))
 WORDS = ("zyzzyvas", "quokkabell", "oxbowlake")  # what nobody but the first key says
 SECRET = " ".join(WORDS)

@@ -13,6 +13,8 @@ from http_server import WAIT, Server
 from hybrid.infer import Model
 from hybrid.infer.text.encode import rendered_ids
 
+pytestmark = pytest.mark.exhaustive
+
 SYSTEM = {"role": "system", "content": "You keep what you have read, and you say it in as few words as you can find."}
 QUESTIONS = ("What is a state space model?", "And what does it forget?", "Is that always so? Say why.")
 # what is drawn so is hardly ever what an encoder would choose for its text

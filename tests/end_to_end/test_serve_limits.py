@@ -19,6 +19,8 @@ from hybrid.cli.serve.jobs import Maker
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Batcher
 
+pytestmark = pytest.mark.exhaustive
+
 PROMPT = "State space models keep what they have read"
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
 SOON = 30  # seconds that what takes a fraction of one may take on a busy machine

@@ -21,6 +21,8 @@ from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.encode import rendered_ids
 
+pytestmark = pytest.mark.exhaustive
+
 PROMPT = "State space models keep what they have read"
 ASKED = {"prompt": PROMPT, "n_predict": 12, "temperature": 0.9, "seed": 7}
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -14,6 +14,8 @@ from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import open_store
 
+pytestmark = pytest.mark.exhaustive
+
 KEY = {"Authorization": "Bearer secret"}
 # what a valid value means is for the model to say: ranges of samplers, what fits the context
 BEYOND_SCHEMAS = "positive_data_acceptance"

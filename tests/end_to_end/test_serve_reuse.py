@@ -18,6 +18,8 @@ from hybrid.cli.serve.request_log import LONGEST, RequestLog
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.reuse import CODES
 
+pytestmark = pytest.mark.exhaustive
+
 BUDGET = 32 << 20
 TEXT = "State space models keep what they have read in a state of one size, whatever they have read before it"
 

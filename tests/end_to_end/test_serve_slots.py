@@ -15,6 +15,8 @@ from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import open_store
 from hybrid.infer.memory.state_file import read_state
 
+pytestmark = pytest.mark.exhaustive
+
 FRANCE, GERMANY = "What is the capital of France?", "What is the capital of Germany?"
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from serve_soak import report, soak
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.soak]
 
-@pytest.mark.slow
+
 def test_everybody_gets_the_answer_to_what_was_asked(files: dict[str, Path]) -> None:
     result = soak(files["q8_0"], 300, 20, 20)
     assert not result.faults, report(result)

@@ -16,6 +16,8 @@ from http_server import WAIT
 
 from hybrid.cli.main import run
 
+pytestmark = pytest.mark.exhaustive
+
 SAMPLED = {"temperature": 2.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}  # hardly ever what an encoder would choose
 FILE_LIMIT = 40_000  # bytes, fewer than a state of the bundled model has
 

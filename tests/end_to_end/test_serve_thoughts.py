@@ -25,6 +25,8 @@ from hybrid.infer import Model
 if TYPE_CHECKING:
     import anthropic
 
+pytestmark = pytest.mark.exhaustive
+
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 THOUGHT, TEXT = "It is a greeting.\nI greet.", "Hello there."
 SAID = f"{THOUGHT}\n</think>\n\n{TEXT}"  # the prompt has opened the thoughts

@@ -34,6 +34,8 @@ from hybrid.infer import Model
 if TYPE_CHECKING:
     import anthropic
 
+pytestmark = pytest.mark.exhaustive
+
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from terminal import Terminal, python
 
+pytestmark = pytest.mark.exhaustive
+
 # speaks the pieces of its first argument; None: waits for the file of the second to be removed
 SPEAKS = """
 import json, os, time

@@ -52,7 +52,7 @@ decode = Sequence.decode
 Sequence.decode = lambda self, token: (time.sleep(0.05), decode(self, token))[1]
 """
 Run = Callable[..., Terminal]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture

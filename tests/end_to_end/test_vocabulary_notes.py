@@ -7,6 +7,8 @@ import pytest
 import tiny_models
 from end_to_end.outcomes import Cli
 
+pytestmark = pytest.mark.exhaustive
+
 TYPES = "tokenizer.ggml.token_type"
 SAYS = (
     f"note: tiny.gguf has no {TYPES}: all tokens are taken for ordinary text (NORMAL), the special tokens of chats "
