@@ -325,13 +325,6 @@ def test_the_scheduler_is_killed(command: list[str], whole: str, tmp_path: Path)
     assert written.endswith("\n") and whole.startswith(written) and len(written) < len(whole)
 
 
-def test_nobody_answers(cli: Cli, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrid.cli.cluster.connection.CONNECT_SECONDS", 0.5)
-    assert "no scheduler answers there" in failed(cli(*command, "--cluster", "tcp://127.0.0.1:9"), 1)
-    (tmp_path / "f.json").write_text("[]")
-    assert "it is no scheduler's file" in failed(cli(*command, "--cluster", tmp_path / "f.json"), 1)
-
-
 def test_no_certificates(files: dict[str, Path], tmp_path: Path) -> None:
     """In a process of its own: what Dask's client says when it is destroyed is part of it."""
     file = tmp_path / "cluster.json"

@@ -313,20 +313,3 @@ def test_a_folder_that_workers_do_not_see(
     says = failed(cli("quantize", files["bf16"], tmp_path / "out.gguf", "Q6_K", "--cluster", obedient.address), 1)
     assert "error: worker " in says and "/nowhere is not there. Give a path that all workers share." in says
     assert list(tmp_path.iterdir()) == []
-
-
-def test_another_source_on_a_worker(bundled: Path, tmp_path: Path) -> None:
-    """A checkpoint of the same path whose files are others."""
-    from hybrid.cli.cluster.sources import FolderAsked
-    from hybrid.quant.ggml.errors import ClusterError
-
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    for path in bundled.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    asked = FolderAsked.of(folder)
-    assert asked.found() == folder
-    part = folder / "model-00002-of-00004.safetensors"
-    part.write_bytes(part.read_bytes()[:-1] + b"x")
-    with pytest.raises(ClusterError, match=r"checkpoint is another checkpoint there than at the client\. Share one\.$"):
-        asked.found()
