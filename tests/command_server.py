@@ -56,7 +56,7 @@ class CommandServer:
             self.process = subprocess.Popen(program, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
 
     def write_command(self, path: Path, folder: Path) -> None:
-        """An executable file that runs `hybrid`. folder: for what it converts and keeps."""
+        """An executable file that runs `hybrid`, or with -c Python. folder: for what it converts and keeps."""
         more = {"python": sys.executable, "folder": str(folder), "tests": str(Path(__file__).parent)}
         path.write_text((CLIENT if FORKS else ALONE).format(address=self.address, **more))
         path.chmod(0o755)
@@ -117,7 +117,7 @@ def _answer(connection: socket.socket) -> None:
 
 
 def run(words: list[str], folder: str) -> NoReturn:
-    """A command line in this process, which ends with it. folder: as in write_command."""
+    """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's."""
     from hybrid.cli.__main__ import main
     from hybrid.cli.chains import cache_paths
 
@@ -127,7 +127,10 @@ def run(words: list[str], folder: str) -> NoReturn:
     sys.argv = ["hybrid", *words]
     code: object = 1
     try:
-        main()
+        if words[:1] == ["-c"]:
+            exec(words[1], {"__name__": "__main__"})
+        else:
+            main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:

@@ -43,11 +43,11 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return call
 
 
-@pytest.fixture(scope="session")
-def files(bundled: Path) -> dict[str, Path]:
-    """The bundled model as the commands themselves make it, once for all workers and runs: nobody may change it."""
-    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sorted(bundled.iterdir())))
-    key = f"{sources('cli', 'convert', 'quant')} {digest.hexdigest()}"
+def _made(checkpoint: Path) -> dict[str, Path]:
+    """A checkpoint as the commands themselves make it, once for all workers and runs: nobody may change it."""
+    found = (path for path in sorted(checkpoint.iterdir()) if path.is_file())
+    digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in found)).hexdigest()
+    key = f"{sources('cli', 'convert', 'quant')} {digest}"
 
     def make(name: str, *command: object) -> Path:
         def call(path: Path) -> None:
@@ -55,8 +55,26 @@ def files(bundled: Path) -> dict[str, Path]:
 
         return made(f"{name}.gguf", key, call)
 
-    bf16 = make("bf16", "convert", bundled, "-o", None, "--verify")
+    bf16 = make("bf16", "convert", checkpoint, "-o", None, "--verify")
     return {"bf16": bf16, "q8_0": make("q8_0", "quantize", bf16, None, "q8_0")}
+
+
+@pytest.fixture(scope="session")
+def files(bundled: Path) -> dict[str, Path]:
+    """The bundled model."""
+    return _made(bundled)
+
+
+@pytest.fixture(scope="session")
+def small_checkpoint(data_dir: Path) -> Path:
+    """A quarter of the bundled model's weights, for what does not depend on what it says."""
+    return data_dir / "checkpoints" / "jamba-dense"
+
+
+@pytest.fixture(scope="session")
+def small(small_checkpoint: Path) -> dict[str, Path]:
+    """That as files."""
+    return _made(small_checkpoint)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import re
 import select
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,8 @@ pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+# the other pages type what the tests of single commands do, too
+SHORT = {"README.md", "memory.md", "names.md", "scripts.md", "trouble.md"}
 _BLOCK = re.compile(r"^```(sh|python|shell-session)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -53,17 +54,18 @@ def folder(
     peft_adapters.write(work / "path" / "to" / "adapter", thin, 2)
     (tmp_path / "bin").mkdir()
     commands.write_command(tmp_path / "bin" / "hybrid", tmp_path)
+    commands.write_command(tmp_path / "bin" / "python", tmp_path)
     return work
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hub(bundled: Path, files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The models that pages name, on loopback; all of them are the bundled one."""
+def hub(small_checkpoint: Path, small: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The models that pages name, on loopback; all of them are one."""
     cache = tmp_path_factory.mktemp("hub")
     granite = "ibm-granite/granite-4.0-h-tiny"
     with Hub() as hub, pytest.MonkeyPatch.context() as patch:
-        hub.add(granite, {path.name: path for path in bundled.iterdir()})
-        hub.add(f"{granite}-GGUF", {"tiny-Q4_K_M.gguf": files["q8_0"], "tiny-Q8_0.gguf": files["q8_0"]})
+        hub.add(granite, {path.name: path for path in small_checkpoint.iterdir() if path.is_file()})
+        hub.add(f"{granite}-GGUF", {"tiny-Q4_K_M.gguf": small["q8_0"], "tiny-Q8_0.gguf": small["q8_0"]})
         for variable, value in hub.environment(cache).items():
             patch.setenv(variable, value)
         yield
@@ -82,7 +84,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(code: str, language: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    program = ["bash", "-e", "-o", "pipefail", "-c"] if language == "sh" else [sys.executable, "-c"]
+    program = ["bash", "-e", "-o", "pipefail", "-c"] if language == "sh" else [folder.parent / "bin" / "python", "-c"]
     return subprocess.run(
         [*program, code], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         check=False,
@@ -147,15 +149,21 @@ def chat(line: str, folder: Path) -> tuple[int, str]:
                     break
             elif said and re.search(rb"> (?:\x1b\S*)?$", shown):  # the prompt, and half a second of silence
                 os.write(terminal, said.pop(0))
-        return process.wait(timeout=10), shown.decode(errors="replace")
+        return process.wait(timeout=200), shown.decode(errors="replace")
     finally:
         process.kill()
         process.wait()
         os.close(terminal)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page != "chat.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page in SHORT else pytest.mark.matrix)
+        for page in PAGES
+        if blocks(page) and page != "chat.md"
+    ],
+)
 def test_page(page: str, folder: Path) -> None:
     for language, code in blocks(page):
         if language == "shell-session":
@@ -167,7 +175,7 @@ def test_page(page: str, folder: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_chats(folder: Path) -> None:
     lines = [line for kind, code in blocks("chat.md") for line in code.splitlines() if kind == "sh"]
     assert any("--continue" in line for line in lines) and any("--context-shift" in line for line in lines)
@@ -188,7 +196,6 @@ def test_pages_have_commands() -> None:
     assert {f"{name}.md" for name in using} <= {page for page in PAGES if any(kind == "sh" for kind, _ in blocks(page))}
 
 
-@pytest.mark.slow
 def test_a_command_that_fails_is_seen(folder: Path) -> None:
     for code in (
         "hybrid run none.gguf -p x\ntrue",
