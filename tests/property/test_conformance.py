@@ -54,6 +54,7 @@ QUICK = {
     ("deepseek4", "Q8_0"),
     ("gemma3n", "Q8_0"),
 }  # fmt: skip
+EXACT = {("mamba2", "Q8_0", "exact"), ("falcon-mamba", "Q4_0", "exact")}
 SAME_LAYERS = {"qwen3next", "qwen35", "lfm2", "rwkv6qwen2", "arwkv7", "zamba"}  # as another of these has
 # families of which another one of these has the same layers, with other tables of RoPE or other windows
 VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwen2-yarn", "llama-yarn", "gemma2-order",
@@ -79,6 +80,7 @@ N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at 
 
 
 def every() -> Iterator:
+    """Every family with its type of QUICK, every type and both precisions; the whole product is long."""
     for family in MODELS:
         # the kernels of weight types know no families: two are enough where most layers are those of others
         few = dict.fromkeys(["F32", "Q8_0", *(kind for name, kind in QUICK if name == family)])
@@ -86,8 +88,10 @@ def every() -> Iterator:
         for kind in TYPES if family in SHAPES else few:
             for precision in ("fast", "exact") if kind in ("Q8_0", "Q4_0") and family in SHAPES else ("fast",):
                 # the inner loop keeps one of each kind of layer and one of each weight type
-                quick = (family, kind) in QUICK and family not in SAME_LAYERS
-                marks = () if quick and precision == "fast" else (pytest.mark.slow,)
+                short = (family, kind, precision) in EXACT or ((family, kind) in QUICK and precision == "fast")
+                marks: tuple = () if short else (pytest.mark.matrix, pytest.mark.slow)
+                if short and (family in SAME_LAYERS or precision == "exact"):
+                    marks = (pytest.mark.slow,)
                 yield pytest.param(family, kind, precision, marks=marks, id=f"{family}-{kind}-{precision}")
 
 
@@ -169,6 +173,30 @@ def test_results_depend_on_the_tokens_alone(
             seq = model.sequence()
             assert same(seq.logits_of(ids[:90]), whole[:90]), f"{n_threads} threads"
             assert same(seq.decode(ids[90]), whole[90]), f"{n_threads} threads"
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in RANDOM
+        if name not in {family for family, _ in QUICK}
+    ],
+)
+def test_cuts_steps_and_saves_change_nothing(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
+    """In short, for families whose layers another one has, with windows, positions and sizes of their own."""
+    ids = tokens(70)
+    with Model.load(random_model(family, FileType.F32), n_ctx=80, n_ubatch=32, n_threads=2) as model:
+        seq = model.sequence()
+        whole = seq.logits_of(ids)
+        assert np.isfinite(whole).all() and whole.std(axis=1).min() > 1e-3
+        seq.clear()
+        assert same(seq.logits_of(ids[:37]), whole[:37]), "cut"
+        seq.save(tmp_path / "state")
+        assert same(np.stack([seq.decode(i) for i in ids[37:43]]), whole[37:43]), "token by token"
+        seq.close()
+        restored = model.restore(tmp_path / "state")
+        assert same(restored.logits_of(ids[37:]), whole[37:]), "saved and restored"
 
 
 @pytest.mark.parametrize("family", EACH)

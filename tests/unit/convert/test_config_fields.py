@@ -28,8 +28,15 @@ QUICK = {
 }  # fmt: skip
 
 
-def inner_loop(names: Iterable[str]) -> list[Any]:
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.exhaustive) for name in names]
+# one for each class; others differ in settings that its family reads by the same lines
+FIRST = {config["architectures"][0]: name for name, config in sorted(EXAMPLES.items(), key=lambda e: e[0] in QUICK)}
+
+
+def chosen(names: Iterable[str], others: pytest.MarkDecorator | None = None) -> list[Any]:
+    """One example for each class; `others` marks the rest, which are left out without it."""
+    marks = {name: () if name in QUICK else (pytest.mark.exhaustive,) for name in FIRST.values()}
+    rest = {} if others is None else {name: (others,) for name in names if name not in marks}
+    return [pytest.param(name, marks=(marks | rest)[name]) for name in names if name in marks | rest]
 
 
 def written(config: dict[str, Any], folder: Path) -> Path:
@@ -79,8 +86,14 @@ def test_every_field_is_known(architecture: str) -> None:
     assert config_examples.fields(architecture).unknown == []
 
 
-@pytest.mark.parametrize("name", inner_loop(EXAMPLES))
+@pytest.mark.parametrize("name", chosen(EXAMPLES))
 def test_another_value_is_used_refused_or_without_effect(name: str, tmp_path: Path) -> None:
+    assert faults(Conversion(written(EXAMPLES[name], tmp_path / "model")), every=False) == []
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_other_value_is_used_refused_or_without_effect(name: str, tmp_path: Path) -> None:
     assert faults(Conversion(written(EXAMPLES[name], tmp_path / "model"))) == []
 
 
@@ -96,6 +109,7 @@ QUARTERS = 4
 
 
 @pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("quarter", range(QUARTERS))
 def test_fields_of_the_reference_checkpoints(quarter: int, shared_dir: Path, tmp_path: Path) -> None:
     """One of each class and spelling. In parts, so that not one process has all of them while others have none."""
@@ -116,7 +130,8 @@ def test_fields_of_the_reference_checkpoints(quarter: int, shared_dir: Path, tmp
 
 
 @pytest.mark.parametrize(
-    "name", inner_loop(name for name, c in EXAMPLES.items() if config_fields.has_class(c["architectures"][0]))
+    "name",
+    chosen([n for n, c in EXAMPLES.items() if config_fields.has_class(c["architectures"][0])], pytest.mark.matrix),
 )
 def test_an_absent_field_is_its_default(name: str, tmp_path: Path) -> None:
     """What transformers takes where a config says nothing; other sizes than the tensors' may be refused instead."""
@@ -148,8 +163,10 @@ def test_conditional_fields_are_used_somewhere(tmp_path: Path) -> None:
         if name != "tie_word_embeddings" and "tensors" not in when  # which a complete checkpoint shows
     }  # fmt: skip
     for example, config in EXAMPLES.items():
-        conversion = Conversion(written(config, tmp_path / example))
         family = ARCHITECTURES[config["architectures"][0]]
+        if all(other is not family for other, _ in unused):
+            continue
+        conversion = Conversion(written(config, tmp_path / example))
         for path, other, _ in perturbed(config):
             key = (family, path.rpartition(".")[2])
             if key in unused and conversion.changes(other):
