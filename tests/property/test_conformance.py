@@ -2,7 +2,6 @@
 the tokens before it, not on how they were cut into calls, what ran beside them, how many threads ran, or a save in
 between."""
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from random_checkpoints import CONFIGS
 from random_plain import PLAIN, REPEATED
 
-from hybrid.infer import Interrupted, Model, Work
+from hybrid.infer import Model, Work
 from hybrid.infer.bench.shapes import Shape
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.types import FileType
@@ -245,49 +244,6 @@ def logits_in_a_new_sequence(model: Model, ids: list[int]) -> np.ndarray:
         return seq.logits_of(ids)
     finally:
         seq.close()
-
-
-@pytest.mark.parametrize("family", ["jamba", "llama"])
-def test_a_stop_leaves_a_sequence_that_goes_on(family: str, random_model: Callable[..., Path]) -> None:
-    ids = tokens(200)
-    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=4096, n_ubatch=32, n_threads=2) as model:
-        reference = model.sequence()
-        reference.prefill(ids[:50])
-        expected = reference.decode(ids[50])
-        reference.close()
-        seq = model.sequence()
-        seq.prefill(ids[:50])
-        ended = threading.Event()
-
-        def stops() -> None:
-            while not ended.wait(0.05):  # more than once: between two runs a stop is nobody's
-                model.stop()
-
-        stopper = threading.Thread(target=stops)
-        long = tokens(4000)
-        stopper.start()
-        try:
-            with pytest.raises(Interrupted):
-                for _ in range(100):
-                    seq.prefill(long)
-                    seq.rewind(50)
-                    if len(seq.tokens) < 50:
-                        seq.prefill(ids[:50])
-        finally:
-            ended.set()
-            stopper.join()
-        assert seq.n_past == len(seq.tokens)
-        # what it holds is a prefix of what it was given, and it continues from there as if nothing had happened
-        rest = (ids[:50] + long)[len(seq.tokens) :][:1]
-        went_on = seq.decode(rest[0])
-        check = model.sequence() if model.n_free else None
-        if check is None:
-            seq_tokens = list(seq.tokens)
-            seq.clear()
-            assert same(seq.prefill(seq_tokens), went_on)
-            seq.clear()
-            seq.prefill(ids[:50])
-            assert same(seq.decode(ids[50]), expected)
 
 
 def test_wrong_use_is_one_sentence(random_model: Callable[..., Path], tmp_path: Path) -> None:
