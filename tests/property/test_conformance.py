@@ -67,7 +67,18 @@ VARIANTS = {"phi3-window", "qwen3-window", "qwen3moe-window", "qwen3-yarn", "qwe
             "gemma3n-order"}  # fmt: skip
 # one for each kind of layer, window and memory: what an engine does with texts knows no settings of layers
 LAYERED = [name for name in RANDOM if name in {family for family, _ in QUICK} | {"gpt2", "gemma3", "mistral-window"}]
-FAMILIES = [*SHAPES, *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERED)]
+# of these one for each kind of memory: keys and values with windows, shared, pooled, latent; states of each kind
+MEMORIES = {
+    "lfm2", "rwkv7", "recurrentgemma", "gemma3", "gemma4", "deepseek4", "kimi-linear", "zaya", "glm5-next-streams",
+    "qwen4exp",
+}  # fmt: skip
+FAMILIES = [
+    *SHAPES,
+    *(
+        pytest.param(name, marks=[pytest.mark.slow, *([] if name in MEMORIES else [pytest.mark.matrix])])
+        for name in LAYERED
+    ),
+]
 # of these the inner loop keeps one of each kind of layer
 EACH = [
     name

@@ -289,6 +289,7 @@ def test_what_is_pinned_and_where(load: Loaded) -> None:
     assert [*batcher.run()] == [no_longer] and model.cache.pins.nodes == []
 
 
+@pytest.mark.soak
 def test_a_reason_is_found_quickly(load: Loaded) -> None:
     """15 000 tokens beside 1 000 texts, 100 of which part at one place; not read by a model."""
     model = load("llama", 1 << 30, 16384)

@@ -323,12 +323,13 @@ def test_closing_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pyt
     second = Process(model, tmp_path)
     begun, fetch = threading.Event(), CacheStore.fetch
 
-    def slow(self: CacheStore, one: Fetch) -> None:
+    def until_it_closes(self: CacheStore, one: Fetch) -> None:
         begun.set()
-        time.sleep(0.3)
+        while second.service.is_open:
+            time.sleep(0.01)
         fetch(self, one)
 
-    monkeypatch.setattr(CacheStore, "fetch", slow)
+    monkeypatch.setattr(CacheStore, "fetch", until_it_closes)
     asked = second.begin([*ids, 5])
     assert begun.wait(WAIT)
     second.close()
@@ -350,7 +351,7 @@ def test_faults_of_the_saver_end_saving_alone(model: Model, tmp_path: Path, monk
     while process.saver._thread.is_alive():  # each of three texts cannot be written
         assert asked < 100
         process.ask(tokens(20, asked := asked + 1))
-        process.saver._thread.join(0.1)
+        process.saver._thread.join(1)
     assert process.warnings == ["nothing more is saved: the log names the fault"]
     assert process.ask([*ids, 5])[0] >= 300 - 1
     process.service.close()

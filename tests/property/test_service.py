@@ -16,6 +16,7 @@ from hybrid.infer.answers.batches.job import AnswerFaultError
 from hybrid.infer.answers.batches.service import BusyError, ClosedError, Service
 from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.program.builder import Program
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -94,15 +95,24 @@ def test_answers_have_places(model: Model) -> None:
     service.close()
 
 
-def test_cancelling_ends_the_pass_that_reads_a_prompt(model: Model) -> None:
+def test_cancelling_ends_the_pass_that_reads_a_prompt(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(model, 2)
     first = Asked(model, tokens(30), 40)
     service.submit(first.job)
     long = Asked(model, tokens(1800, 5), 5)
+    run, begun, cancelled = model.engine._run, threading.Event(), threading.Event()
+
+    def held(program: Program, stoppable: bool, stamps: int = 0) -> None:
+        if long.read:
+            begun.set()
+            assert cancelled.wait(WAIT)
+        return run(program, stoppable, stamps)
+
+    monkeypatch.setattr(model.engine, "_run", held)
     service.submit(long.job)
-    while not long.read:
-        time.sleep(0.001)
+    assert begun.wait(WAIT)
     service.cancel(long.job)
+    cancelled.set()
     assert long.wait() == [] and long.job.result.reason == "interrupt"
     want = first.wait()
     service.close()

@@ -22,7 +22,7 @@ from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.quant.ggml.errors import ClusterError, FormatError, HybridError, Remedy, UsageError
 from hybrid.quant.ggml.places import Place
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,6 @@ def test_processes_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
 
-@pytest.mark.exhaustive
 def test_order(connection: Connection) -> None:
     def slow_at_first(part: int) -> int:
         import time
@@ -85,7 +84,6 @@ def test_a_result_that_died_with_its_worker_is_computed_anew(connection: Connect
     assert over is future and again != first
 
 
-@pytest.mark.exhaustive
 def test_a_worker_killed_with_its_parts(connection: Connection, tmp_path: Path) -> None:
     folder = str(tmp_path)
 

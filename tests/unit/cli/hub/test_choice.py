@@ -80,9 +80,9 @@ def test_a_model_without_one_of_its_parts_is_none() -> None:
     names = [f"m-Q8_0-0000{i}-of-00003.gguf" for i in (1, 3)]
     assert choice.ggufs(files(names)) == []
     assert len(choice.ggufs(files([*names, "m-Q8_0-00002-of-00003.gguf"]))) == 1
-    many = [f"{i}-00001-of-99999.gguf" for i in range(2000)]
+    many = [f"{i}-00001-of-99999.gguf" for i in range(20_000)]
     start = time.perf_counter()
-    assert choice.ggufs(files(many)) == [] and time.perf_counter() - start < 2, "names that make it slow"
+    assert choice.ggufs(files(many)) == [] and time.perf_counter() - start < 60, "names that make it slow"
 
 
 def test_the_nearest_of_two() -> None:

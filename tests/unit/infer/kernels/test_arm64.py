@@ -9,8 +9,9 @@ import forced_isa
 import pytest
 
 # Files, -m, -k: each is a process, which compiles what it needs. The logarithm of a likelihood is the C library's,
-# which is not emulated.
+# which is not emulated. The first is the thin slice of `make test`.
 SELECTIONS = [
+    ("products conv", "not slow", "(test_product and Q4_0-True and 160) or (conv and extreme)"),
     ("elementwise", "not slow", "not likelihood and not log"),
     (
         "products",
@@ -18,7 +19,11 @@ SELECTIONS = [
         "(test_product and (160 or 256) and not 2560 and (True or BF16 or F16)) or extreme or groups",
     ),
     # values from a table, from codebooks with signs, digits of base 3
-    ("products", "slow", "test_product and ((IQ4_NL and 160) or ((IQ3_S or IQ2_XXS or TQ1_0) and 256 and not 2560))"),
+    (
+        "products",
+        "slow or matrix",
+        "test_product and ((IQ4_NL and 160) or ((IQ3_S or IQ2_XXS or TQ1_0) and 256 and not 2560))",
+    ),
     ("attention", "not slow", "window or cap or sequences"),
     ("delta mamba1 mamba2", "not slow", "float64"),
     ("rglru gated_norm wkv", "not slow", "float64"),
@@ -28,7 +33,13 @@ SELECTIONS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("names", "marked", "selection"), SELECTIONS, ids=[f"{n}-{m}" for n, m, _ in SELECTIONS])
+@pytest.mark.parametrize(
+    ("names", "marked", "selection"),
+    [
+        pytest.param(*row, id=f"{row[0]}-{row[1]}", marks=pytest.mark.emulated if i else ())
+        for i, row in enumerate(SELECTIONS)
+    ],
+)
 def test_kernels(names: str, marked: str, selection: str) -> None:
     if reason := emulated_arm64.missing():
         pytest.skip(reason)

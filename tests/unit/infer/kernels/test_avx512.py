@@ -125,6 +125,7 @@ SELECTIONS = (
 
 
 @pytest.mark.slow
+@pytest.mark.emulated
 @pytest.mark.parametrize("selection", SELECTIONS, ids=["tables", "bits", "floats"])
 def test_products(selection: str) -> None:
     """Single columns, several and many: the same bits, and those of the values that the formats decode."""

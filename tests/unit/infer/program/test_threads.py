@@ -49,6 +49,7 @@ def test_every_op_sees_what_the_one_before_wrote(n_threads: int, stoppable: bool
     pool.close()
 
 
+@pytest.mark.soak
 def test_idle_threads_use_no_time() -> None:
     cells = np.zeros(10, np.int64)
     pool = Pool(2)
@@ -67,7 +68,7 @@ def test_a_pool_that_nobody_closed_ends_its_workers() -> None:
     del pool
     gc.collect()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
 
 
@@ -155,7 +156,7 @@ def test_a_run_ends_without_threads_that_never_come(n_shares: int) -> None:
     sync[execute.EXIT // 8] = 1
     run(address, 0, 0, 0, 0)
     assert late is not None
-    late.join(5)
+    late.join(60)
     assert not late.is_alive()
 
 

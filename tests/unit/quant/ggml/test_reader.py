@@ -151,6 +151,7 @@ def test_not_a_file(tmp_path: Path, make, error: type[HybridError], message: str
         GGUFFile.open(tmp_path / "model.gguf")
 
 
+@pytest.mark.soak
 def test_a_vocabulary_of_65k_opens_quickly(tmp_path: Path) -> None:
     """Many times what it takes: a decode of every string or a quadratic walk shows, a slow machine does not."""
     with GGUFWriter(tmp_path / "vocab.gguf", "test") as w:

@@ -310,11 +310,11 @@ def test_the_disk_works_while_more_is_written(tmp_path: Path, monkeypatch: pytes
 
     def sync(fd: int) -> None:
         began.set()
-        together.append(end.wait(20))
+        together.append(end.wait(60))
 
     def parts() -> Iterator[np.ndarray]:
         yield from np.split(data[:-1000], 39)
-        assert began.wait(20)
+        assert began.wait(60)
         end.set()
         yield data[-1000:]
 

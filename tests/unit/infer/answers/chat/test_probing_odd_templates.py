@@ -88,4 +88,4 @@ def test_hostile_templates_have_no_tools(what: str) -> None:
     begin = time.perf_counter()
     found = probed(ChatTemplate(HOSTILE[what]))
     assert (found.calls, found.takes_tools, found.takes_calls) == (FALLBACK, False, False)
-    assert time.perf_counter() - begin < 10  # without bounds: minutes
+    assert time.perf_counter() - begin < 60  # without bounds: minutes

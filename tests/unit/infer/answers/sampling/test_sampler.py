@@ -315,6 +315,7 @@ def test_the_largest_are_those_of_a_sort(n_vocab: int, values: int) -> None:
             assert largest(logits, n).tolist() == order[:n].tolist(), n
 
 
+@pytest.mark.soak
 def test_a_draw_costs_little_beside_a_token() -> None:
     """65 536 logits: 0.3 ms of processor time; the margin is for slow machines."""
     logits = np.random.default_rng(0).standard_normal(65536).astype(np.float32) * 3

@@ -21,6 +21,10 @@ PLAIN = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 BLOCKS = (GGMLType.Q8_0, GGMLType.Q4_0)
 # one type per way of computing in the inner loop: the types of the quick run
 FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K, GGMLType.Q2_K)
+FORMS = ("columns", "narrow", "wide")  # beside a single column, which they are compared with
+# types of which the short suite compiles every form, a second each: of the others, which differ in the rule that
+# unpacks a row, it compiles one form of each kind of product
+WHOLE = (*PLAIN, *BLOCKS, GGMLType.Q4_K, GGMLType.Q6_K)
 NARROW, WIDE = gemm.tiles(isa.host())
 _KERNELS: dict = {}
 
@@ -112,6 +116,12 @@ class Product:
         kernel = gemm_kernel(self.kind, tile, integer, target)
         return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk, columns)
 
+    def by(self, form: str, integer: bool) -> np.ndarray:
+        """In one of FORMS."""
+        if form == "columns":
+            return self.several(integer)
+        return self.many(integer, NARROW if form == "narrow" else WIDE)
+
 
 TILE_OF = {
     isa.PLAIN_WIDE: gemm.tiles(isa.AVX512_VNNI)[1],
@@ -135,16 +145,24 @@ def shapes(kind: GGMLType) -> list[tuple[int, int, int]]:
     return [(70, 2560, 13), (25, 768, 5), (9, 256, 3)]
 
 
+def some_forms(kind: GGMLType, integer: bool) -> tuple[str, ...]:
+    """The forms of a type that the short suite compiles: each of them of several types."""
+    return FORMS if kind in WHOLE else (FORMS[(list(FLOAT_BLOCKS).index(kind) + integer) % len(FORMS)],)
+
+
 def cases():
     for kind in FLOAT_BLOCKS:
         marks = () if kind in FIRST else pytest.mark.slow
         for shape in shapes(kind) + (RAGGED if kind in PLAIN else []):
             for integer in (True, False) if kind in INT_BLOCKS else (False,):
-                yield pytest.param(kind, integer, *shape, marks=marks, id=f"{kind.name}-{integer}-{shape}")
+                name = f"{kind.name}-{integer}-{shape}"
+                yield pytest.param(kind, integer, *shape, some_forms(kind, integer), marks=marks, id=name)
+                if kind not in WHOLE:
+                    yield pytest.param(kind, integer, *shape, FORMS, marks=pytest.mark.matrix, id=f"{name}-all")
 
 
-@pytest.mark.parametrize(("kind", "integer", "rows", "n", "columns"), list(cases()))
-def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int) -> None:
+@pytest.mark.parametrize(("kind", "integer", "rows", "n", "columns", "forms"), list(cases()))
+def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int, forms: tuple[str, ...]) -> None:
     product = Product(kind, rows, n, columns)
     expected = product.x.astype(np.float64) @ product.decoded[0].T
     few = product.few(integer)
@@ -153,13 +171,14 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int)
     # 8-bit activations: a step of max / 127 is uniform noise of step / sqrt(12), about 0.6 % of a normal value
     # where minima take off most of a sum the noise is larger beside what is left
     assert error < ((2e-2 if INT_BLOCKS[kind].n_min else 1e-2) if integer else 5e-7)
-    for tile in (NARROW, WIDE):
-        np.testing.assert_array_equal(bits(product.many(integer, tile)), bits(few))
-    np.testing.assert_array_equal(bits(product.several(integer)), bits(few))
+    for form in forms:
+        np.testing.assert_array_equal(bits(product.by(form, integer)), bits(few))
     for n_threads in (2, 3):
         np.testing.assert_array_equal(bits(product.few(integer, n_threads)), bits(few))
-        np.testing.assert_array_equal(bits(product.several(integer, n_threads)), bits(few))
-        np.testing.assert_array_equal(bits(product.many(integer, WIDE, n_threads, chunk=48)), bits(few))
+        if "columns" in forms:
+            np.testing.assert_array_equal(bits(product.several(integer, n_threads)), bits(few))
+        if "wide" in forms:
+            np.testing.assert_array_equal(bits(product.many(integer, WIDE, n_threads, chunk=48)), bits(few))
 
 
 @pytest.mark.parametrize("length", [13 * 512, 13 * 512 + 256])
@@ -175,12 +194,15 @@ TARGETS = (isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON)
 
 def target_cases():
     """Every kernel of two types on every target. Of the others, whose rows are unpacked by one rule in all three
-    kernels, every pair of a type, a target and a kernel: compiling all would take a minute and a half."""
+    kernels, one in the short suite and every pair of a type, a target and a kernel in the long one: compiling all
+    would take a minute and a half."""
+    kernels = ("gemm", "gemv", "columns")
     for i, kind in enumerate(INT_BLOCKS):
         for j, target in enumerate(TARGETS):
-            for k, kernel in enumerate(("gemm", "gemv", "columns")):
+            for k, kernel in enumerate(kernels):
                 if kind in BLOCKS or (i + j + k) % 3 == 0:
-                    marks = () if kind in BLOCKS else pytest.mark.slow
+                    short = i // 3 % 3 == j
+                    marks = () if kind in BLOCKS else pytest.mark.slow if short else pytest.mark.matrix
                     name = target.name.removeprefix("plain-")
                     yield pytest.param(kind, target, kernel, marks=marks, id=f"{kind.name}-{name}-{kernel}")
 
@@ -245,9 +267,17 @@ def filled(kind: GGMLType, block: np.ndarray, byte: int) -> np.ndarray:
     return made
 
 
+def extreme_cases():
+    for kind in INT_BLOCKS:
+        marks = () if kind in FIRST else pytest.mark.slow
+        yield pytest.param(kind, some_forms(kind, True), marks=marks, id=kind.name)
+        if kind not in WHOLE:
+            yield pytest.param(kind, FORMS, marks=pytest.mark.matrix, id=f"{kind.name}-all")
+
+
 @pytest.mark.parametrize("byte", [0, 255])
-@pytest.mark.parametrize("kind", [k if k in FIRST else pytest.param(k, marks=pytest.mark.slow) for k in INT_BLOCKS])
-def test_sums_of_extreme_codes_fit(kind: GGMLType, byte: int) -> None:
+@pytest.mark.parametrize(("kind", "forms"), list(extreme_cases()))
+def test_sums_of_extreme_codes_fit(kind: GGMLType, forms: tuple[str, ...], byte: int) -> None:
     """Codes that are all as small or as large as can be, and activations of +-127, also with the signs of weights: sums
     that are kept in 16 bits must hold them."""
     size = TRAITS[kind].block
@@ -258,10 +288,11 @@ def test_sums_of_extreme_codes_fit(kind: GGMLType, byte: int) -> None:
     product.x[:] = [np.ones(n), -np.ones(n), np.where(decoded[0] < 0, -1, 1)]
     expected, few = product.x.astype(np.float64) @ decoded.T, product.few(True)
     np.testing.assert_allclose(few, expected, rtol=1e-4, atol=1e-5 * np.abs(decoded).sum())
-    for got in (product.several(True), product.many(True, NARROW), product.many(True, WIDE)):
-        np.testing.assert_array_equal(bits(got), bits(few))
+    for form in forms:
+        np.testing.assert_array_equal(bits(product.by(form, True)), bits(few))
     product.x = product.x[[2, 0]]
-    np.testing.assert_array_equal(bits(product.several(True)), bits(few[[2, 0]]))
+    if "columns" in forms:
+        np.testing.assert_array_equal(bits(product.several(True)), bits(few[[2, 0]]))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -432,6 +432,7 @@ def test_pre_tokenizers_that_are_code(name: str) -> None:
         load_tokenizer(gpt2(pre=name))
 
 
+@pytest.mark.soak
 def test_loading_is_quick() -> None:
     """A vocabulary of 65 000 tokens; the goal is 0.5 s of processor time, the margin is for slow machines."""
     words = [f"w{i}" for i in range(65_000)]
