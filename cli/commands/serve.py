@@ -331,6 +331,7 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
     from hybrid.infer.answers.batches.service import FaultError, Service
     from hybrid.infer.evaluate.pooling import Pooling
     from hybrid.infer.faults import listen
+    from hybrid.infer.memory.store_lister import Lister
 
     from ..serve.app import create_app
     from ..serve.connections import Bounds
@@ -343,7 +344,7 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
         service = EncoderService(given.queue)
     else:
         service = Service(model, given.parallel, most_waiting=given.queue, store=store)
-    saver = None
+    saver = lister = None
     if store is not None:
         ledger = maker.ledger
         if (entries := store.files.read_json("ledger")) is not None:
@@ -367,11 +368,15 @@ def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "Cach
         log=None if given.log.kind is LogKind.OFF else given.log.request,
     )
     before = listen(given.log.fault)
+    if store is not None:
+        lister = Lister(store.files)
     try:
         run(create_app(served), served, listener, given.log, grace=given.grace)
     finally:
         listen(before)
         service.close()
+        if lister is not None:
+            lister.close(given.grace)
         if saver is not None:
             saver.close(given.grace)
     if service.fault is not None:

@@ -1,6 +1,6 @@
 """A prompt cache that is also on disk: what it knows is written beside the work, and read when a text needs it.
 
-Three sides, so that whoever owns the memory is never kept waiting for a disk:
+Three sides, so that whoever owns the memory is never kept waiting for a disk, but for a few headers at the start:
 
     the owner    `next_piece` and `begin`, `end` only count owners of pages and rows: what has an owner more is copied
                  before anybody writes it (see hybrid.py), so another thread can read it where it is
@@ -155,6 +155,7 @@ class CacheStore:
 
     def way(self, ids: Tokens, owner: bytes = b"") -> KnownWay | None:
         """What `begin` would fetch of this text."""
+        self.files.look_up(ids, owner)
         if not len(self.files.index):
             return None
         known, way = self.cache.find(ids, owner), self.files.index.find(ids, owner)

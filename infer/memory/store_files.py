@@ -3,8 +3,10 @@
 import contextlib
 import math
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from .prefix_tree import Tokens
 from .store_file import UNFINISHED, FileHeader, layout_bytes, read_arrays, read_header, write_file
 from .store_folder import StoreFolder, now
 from .store_index import StoreIndex
+from .store_listing import Unlisted
 
 RETRY_SECONDS = (10.0, 300.0)  # after the first failure, and at most
 
@@ -23,7 +26,9 @@ RETRY_SECONDS = (10.0, 300.0)  # after the first failure, and at most
 class StoreFiles:
     """Files of one key in `folder`, of at most `budget` bytes with those of other keys.
 
-    One thread writes (`make_room`, `add`, `touch`, documents); the others may be called from any.
+    One thread writes (`make_room`, `add`, `touch`, documents); the others may be called from any. Files that an earlier
+    process has left are known after `list_all`. Until then only documents are written and only damaged files removed:
+    which files others need, and how much there is, nobody knows.
 
     layout  of the arrays of a file
     warn    told in one line what goes wrong
@@ -43,8 +48,15 @@ class StoreFiles:
         self.index = StoreIndex(folder.key, recurrent=recurrent)
         self.n_failures, self._retry_at = 0, 0.0  # since something was written
         self._used: deque[str] = deque()
-        self._others = folder.others()
-        self._read_index(n_vocab)
+        self._others: list[tuple[float, int, Path]] = []
+        self._n_vocab = n_vocab
+        self.listed = False
+        self._listing = threading.Lock()  # of `listed` and _forgotten
+        self._forgotten: list[tuple[Tokens, bool, bytes]] = []  # texts to forget when all files are known
+        self._damaged: list[str] = []
+        with contextlib.suppress(OSError):
+            (folder.cache / UNFINISHED).unlink(missing_ok=True)
+        self._unlisted = Unlisted(folder.files(), self._read_header)
 
     @property
     def nbytes(self) -> int:
@@ -58,6 +70,11 @@ class StoreFiles:
 
     @property
     def failing(self) -> bool:
+        """Whether nothing is to be written now: nothing could be lately, or not all files are known yet."""
+        return not self.listed or self._waits
+
+    @property
+    def _waits(self) -> bool:
         """Whether nothing could be written lately: it is tried again later."""
         return now() < self._retry_at
 
@@ -110,7 +127,7 @@ class StoreFiles:
 
     def write_json(self, name: str, value: Any) -> bool:
         """Keep a document (see `StoreFolder`). False: it could not be written."""
-        if self.failing:
+        if self._waits:
             return False
         try:
             self.folder.write_json(name, value)
@@ -134,7 +151,17 @@ class StoreFiles:
         return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
 
     def forget(self, ids: Tokens, *, onward: bool = False, owner: bytes = b"") -> None:
-        """Remove a text of this owner, but keep tokens shared with others; onward: remove its continuations."""
+        """Remove a text of this owner, but keep tokens shared with others; onward: remove its continuations.
+
+        Before all files are known, nobody knows which tokens are shared: the text is removed then.
+        """
+        with self._listing:
+            if not self.listed:
+                self._forgotten.append((ids, onward, owner))
+                return
+        self._forget(ids, onward, owner)
+
+    def _forget(self, ids: Tokens, onward: bool, owner: bytes) -> None:
         for name in self.index.take_out_text(ids, onward=onward, owner=owner):
             self._remove(name)
 
@@ -156,23 +183,35 @@ class StoreFiles:
         self.index.use(names, now())
         self._used.extend(names)
 
-    # --- at the start ---
-    def _read_index(self, n_vocab: int) -> None:
-        damaged: list[str] = []
-        with contextlib.suppress(OSError):
-            (self.folder.cache / UNFINISHED).unlink(missing_ok=True)
-        for path in self.folder.files():
-            try:
-                header = read_header(path, self.folder.key, n_vocab)
-                if header.nbytes != layout_bytes(self._layout(header)):
-                    raise StateError(f"{path.name} is damaged: it holds {header.nbytes} bytes of arrays.")
-                self.index.add(header)
-            except (StateError, OSError) as error:
-                damaged.append(str(error))
-                self._remove(path.name)
-        if damaged:
-            more = f" ({len(damaged)} files)" if len(damaged) > 1 else ""
-            self.warn(f"{shown(self.folder.path)}: {damaged[0]} It was removed{more}.")
+    # --- what earlier processes have left ---
+    def look_up(self, ids: Tokens, owner: bytes = b"") -> None:
+        """Before all files are known: know the files of whole pieces of this text, and of states in it."""
+        self._unlisted.look_up(self.folder.key, ids, owner)
+
+    def list_all(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Know all files. It ends early when it is stopped, unless a text is to be forgotten for good."""
+        others = self.folder.others()
+        if not self._unlisted.read_all(lambda: stopped() and not self._forgotten):
+            return
+        if self._damaged:
+            more = f" ({len(self._damaged)} files)" if len(self._damaged) > 1 else ""
+            self.warn(f"{shown(self.folder.path)}: {self._damaged[0]} It was removed{more}.")
         for name in self.index.useless():
             self._remove(name)
+        self._others = others
         self.make_room(0, math.inf, b"")
+        with self._listing:
+            for text in self._forgotten:
+                self._forget(*text)
+            self._forgotten.clear()
+            self.listed = True
+
+    def _read_header(self, path: Path) -> None:
+        try:
+            header = read_header(path, self.folder.key, self._n_vocab)
+            if header.nbytes != layout_bytes(self._layout(header)):
+                raise StateError(f"{path.name} is damaged: it holds {header.nbytes} bytes of arrays.")
+            self.index.add(header)
+        except (StateError, OSError) as error:
+            self._damaged.append(str(error))
+            self._remove(path.name)

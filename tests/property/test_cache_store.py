@@ -45,6 +45,7 @@ class Kept:
         self.cache.clear()
         self.folder = StoreFolder(self.path, model_key(self.model))
         self.store = CacheStore(self.cache, self.folder, self.budget, self.model.n_vocab, self.warnings.append)
+        self.store.files.list_all()
 
     def write(self, most: int = 1000) -> int:
         """Everything that is new, in at most so many pieces."""

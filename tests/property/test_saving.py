@@ -23,6 +23,8 @@ from hybrid.infer.memory.attention import AttentionMemory
 from hybrid.infer.memory.cache_store import CacheStore, Fetch
 from hybrid.infer.memory.prefix_tree import Checkpoint
 from hybrid.infer.memory.recurrent import RecurrentMemory
+from hybrid.infer.memory.store_lister import Lister
+from hybrid.infer.memory.store_listing import Unlisted
 from hybrid.quant.ggml.errors import StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
@@ -45,11 +47,16 @@ def model(random_model: Callable[..., Path], request: pytest.FixtureRequest) -> 
 class Process:
     """What one process has of a folder; a new one begins without memory."""
 
-    def __init__(self, model: Model, path: Path, documents: dict[str, Document] | None = None) -> None:
+    def __init__(
+        self, model: Model, path: Path, documents: dict[str, Document] | None = None, *, listed: bool = True
+    ) -> None:
         assert model.cache is not None
         model.cache.clear()
         self.model, self.warnings = model, []  # type: ignore[var-annotated]
         self.store = open_store(model, path, BUDGET, self.warnings.append)
+        self.lister = Lister(self.store.files)
+        if listed:
+            self.lister.close(WAIT)
         self.service = Service(model, 3, store=self.store)
         self.saver = Saver(self.service, self.store, documents)
 
@@ -66,6 +73,7 @@ class Process:
 
     def close(self) -> None:
         self.service.close()
+        self.lister.close(WAIT)
         self.saver.close(WAIT)
         self.store.folder.close()
         assert self.service.fault is None
@@ -336,6 +344,81 @@ def test_closing_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pyt
     assert asked.ended.is_set() and asked.job.result.reason == "interrupt"
     with pytest.raises(ClosedError):
         second.service.submit(asked.job)
+
+
+def held_up(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
+    """The lister waits for the gate before its first file."""
+    read_all = Unlisted.read_all
+
+    def later(self: Unlisted, stopped: Callable[[], bool]) -> bool:
+        assert gate.wait(WAIT)
+        return read_all(self, stopped)
+
+    monkeypatch.setattr(Unlisted, "read_all", later)
+
+
+def test_it_serves_before_all_files_are_known(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A saved text is found by its names; nothing is written or removed meanwhile, and what is forgotten stays so."""
+    first = Process(model, tmp_path)
+    kept, gone, new = tokens(1100), tokens(700, 5), tokens(600, 9)
+    answers = [first.ask(ids)[1] for ids in (kept, gone)]
+    first.close()
+    gate = threading.Event()
+    held_up(monkeypatch, gate)
+    second = Process(model, tmp_path, listed=False)
+    files = set(second.store.folder.files())
+    assert not len(second.store.files.index)
+    known, answer = second.ask([*kept, *answers[0], 5])
+    assert known == 1100 + len(answers[0]) - 1
+    assert second.ask(new)[0] == 0
+    assert second.service.call(second.store.next_piece).result(WAIT) is None
+    text = [*gone, *answers[1][:-1]]
+    second.service.call(lambda: second.service.forget(text)).result(WAIT)
+    assert set(second.store.folder.files()) == files
+    gate.set()
+    second.lister.close(WAIT)
+    assert second.store.files.listed and second.ask([*gone, 5])[0] == 0, "what was forgotten"
+    second.close()
+    third = Process(model, tmp_path)
+    known, again = third.ask([*kept, *answers[0], 5])
+    assert known >= 1100 + len(answers[0]) and again == answer
+    assert third.ask([*new, 5])[0] == 600
+    third.close()
+    assert not second.warnings and not third.warnings
+
+
+def test_closing_before_all_files_are_known(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Process(model, tmp_path, {"ledger": Document(lambda: 1, lambda: 1)})
+    ids = tokens(1100)
+    first.ask(ids)
+    first.close()
+    gate = threading.Event()
+    held_up(monkeypatch, gate)
+    second = Process(model, tmp_path, {"ledger": Document(lambda: gate.is_set(), lambda: 2)}, listed=False)
+    files = set(second.store.folder.files())
+    second.ask(tokens(300, 5))
+    second.lister._stop.set()
+    gate.set()
+    second.close()
+    assert not second.store.files.listed and set(second.store.folder.files()) == files and len(files) > 1
+    third = Process(model, tmp_path)
+    assert third.store.files.read_json("ledger") == 2, "documents do not wait"
+    assert third.ask([*ids, 5])[0] == 1100
+    third.close()
+    assert not second.warnings and not third.warnings
+
+
+@pytest.mark.faults
+def test_a_fault_of_the_lister_ends_saving_alone(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bool:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Unlisted, "read_all", fail)
+    process = Process(model, tmp_path)
+    assert process.ask(tokens(300))[0] == 0 and SidePath.all["listing of saved texts"].n_faults == 1
+    process.close()
+    assert process.warnings == ["nothing more is saved: the log names the fault"]
+    assert not process.store.folder.files()
 
 
 @pytest.mark.faults
