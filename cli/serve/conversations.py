@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from hybrid.infer.answers.chat.dialect import Asked
-from hybrid.infer.answers.chat.tools import Tool, choice_of, tools_of
+from hybrid.infer.answers.chat.tools import Tool, ToolChoice, choice_of, tools_of
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .chats import Chat
@@ -31,7 +31,7 @@ _OURS = (
     "pad_token",
 )
 MOST_MESSAGES = 16384  # a template is given all of them, whether their client waits or not
-_PLACE = re.compile(r"(tools|tool_choice|messages|documents)(/[^\s:]+)*")
+_PLACE = re.compile(r"(tools|tool_choice|functions|function_call|messages|documents)(/[^\s:]+)*")
 
 
 class TextPart(Strict):
@@ -150,6 +150,7 @@ def _text_of(part: Part) -> str:
 class ConversationFields(Strict):
     """Messages and tools, and what the template is told beside them.
 
+    functions, function_call  OpenAI's older names of tools and tool_choice; the answer has their form, and one call
     continue_final_message  the last message is the beginning of the answer; None: it is where the assistant has it
     reasoning_effort        "none": no thoughts; others are the template's own variable
     """
@@ -170,6 +171,16 @@ class ConversationFields(Strict):
         | None
     ) = None
     parallel_tool_calls: bool | None = None
+    functions: (
+        Annotated[
+            list[dict[str, Any]],
+            Field(description='Each {"name", "description", "parameters"}; passed over where there are tools.'),
+        ]
+        | None
+    ) = None
+    function_call: (
+        Annotated[str | dict[str, Any], Field(description='Of functions: "none", "auto" or {"name"}.')] | None
+    ) = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -177,8 +188,18 @@ class ConversationFields(Strict):
     reasoning_effort: str | None = None
     chat_template: Any = None
 
+    @property
+    def has_functions(self) -> bool:
+        """Whether they take the place of tools."""
+        return bool(self.functions) and not self.tools
+
     def own_tools(self) -> list[Tool]:
         """The tools that are functions. UsageError: one of them cannot be used."""
+        if self.has_functions:
+            try:
+                return tools_of([{"type": "function", "function": each} for each in self.functions or ()])
+            except UsageError as error:
+                raise UsageError(re.sub(r"\btools(?=[/ ])(/\d+)?(/function)?", r"functions\1", str(error))) from None
         functions = {at: {"type": "function", **tool} for at, tool in enumerate(self.tools or ()) if _is_function(tool)}
         try:
             return tools_of(list(functions.values()))
@@ -189,6 +210,10 @@ class ConversationFields(Strict):
     def unheeded(self) -> Iterator[tuple[str, str]]:
         """Also tools of other types, which OpenAI's servers run or whose arguments have forms that are not JSON."""
         yield from super().unheeded()
+        if not self.has_functions:
+            for name in ("functions", "function_call"):
+                if getattr(self, name):
+                    yield name, "tools is given" if self.tools else "there are no functions"
         for tool in self.tools or ():
             if not _is_function(tool):
                 yield "tools[]", f"this server does nothing with {shown(tool['type'], LONGEST_NAME)}"
@@ -222,8 +247,8 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Whose, *, think: bool
         think = variables.get("enable_thinking", maker.defaults.think if body.reasoning_effort is None else None)
     try:
         tools = tuple(body.own_tools())
-        choice = choice_of(_choice(body.tool_choice), tools)
-        parallel = body.parallel_tool_calls is not False
+        choice = _choice(body, tools)
+        parallel = body.parallel_tool_calls is not False and not body.has_functions
         think = None if maker.dialect.format.thoughts is None else think
         asked = Asked(tools, choice, parallel, think, documents=body.documents, variables=variables)
         return Chat(maker, messages, asked, whose, answers=answers, continues=continues)
@@ -232,7 +257,18 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Whose, *, think: bool
         raise RequestError(str(error), param=place[0] if place else None) from None
 
 
-def _choice(given: str | dict[str, Any] | None) -> Any:
+def _choice(body: ConversationFields, tools: Sequence[Tool]) -> ToolChoice:
+    """Which of the tools an answer calls. UsageError: none of them."""
+    if not body.has_functions:
+        return choice_of(_as_openai(body.tool_choice), tools)
+    given = body.function_call or "auto"
+    try:
+        return choice_of({"type": "function", "function": given} if isinstance(given, dict) else given, tools)
+    except UsageError as error:
+        raise UsageError(re.sub(r"^tool_choice(/function)?", "function_call", str(error))) from None
+
+
+def _as_openai(given: str | dict[str, Any] | None) -> Any:
     """As OpenAI writes it, where a client writes it as Anthropic, Mistral or OpenAI's newer route do."""
     kind = given.get("type") if isinstance(given, dict) else given
     if isinstance(given, dict) and kind in ("function", "tool") and "function" not in given and "name" in given:

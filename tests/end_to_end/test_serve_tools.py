@@ -91,6 +91,47 @@ def test_text_then_two_calls_streamed_as_whole(server: Server, script: Script) -
     ]
 
 
+def test_functions_are_tools_of_an_older_name(server: Server, script: Script) -> None:
+    """One call, whole and streamed, in the form of the request; it comes back with its result."""
+    script.say(CALL, CALL)
+    functions = [tool["function"] for tool in TOOLS]
+    body: dict[str, Any] = {"messages": HELLO, "functions": functions, "function_call": "auto", "max_tokens": 200}
+    answer = post(server, "/v1/chat/completions", **body)
+    (choice,), call = answer["choices"], answer["choices"][0]["message"]["function_call"]
+    assert choice["finish_reason"] == "function_call" and "tool_calls" not in choice["message"]
+    assert call["name"] == "add" and json.loads(call["arguments"]) == {"a": 5, "b": True}
+    assert "warnings" not in answer["usage"]
+    told = [event["choices"][0] for event in events(server, "/v1/chat/completions", **body)]
+    deltas = [choice["delta"]["function_call"] for choice in told if "function_call" in choice["delta"]]
+    assert deltas[0] == {"name": "add", "arguments": ""} and told[-1]["finish_reason"] == "function_call"
+    assert "".join(delta["arguments"] for delta in deltas) == call["arguments"]
+
+    result = {"role": "function", "name": "add", "content": "6"}
+    script.say("It is 6.")
+    body["messages"] = [*HELLO, choice["message"], result]
+    (choice,) = post(server, "/v1/chat/completions", **body)["choices"]
+    assert choice["message"]["content"] == "It is 6." and choice["finish_reason"] == "stop"
+
+
+def test_which_function_is_called(server: Server, script: Script) -> None:
+    functions = [tool["function"] for tool in TOOLS]
+    body: dict[str, Any] = {"messages": HELLO, "functions": functions, "max_tokens": 200}
+    script.say(CALL, SECOND, CALL)
+    (choice,) = post(server, "/v1/chat/completions", **body, function_call="none")["choices"]
+    assert choice["message"] == {"role": "assistant", "content": CALL}
+    (choice,) = post(server, "/v1/chat/completions", **body, function_call={"name": "look"})["choices"]
+    assert choice["message"]["function_call"]["name"] == "look"
+    answer = post(server, "/v1/chat/completions", **body, tools=TOOLS[:1], function_call="none")
+    assert answer["choices"][0]["finish_reason"] == "tool_calls", "tools win"
+    assert answer["usage"]["warnings"] == [
+        "functions is passed over: tools is given", "function_call is passed over: tools is given",
+    ]  # fmt: skip
+    answer = post(server, "/v1/chat/completions", messages=HELLO, function_call="auto", max_tokens=1)
+    assert answer["usage"]["warnings"] == ["function_call is passed over: there are no functions"]
+    twice = {"messages": HELLO, "functions": functions[:1] * 2}
+    assert "is the name of functions/0 already" in str(server.error(400, "/v1/chat/completions", twice)["message"])
+
+
 def test_what_is_no_call_is_text(server: Server, script: Script) -> None:
     """Without tools, and with tool_choice none, marks are text."""
     for more in ({}, {"tools": TOOLS, "tool_choice": "none"}):
@@ -368,8 +409,10 @@ def test_bad_tools_are_refused_by_their_place(server: Server) -> None:
         ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice/function/name"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"functions": [ADD["function"]]}, "functions"),
-        ({"function_call": "auto"}, "function_call"),
+        ({"functions": [{"name": "a b"}]}, "functions/0/name"),
+        ({"functions": [ADD["function"], ADD["function"]]}, "functions/1/name"),
+        ({"functions": [ADD["function"]], "function_call": "always"}, "function_call"),
+        ({"functions": [ADD["function"]], "function_call": {"name": "g"}}, "function_call/name"),
     ]
     for more, param in bad:
         error = server.error(400, "/v1/chat/completions", {"messages": HELLO, **more})

@@ -18,7 +18,7 @@ from ..chats import Chat, Split
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
-from ..fields import AnswerFields, Ignored, Unsupported
+from ..fields import AnswerFields, Ignored
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
@@ -32,8 +32,6 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    functions: Unsupported
-    function_call: Unsupported
     modalities: list[Literal["text"]] | None = None
     prompt_cache_key: Ignored
     prompt_cache_retention: Ignored
@@ -73,6 +71,7 @@ class ChatShape(CompletionsShape):
     def __init__(self, served: Served, body: ChatRequest, answers: Answers) -> None:
         super().__init__(served, body, answers.jobs)
         self._splits, self._with_thoughts = answers.splits, body.include_reasoning
+        self._has_functions = body.has_functions
 
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
         """One of `choices`: the message as its reader has split it, without text that is empty beside calls."""
@@ -80,7 +79,9 @@ class ChatShape(CompletionsShape):
         message: dict[str, Any] = {"role": "assistant", "content": read.text if read.text or not read.calls else None}
         if read.thoughts and self._with_thoughts:
             message["reasoning_content"] = read.thoughts
-        if read.calls:
+        if read.calls and self._has_functions:
+            message["function_call"] = {"name": read.calls[0].name, "arguments": read.calls[0].arguments}
+        elif read.calls:
             message["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in read.calls
@@ -88,7 +89,8 @@ class ChatShape(CompletionsShape):
         return {"message": message, "logprobs": self._logprobs(pieces)}
 
     def finish(self, index: int) -> str:
-        return "tool_calls" if self._splits[index].called else super().finish(index)
+        called = "function_call" if self._has_functions else "tool_calls"
+        return called if self._splits[index].called else super().finish(index)
 
     def usage(self) -> dict[str, Any]:
         told = super().usage()
@@ -123,8 +125,8 @@ class ChatShape(CompletionsShape):
         return {"delta": {}, "logprobs": None}
 
     def _deltas(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        told = (_delta(part) for part in parts if part.kind != "thought" or self._with_thoughts)
-        return list(told)
+        delta = _older_delta if self._has_functions else _delta
+        return [delta(part) for part in parts if part.kind != "thought" or self._with_thoughts]
 
     def _logprobs(self, pieces: Sequence[TextPiece]) -> dict[str, Any] | None:
         content = token_logprobs(self.tokenizer, pieces)
@@ -141,6 +143,15 @@ def _delta(part: Part) -> dict[str, Any]:
         return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]}
     function = {"name": part.text, "arguments": ""}
     return {"tool_calls": [{"index": part.index, "id": part.id, "type": "function", "function": function}]}
+
+
+def _older_delta(part: Part) -> dict[str, Any]:
+    """Of a message to a request with `functions`."""
+    if part.kind in ("thought", "text"):
+        return _delta(part)
+    return {
+        "function_call": {"arguments": part.text} if part.kind == "arguments" else {"name": part.text, "arguments": ""}
+    }
 
 
 def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
