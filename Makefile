@@ -1,6 +1,7 @@
 # make demo    from a fresh clone to generated text; needs python >= 3.11, make, and the network for pip only
-# make test    the whole test suite, then what depends on the processor's code path under every path that it has
-# make quick   its inner loop, a minute or two on two cores: what is marked slow or exhaustive is left to `make test`
+# make test    the test suite; then kernels under one other code path of the processor
+# make quick   its inner loop, under a minute: what is marked slow or exhaustive is left to `make test`
+# make test-all  `make test`, then the long suite; PART=paths|emulated|cluster|page|packaging|matrix|soak: a part of it
 # make lint    ruff and mypy; make format repairs what ruff can
 # make docs    renew the parts of the documentation that are generated
 # make bench   speed of this machine in some minutes; PEER=path/to/llama.cpp/build/bin measures both side by side
@@ -20,7 +21,7 @@ PYTHON ?= $(FOUND)
 # pytest rewrites the assertions of 300 files, which takes every one of its processes 7 s unless the result may be kept
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick lint format docs bench bench-full bench-kernels bench-compare chart help clean
+.PHONY: demo test test-all quick lint format docs bench bench-full bench-kernels bench-compare chart help clean
 .DEFAULT_GOAL := help
 
 help:
@@ -30,11 +31,13 @@ demo: $(VENV)/.runtime
 	$(BIN)/hybrid demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
-	$(BIN)/python tests/every_path.py
+	$(BIN)/python tests/suite.py test
+
+test-all: $(VENV)/.dev
+	$(BIN)/python tests/suite.py all $(PART)
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not exhaustive and not shared"
+	$(BIN)/python tests/suite.py quick
 
 lint: $(VENV)/.dev $(VENV)/.typing
 	$(BIN)/ruff check .

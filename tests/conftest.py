@@ -17,12 +17,12 @@ import gc
 import random
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import forced_isa
+import marks
 import numba  # noqa: F401  before np.empty is replaced: numba registers numpy's functions by identity
 import numpy as np
 import pytest
@@ -55,54 +55,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
-# of tests/end_to_end, what `make quick` runs: a thin slice through the commands. The others took half of its time
-QUICK = {"test_cli_basics.py", "test_chat_script.py", "test_serve.py"}
-# of the other shelves, what it leaves out: files that take seconds for what others touch, too
-LONG = {
-    "test_cache_store.py", "test_saving.py", "test_stops.py", "test_compare.py", "test_llm_plugin.py",
-    "test_reader_splits.py", "test_llama_sessions.py", "test_batch_guessing.py", "test_lora.py", "test_target_size.py",
-    "test_prompt_cache.py", "test_torch_pickle.py", "test_assembly.py", "test_reader_damaged.py", "test_recode.py",
-    "test_python_calls.py", "test_verify.py", "test_shared_blocks.py", "test_hellaswag.py", "test_multiple_choice.py",
-    "test_estimate.py", "test_mxfp4.py", "test_ordered.py", "test_head_guesses.py", "test_lost_stages.py",
-    "test_plots.py", "test_sampling.py", "test_block_formats.py", "test_stages_batches.py",
-}  # fmt: skip
-CHOSEN = {"test_conformance.py"}  # whose cases for it are chosen by hand
-EACH = 8  # of the cases of a test elsewhere it runs the first of so many
-
-
-def is_exhaustive(path: Path) -> bool:
-    """Whether `make quick` runs nothing of a file."""
-    return (path.parent.name == "end_to_end" and path.name not in QUICK) or path.name in LONG
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files of which nothing would run are not imported, which is a fifth of all collecting. Kernels run on every code
-    path (every_path.py) whatever else is left out."""
-    path = collection_path
-    left_out = "not exhaustive" in config.option.markexpr and "kernels" not in path.parts and path.match("test_*.py")
-    return True if left_out and is_exhaustive(path) else None
+    return True if marks.ignores(collection_path, config.option.markexpr) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Markers by what a test asks for and where it is, so that `make quick` leaves out `shared` and `exhaustive`."""
-    cases: Counter[str] = Counter()
-    for item in items:
-        if "kernels" in item.path.parts:
-            item.add_marker(pytest.mark.kernel)
-        if is_exhaustive(item.path):
-            item.add_marker(pytest.mark.exhaustive)
-        if "shared_dir" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.shared)
-        if "[" in item.name and item.path.name not in CHOSEN and not is_left_out(item):
-            test = item.nodeid.partition("[")[0]
-            if cases[test] % EACH:
-                item.add_marker(pytest.mark.exhaustive)
-            cases[test] += 1
-
-
-def is_left_out(item: pytest.Item) -> bool:
-    """Whether `make quick` does not run it."""
-    return any(item.get_closest_marker(mark) for mark in ("slow", "exhaustive", "shared"))
+    marks.mark(items)
 
 
 # until the tests are collected: what is made is kept, and looking for garbage among it took a seventh of that time
@@ -116,10 +74,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Half as many more as there are cores, and two at least: a fifth of the time a test waits, for a server, a browser
-    or a timeout. Not in the inner loop, where collecting the tests, which each of them does, would take as long."""
+    """One more than there are cores: a test waits now and then, for a server or a process. In the inner loop as many:
+    each of them collects all tests, which takes as long."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if "not exhaustive" in config.option.markexpr else cores + max(cores // 2, 2)
+    return cores if "not exhaustive" in config.option.markexpr else cores + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,6 +15,7 @@ from hybrid.infer.bench.shapes import Shape
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.types import FileType
 
+pytestmark = pytest.mark.every_case
 SHAPES = {
     "jamba": Shape(
         "odd-jamba", "jamba", 5, 96, 320, 512, 1e-6, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, attn_offset=1,

@@ -1,0 +1,53 @@
+"""Which tests belong to which run: by the marks, the folder and the fixtures of each."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+# of the long suite: `make test` leaves them out, `make test-all PART=...` runs them
+PARTS = ("paths", "emulated", "cluster", "page", "packaging", "matrix", "soak")
+EACH = 8  # `make quick` runs one of 8 cases of a test
+
+OF_A_FILE = re.compile(r"^pytestmark = .*$", re.M)
+MARK = re.compile(r"\bmark\.(\w+)")
+
+
+def is_left_out(text: str, expression: str) -> bool:
+    """Whether nothing of a file with this text would run, as far as can be said without importing it, which is most of
+    what collecting takes. expression: of `-m`."""
+    if expression in PARTS:
+        return expression not in MARK.findall(text)
+    if " or " in expression:
+        return False
+    marks = {mark for line in OF_A_FILE.findall(text) for mark in MARK.findall(line)}
+    if marks & set(PARTS):
+        marks.add("long")
+    return bool(marks & set(re.findall(r"\bnot (\w+)", expression)))
+
+
+def ignores(path: Path, expression: str) -> bool:
+    """The same for a path."""
+    return bool(expression) and path.match("test_*.py") and is_left_out(path.read_text(encoding="utf-8"), expression)
+
+
+def mark(items: list[pytest.Item]) -> None:
+    """Adds the marks that files do not have."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if "kernels" in item.path.parts:
+            item.add_marker(pytest.mark.kernel)
+        if "shared_dir" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.shared)
+        if any(item.get_closest_marker(part) for part in PARTS):
+            item.add_marker(pytest.mark.long)
+        if "[" in item.name and not item.get_closest_marker("every_case") and not _is_slow(item):
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % EACH:
+                item.add_marker(pytest.mark.exhaustive)
+            cases[test] += 1
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "shared", "long"))

@@ -1,0 +1,192 @@
+"""The runs of the suite, each with its wall and CPU time.
+
+    python tests/suite.py quick            the inner loop (`make quick`)
+    python tests/suite.py test             what CI asks for (`make test`)
+    python tests/suite.py all              that and every part of the long suite (`make test-all`)
+    python tests/suite.py all matrix page  these parts only (`make test-all PART="matrix page"`)
+    python tests/suite.py paths avx2       golden, property and kernel tests under these code paths only
+
+The CPU time of a run is also told in units of a small fixed computation, which is repeated all the time beside it:
+whatever slows down a shared machine slows down both. `test` fails when it takes over a tenth more of these units than
+`tests/suite_cost.json` says for this kind of processor: find out why, or write down the new figure with the reason.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import forced_isa
+import llvmlite.binding as llvm
+from marks import PARTS
+
+from hybrid.infer.kernels.emit.isa import host
+
+ROOT = forced_isa.ROOT
+FIGURES = ROOT / "tests" / "suite_cost.json"
+MOST_GROWTH = 1.1
+PYTEST = (sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal")
+QUICK, TEST = "not slow and not exhaustive and not shared and not long", "not long"
+
+# golden and property tests that do not compute with the kernels of their process, or force paths themselves
+INDEPENDENT = {
+    "test_block_formats.py", "test_chat_answers.py", "test_chat_grammar.py", "test_code_paths.py",
+    "test_gguf_roundtrip.py", "test_peer.py", "test_peer_converter.py", "test_peer_quantizer.py", "test_tokenizers.py",
+}  # fmt: skip
+OF_PATHS = "not slow and not long and (kernel or not exhaustive)"  # of models what `make quick` runs
+OF_KERNELS = "not slow and not long and not exhaustive"
+KERNELS = ("attention", "products", "recurrent", "rows", "weights")
+
+
+@dataclass
+class Meter:
+    """Wall and CPU seconds of child processes, and what a unit of work takes on this machine meanwhile."""
+
+    wall: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=lambda: _cpu_of_children())
+    units: list[float] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Meter":
+        self.thread = threading.Thread(target=self._measure, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join()
+        self.wall = time.perf_counter() - self.wall
+        self.cpu = _cpu_of_children() - self.cpu
+
+    def _measure(self) -> None:
+        while not self.ended.wait(2.0):
+            self.units.append(_unit())
+
+    @property
+    def cost(self) -> float:
+        """CPU time in units; 0: too short to say."""
+        return self.cpu / statistics.fmean(self.units) if self.units else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.wall:.0f} s of wall, {self.cpu:.0f} s of CPU time, {self.cost:.0f} units"
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _unit() -> float:
+    """CPU seconds of one unit: attributes, dictionaries, small objects, as in any Python."""
+    start = time.thread_time()
+    table: dict[str, int] = {}
+    for i in range(20000):
+        table[f"{i % 997}"] = len(table) + i
+    sorted(table.items(), key=lambda item: item[1])
+    return time.thread_time() - start
+
+
+def kernel_tests() -> list[str]:
+    """Test files of kernels."""
+    folder = ROOT / "tests" / "unit" / "infer" / "kernels"
+    return _names(path for room in KERNELS for path in (folder / room).glob("test_*.py"))
+
+
+def path_tests() -> list[str]:
+    """Test files whose results depend on the code path."""
+    shelves = [ROOT / "tests" / "golden", ROOT / "tests" / "property"]
+    models = (path for shelf in shelves for path in shelf.glob("test_*.py") if path.name not in INDEPENDENT)
+    return _names(models) + kernel_tests()
+
+
+def _names(paths: Iterable[Path]) -> list[str]:
+    return sorted(str(path.relative_to(ROOT)) for path in paths)
+
+
+def run(*arguments: str, path: str | None = None) -> int:
+    """pytest's exit status. path: the code path that is forced."""
+    env = forced_isa.forced_environment(path) if path else dict(os.environ)
+    status = subprocess.run([*PYTEST, *arguments], env=env, cwd=ROOT).returncode
+    return 0 if status == 5 else status  # a part may have no test on this machine
+
+
+def other_paths() -> list[str]:
+    """Code paths that this processor can execute beside its own, the least first."""
+    return [path for path in forced_isa.FEATURES if path != host().name and forced_isa.executable(path)]
+
+
+def under(paths: Sequence[str], tests: Sequence[str], marks: str) -> int:
+    """The first exit status that is not 0."""
+    for path in paths:
+        print(f"code path {path}:", flush=True)
+        if status := run("-m", marks, *tests, path=path):
+            return status
+    return 0
+
+
+def test() -> int:
+    """Everything that a wrong line would break, and kernels under the path that has least in common with the native."""
+    return run("-m", TEST, "--durations=10") or under(other_paths()[:1], kernel_tests(), OF_KERNELS)
+
+
+def part(name: str) -> int:
+    """A part of the long suite."""
+    if status := run("-m", name, "--durations=10"):
+        return status
+    return under(other_paths(), path_tests(), OF_PATHS) if name == "paths" else 0
+
+
+def judged(cost: float) -> int:
+    """1 if the run has become a tenth more expensive than the figure of this kind of processor says."""
+    kind = llvm.get_host_cpu_name()
+    known = json.loads(FIGURES.read_text(encoding="utf-8")).get(kind)
+    if known is None:
+        print(f"{FIGURES.name} has no figure for {kind}: {cost:.0f} would be the first")
+    elif cost > MOST_GROWTH * known:
+        print(
+            f"error: the suite took {cost:.0f} units of CPU time on {kind}, {cost / known:.2f} times the {known} of "
+            f"{FIGURES.name}. Make it cheaper, or write down the new figure with the reason.",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+def measured(name: str, *arguments: str) -> int:
+    """One run with its line of cost."""
+    with Meter() as meter:
+        match name:
+            case "quick":
+                status = run("-m", QUICK)
+            case "test":
+                status = test()
+            case "paths" if arguments:
+                status = under(arguments, path_tests(), OF_PATHS)
+            case _:
+                status = part(name)
+    print(f"{name}: {meter}", flush=True)
+    return status or (judged(meter.cost) if name == "test" else 0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status of the first run that fails."""
+    name, *more = arguments
+    if name != "all":
+        return measured(name, *more)
+    if unknown := set(more) - set(PARTS):
+        print(
+            f"error: {', '.join(sorted(unknown))}: no part of the long suite; {', '.join(PARTS)} are", file=sys.stderr
+        )
+        return 2
+    return next((status for each in more or ("test", *PARTS) if (status := measured(each))), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
