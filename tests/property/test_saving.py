@@ -195,7 +195,8 @@ def _last(model: Model, ids: list[int]) -> Checkpoint:
 
 
 @pytest.mark.slow
-def test_many_conversations_at_once(model: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize("n", [4, pytest.param(12, marks=pytest.mark.soak)])
+def test_many_conversations_at_once(n: int, model: Model, tmp_path: Path) -> None:
     """Memory holds a fraction, the disk about half, texts fork and grow: every answer is what it is alone."""
     assert model.cache is not None
     budget, model.cache.budget = model.cache.budget, 1 << 20
@@ -206,7 +207,7 @@ def test_many_conversations_at_once(model: Model, tmp_path: Path) -> None:
     for _ in range(3):
         process = Process(model, tmp_path)
         process.store.files.budget = 3 << 20
-        for _ in range(12):
+        for _ in range(n):
             some = [texts[i] for i in rng.choice(len(texts), 4, replace=False)]
             asked = [process.begin([*ids, *rng.integers(260, 320, 3).tolist()], 6) for ids in some]
             if rng.random() < 0.3:

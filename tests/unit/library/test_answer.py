@@ -40,8 +40,15 @@ def test_ctrl_c_stops_it_and_leaves_the_model(model: hybrid.Model, monkeypatch: 
 
     monkeypatch.setattr(Batcher, "step", interrupts)
     stream = model.complete("A model", tokens=900, temperature=0, stream=True)
+    events = stream._events
+
+    class Waiting:
+        def get(self) -> object:
+            waits.set()
+            return events.get()
+
+    stream._events = Waiting()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
-        waits.set()
         stream.wait()
     assert stream.finish == "stopped" and 0 < len(stream.tokens) < 900
     assert model.answering.service.n_jobs == 0
