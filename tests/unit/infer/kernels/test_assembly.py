@@ -16,18 +16,18 @@ pytestmark = pytest.mark.exhaustive
 PLAIN = x86("x86-64")
 TARGETS = [
     pytest.param(AVX512_VNNI, x86("znver4"), id="znver4"),
-    pytest.param(AVX512_VNNI, x86("znver5"), id="znver5", marks=pytest.mark.slow),
-    pytest.param(AVX512_VNNI, x86("icelake-server"), id="icelake", marks=pytest.mark.slow),
-    pytest.param(AVX_VNNI, x86("alderlake"), id="alderlake", marks=pytest.mark.slow),
+    pytest.param(AVX512_VNNI, x86("znver5"), id="znver5", marks=pytest.mark.paths),
+    pytest.param(AVX512_VNNI, x86("icelake-server"), id="icelake", marks=pytest.mark.paths),
+    pytest.param(AVX_VNNI, x86("alderlake"), id="alderlake", marks=pytest.mark.paths),
     pytest.param(AVX2, x86("haswell"), id="haswell"),
-    pytest.param(AVX2, x86("znver3"), id="znver3", marks=pytest.mark.slow),
+    pytest.param(AVX2, x86("znver3"), id="znver3", marks=pytest.mark.paths),
     pytest.param(NEON, ARM, id="arm64"),
 ]
 
 
-def inner_loop(first: GGMLType, *others: GGMLType) -> list[Any]:
-    """Types, of which only the first is assembled in the inner loop: each takes a run of LLVM for every target."""
-    return [first, *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in others)]
+def short_suite(first: GGMLType, *others: GGMLType) -> list[Any]:
+    """Types, of which the short suite assembles only the first: each takes a run of LLVM for every target."""
+    return [first, *(pytest.param(kind, marks=pytest.mark.paths) for kind in others)]
 
 
 DOT = {"vnni": "vpdpbusd", "ub": "vpmaddubsw", "s16": "vpmaddwd", "sdot": "sdot"}
@@ -36,7 +36,7 @@ REGISTER = {AVX512_VNNI: "zmm", AVX_VNNI: "ymm", AVX2: "ymm", NEON: ".4s"}
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K))
 def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     tile = gemm.tiles(isa)[1]
     how = gemm.scheme(kind, isa)
@@ -53,7 +53,7 @@ def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> Non
         assert all(line.startswith("{vex}") for line in products)
 
 
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q2_K))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q2_K))
 def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
     """A block is one loop that stores nothing: on Zen 4 stores in a clump hold vpdpbusd up."""
     isa, machine, how = AVX512_VNNI, x86("znver4"), gemm.scheme(kind, AVX512_VNNI)
@@ -64,7 +64,7 @@ def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
         assert not [line for line in loop if re.search(r"%[xyz]mm\d+, \S*\(", line)], "stores nothing"
 
 
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.IQ1_M))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.IQ1_M))
 @pytest.mark.parametrize(("isa", "machine"), [(AVX512_VNNI, x86("znver4")), (AVX_VNNI, x86("alderlake"))])
 def test_factors_of_sums_that_fit_16_bits(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     """Both halves of a block are multiplied by one instruction."""
@@ -86,7 +86,7 @@ def test_many_columns_float(isa: ISA, machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K))
 def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     """Eight groups of 32 in an iteration: one instruction of 256 bits for one, or two of 128 bits. AVX-512: sixteen."""
     if isa is AVX512_VNNI:
@@ -118,7 +118,7 @@ def test_a_single_column_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kin
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K))
 def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     """A column meets eight groups (AVX-512: sixteen, of two rows) without an addition across lanes: little is done
     beside the products."""
@@ -145,7 +145,7 @@ def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> 
     assert len(loop) < (80 if isa is NEON else 55) * columns
 
 
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.IQ3_S, GGMLType.IQ1_M, GGMLType.Q2_0))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.IQ3_S, GGMLType.IQ1_M, GGMLType.Q2_0))
 def test_several_columns_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kind: GGMLType) -> None:
     """Types whose entries are looked up in registers meet their columns sixteen groups at a time, too."""
     for module in (pairs, sixteen):
@@ -158,14 +158,14 @@ def test_several_columns_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kin
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.F32, GGMLType.BF16, GGMLType.F16))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.F32, GGMLType.BF16, GGMLType.F16))
 def test_few_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     loop = loop_with(assembly(gemv.make_float_gemv(kind), isa, machine), FMA[isa.arch])
     assert len(loop) < 16 * count(loop, FMA[isa.arch])
 
 
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.BF16, GGMLType.F16))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.BF16, GGMLType.F16))
 def test_several_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
     """Two columns of two rows at a time, and of three rows (AVX2) or more columns (AVX-512) where there are more."""
     text = assembly(gemv_columns.make_float_columns(kind, isa), isa, machine)
@@ -182,7 +182,7 @@ def test_several_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> No
         assert len([line for line in loop if "prefetch" in line or "prfm" in line]) <= 3
 
 
-@pytest.mark.parametrize("kind", inner_loop(GGMLType.Q8_0, GGMLType.Q4_K))
+@pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K))
 def test_the_plain_path_has_no_avx(kind: GGMLType) -> None:
     how, tile = gemm.scheme(kind, PLAIN_X86), gemm.tiles(PLAIN_X86)[1]
     pieces = [gemm_tiles.make_int_tile(kind, how, tile, PLAIN_X86), gemv.make_int_gemv(kind, PLAIN_X86)]

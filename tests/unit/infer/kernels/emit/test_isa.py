@@ -101,7 +101,9 @@ def test_forced_features_are_the_features(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", list(forced_isa.FEATURES))
+@pytest.mark.parametrize(
+    "path", [name if name == "avx2" else pytest.param(name, marks=pytest.mark.paths) for name in forced_isa.FEATURES]
+)
 def test_a_path_is_forced_with_kernels_of_its_own(path: str) -> None:
     forced_isa.require(path)
     done = forced_isa.python(path, "-c", HOST)
@@ -115,7 +117,7 @@ def test_a_path_is_forced_with_kernels_of_its_own(path: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "forces"), [(0, False), (1, True)])
+@pytest.mark.parametrize(("workers", "forces"), [(0, False), pytest.param(1, True, marks=pytest.mark.paths)])
 def test_a_run_says_which_paths_it_executed(workers: int, forces: bool) -> None:
     native = isa.host().name
     cannot = [p for p in forced_isa.FEATURES if not forced_isa.executable(p) and p != native]
@@ -131,7 +133,12 @@ def test_a_run_says_which_paths_it_executed(workers: int, forces: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "instruction"), [("plain", "mulps"), ("avx2", "vmulps"), ("avx512-vnni", "zmm")], ids=lambda v: v
+    ("path", "instruction"),
+    [
+        ("plain", "mulps"),
+        *(pytest.param(*row, marks=pytest.mark.paths) for row in (("avx2", "vmulps"), ("avx512-vnni", "zmm"))),
+    ],
+    ids=lambda v: v,
 )
 def test_a_path_that_cannot_run_here_is_compiled(path: str, instruction: str) -> None:
     assert instruction in forced_isa.assembly(path, "hybrid.infer.kernels.rows.elementwise:rms_norm")
