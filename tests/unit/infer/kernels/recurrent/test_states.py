@@ -57,7 +57,9 @@ def digest() -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", list(forced_isa.FEATURES))
+@pytest.mark.parametrize(
+    "path", [name if name == "avx2" else pytest.param(name, marks=pytest.mark.paths) for name in forced_isa.FEATURES]
+)
 def test_bits_are_the_same_on_every_path(path: str) -> None:
     forced_isa.require(path)
     done = forced_isa.python(path, "-c", DIGEST)
@@ -66,6 +68,7 @@ def test_bits_are_the_same_on_every_path(path: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.paths
 def test_more_registers_are_used() -> None:
     """What this machine may not execute is compiled at least."""
     for kernel in ("mamba1:mamba1_scan", "mamba2:mamba2_scan", "delta:delta_scan"):
