@@ -1,7 +1,8 @@
 """Logits, greedy continuations and layer outputs of transformers, reproduced."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,10 @@ def test_logits_and_greedy_continuations(name: str, golden: Callable[[str], Gold
             seq.close()
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name",
+    [n if n in IN_REPOSITORY else pytest.param(n, marks=[pytest.mark.shared, pytest.mark.matrix]) for n in NOISE],
+)
 def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Callable[..., Path]) -> None:
     reference = golden(name)
     with Model.load(converted(name), n_ctx=512, precision="exact") as model:
@@ -77,9 +81,17 @@ DISTANCE = {FileType.Q8_0: 0.15, FileType.Q4_K_M: 2.0}
 WIDER = {("kimi-linear", FileType.Q8_0): 0.3, ("glm5-next", FileType.Q8_0): 0.3}
 
 
+def quantized_cases() -> Iterator[Any]:
+    """Both types of the checkpoints that come with the repository, one of each other; the long suite has both."""
+    for i, name in enumerate(NOISE):
+        for j, kind in enumerate(DISTANCE):
+            marks = [] if name in IN_REPOSITORY else [pytest.mark.shared]
+            marks += [pytest.mark.matrix] if name not in IN_REPOSITORY and i % 2 != j else []
+            yield pytest.param(name, kind, marks=marks, id=f"{name}-{kind.name}")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", DISTANCE, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(("name", "kind"), list(quantized_cases()))
 def test_quantized(name: str, kind: FileType, golden: Callable[[str], Golden], quantized: Callable[..., Path]) -> None:
     reference = golden(name)
     with Model.load(quantized(name, kind), n_ctx=512) as model:

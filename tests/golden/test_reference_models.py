@@ -72,6 +72,7 @@ def test_long_rope_goes_by_the_context(n_ctx: int) -> None:
     compare_logits(CONFIGS["phi3-longrope"], random_model("phi3-longrope"), n_ctx, n_ctx)
 
 
+@pytest.mark.matrix  # nothing of ours runs in this one and the next
 @pytest.mark.parametrize("path", sorted((Path(__file__).parent / "transformers").glob("*.npz")), ids=lambda p: p.stem)
 def test_the_reference_is_that_of_transformers_for_random_models(path: Path) -> None:
     """What transformers/make.py has written; some of its operations are in f32."""
@@ -94,6 +95,7 @@ def f32(tensor: StoredTensor) -> np.ndarray:
     return bits.view(np.float32).reshape(tensor.shape)
 
 
+@pytest.mark.matrix
 @pytest.mark.shared
 @pytest.mark.parametrize("name", CHECKED)
 def test_the_reference_is_that_of_transformers(name: str, golden: Callable[[str], Golden]) -> None:
