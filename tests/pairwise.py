@@ -6,9 +6,11 @@ What is wrong with a product is mostly wrong with two of its values, and a produ
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
 from typing import Any
+
+import pytest
 
 
 def pairwise(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -34,6 +36,18 @@ def pairwise(*parameters: Iterable[Any]) -> list[tuple[Any, ...]]:
             missing.pop(pair, None)
         rows.append(tuple(each[row[a]] for a, each in enumerate(values)))
     return rows
+
+
+def in_turn(first: Iterable[Any], *others: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Each value of the first with one of each of the others: all are there, where they are no more."""
+    return [(value, *(other[i % len(other)] for other in others)) for i, value in enumerate(first)]
+
+
+def mostly_long(chosen: Iterable[tuple[Any, ...]], *parameters: Iterable[Any]) -> Iterator[Any]:
+    """The product of parameters for pytest: what is not chosen belongs to the long suite's matrices."""
+    short = set(chosen)
+    for row in product(*parameters):
+        yield pytest.param(*row, marks=() if row in short else pytest.mark.matrix)
 
 
 def _pair(one: tuple[int, int], other: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

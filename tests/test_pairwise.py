@@ -3,7 +3,7 @@
 from itertools import combinations, product
 
 import pytest
-from pairwise import pairwise
+from pairwise import in_turn, mostly_long, pairwise
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,13 @@ def test_every_pair_is_in_some_row(sizes: tuple[int, ...], most: int) -> None:
     print(f"{len(rows)} rows of {sizes}")
     assert len(rows) == len(set(rows)) <= most
     assert rows == pairwise(*parameters)
+
+
+def test_in_turn() -> None:
+    rows = in_turn("abcd", [1, 2, 3], "xy")
+    assert rows == [("a", 1, "x"), ("b", 2, "y"), ("c", 3, "x"), ("d", 1, "y")]
+    marked = {param.values: bool(param.marks) for param in mostly_long(rows, "abcd", [1, 2, 3], "xy")}
+    assert len(marked) == 24 and [row for row, is_long in marked.items() if not is_long] == rows
 
 
 def test_two_parameters_have_their_product() -> None:

@@ -21,7 +21,7 @@ SELECTIONS = [
     # values from a table, from codebooks with signs, digits of base 3
     (
         "products",
-        "slow or matrix",
+        "slow",
         "test_product and ((IQ4_NL and 160) or ((IQ3_S or IQ2_XXS or TQ1_0) and 256 and not 2560))",
     ),
     ("attention", "not slow", "window or cap or sequences"),

@@ -6,6 +6,7 @@ from itertools import pairwise
 import forced_isa
 import numpy as np
 import pytest
+from pairwise import in_turn, mostly_long
 from reference import attention as twin
 from reference.run_kernel import guarded, record, run, same_bits, worst
 
@@ -143,10 +144,13 @@ NARROW = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n_head", "n_kv", "d_head", "d_value"), [*((*shape, 0) for shape in SHAPES), *NARROW])
-def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, d_value: int, kind: str) -> None:
+WIDTHS = [*((*shape, 0) for shape in SHAPES), *NARROW]
+
+
+@pytest.mark.parametrize(("shape", "kind"), list(mostly_long(in_turn(WIDTHS, KINDS), WIDTHS, KINDS)))
+def test_attention_matches_float64(shape: tuple[int, int, int, int], kind: str) -> None:
     """d_value: of values narrower than keys."""
+    n_head, n_kv, d_head, d_value = shape
     layer = Layer(n_head, n_kv, d_head, 211, kind=kind, d_value=d_value)
     inputs = layer.inputs(163)
     parts = [layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 61), (61, 62), (62, 163))]
@@ -164,10 +168,10 @@ def test_attention_matches_float64(n_head: int, n_kv: int, d_head: int, d_value:
 LATENT = [(16, 576, 512), (3, 16, 12), (40, 45, 33), (1, 72, 64), (5, 48, 16), (7, 32, 32), (2, 2, 1)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n_head", "d_head", "d_value"), LATENT)
-def test_values_that_are_parts_of_keys(n_head: int, d_head: int, d_value: int, kind: str) -> None:
+@pytest.mark.parametrize(("shape", "kind"), list(mostly_long(in_turn(LATENT, KINDS), LATENT, KINDS)))
+def test_values_that_are_parts_of_keys(shape: tuple[int, int, int], kind: str) -> None:
     """The bits of values that are kept beside the keys, if they have the same scales there; and nothing but keys."""
+    n_head, d_head, d_value = shape
     latent = Layer(n_head, 1, d_head, 1200, kind=kind, d_value=d_value, latent=True)
     q, k, v = inputs = latent.inputs(700)
     parts = [(0, 61), (61, 62), (62, 600), (600, 601), (601, 604), (604, 700)]

@@ -24,6 +24,7 @@ FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.
 FORMS = ("columns", "narrow", "wide")  # beside a single column, which they are compared with
 # types of which the short suite compiles every form, a second each: of the others, which differ in the rule that
 # unpacks a row, it compiles one form of each kind of product
+LONG = (pytest.mark.slow, pytest.mark.matrix)
 WHOLE = (*PLAIN, *BLOCKS, GGMLType.Q4_K, GGMLType.Q6_K)
 NARROW, WIDE = gemm.tiles(isa.host())
 _KERNELS: dict = {}
@@ -158,7 +159,7 @@ def cases():
                 name = f"{kind.name}-{integer}-{shape}"
                 yield pytest.param(kind, integer, *shape, some_forms(kind, integer), marks=marks, id=name)
                 if kind not in WHOLE:
-                    yield pytest.param(kind, integer, *shape, FORMS, marks=pytest.mark.matrix, id=f"{name}-all")
+                    yield pytest.param(kind, integer, *shape, FORMS, marks=LONG, id=f"{name}-all")
 
 
 @pytest.mark.parametrize(("kind", "integer", "rows", "n", "columns", "forms"), list(cases()))
@@ -202,7 +203,7 @@ def target_cases():
             for k, kernel in enumerate(kernels):
                 if kind in BLOCKS or (i + j + k) % 3 == 0:
                     short = i // 3 % 3 == j
-                    marks = () if kind in BLOCKS else pytest.mark.slow if short else pytest.mark.matrix
+                    marks = () if kind in BLOCKS else pytest.mark.slow if short else LONG
                     name = target.name.removeprefix("plain-")
                     yield pytest.param(kind, target, kernel, marks=marks, id=f"{kind.name}-{name}-{kernel}")
 
@@ -272,7 +273,7 @@ def extreme_cases():
         marks = () if kind in FIRST else pytest.mark.slow
         yield pytest.param(kind, some_forms(kind, True), marks=marks, id=kind.name)
         if kind not in WHOLE:
-            yield pytest.param(kind, FORMS, marks=pytest.mark.matrix, id=f"{kind.name}-all")
+            yield pytest.param(kind, FORMS, marks=LONG, id=f"{kind.name}-all")
 
 
 @pytest.mark.parametrize("byte", [0, 255])
