@@ -22,9 +22,9 @@ BLOCKS = (GGMLType.Q8_0, GGMLType.Q4_0)
 # one type per way of computing in the inner loop: the types of the quick run
 FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K, GGMLType.Q2_K)
 FORMS = ("columns", "narrow", "wide")  # beside a single column, which they are compared with
+LONG = (pytest.mark.slow, pytest.mark.matrix)
 # types of which the short suite compiles every form, a second each: of the others, which differ in the rule that
 # unpacks a row, it compiles one form of each kind of product
-LONG = (pytest.mark.slow, pytest.mark.matrix)
 WHOLE = (*PLAIN, *BLOCKS, GGMLType.Q4_K, GGMLType.Q6_K)
 NARROW, WIDE = gemm.tiles(isa.host())
 _KERNELS: dict = {}
