@@ -211,8 +211,7 @@ def test_deep_memory(kind: str) -> None:
         assert same_bits(layer.attend(q[t : t + count], (count, 1, t), n_threads=9, share=False), y[t : t + count])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("window", [5, 64, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 100))])
+@pytest.mark.parametrize(("window", "kind"), list(mostly_long(in_turn([5, 64, 100, 1], KINDS), [5, 64, 100, 1], KINDS)))
 def test_window(window: int, kind: str) -> None:
     layer = Layer(6, 2, 21, 211, window, kind=kind)
     inputs = layer.inputs(163)
@@ -242,8 +241,7 @@ def test_window_over_chunks(window: int) -> None:
     assert same_bits(layer.attend(q[1020:1027], (7, 1, 1020), n_threads=8), y[1020:1027])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("window", [7, 64, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 100))])
+@pytest.mark.parametrize(("window", "kind"), list(mostly_long(in_turn([7, 64, 100, 1], KINDS), [7, 64, 100, 1], KINDS)))
 def test_windows_that_begin_at_multiples_of_their_size(window: int, kind: str) -> None:
     layer = Layer(6, 2, 21, 211, window, kind=kind, aligned=True)
     inputs = layer.inputs(163)
@@ -280,13 +278,13 @@ def sinks(n_head: int) -> np.ndarray:
     return np.linspace(-9, 14, n_head).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("n_head", "n_kv", "d_head", "window"),
-    [(6, 2, 21, 0), (6, 2, 21, 5), (20, 1, 32, 64), (5, 5, 80, 0), (100, 1, 17, 0)],
-)
-def test_sinks(n_head: int, n_kv: int, d_head: int, window: int, kind: str) -> None:
+WITH_SINKS = [(6, 2, 21, 0), (6, 2, 21, 5), (20, 1, 32, 64), (5, 5, 80, 0), (100, 1, 17, 0)]
+
+
+@pytest.mark.parametrize(("shape", "kind"), list(mostly_long(in_turn(WITH_SINKS, KINDS), WITH_SINKS, KINDS)))
+def test_sinks(shape: tuple[int, int, int, int], kind: str) -> None:
     """A head's sink takes weight and has no value: prompts of any split, and single tokens to the bit."""
+    n_head, n_kv, d_head, window = shape
     layer = Layer(n_head, n_kv, d_head, 211, window, kind=kind, sinks=sinks(n_head))
     inputs = layer.inputs(163)
     y = np.concatenate([layer.step([a[s:e] for a in inputs], (e - s, 1, s)) for s, e in ((0, 70), (70, 163))])
@@ -513,6 +511,7 @@ def test_every_rounding_of_f16() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.paths
 def test_wide_registers_are_used() -> None:
     """On AVX-512 a block of 16 positions is one register, multiplied by a number from memory in one instruction."""
     text = forced_isa.assembly("avx512-vnni", "hybrid.infer.kernels.attention.attention:ATTENTION['f16']")
