@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_conformance import MODELS, SHAPES, same, tokens
+from pairwise import in_turn, mostly_long
+from test_conformance import MODELS, SHAPES, VARIANTS, same, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model, Work
@@ -29,7 +30,10 @@ ABSOLUTE = {"hunyuan", "hunyuan-moe", "ministral3", "ministral3-window", "llama4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(n, marks=pytest.mark.matrix) if n in VARIANTS - ABSOLUTE else n for n in MODELS],
+)
 def test_attention_knows_distances_alone(family: str, random_model: Callable[..., Path]) -> None:
     """So a text whose positions are all shifted goes on alike: every layer turns its keys as its own RoPE would.
 
@@ -63,11 +67,10 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
 SHIFTED = ["jamba", "granite", "llama", "mamba2"]
 
 
-WINDOWS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gemma3", "recurrentgemma", "zamba2", "qwen35")]
+FAMILIES, KV_TYPES = [*SHIFTED, "gemma3", "recurrentgemma", "zamba2", "qwen35"], ["f32", "f16", "q8_0"]
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
-@pytest.mark.parametrize("family", [*SHIFTED, *WINDOWS])
+@pytest.mark.parametrize(("family", "kv_type"), list(mostly_long(in_turn(FAMILIES, KV_TYPES), FAMILIES, KV_TYPES)))
 def test_bits_behind_a_shift(family: str, kv_type: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     """However what follows is cut into calls, beside others, after a save or in a copy; more than a chunk of keys."""
     path, ids, more = random_model(MODELS[family], FileType.Q8_0), tokens(800), tokens(150, 5)

@@ -10,6 +10,7 @@ import pytest
 from random_checkpoints import CONFIGS
 from random_plain import REPEATED
 from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
+from test_conformance import MEMORIES
 
 from hybrid.infer import LoadOptions, Model, Work
 from hybrid.infer.engine.network import Network
@@ -93,7 +94,13 @@ def test_every_family_is_there() -> None:
     assert set(LAYERED) <= set(CONFIGS) and set(LAYERED) > {*CARRIED, *REFUSED} and not set(LAYERED) & set(REPEATED)
 
 
-@pytest.mark.parametrize("family", LAYERED)
+@pytest.mark.parametrize(
+    "family",
+    [
+        n if n in MEMORIES or n in CARRIED or n in REFUSED else pytest.param(n, marks=pytest.mark.matrix)
+        for n in LAYERED
+    ],
+)
 def test_the_bits_of_one_machine(family: str, random_model: RandomModel, tmp_path: Path) -> None:
     path = random_model(family, FileType.F32)
     with Model.load(path, OPTIONS) as model:
