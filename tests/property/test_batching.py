@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_conformance import FAMILIES, MODELS, SHAPES, tokens
+from test_conformance import LAYERED, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Interrupted, Model
@@ -45,8 +45,9 @@ def alone(model: Model, ids: list[int], seed: int, max_tokens: int = 20) -> tupl
     return run.result.ids, run.result.reason
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*SHAPES, *(pytest.param(name, marks=pytest.mark.matrix) for name in LAYERED)])
 def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable[..., Path]) -> None:
+    """test_batch_guessing.py has other families join and leave."""
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(2)
     stem = tokens(40)
     prompts = [stem[: rng.integers(0, 41)] + tokens(int(rng.integers(1, 60)), 50 + i) for i in range(14)]
