@@ -1,15 +1,14 @@
 """Converted reference checkpoints, made once."""
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import converted_models
 import pytest
 from golden.models import BUNDLED, IN_REPOSITORY, SHARED_NAMES, Golden
-from made_models import made, sources
+from made_models import made
 
-from hybrid.convert import convert
 from hybrid.quant import quantize
 from hybrid.quant.ggml.types import FileType
 
@@ -36,14 +35,7 @@ def golden(data_dir: Path, bundled: Path) -> Callable[[str], Golden]:
 def converted(golden: Callable[[str], Golden]) -> Callable[..., Path]:
     """converted(name, outtype='f32') -> path of the GGUF file."""
 
-    @cache
-    def make(name: str, outtype: str = "f32") -> Path:
-        source = golden(name).source
-        files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
-        key = f"{sources('convert', 'quant')} {source} {files} {outtype}"
-        return made(f"{name}-{outtype}.gguf", key, lambda path: convert(source, path, outtype=outtype))
-
-    return make
+    return lambda name, outtype="f32": converted_models.converted(golden(name).source, outtype)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import scaling
+from converted_models import converted
 
 from hybrid.infer.bench.benchmark import BenchTest, Setting, SpeedRow
 from hybrid.infer.bench.machine import Machine
@@ -71,10 +72,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, bundled: Path) -> None:
-    from hybrid.convert import convert
-
     monkeypatch.setattr(scaling, "measure_machine", lambda n: machine(n, 10.0 * n, 100.0, 300.0))
-    path = convert(bundled, tmp_path / "m.gguf").output
+    path = converted(bundled)
     assert run(monkeypatch, str(path), "-t", "1,2", "-p", "8", "-n", "2", "-np", "3", "-r", "1") == 0
     out = capsys.readouterr().out
     assert [line.split("|")[1].strip() for line in out.split("\n\n")[1].splitlines()[2:]] == [

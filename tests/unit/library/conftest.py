@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import random_checkpoints
+from converted_models import converted
 from scripted_chat import WITH_THOUGHTS, WITH_TOOLS, Script
 from scripted_chat import scripted as with_script
 
@@ -13,10 +14,8 @@ from hybrid.convert import convert
 
 
 @pytest.fixture(scope="session")
-def gguf(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> Path:
-    path = tmp_path_factory.mktemp("models") / "model.gguf"
-    convert(bundled, path)
-    return path
+def gguf(bundled: Path) -> Path:
+    return converted(bundled, name="model.gguf")
 
 
 @pytest.fixture(scope="session")

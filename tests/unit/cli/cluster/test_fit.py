@@ -3,19 +3,17 @@
 from pathlib import Path
 
 import pytest
+from converted_models import converted
 
 from hybrid.cli.cluster.fit import MODELS, Facts, FileAsked, ModelAsked, find, identity, misfit, program_version
-from hybrid.convert import convert
 from hybrid.infer import LoadOptions
 from hybrid.quant.ggml.errors import ClusterError
 from hybrid.quant.ggml.split import open_gguf
 
 
 @pytest.fixture(scope="module")
-def model(bundled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("client") / "model.gguf"
-    convert(bundled, path, outtype="bf16")
-    return path
+def model(bundled: Path) -> Path:
+    return converted(bundled)
 
 
 def test_facts() -> None:
@@ -38,8 +36,7 @@ def test_bits_differ_for_bf16_weights_only(model: Path, bundled: Path, tmp_path:
     )
     assert misfit(b, program_version(), b, fast) is None and misfit(a, program_version(), a, fast) is None
     assert misfit(b, program_version(), a, ModelAsked.of(model, LoadOptions(n_ctx=64, precision="exact"))) is None
-    other = tmp_path / "f16.gguf"
-    convert(bundled, other, outtype="f16")
+    other = converted(bundled, "f16")
     assert misfit(b, program_version(), a, ModelAsked.of(other, LoadOptions(n_ctx=64))) is None
 
 

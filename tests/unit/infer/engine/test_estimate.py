@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_models
+from converted_models import converted
 
-from hybrid.convert import convert
 from hybrid.infer import Model, Work
 from hybrid.infer.engine import engine as engine_module
 from hybrid.infer.engine.estimate import Estimate
@@ -34,7 +34,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory, data_dir: Path, bundled: Path
                 made[name] = tiny_models.FAMILIES[name]().write(path)
             else:
                 source = bundled if name == bundled.name else data_dir / "checkpoints" / name
-                made[name] = convert(source, path).output
+                made[name] = converted(source)
         return made[name]
 
     return get

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from converted_models import converted
 from numa_kernel import NODES, needs_kernel, policy_at, thread_policy
 
 from hybrid.convert import convert
@@ -183,8 +184,8 @@ def test_a_system_without_policies_is_an_error_before_a_file_is_read(
         load(tmp_path / "none.gguf")
 
 
-def test_one_node_is_a_note_and_nothing_else(bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = convert(bundled, tmp_path / "m.gguf").output
+def test_one_node_is_a_note_and_nothing_else(bundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = converted(bundled)
     monkeypatch.setattr("hybrid.infer.model.nodes_to_spread_over", lambda asked: ((), "one" if asked else ""))
     monkeypatch.setattr("hybrid.infer.model.spread", lambda *given: pytest.fail("moves pages"))
     with Embedder(path, n_ctx=64, n_threads=1, numa="interleave") as embedder:
@@ -195,8 +196,8 @@ def test_one_node_is_a_note_and_nothing_else(bundled: Path, tmp_path: Path, monk
         assert model.numa_note == "" and model.numa is None
 
 
-def test_a_model_is_loaded_as_the_options_say(bundled: Path, tmp_path: Path) -> None:
-    path = convert(bundled, tmp_path / "m.gguf").output
+def test_a_model_is_loaded_as_the_options_say(bundled: Path) -> None:
+    path = converted(bundled)
     options = LoadOptions(n_ctx=48, n_seq_max=3, n_threads=1, precision="exact", checkpoint_budget=1 << 20)
     with Model.load(path, options, n_seq_max=2) as model:
         assert (model.n_ctx, model.memory.n_seq_max, model.n_threads, model.precision) == (48, 2, 1, "exact")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from converted_models import converted
 
 from hybrid.infer import Model
 from hybrid.infer.memory.parking import ParkedType, park, unpark
@@ -57,9 +58,5 @@ def test_logits_after_a_parked_state(
 
 
 @pytest.fixture(scope="module")
-def converted_jamba(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> Path:
-    from hybrid.convert import convert
-
-    path = tmp_path_factory.mktemp("models") / "jamba.gguf"
-    convert(bundled, path, outtype="bf16")
-    return path
+def converted_jamba(bundled: Path) -> Path:
+    return converted(bundled)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from converted_models import converted
 from fake_chat import TOOLS, FakeModel, Template, thinking_template
 
-from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.answers.chat import dialect
 from hybrid.infer.answers.chat.dialect import Asked
@@ -55,13 +55,9 @@ def test_what_the_model_cannot_do_is_said_before_any_line(monkeypatch: pytest.Mo
         read_prompts(lines("a"), "f", model, asked=Asked(think=True))  # type: ignore[arg-type]
 
 
-def test_a_line_is_rendered_once_for_all_its_answers(
-    tmp_path: Path, bundled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_is_rendered_once_for_all_its_answers(bundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a sample gets of its own is its copy of the form, and its budget of thoughts."""
-    path = tmp_path / "m.gguf"
-    convert(bundled, path, outtype="bf16")
-    with Model.load(path, n_ctx=512, n_seq_max=4) as model:
+    with Model.load(converted(bundled), n_ctx=512, n_seq_max=4) as model:
         model.file.__dict__["chat_template"] = thinking_template()
         forms = Forms(model.tokenizer)
         asked = Asked(tuple(TOOLS), budget=4)

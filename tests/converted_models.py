@@ -1,0 +1,16 @@
+"""Checkpoints converted to GGUF, made once."""
+
+from functools import cache
+from pathlib import Path
+
+from made_models import made, sources
+
+from hybrid.convert import convert
+
+
+@cache
+def converted(source: Path, outtype: str = "auto", name: str = "") -> Path:
+    """The file of a checkpoint; `name` where a test asks for it."""
+    files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
+    key = f"{sources('convert', 'quant')} {source} {files} {outtype}"
+    return made(name or f"{source.name}-{outtype}.gguf", key, lambda path: convert(source, path, outtype=outtype))
