@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -72,10 +73,14 @@ class CommandServer:
 
 def _serve(listener: socket.socket) -> None:
     """In a process of its own, which has one thread: it may fork."""
-    import hybrid.cli.commands.run
-    import hybrid.infer.engine.engine
-    import hybrid.quant.quantization  # noqa: F401
-    from hybrid.cli.__main__ import main  # noqa: F401
+    for module in ("convert", "infer.engine.engine", "infer.evaluate", "infer.bench", "cli.__main__"):
+        import_module(f"hybrid.{module}")
+    from hybrid.cli.main import load
+    from hybrid.quant.xxh64 import Xxh64
+
+    for command in ("bench", "convert", "embed", "gguf", "imatrix", "perplexity", "quantize", "run"):
+        load(command)
+    Xxh64().update(bytes(64))  # what numba does at its first call takes most of a second
 
     parent = os.getppid()
     listener.settimeout(2)
@@ -117,7 +122,8 @@ def _answer(connection: socket.socket) -> None:
 
 
 def run(words: list[str], folder: str) -> NoReturn:
-    """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's."""
+    """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's. What
+    the variable TESTS_FIRST holds is executed before."""
     from hybrid.cli.__main__ import main
     from hybrid.cli.chains import cache_paths
 
@@ -127,6 +133,7 @@ def run(words: list[str], folder: str) -> NoReturn:
     sys.argv = ["hybrid", *words]
     code: object = 1
     try:
+        exec(os.environ.pop("TESTS_FIRST", ""), {})
         if words[:1] == ["-c"]:
             exec(words[1], {"__name__": "__main__"})
         else:

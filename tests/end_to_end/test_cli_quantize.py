@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
+from numba import njit
 
+from hybrid.quant.ggml.errors import HybridError
+from hybrid.quant.ggml.kernels import compiling
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.imatrix import Imatrix
 
@@ -25,6 +28,20 @@ def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_pat
     assert all(t["target"] == "F32" for t in report["tensors"] if "ssm_x" in t["name"])
     as_llama = json.loads(ok(cli("quantize", files["bf16"], target, "Q4_0", "--ssm-type", "like-llama", "--json")))
     assert all(t["target"] == "Q4_0" for t in as_llama["tensors"] if "ssm_x" in t["name"])
+
+
+def test_compiling_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, before the first of several kernels, so that whoever waits learns why."""
+
+    def compiles(*args: object, **options: object) -> None:
+        compiling.watch()
+        for kind in (int, float):
+            njit(lambda x: x + 1)(kind(1))
+        raise HybridError("enough")
+
+    monkeypatch.setattr("hybrid.quant.quantization.quantize", compiles)
+    said = "compiling kernels for this processor (only the first time)"
+    assert cli("quantize", "in.gguf", "out.gguf", "Q8_0")[2].splitlines() == [said, "error: enough"]
 
 
 def test_quantize_dry_run_and_requantize(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:

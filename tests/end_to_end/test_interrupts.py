@@ -1,232 +1,134 @@
-"""Ctrl-C at any moment, as a terminal sends it: one line, exit code 130, files as they were before.
+"""Ctrl-C in the middle of the work: one line, exit code 130, files as they were before.
 
-Between the moment in which a finished file takes its place and the end of the process an interrupt finds the file
-replaced; it is then whole, to the byte what a run without an interrupt writes.
+Commands are forked from a process that has loaded their modules, and interrupt themselves where the test says. Those
+that a clock interrupts, from their first imports on, are in test_interrupts_timed.py.
 """
 
-import contextlib
-import itertools
 import os
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import peft_adapters
 import pytest
-from harness_tasks import write_tasks
+from command_server import CommandServer
+from end_to_end.interrupted import check_said, contents, parts_and_adapter
 
-from hybrid.cli.main import run
-from hybrid.convert.checkpoint import Checkpoint
 from hybrid.quant.imatrix import Imatrix
 
 pytestmark = pytest.mark.exhaustive
 
-HYBRID = [sys.executable, "-m", "hybrid.cli"]
 OLD = b"what was there before"
-# Python itself has started and the command has begun: what Python says when it is interrupted before is not ours.
-# Said from inside what `main` catches, since nobody knows how soon after a line the process that wrote it goes on.
-BEGINS = """
-import hybrid.cli.__main__ as m
-first = m.lose_no_interrupt
-m.lose_no_interrupt = lambda: (first(), print("begun", flush=True))
-m.main()
+# Where a command interrupts itself, by name: after which call of which method. There is an unfinished file then; or it
+# is complete, but has not its name yet; or a model has computed something.
+MOMENTS = {
+    "begun": ("hybrid.quant.ggml.replacing", "Replacement", "_created", 1),
+    "complete": ("hybrid.quant.ggml.replacing", "Replacement", "complete", 1),
+    "computing": ("hybrid.infer.engine.engine", "Engine", "_run", 2),
+    "saved": ("hybrid.infer.engine.engine", "Engine", "_run", 3),
+}
+INTERRUPT = """
+import os, signal
+from {} import {} as where
+calls, original = 0, where.{}
+def hooked(*args, **options):
+    global calls
+    calls += 1
+    result = original(*args, **options)
+    if calls == {}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return result
+where.{} = hooked
 """
-# seconds after that, from the first imports to the work itself
-MOMENTS = (0.1, 0.7, 1.8)
-AT_ONCE = 5  # times that a command gets an interrupt without delay, where the machine was too busy for the first moment
-PATIENCE = 240  # seconds in which a process has to end on a busy machine
-
 COMMANDS = {
-    "convert": "convert {bundled} -o {out}",
-    "convert in parts": "convert {bundled} -o {out} --split-max-size 4M",
-    "quantize": "quantize {bf16} {out} Q4_K_M --effort 1",
-    "quantize to a size": "quantize {bf16} {out} --target-size 8M -f {prose}",
-    "quantize a folder in parts": "quantize {bundled} {out} Q6_K --split-max-size 2M",
-    "imatrix": "imatrix {q8_0} -f {prose} -o {out} -c 64 --save-every 1000",
-    "imatrix.dat": "imatrix {q8_0} -f {prose} -o {out}.dat -c 64 --save-every 1000",
-    "gguf split": "gguf split {bf16} {out} --split-max-size 2M",
-    "gguf merge": "gguf merge {parts} {out}",
-    "gguf merge-lora": "gguf merge-lora {bf16} {lora} -o {out}",
-    "gguf set": "gguf set {copy} general.name {long}",
-    "gguf hash": "gguf hash {bf16}",
-    "perplexity": "perplexity {q8_0} -f {prose} -c 64",
-    "base": "perplexity {q8_0} -f {prose} -c 64 --kl-divergence-base {out}",
-    "embed": "embed {q8_0} -f {prose} -o {out} --npy",
-    "eval": "eval {q8_0} --tasks reading --tasks-dir {tasks}",
-    "bench": "bench {q8_0} -p 64 -n 64 -r 50",
-    "run": "run {q8_0} -p State -n -1 -c 4096 --state {out}",
+    "convert": ("convert {checkpoint} -o {out}", "begun complete"),
+    "convert in parts": ("convert {checkpoint} -o {out} --split-max-size 2M", "begun complete"),
+    "quantize": ("quantize {bf16} {out} Q4_K_M --effort 1", "begun complete"),
+    "quantize to a size": ("quantize {bf16} {out} --target-size 2M", "complete"),
+    "quantize a folder in parts": ("quantize {checkpoint} {out} Q6_K --split-max-size 1M", "begun complete"),
+    "imatrix": ("imatrix {q8_0} -f {prose} -o {out} -c 64 -b 64 --chunks 3", "computing complete"),
+    "imatrix.dat": ("imatrix {q8_0} -f {prose} -o {out}.dat -c 64 --chunks 2", "complete"),
+    "gguf split": ("gguf split {bf16} {out} --split-max-size 2M", "begun complete"),
+    "gguf merge": ("gguf merge {parts} {out}", "begun complete"),
+    "gguf merge-lora": ("gguf merge-lora {bf16} {lora} -o {out}", "begun complete"),
+    "gguf set": ("gguf set {copy} general.name {long}", "begun complete"),
+    "perplexity": ("perplexity {q8_0} -f {prose} -c 64 -b 64 --chunks 3", "computing"),
+    "base": ("perplexity {q8_0} -f {prose} -c 64 -b 64 --chunks 3 --kl-divergence-base {out}", "computing complete"),
+    "embed": ("embed {q8_0} -f {lines} -o {out} --npy", "complete"),
+    "bench": ("bench {q8_0} -p 16 -n 4 -r 1 --no-start", "computing"),
+    "run": ("run {q8_0} -p State -n 8 -c 64 --state {out}", "computing complete"),
 }
 """Each replaces a file OUT that is there, or reads alone."""
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def as_before_or_whole(folder: Path, before: dict[str, bytes], command: list[str]) -> bool:
-    """The files of a folder are as they were, or what the command makes of them when it runs to its end."""
-    found = contents(folder)
-    return found == before or (command[0] != "run" and run(command) == 0 and found == contents(folder))
-
-
-@contextlib.contextmanager
-def started(command: list[str], cache: Path) -> Iterator[subprocess.Popen[str]]:
-    """In a group of its own, so that its helpers get signals as those of a terminal's foreground do."""
-    env = {**os.environ, "XDG_STATE_HOME": str(cache / "state")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", BEGINS, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=env,
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def interrupted(process: subprocess.Popen[str]) -> bool:
-    """Send Ctrl-C; False when it came too late. What it says has to be notes and one line."""
-    with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has seen it
-        os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert "Traceback" not in err and "Exception ignored" not in err and "rror" not in err, err
-    if process.returncode == 0:
-        return False
-    assert process.returncode == 130, err
-    assert err.splitlines()[-1].startswith("interrupted") and err.count("interrupted") == 1, err
-    return True
+@pytest.fixture(scope="module")
+def commands() -> Iterator[CommandServer]:
+    with CommandServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def model_files(
-    files: dict[str, Path], bundled: Path, prose: Path, tmp_path_factory: pytest.TempPathFactory
+def words(
+    small: dict[str, Path], small_checkpoint: Path, prose: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
+    """What stands for the files of COMMANDS that are read."""
     folder = tmp_path_factory.mktemp("interrupts")
-    assert run(["gguf", "split", str(files["bf16"]), str(folder / "p"), "--split-max-size", "4M"]) == 0
-    parts = next(folder.glob("p-00001-*"))
-    adapter = folder / "lora.gguf"
-    thin = {
-        name: (np.ones((4, tensor.shape[1]), np.float32), np.ones((tensor.shape[0], 4), np.float32))
-        for name, tensor in Checkpoint(bundled).tensors.items()
-        if name.endswith("in_proj.weight")
-    }
-    tuned = peft_adapters.write(folder / "tuned", thin, 4)
-    assert run(["convert", str(bundled), "--lora", str(tuned), "-o", str(adapter)]) == 0
+    parts, lora = parts_and_adapter(small["bf16"], small_checkpoint, folder)
+    (folder / "lines.txt").write_text("one text\nanother text\n")
     return {
-        **{name: str(path) for name, path in files.items()},
-        "bundled": str(bundled), "prose": str(prose), "parts": str(parts), "lora": str(adapter), "long": "x" * 3000,
-        "tasks": str(write_tasks(folder / "tasks", prose)),
+        **{name: str(path) for name, path in small.items()}, "checkpoint": str(small_checkpoint), "prose": str(prose),
+        "parts": str(parts), "lora": str(lora), "long": "x" * 3000, "lines": str(folder / "lines.txt"),
     }  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_files_are_as_before(name: str, model_files: dict[str, str], tmp_path: Path) -> None:
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(commands: CommandServer, tmp_path: Path) -> Run:
+    """run(words, moment): a command line; that of a moment interrupts itself."""
+    commands.write_command(tmp_path / "hybrid", tmp_path)
+
+    def call(words: Sequence[object], moment: str | None = None) -> subprocess.CompletedProcess[str]:
+        module, owner, method, n = MOMENTS[moment or "begun"]
+        first = INTERRUPT.format(module, owner, method, n, method) if moment else ""
+        command = [tmp_path / "hybrid", *map(str, words)]
+        env = {**os.environ, "TESTS_FIRST": first}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"), [(name, moment) for name, (_, moments) in COMMANDS.items() for moment in moments.split()]
+)
+def test_files_are_as_before(name: str, moment: str, run: Run, words: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
-    out = folder / "out.gguf"
+    out, copy = folder / "out.gguf", folder / "copy.gguf"
     for path in (out, Path(f"{out}.dat"), folder / "out-00001-of-00003.gguf"):
         path.write_bytes(OLD)
-    copy = folder / "copy.gguf"
-    copy.write_bytes(Path(model_files["bf16"]).read_bytes())
-    if name in ("run",):
+    if name == "run":
         out.unlink()
-    command = [word.format(**model_files, out=out, copy=copy) for word in COMMANDS[name].split()]
-
-    def stopped(moment: float) -> bool:
-        before = contents(folder)
-        with started(command, tmp_path) as process:
-            time.sleep(moment)
-            in_time = interrupted(process)
-        assert not in_time or as_before_or_whole(folder, before, command), f"after {moment} s"
-        return in_time
-
-    hit = any([*itertools.takewhile(bool, map(stopped, MOMENTS))])
-    assert hit or any(stopped(0) for _ in range(AT_ONCE)), "never interrupted"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["convert", "quantize", "gguf split", "gguf merge", "base"])
-def test_while_the_file_is_being_written(name: str, model_files: dict[str, str], tmp_path: Path) -> None:
-    """As soon as there is an unfinished file. Whether it came too late or not, no unfinished file stays."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    (folder / "out.gguf").write_bytes(OLD)
-    command = [word.format(**model_files, out=folder / "out.gguf", copy="") for word in COMMANDS[name].split()]
+    copy.write_bytes(Path(words["bf16"]).read_bytes())
     before = contents(folder)
-    with started(command, tmp_path) as process:
-        deadline = time.monotonic() + 240
-        while not list(folder.glob(".out*.tmp")) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.0005)
-        if interrupted(process):
-            assert as_before_or_whole(folder, before, command)
-    assert not list(folder.glob(".*"))
+    done = run([word.format(**words, out=out, copy=copy) for word in COMMANDS[name][0].split()], moment)
+    assert done.returncode == 130, done.stderr
+    check_said(done.stderr)
+    assert contents(folder) == before
 
 
-@pytest.mark.slow
-def test_an_importance_matrix_goes_on(model_files: dict[str, str], tmp_path: Path) -> None:
+def test_an_importance_matrix_goes_on(run: Run, words: dict[str, str], tmp_path: Path) -> None:
     """What was written last is whole, and --resume gives what no interruption would have given."""
     out, whole = tmp_path / "i.gguf", tmp_path / "whole.gguf"
-    options = ["-f", model_files["prose"], "-c", "32", "-b", "64", "--chunks", "60", "--save-every", "2"]
-    subprocess.run([*HYBRID, "imatrix", model_files["q8_0"], *options, "-o", str(whole)], check=True)
-    with started(["imatrix", model_files["q8_0"], *options, "-o", str(out)], tmp_path) as process:
-        while not out.exists() and process.poll() is None:
-            time.sleep(0.002)
-        time.sleep(0.05)
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and `poll` has seen it
-            os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
-    if process.returncode == 130:
-        done = Imatrix.read(out).chunk_count
-        assert 0 < done < 60
-        said = err.splitlines()[-1]
-        assert said in (f"interrupted; --resume goes on after the chunks that are in {out}", "interrupted")
-        assert said != "interrupted" or done == 2, "what was written first may not be known yet"
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-    subprocess.run([*HYBRID, "imatrix", model_files["q8_0"], *options, "-o", str(out), "--resume"], check=True)
+    measure = ["imatrix", words["q8_0"], "-f", words["prose"], "-c", "64", "-b", "64", "--chunks", "4", "-t", "1"]
+    assert run([*measure, "-o", whole]).returncode == 0
+    done = run([*measure, "-o", out, "--save-every", "1"], "saved")
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == f"interrupted; --resume goes on after the chunks that are in {out}"
+    assert Imatrix.read(out).chunk_count == 2
+    assert run([*measure, "-o", out, "--resume"]).returncode == 0
     a, b = Imatrix.read(out), Imatrix.read(whole)
-    assert a.chunk_count == b.chunk_count == 60 and a.entries.keys() == b.entries.keys()
+    assert a.chunk_count == b.chunk_count == 4 and a.entries.keys() == b.entries.keys()
     for name, entry in b.entries.items():
         np.testing.assert_allclose(a.entries[name].sums, entry.sums, rtol=1e-5)  # sums of sums, in f32
-
-
-@pytest.mark.slow
-def test_twice(model_files: dict[str, str], tmp_path: Path) -> None:
-    """Impatience does not bring a traceback."""
-    for moment in (0.5, 1.0):
-        command = ["quantize", model_files["bf16"], str(tmp_path / "out.gguf"), "Q4_K_M", "--effort", "1"]
-        with started(command, tmp_path) as process:
-            time.sleep(moment)
-            for _ in range(3):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGINT)
-                time.sleep(0.01)
-            _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode in (0, 130), err
-        assert "Traceback" not in err, err
-
-
-@pytest.mark.slow
-def test_compiling_is_said(model_files: dict[str, str], tmp_path: Path) -> None:
-    """Encoders, too, are compiled once per machine, and whoever waits for it learns why; also a hash of files."""
-    said = "compiling kernels for this processor (only the first time)\n"
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    for command in (
-        ["quantize", model_files["bf16"], str(tmp_path / "out.gguf"), "Q8_0"],
-        ["gguf", "hash", model_files["q8_0"], "--xxh64"],
-    ):
-        runs = [
-            subprocess.run([*HYBRID, *command], capture_output=True, text=True, check=True, env=env) for _ in range(2)
-        ]
-        assert [process.stderr for process in runs] == [said, ""]
-        assert runs[0].stdout.splitlines()[:-1] == runs[1].stdout.splitlines()[:-1]
