@@ -3,33 +3,45 @@
     with CommandServer() as server:
         server.write_command(path, folder)     # an executable file; what is converted or kept goes to `folder`
 
+It is used as the program itself: signals are passed on, and who kills it kills the command. What the environment
+variable TESTS_FIRST holds is executed before the command.
+
 Starting Python and loading modules takes half a second of each command, in which nothing of a page is tested; how
 commands start is what test_cli_startup.py and test_cli_packaging.py test, in processes of their own.
 """
 
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-# Without modules that take long to load. What was typed, where, and the three streams go to the server; back comes the
-# exit code, when the command has ended.
+# Without modules that take long to load. What was typed, where, and the three streams go to the server; back come the
+# number of the process, to which signals are passed on, and its exit code. It is killed when this one is.
 CLIENT = """#!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
+passed = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH}}
+signal.pthread_sigmask(signal.SIG_BLOCK, passed)
 asked = {{"words": sys.argv[1:], "cwd": os.getcwd(), "environment": dict(os.environ), "folder": {folder!r}}}
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     socket.send_fds(server, [b"3"], [0, 1, 2])
-    server.sendall(json.dumps(asked).encode())
-    server.shutdown(socket.SHUT_WR)
-    code = server.recv(16)
+    server.sendall(json.dumps(asked).encode() + b"\\n")
+    answers = server.makefile()
+    child = int(answers.readline())
+    for number in passed:
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
+    code = answers.readline()
 sys.exit(int(code or 1))
 """
 
@@ -45,15 +57,18 @@ run(sys.argv[1:], {folder!r})
 
 
 class CommandServer:
-    """address: of its socket; paths of sockets have to be short."""
+    """address: of its socket; paths of sockets have to be short.
 
-    def __init__(self) -> None:
+    modules    of hybrid that it loads beside those of short commands
+    """
+
+    def __init__(self, *modules: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="hybrid-")
         self.address = f"{self.folder.name}/s"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen()
-            program = [sys.executable, __file__, str(listener.fileno())]
+            program = [sys.executable, __file__, str(listener.fileno()), *modules]
             self.process = subprocess.Popen(program, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
 
     def write_command(self, path: Path, folder: Path) -> None:
@@ -71,9 +86,9 @@ class CommandServer:
         self.folder.cleanup()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, modules: list[str]) -> None:
     """In a process of its own, which has one thread: it may fork."""
-    for module in ("convert", "infer.engine.engine", "infer.evaluate", "infer.bench", "cli.__main__"):
+    for module in ("convert", "infer.engine.engine", "infer.evaluate", "infer.bench", "cli.__main__", *modules):
         import_module(f"hybrid.{module}")
     from hybrid.cli.main import load
     from hybrid.quant.xxh64 import Xxh64
@@ -101,12 +116,13 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Waits for the command, in a process between it and the server, and tells its exit code."""
+    """Waits for the command, in a process between it and the server, and tells its number and its exit code."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    asked = json.loads(b"".join(iter(lambda: connection.recv(65536), b"")))
+    asked = json.loads(connection.makefile().readline())
     child = os.fork()
     if child == 0:
         connection.close()
+        os.setsid()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -116,14 +132,20 @@ def _answer(connection: socket.socket) -> None:
         for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
         run(asked["words"], asked["folder"])
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(f"{child}\n".encode())
+    ended = os.pidfd_open(child)
+    if ended not in select.select([ended, connection], [], [])[0]:  # its client was killed
+        os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    connection.sendall(str(status % 256).encode())
+    with suppress(OSError):
+        connection.sendall(f"{status % 256}\n".encode())
     os._exit(0)
 
 
 def run(words: list[str], folder: str) -> NoReturn:
-    """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's. What
-    the variable TESTS_FIRST holds is executed before."""
+    """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's."""
     from hybrid.cli.__main__ import main
     from hybrid.cli.chains import cache_paths
 
@@ -148,4 +170,4 @@ def run(words: list[str], folder: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from command_server import CommandServer
 from end_to_end.outcomes import Cli
 from http_server import WAIT, Server
 from made_models import made, sources
@@ -75,6 +76,21 @@ def small_checkpoint(data_dir: Path) -> Path:
 def small(small_checkpoint: Path) -> dict[str, Path]:
     """That as files."""
     return _made(small_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[CommandServer]:
+    """Forks commands, `hybrid serve` too."""
+    with CommandServer("cli.serve.app", "cli.serve.running", "cli.commands.serve") as server:
+        yield server
+
+
+@pytest.fixture
+def program(commands: CommandServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `hybrid`, forked. What it converts and keeps goes to the file's folder."""
+    folder = tmp_path_factory.mktemp("program")
+    commands.write_command(folder / "hybrid", folder)
+    return folder / "hybrid"
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,11 @@ that a clock interrupts, from their first imports on, are in test_interrupts_tim
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_server import CommandServer
 from end_to_end.interrupted import check_said, contents, parts_and_adapter
 
 from hybrid.quant.imatrix import Imatrix
@@ -62,12 +61,6 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def commands() -> Iterator[CommandServer]:
-    with CommandServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def words(
     small: dict[str, Path], small_checkpoint: Path, prose: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
@@ -85,14 +78,13 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(commands: CommandServer, tmp_path: Path) -> Run:
+def run(program: Path) -> Run:
     """run(words, moment): a command line; that of a moment interrupts itself."""
-    commands.write_command(tmp_path / "hybrid", tmp_path)
 
     def call(words: Sequence[object], moment: str | None = None) -> subprocess.CompletedProcess[str]:
         module, owner, method, n = MOMENTS[moment or "begun"]
         first = INTERRUPT.format(module, owner, method, n, method) if moment else ""
-        command = [tmp_path / "hybrid", *map(str, words)]
+        command = [program, *map(str, words)]
         env = {**os.environ, "TESTS_FIRST": first}
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 

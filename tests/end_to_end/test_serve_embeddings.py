@@ -3,7 +3,6 @@
 import base64
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -256,13 +255,12 @@ def test_an_encoder(encoder: Server) -> None:
         encoder.error(400, "/v1/embeddings", {"input": given})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["encoder", "generating"])
-def test_by_the_command(kind: str, bert: Path, files: dict[str, Path], tmp_path: Path) -> None:
+def test_by_the_command(kind: str, program: Path, bert: Path, files: dict[str, Path], tmp_path: Path) -> None:
     """`hybrid serve` of both, with a pooling that is not their own: what `hybrid embed` writes."""
     path = bert if kind == "encoder" else files["q8_0"]
     pooling = Pooling.CLS if kind == "encoder" else Pooling.MEAN
-    command = [sys.executable, "-m", "hybrid.cli", "serve", str(path), "--unix", str(tmp_path / "socket")]
+    command = [program, "serve", path, "--unix", tmp_path / "socket"]
     command += ["--pooling", pooling.value, "--parallel", "2", "-c", "40"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:

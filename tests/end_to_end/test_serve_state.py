@@ -1,10 +1,9 @@
 """`hybrid serve --state-dir`: whatever ends the server or fills its disk, little is read again, with the same bits."""
 
+import os
 import re
-import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,24 +24,34 @@ FILE_LIMIT = 40_000  # bytes, fewer than a state of the bundled model has
 class Served:
     """A server as a process of its own, on a socket in `folder`."""
 
-    def __init__(self, model: Path, folder: Path, *options: object, before: Callable[[], None] | None = None) -> None:
-        command = [sys.executable, "-m", "hybrid.cli", "serve", model, "--unix", folder / "socket", *options]
+    def __init__(self, program: Path, model: Path, folder: Path, code: str = "") -> None:
+        """code: what it executes first."""
+        command = [program, "serve", model, "--unix", folder / "socket"]
         command += ["--state-dir", folder / "states", "-c", 4096, "-t", 1]
         self.folder = folder
         (folder / "socket").unlink(missing_ok=True)
         with (folder / "log").open("w") as log:
-            self.process = subprocess.Popen([str(each) for each in command], stderr=log, preexec_fn=before)
-        end = time.monotonic() + WAIT
-        while "/v1" not in (folder / "log").read_text():
-            assert self.process.poll() is None and time.monotonic() < end, (folder / "log").read_text()
-            time.sleep(0.05)
+            env = {**os.environ, "TESTS_FIRST": code}
+            self.process = subprocess.Popen([str(each) for each in command], stderr=log, env=env)
+        self.until(lambda: "/v1" in self.log)
         transport = httpx.HTTPTransport(uds=str(folder / "socket"))
         self.http = httpx.Client(transport=transport, base_url="http://x", timeout=WAIT)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def until(self, happens: Callable[[], object]) -> None:
+        """Waits for it; whatever hinders it is in the log."""
+        end = time.monotonic() + WAIT
+        while not happens():
+            assert self.process.poll() is None and time.monotonic() < end, self.log
+            time.sleep(0.01)
 
     def complete(self, prompt: list[int], **more: object) -> dict[str, Any]:
         body = {"prompt": prompt, "max_tokens": 4, "temperature": 0, "ignore_eos": True, "logprobs": 3, **more}
         response = self.http.post("/v1/completions", json=body)
-        assert response.status_code == 200, response.text
+        assert response.status_code == 200, f"{response.text}\n{self.log}"
         answer: dict[str, Any] = response.json()
         return answer
 
@@ -51,20 +60,16 @@ class Served:
         self.http.close()
         self.process.send_signal(number)
         code = self.process.wait(WAIT)
-        assert code == (0 if number == signal.SIGTERM else -number)
-        text = (self.folder / "log").read_text()
-        assert "Traceback" not in text
-        return text
+        assert code == (0 if number == signal.SIGTERM else -number), self.log
+        assert "Traceback" not in self.log, self.log
+        return self.log
 
     def states(self) -> list[Path]:
         return list((self.folder / "states").rglob("*.state"))
 
     def written(self, n: int) -> None:
         """Wait for so many states."""
-        end = time.monotonic() + WAIT
-        while len(self.states()) < n:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        self.until(lambda: len(self.states()) >= n)
 
 
 def cached(answer: dict[str, Any]) -> int:
@@ -76,11 +81,10 @@ def prompt(n: int, step: int = 7) -> list[int]:
     return [100 + i * step % 1800 for i in range(n)]
 
 
-@pytest.mark.slow
-def test_killed_while_it_answers_and_while_it_saves(files: dict[str, Path], tmp_path: Path) -> None:
+def test_killed_while_it_answers_and_while_it_saves(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
     """The bits of the answers are those of a server that was never ended."""
     ids = prompt(2500)
-    first = Served(files["q8_0"], tmp_path)
+    first = Served(program, files["q8_0"], tmp_path)
     first.complete(ids)
     first.written(6)  # four of the ladder, the end of the prompt, that of the answer
     with first.http.stream(
@@ -88,29 +92,28 @@ def test_killed_while_it_answers_and_while_it_saves(files: dict[str, Path], tmp_
     ) as r:
         next(r.iter_lines())
         first.end(signal.SIGKILL)
-    second = Served(files["q8_0"], tmp_path)
+    second = Served(program, files["q8_0"], tmp_path)
     longer = [*ids, *prompt(300, 11)]
     answer = second.complete(longer)
     assert cached(answer) == 2500, "at most 512 tokens are processed anew"
     second.end(signal.SIGKILL)  # what it has just read is being written
-    third = Served(files["q8_0"], tmp_path)
+    third = Served(program, files["q8_0"], tmp_path)
     again = third.complete([*longer, *prompt(20, 13)])
     assert cached(again) >= 2500
     assert third.complete(longer)["choices"] == answer["choices"]
     assert "warning" not in third.end(signal.SIGTERM)
     (tmp_path / "states").rename(tmp_path / "away")
-    fresh = Served(files["q8_0"], tmp_path)
+    fresh = Served(program, files["q8_0"], tmp_path)
     anew = fresh.complete(longer)
     assert cached(anew) == 0 and anew["choices"] == answer["choices"]
     assert fresh.complete([*longer, *prompt(20, 13)])["choices"] == again["choices"]
     fresh.end(signal.SIGTERM)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_an_answer_that_comes_back_as_text(number: int, files: dict[str, Path], tmp_path: Path) -> None:
+def test_an_answer_that_comes_back_as_text(number: int, program: Path, files: dict[str, Path], tmp_path: Path) -> None:
     """What was drawn is not what the text would be encoded as, after a restart neither."""
-    first = Served(files["q8_0"], tmp_path)
+    first = Served(program, files["q8_0"], tmp_path)
     messages = [{"role": "user", "content": "Tell me about memory."}]
     asked = {"messages": messages, "max_tokens": 60, "seed": 3, **SAMPLED}
     answer = first.http.post("/v1/chat/completions", json=asked).json()
@@ -119,12 +122,10 @@ def test_an_answer_that_comes_back_as_text(number: int, files: dict[str, Path], 
     ids = first.http.post("/tokenize", json={"content": text, "add_special": False}).json()["tokens"]
     assert len(ids) != usage["completion_tokens"], "encoded again, the answer is other tokens"
     first.written(2)
-    end = time.monotonic() + WAIT
-    while number == signal.SIGKILL and not list((tmp_path / "states").rglob("ledger.json")):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    if number == signal.SIGKILL:
+        first.until(lambda: list((tmp_path / "states").rglob("ledger.json")))
     first.end(number)
-    second = Served(files["q8_0"], tmp_path)
+    second = Served(program, files["q8_0"], tmp_path)
     messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
     asked |= {"messages": messages, "max_tokens": 3}
     again = second.http.post("/v1/chat/completions", json=asked).json()
@@ -132,17 +133,16 @@ def test_an_answer_that_comes_back_as_text(number: int, files: dict[str, Path], 
     second.end(signal.SIGTERM)
 
 
-@pytest.mark.slow
-def test_a_signal_leaves_everything_on_disk(files: dict[str, Path], tmp_path: Path) -> None:
-    first = Served(files["q8_0"], tmp_path)
+def test_a_signal_leaves_everything_on_disk(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
+    first = Served(program, files["q8_0"], tmp_path)
     ids = prompt(1200)
     text = first.complete(ids)
     first.end(signal.SIGTERM)
-    second = Served(files["q8_0"], tmp_path)
+    second = Served(program, files["q8_0"], tmp_path)
     assert cached(second.complete(ids)) == 1200
     assert second.complete(ids)["choices"] == text["choices"]
     with pytest.raises(AssertionError, match="another process uses it"):
-        Served(files["q8_0"], _beside(tmp_path))
+        Served(program, files["q8_0"], _beside(tmp_path))
     assert cached(second.complete(ids)) == 1200
     second.end(signal.SIGTERM)
 
@@ -155,20 +155,14 @@ def _beside(folder: Path) -> Path:
     return other
 
 
-@pytest.mark.slow
-def test_a_disk_that_takes_no_more(files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_disk_that_takes_no_more(program: Path, files: dict[str, Path], tmp_path: Path) -> None:
     """A file may not grow: one line, no half file, and answers go on."""
 
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT, FILE_LIMIT))
-
-    server = Served(files["q8_0"], tmp_path, before=limited)
+    limit = f"import resource as r\nr.setrlimit(r.RLIMIT_FSIZE, ({FILE_LIMIT}, {FILE_LIMIT}))"
+    server = Served(program, files["q8_0"], tmp_path, limit)
     ids = prompt(600)
     first = server.complete(ids)
-    end = time.monotonic() + WAIT
-    while "cannot be written" not in (tmp_path / "log").read_text():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    server.until(lambda: "cannot be written" in server.log)
     assert server.complete(ids)["choices"] == first["choices"]
     text = server.end(signal.SIGTERM)
     assert len(re.findall("warning: .*states cannot be written: File too large", text)) == 1, text
