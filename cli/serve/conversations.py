@@ -30,7 +30,7 @@ _OURS = (
     "unk_token",
     "pad_token",
 )
-MOST_MESSAGES = 16384  # a template is given all of them, whether their client waits or not
+MOST_MESSAGES = 16384  # a template is given all of them
 _PLACE = re.compile(r"(tools|tool_choice|functions|function_call|messages|documents)(/[^\s:]+)*")
 
 

@@ -125,21 +125,17 @@ class Embedding:
         self.n_tokens, self.n_passes = 0, 0  # read, and in how many steps
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
-    async def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
-        """Of each text. RequestError, UsageError: there are too many, or one cannot be read."""
+    def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
+        """Of each text: in a thread. RequestError, UsageError: there are too many, or one cannot be read."""
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
         if len(texts) > MOST_TEXTS:
             raise RequestError(f"{len(texts)} texts, this server takes {MOST_TEXTS} at a time", param="input")
-        ids = await run_in_threadpool(self._tokens, texts)
-        if (n := sum(map(len, ids))) > MOST_TOKENS:
-            raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param="input")
-        return ids
-
-    def _tokens(self, texts: Sequence[Text]) -> list[list[int]]:
         source = self.source
         ids = text_ids(source.tokenizer, texts, source.n_ctx, truncate=False, has_context=True)
         check_ids(ids, source.n_ctx, source.n_vocab)
+        if (n := sum(map(len, ids))) > MOST_TOKENS:
+            raise RequestError(f"the texts have {n} tokens, this server takes {MOST_TOKENS} at a time", param="input")
         return ids
 
     async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:

@@ -15,6 +15,7 @@ from hybrid.infer.answers.generation.context_shift import DEFAULT_KEEP, kept_tok
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.stops import stopped_by
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .errors import RequestError
@@ -94,7 +95,9 @@ class Maker:
     @cached_property
     def dialect(self) -> Dialect:
         """How the model chats. RequestError: it has no template."""
-        return Dialect(self.checked_template(), self.model.tokenizer, self.forms)
+        template = self.checked_template()
+        with stopped_by(None):  # it stays, whoever asks first
+            return Dialect(template, self.model.tokenizer, self.forms)
 
     def rendered(
         self,

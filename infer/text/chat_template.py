@@ -10,6 +10,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, TemplateError, shown
 
+from .stops import GoneError, look
 from .template_budget import MAX_TEXT, LimitError
 from .tokenizer import Tokenizer
 from .tokenizer.vocabulary import MetadataFile
@@ -83,6 +84,7 @@ class ChatTemplate:
         with self._renders:
             self._sandbox.budget.begin()
             try:
+                look()  # it may have waited for another rendering
                 for part in self._template.generate(arguments):
                     size += len(part) + 1  # a part without characters takes memory, too
                     if size > MAX_TEXT:
@@ -93,6 +95,8 @@ class ChatTemplate:
             except LimitError as error:
                 self._sandbox.budget.exhaust()
                 raise TemplateError(f"{self.name} cannot be rendered: {_reason(error)}") from None
+            except GoneError:
+                raise
             except Exception as error:  # the template is code from outside: its faults are no bugs of ours
                 raise TemplateError(f"{self.name} cannot be rendered: {_reason(error)}") from None
             finally:

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .stops import look
+
 MAX_STEPS = 1_000_000  # of one rendering (a call counts as 5); long real conversations need some 10 000
 MAX_TEXT = 1 << 24  # characters in any one string, and in the result
 MAX_MEMORY = 1 << 28  # bytes of values that a template has made and still holds
 
 _SHIFT = 10  # a step is 1024 characters
 _MOST = MAX_STEPS << _SHIFT
+_LOOK = 10_000 << _SHIFT  # between two looks at whether anybody waits for the text
 _VISIT = 1024  # characters that take as long as it takes to visit one value
 _PIECE = 64  # bytes of one new value, and the reference to it
 _COPY = 4  # characters are copied faster than they are looked at, by this power of two
@@ -32,7 +35,7 @@ class LimitError(Exception):
 
 
 class Budget:
-    """Counts for one rendering. Each method raises LimitError when a bound is passed.
+    """Counts for one rendering. Each method raises LimitError when a bound is passed, or GoneError.
 
     used: characters read and written so far; a step counts as several characters. Callers may add short texts to it
     directly: the next step compares it with the bound.
@@ -44,6 +47,7 @@ class Budget:
     def begin(self) -> None:
         """Nothing is used yet."""
         self.used = 0
+        self._next = _LOOK  # of `used`, when the bounds are looked at
         self._memory = 0  # bytes
         self._due = _LEFT  # when large values are taken off
         self._large: dict[int, Any] = {}
@@ -69,15 +73,18 @@ class Budget:
         cost <<= _SHIFT
         for item in items:
             self.used += cost
-            if self.used > _MOST:
+            if self.used > self._next:
                 self.touch(0)
             yield item
 
     def touch(self, n: int) -> None:
         """An operation reads or writes n characters."""
         self.used += n
-        if self.used > _MOST:
-            raise LimitError(f"it takes more than {MAX_STEPS} steps")
+        if self.used > self._next:
+            if self.used > _MOST:
+                raise LimitError(f"it takes more than {MAX_STEPS} steps")
+            self._next = min(self.used + _LOOK, _MOST)
+            look()
 
     def room(self, n: int) -> None:
         """An operation will make a string of n characters, or of fewer, by copying."""

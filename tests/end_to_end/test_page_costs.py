@@ -135,6 +135,7 @@ def test_what_is_on_disk_is_not_read(files: dict[str, Path], tmp_path: Path) -> 
     def run(asks: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=64 << 20) as model:
             store = open_store(model, tmp_path, 1 << 30, pytest.fail)
+            store.files.list_all()
             server = Server(model, store=store)
             saver = Saver(server.service, store, {})
             try:

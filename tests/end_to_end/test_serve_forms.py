@@ -146,6 +146,7 @@ def test_a_slot_is_saved_and_restored_between_answers(files: dict[str, Path], tm
     """What is saved is a text, and answers are whole: a form belongs to its request alone."""
     with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         store = open_store(model, tmp_path, 1 << 30, print)
+        store.files.list_all()
         server = Server(model, store=store)
         assert complete(server, prompt="Say", guided_choice=["yes"], id_slot=0) == "yes"
         for action in ("save", "restore"):

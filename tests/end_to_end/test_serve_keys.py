@@ -68,6 +68,7 @@ def server(model: Model, tmp_path: Path) -> Iterator[Server]:
     assert model.cache is not None
     model.cache.clear()
     store = open_store(model, tmp_path, 1 << 30, print)
+    store.files.list_all()
     server = Server(model, keys=("first key", "second key"), store=store)
     yield server
     server.close()

@@ -27,6 +27,7 @@ def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     """With a context of few tokens, so that no answer takes long."""
     with Model.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=32 << 20) as model:
         store = open_store(model, tmp_path_factory.mktemp("states"), 1 << 30, print)
+        store.files.list_all()
         server = Server(model, keys=("secret",), store=store)
         yield server
         server.close()

@@ -25,6 +25,7 @@ def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("states")
     with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         store = open_store(model, folder, 1 << 30, print)
+        store.files.list_all()
         server = Server(model, store=store)
         yield server
         server.close()

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -20,6 +19,7 @@ from ..chats import arguments_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, Strict, Unsupported
+from ..in_thread import in_thread
 from ..jobs import Maker
 from ..noted import with_warnings
 from ..openai import chat
@@ -253,7 +253,7 @@ def _error(error: Exception) -> Response:
 
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
     """The next message of a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
+    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = MessageShape(served, body, answers)
     return await respond(served, request, answers.jobs, shape, stream=body.stream, splits=answers.splits)
@@ -261,7 +261,7 @@ async def messages(served: Served, request: Request, body: MessagesRequest) -> R
 
 async def count_tokens(served: Served, request: Request, body: CountRequest) -> Response:
     """Tokens of a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
+    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
     return JSONResponse({"input_tokens": len(answers.chat.prompt.ids)})
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +17,7 @@ from ..answering import Event
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Strict, Unsupported
+from ..in_thread import in_thread
 from ..jobs import Maker, Prompt
 from ..served import Served
 from ..streaming import event, respond
@@ -167,7 +167,7 @@ async def completion(served: Served, request: Request, body: NativeCompletionReq
     """What follows the prompts."""
     if body.n_cmpl is not None:
         body.n = body.n_cmpl
-    jobs = await run_in_threadpool(completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     watcher = shape if body.return_progress or body.timings_per_token else None
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=watcher)

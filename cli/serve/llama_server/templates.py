@@ -1,11 +1,11 @@
 """POST /apply-template: a conversation as the model would read it; and how many tokens that is."""
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
+from ..in_thread import in_thread
 from ..openai.chat import ChatRequest
 from ..served import Served
 from ..whose import asked_by
@@ -19,14 +19,14 @@ class TemplateRequest(ConversationFields):
 
 async def apply_template(served: Served, request: Request, body: TemplateRequest) -> Response:
     """The prompt, as text."""
-    chat = await run_in_threadpool(chat_of, served.maker, body, asked_by(request))
+    chat = await in_thread(request, chat_of, served.maker, body, asked_by(request))
     return JSONResponse({"prompt": chat.written.text})
 
 
 async def input_tokens(served: Served, request: Request, body: ChatRequest) -> Response:
     """How many tokens the prompt of a chat completion has."""
     body.check()
-    prompt = await run_in_threadpool(lambda: chat_of(served.maker, body, asked_by(request, body)).prompt)
+    prompt = await in_thread(request, lambda: chat_of(served.maker, body, asked_by(request, body)).prompt)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 

@@ -9,6 +9,7 @@ from hybrid.infer.text.chat_template import special_tokens
 from ..endpoint import get, post
 from ..errors import RequestError
 from ..fields import Strict
+from ..in_thread import in_thread
 from ..served import Served
 
 MOST_TOKENS = 1 << 19  # to be decoded
@@ -34,7 +35,7 @@ class DetokenizeRequest(Strict):
     model: str | None = None
 
 
-async def tokenize(served: Served, _: Request, body: TokenizeRequest) -> Response:
+async def tokenize(served: Served, request: Request, body: TokenizeRequest) -> Response:
     """The tokens of a text."""
     if (body.content is None) == (body.prompt is None):
         raise RequestError("give one of content and prompt", param="content")
@@ -44,12 +45,16 @@ async def tokenize(served: Served, _: Request, body: TokenizeRequest) -> Respons
     tokenizer = served.model.tokenizer
     if body.prompt is not None:
         special = body.add_special_tokens is not False
-        ids = await run_in_threadpool(
-            tokenizer.encode, body.prompt, add_special=special, parse_special=body.parse_special
+        ids = await in_thread(
+            request, tokenizer.encode, body.prompt, add_special=special, parse_special=body.parse_special
         )
         return JSONResponse({"count": len(ids), "max_model_len": served.model.n_ctx, "tokens": ids})
-    ids = await run_in_threadpool(
-        tokenizer.encode, body.content or "", add_special=bool(body.add_special), parse_special=body.parse_special
+    ids = await in_thread(
+        request,
+        tokenizer.encode,
+        body.content or "",
+        add_special=bool(body.add_special),
+        parse_special=body.parse_special,
     )
     if not body.with_pieces:
         return JSONResponse({"tokens": ids})

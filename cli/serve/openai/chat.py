@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +18,7 @@ from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored
+from ..in_thread import in_thread
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
@@ -169,7 +169,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
 
 async def chat(served: Served, request: Request, body: ChatRequest) -> Response:
     """The next message of a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
+    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ChatShape(served, body, answers)
     return await respond(

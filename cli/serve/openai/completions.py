@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +18,7 @@ from hybrid.infer.text.tokenizer import Tokenizer
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields
+from ..in_thread import in_thread
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
@@ -194,7 +194,7 @@ def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict
 
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
     """What follows the prompts."""
-    jobs = await run_in_threadpool(completion_jobs, served.maker, body, asked_by(request, body))
+    jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)
 

@@ -16,6 +16,7 @@ from ..embedding import Text
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
+from ..in_thread import in_thread
 from ..noted import with_warnings
 from ..served import Served
 from ..streaming import unless_disconnected
@@ -92,7 +93,7 @@ async def vectors(
             served.maker.check_length(text)
     try:
         async with asyncio.timeout(served.timeout):
-            ids = await embedding.tokens(texts)
+            ids = await in_thread(request, embedding.tokens, texts)
             rows = await unless_disconnected(request, embedding.vectors(ids, normalize=normalize))
     except TimeoutError:
         raise RequestError(f"the answer took more than the {served.timeout:g} s of --timeout", status=504) from None

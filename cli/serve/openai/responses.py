@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +20,7 @@ from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
+from ..in_thread import in_thread
 from ..jobs import Maker
 from ..noted import with_warnings
 from ..served import Served
@@ -271,7 +271,7 @@ def _as_json(given: Any) -> Any:
 
 async def responses(served: Served, request: Request, body: ResponsesRequest) -> Response:
     """The answer to a text or a conversation."""
-    answers = await run_in_threadpool(answers_of, served.maker, body, asked_by(request, body))
+    answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
     body.warnings.extend(answers.notes)
     shape = ResponseShape(served, body, answers)
     return await respond(

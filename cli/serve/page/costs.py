@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -27,6 +26,7 @@ from hybrid.quant.ggml.errors import HybridError
 from .. import errors
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
+from ..in_thread import in_thread
 from ..served import Served
 from ..strict import Strict
 from ..whose import Whose, asked_by
@@ -80,7 +80,7 @@ async def costs(served: Served, request: Request, body: CostsRequest) -> Respons
             raise ClientDisconnect  # a page asks again whenever something changes
         async with served.counting:
             begin = time.perf_counter()
-            prompts.append(await run_in_threadpool(encoded, served, conversation, asking))
+            prompts.append(await in_thread(request, encoded, served, conversation, asking))
             if served.service.n_jobs:
                 await asyncio.sleep(time.perf_counter() - begin)
     texts = [ids for ids in prompts if not isinstance(ids, str)]

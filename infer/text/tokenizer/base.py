@@ -1,20 +1,26 @@
 """What all tokenizers have in common: BOS and EOS, special tokens in text, bytes back to text."""
 
 import codecs
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Literal
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 from hybrid.quant.ggml.split_trial import is_panic
 
+from ..stops import look
 from .special import SpecialMatcher
 from .vocabulary import TokenType, Vocabulary
 
 Place = Literal["nothing", "token", "text"]  # what stands before a stretch of text
 UNKNOWN_TEXT = " \u2047 "  # what sentencepiece prints for its unknown token
 _UNKNOWN = UNKNOWN_TEXT.encode()
+SLICE = 1 << 18  # characters of a text, after which the next cut ends a slice of it
+LONG = 1 << 12  # characters; a shorter text is encoded in less than 10 ms
+# places between words where a slice may end; an example of the text on both sides; tokens that reach over it
+_CUTS = ((r"[a-z]\n(?=[a-z])", ("a\n", "b"), rb"\n[a-z]"), (r"[a-z](?= [a-z])", ("a", " b"), rb"[a-z] "))
 
 
 class Tokenizer(ABC):
@@ -60,7 +66,10 @@ class Tokenizer(ABC):
                 ids.append(part)
                 after = "token"
             else:
-                ids.extend(self._encode_text(part, after))
+                for text in self._slices(part):
+                    look()
+                    ids.extend(self._encode_text(text, after))
+                    after = "text"
         if add_special and self.add_eos and self.eos is not None:
             ids.append(self.eos)
         return ids
@@ -109,6 +118,25 @@ class Tokenizer(ABC):
     def drops_leading_space(self) -> str:
         """What `decode` drops at the beginning of a text: "" nothing, "one" space, "all" spaces."""
         return ""
+
+    def _slices(self, text: str) -> Iterator[str]:
+        """A long text in slices that have the same tokens as the whole, as far as it can be cut."""
+        start = 0
+        while len(text) - start > SLICE and self._cut is not None and (cut := self._cut.search(text, start + SLICE)):
+            yield text[start : cut.end()]
+            start = cut.end()
+        yield text[start:]
+
+    @cached_property
+    def _cut(self) -> re.Pattern[str] | None:
+        """Where a slice may end."""
+        places = [place for place, sides, over in _CUTS if self._can_be_cut(*sides, over)]
+        return re.compile("|".join(places)) if places else None
+
+    def _can_be_cut(self, before: str, after: str, over: bytes) -> bool:
+        """Whether a slice may end between texts like these, whatever stands around them; here: no token reaches over
+        it."""
+        return not any(re.search(over, self.piece(token)) for token in range(self.n_vocab))
 
     @abstractmethod
     def _encode_text(self, text: str, after: Place) -> list[int]:
@@ -194,7 +222,10 @@ def backend_ids(backend: Any, text: str, failing: str) -> list[int]:
     """Ids of a text by a tokenizers.Tokenizer. TokenizerError: it panics, which would otherwise end a program that
     catches Exception. failing: the beginning of the message, what fails."""
     try:
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        if len(text) < LONG:
+            ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        else:  # `encode` keeps all other threads of Python waiting until it has ended
+            ids = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
     except BaseException as error:
         if not is_panic(error):
             raise

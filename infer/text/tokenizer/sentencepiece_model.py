@@ -56,6 +56,13 @@ class SentencePieceTokenizer(Tokenizer):
         ids: list[int] = (self._processor if prefix else self._processor_without_prefix).encode(text)
         return ids
 
+    def _can_be_cut(self, before: str, after: str, over: bytes) -> bool:
+        """Not where text is normalized, where unknown characters become one token, or where scores are added from the
+        beginning on: sums round."""
+        changes = self.vocabulary.charsmap or self.vocabulary.remove_extra_whitespaces
+        local = self.kind == "llama" and not changes and bool(self._bytes)
+        return local and super()._can_be_cut(before, after, over)
+
     def _piece(self, token: int) -> bytes:
         text = self.vocabulary.tokens[token]
         kind = self.vocabulary.type_of(token)

@@ -7,6 +7,7 @@ import pytest
 from reference.tokenizer_files import FakeGGUF
 
 from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.stops import GoneError, stopped_by
 from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import Remedy, TemplateError
 
@@ -172,3 +173,16 @@ def test_nothing_runs_or_grows_without_end(source: str) -> None:
 def test_one_rendering_does_not_use_up_the_next() -> None:
     template = ChatTemplate("{% for i in range(90000) %}{% endfor %}ok")
     assert {template.render([]) for _ in range(15)} == {"ok"}
+
+
+def test_a_rendering_looks_whether_anybody_waits() -> None:
+    template = ChatTemplate("{% for m in messages %}{% for i in range(40) %}{% endfor %}{{ m.content }}{% endfor %}")
+    messages, looks = [{"role": "user", "content": "a"}] * 2000, []
+
+    def gone() -> bool:
+        looks.append(1)
+        return len(looks) == 3
+
+    with stopped_by(gone), pytest.raises(GoneError):
+        template.render(messages)
+    assert len(looks) == 3 and template.render(messages) == "a" * 2000

@@ -1,0 +1,34 @@
+"""Work of a request in a thread of its own: it ends soon after its client has gone."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from hybrid.infer.text.stops import stopped_by
+
+from .streaming import unless_disconnected
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """What `function` returns. RequestError: the client has gone, and the thread has ended: rendering and encoding of
+    texts are given up, other work comes to its end."""
+    over = threading.Event()
+
+    async def work() -> T:
+        with stopped_by(over.is_set):  # the thread is given this context
+            thread = asyncio.ensure_future(run_in_threadpool(function, *arguments, **named))
+        thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # else asyncio logs it
+        try:
+            return await asyncio.shield(thread)
+        finally:
+            over.set()
+            await asyncio.wait({thread})
+
+    return await unless_disconnected(request, work())

@@ -1,0 +1,34 @@
+"""Whether whoever asked for a text and its tokens still waits: rendering and encoding of a long one look now and then.
+
+with stopped_by(gone.is_set):   # also in threads that are given this context
+    tokenizer.encode(text)      # GoneError once gone.is_set()
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from hybrid.quant.ggml.errors import HybridError
+
+_gone: ContextVar[Callable[[], bool] | None] = ContextVar("gone", default=None)
+
+
+class GoneError(HybridError):
+    """Nobody waits for the result."""
+
+
+@contextmanager
+def stopped_by(gone: Callable[[], bool] | None) -> Iterator[None]:
+    """gone: whether nobody waits any more; None: somebody always does."""
+    before = _gone.set(gone)
+    try:
+        yield
+    finally:
+        _gone.reset(before)
+
+
+def look() -> None:
+    """GoneError: nobody waits."""
+    gone = _gone.get()
+    if gone is not None and gone():
+        raise GoneError("nobody waits for this text any more.")
