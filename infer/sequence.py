@@ -141,11 +141,11 @@ class Sequence(Slot):
                 self.slot, self.tokens, boundary=boundary, logits=self.logits if boundary else None, owner=self.owner
             )
 
-    def resume(self, ids: Seq[int]) -> int:
+    def resume(self, ids: Seq[int], *, logits: bool = True) -> int:
         """Hold as much of the beginning of `ids` as is known, from this or any earlier text, and nothing else.
 
         Returns how much: `ids` from there on are left to be processed. All of it is known only where the logits after
-        it are known too. What the sequence held before stays in the prompt cache.
+        it are known too, unless nobody wants these `logits`. What the sequence held before stays in the prompt cache.
         """
         self.check_open()
         if not len(ids):
@@ -153,14 +153,14 @@ class Sequence(Slot):
             return 0
         # what was moved is not what the model makes of these tokens
         own = common_beginning(self.tokens[: self.n_computed], ids)
-        if own == len(ids) and (own < len(self.tokens) or self.logits is None):
+        if own == len(ids) and (own < len(self.tokens) or (logits and self.logits is None)):
             own -= 1
         if own < len(self.tokens):
             self.checkpoint()
             if self.runner.memory.is_recurrent:
                 own = 0
         cache = self._cache
-        known = cache.find(ids, self.owner) if cache is not None else None
+        known = cache.find(ids, self.owner, logits=logits) if cache is not None else None
         if cache is not None and known is not None and known.position > own:
             cache.restore(self.slot, known)
             self.tokens = [int(i) for i in ids[: known.position]]

@@ -198,19 +198,21 @@ class Traffic:
 # --- a run ---
 @dataclass
 class Tally:
-    """What a run has done. kinds: of requests; most_kept: bytes of the prompt cache."""
+    """What a run has done. kinds: of requests; most_kept: bytes of the prompt cache; n_set_aside: answers that gave
+    their place to another one before they ended."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     n_reused: int = 0
     n_read: int = 0
     most_kept: int = 0
     n_alone: int = 0
+    n_set_aside: int = 0
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
         return (
             f"{kinds}; {self.n_reused} tokens reused, {self.n_read} read; at most {self.most_kept} of {BUDGET} bytes "
-            f"kept; {self.n_alone} answers drawn alone"
+            f"kept; {self.n_alone} answers drawn alone, {self.n_set_aside} set aside"
         )
 
 
@@ -228,12 +230,13 @@ class Run:
     def requests(self, n: int) -> Tally:
         """n requests; AssertionError says what is wrong with the answer to which."""
         left = n
-        while left or self.batcher.busy:
+        while left or self.heard:
             while left and self.batcher.n_waiting < 4 and self.rng.random() < 0.7:
                 left -= 1
                 self._submit()
             if self.heard and self.rng.random() < 0.01:
                 self.batcher.cancel(self.rng.choice(list(self.heard)))
+            self._read_or_not(left)
             for job in self.batcher.step():
                 self._check(job)
         self._check_the_end()
@@ -254,6 +257,14 @@ class Run:
             self.batcher.submit(job)
             self.heard[job], self.senders[job] = logprobs, sender
 
+    def _read_or_not(self, left: int) -> None:
+        """Now and then nobody reads an answer for a while, and one that nobody reads finds its reader again."""
+        if left and self.heard and self.rng.random() < 0.2:
+            self.batcher.pause(self.rng.choice(list(self.heard)), paused=True)
+        paused = [job for job in self.heard if job.paused]
+        if paused and (self.rng.random() < 0.2 or not left):
+            self.batcher.pause(self.rng.choice(paused), paused=False)
+
     def _refused(self, ids: Ids) -> None:
         self.tally.kinds["refused"] += 1
         try:
@@ -266,6 +277,7 @@ class Run:
         ask, logprobs, sender = job.key, self.heard.pop(job), self.senders.pop(job)
         assert isinstance(ask, Ask) and job.done and job.error is None, f"{ask}: {job.error}"
         result = job.result
+        self.tally.n_set_aside += job.set_aside is not None
         if job.reuse is not None:
             reuse = job.reuse
             assert reuse.n_reused == job.n_known and reuse.n_reused + reuse.n_processed == len(ask.ids), ask

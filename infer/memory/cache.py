@@ -126,17 +126,20 @@ class PromptCache:
         while self.nbytes > self.budget and self._give_up_one():
             pass
 
-    def find(self, ids: Sequence[int] | Tokens, owner: bytes = b"") -> KnownText | None:
-        """The last position from which `ids` can go on: logits are known there, or a token is left to compute them."""
+    def find(self, ids: Sequence[int] | Tokens, owner: bytes = b"", *, logits: bool = True) -> KnownText | None:
+        """The last position from which `ids` can go on: logits are known there, or a token is left to compute them.
+
+        logits: False: the end of `ids` counts without them, too.
+        """
         node, n = self.tree.match(np.asarray(ids, np.int32), owner)
         for part in reversed(node.path()):
             points = (c for c in part.checkpoints.values() if c.position <= n)
-            usable = (c for c in points if c.position < len(ids) or c.logits is not None)
+            usable = (c for c in points if c.position < len(ids) or c.logits is not None or not logits)
             best = max(usable, key=lambda c: c.position, default=None)
             if best and (self.memory.is_recurrent or best.position == len(ids)):
                 return KnownText(part, best.position, best)
         # keys and values alone can be cut anywhere
-        at = 0 if self.memory.is_recurrent else min(n, len(ids) - 1)
+        at = 0 if self.memory.is_recurrent else min(n, len(ids) - logits)
         return KnownText(node, at, None) if at > 0 else None
 
     def restore(self, seq: int, known: KnownText) -> None:

@@ -15,3 +15,4 @@ def test_two_thousand_requests(family: str, n: int, tmp_path: Path) -> None:
     print(tally)
     assert {"agent", "person", "stranger", "refused", "cancelled"} <= set(tally.kinds)
     assert tally.n_reused > tally.n_read / 4
+    assert tally.n_set_aside > n / 20

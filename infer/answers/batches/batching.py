@@ -10,12 +10,13 @@ many are under way, each with its part of the answers; a step then waits for the
     jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
     results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
 
-What prompts have in common is processed once: a prompt waits while another one is read that will make more of its
-beginning known, and prompts get checkpoints where later ones in the queue differ from them.
+What prompts have in common is processed once (sharing.py). Clients share the places (turns.py): an answer may be set
+aside for somebody else's. Its text goes to the prompt cache, and it goes on from there when its turn comes, with the
+bits that it would have had.
 """
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -27,15 +28,16 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ...faults import SidePath, is_fault, tell
 from ...memory.branches import kept
-from ...memory.cache import LADDER
-from ...memory.prefix_tree import common_beginning
-from ...model import Interrupted, Model, Result, Stop, Work
+from ...model import Interrupted, Model, Result, Stop
 from ..generation.drawing import GenerationResult
 from .figures import Figures
 from .job import Answer, AnswerFaultError, Job, PromptTooLongError
 from .planning import GUESSES, Counts, Plans
-from .reuse import Reasons, read_anew
+from .reuse import Reasons
+from .sharing import is_being_read, look_up, marks
 from .slices import STEP_SECONDS
+from .turns import Queue, gives_way
+from .under_way import UnderWay
 
 T = TypeVar("T")
 
@@ -44,32 +46,7 @@ COSTS = SidePath("the costs of steps")
 SHARING = SidePath("what prompts have in common")
 KEPT = SidePath("where the prompt cache has an answer")
 
-WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
 LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
-MOST_MARKS = 4  # checkpoints that a prompt gets for those behind it
-
-
-class _UnderWay:
-    """A pass that was begun: its works, and whose they are."""
-
-    def __init__(self, model: Model, works: list[Work], owners: list[Answer]) -> None:
-        held = [answer.seq.n_past for answer in owners]
-        self.works, self.owners = works, owners
-        self.start = time.perf_counter()
-        self.begun = model.runner.begin(works)
-        for answer, n in zip(owners, held, strict=True):
-            answer.held = n
-
-    @property
-    def jobs(self) -> list[Job]:
-        """The jobs of the owners."""
-        return [answer.job for answer in self.owners]
-
-    def give_up(self) -> None:
-        """Drop the results. The sequences are unchanged."""
-        self.begun.give_up()
-        for answer in self.owners:
-            answer.held = None
 
 
 class Batcher:
@@ -86,7 +63,7 @@ class Batcher:
         if not 1 <= n_parallel <= most:
             raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
         self.model, self.n_parallel = model, n_parallel
-        self._waiting: deque[Job] = deque()
+        self._queue = Queue()
         self._running: list[Answer] = []
         self._ended: list[Job] = []  # in the step that runs
         self.n_steps = self.n_faults = 0
@@ -94,7 +71,7 @@ class Batcher:
         # of each place the last text that has ended, and its owner
         self.texts: list[tuple[bytes, list[int]]] = [(b"", []) for _ in range(n_parallel)]
         self.plans = Plans(model, step_seconds, self._confined)
-        self._under_way: deque[_UnderWay] = deque()
+        self._under_way: deque[UnderWay] = deque()
         self._seconds = 0.0  # what the step that runs has taken
         self._waited = 0.0  # since its pass was begun
         self._last = 0.0  # when the last one had its results
@@ -124,16 +101,26 @@ class Batcher:
         """The job joins as soon as there is room. UsageError: see `check`."""
         self.check(job)
         job.drawing.begin(job.ids)
-        self._waiting.append(job)
+        self._queue.add(job)
+        self._changed = True
+
+    def pause(self, job: Job, *, paused: bool) -> None:
+        """Nobody reads what is drawn of the job, so that it is not drawn on and keeps nobody waiting; or somebody does
+        again. An answer that cannot be set aside is drawn on all the same. Nothing happens to a job that has ended."""
+        waits, job.paused = self._queue.remove(job), paused
+        if waits:
+            self._queue.add(job, first=True)
         self._changed = True
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._running)
+        """Whether a step would do anything."""
+        draws = any(answer.job.cancelled or not answer.is_paused for answer in list(self._running))
+        return draws or bool(self._queue.waiting) or any(job.cancelled for job in list(self._queue.paused))
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._queue.waiting)
 
     @property
     def running(self) -> list[Job]:
@@ -141,7 +128,8 @@ class Batcher:
         return [answer.job for answer in list(self._running)]
 
     def run(self) -> Iterator[Job]:
-        """Steps until nothing is left to do; yields jobs as they are done. Jobs may be submitted in between."""
+        """Steps until nothing is left to do but what is paused; yields jobs as they are done. More may be
+        submitted in between."""
         while self.busy:
             yield from self.step()
 
@@ -205,34 +193,37 @@ class Batcher:
     def _leave(self, job: Job) -> None:
         """The job has ended, and runs or waits no more."""
         job.done = self._changed = True
-        if job in self._waiting:
-            self._waiting.remove(job)
+        self._queue.remove(job)
         for answer in [answer for answer in self._running if answer.job is job]:
-            self._running.remove(answer)
-            if (track := answer.track) is not None:
-                GUESSES.do(track.end)
+            self._vacate(answer)
         self._ended.append(job)
+
+    def _vacate(self, answer: Answer) -> None:
+        """The place is free."""
+        self._running.remove(answer)
+        if (track := answer.track) is not None:
+            GUESSES.do(track.end)
 
     # --- the parts of a step ---
     def _begin(self) -> None:
         """As many passes as the model computes at a time, each with its part of the answers."""
-        idle = [answer for answer in self._running if answer.held is None]
-        part = -(-len(self._running) // self.model.runner.depth)
+        drawn = [answer for answer in self._running if not answer.is_paused]
+        idle, part = [answer for answer in drawn if answer.held is None], -(-len(drawn) // self.model.runner.depth)
         while idle and len(self._under_way) < self.model.runner.depth:
             works, owners = self.plans.plan(idle[:part])
             del idle[:part]
             if works:
-                self._under_way.append(_UnderWay(self.model, works, owners))
+                self._under_way.append(UnderWay(self.model, works, owners))
 
-    def _follow(self, one: _UnderWay, results: list[Result]) -> None:
+    def _follow(self, one: UnderWay, results: list[Result]) -> None:
         """What answers make of the results of a pass."""
-        drawn = [answer for answer in one.owners if answer.result.pending]
+        drawn = [answer for answer in one.owners if answer.is_drawing]
         n_guessed = sum(len(answer.guess) for answer in drawn)
         n_helped = sum(len(answer.guess) for answer in drawn if answer.is_helped)
         n_guesses = sum(bool(answer.guess) for answer in drawn)
         before = [answer.result.accepted for answer in drawn]
         for answer, work, result in zip(one.owners, one.works, results, strict=True):
-            self._changed |= not answer.result.pending  # more of its prompt is known
+            self._changed |= answer.is_reading  # more of its prompt is known
             follow = partial(answer.follow, len(work.ids), result.logits)
             self._seconds += self._confined(partial(list, [answer.job]), follow) or 0.0
         right = [answer.result.accepted - n for answer, n in zip(drawn, before, strict=True)]
@@ -252,7 +243,7 @@ class Batcher:
         stop = self._given_up = self._stop
         stop.set()
 
-    def _results(self, one: _UnderWay, stop: Stop) -> list[Result] | None:
+    def _results(self, one: UnderWay, stop: Stop) -> list[Result] | None:
         """The results of a pass; None when somebody was cancelled meanwhile: no sequence has changed then."""
         compiled = self.model.compile_seconds
         for answer in one.owners:
@@ -280,7 +271,7 @@ class Batcher:
     @property
     def jobs(self) -> list[Job]:
         """The jobs that run, then the jobs that wait."""
-        return [*(answer.job for answer in self._running), *self._waiting]
+        return [*(answer.job for answer in self._running), *self._queue.waiting, *self._queue.paused]
 
     def _end_those_over(self) -> None:
         for answer in [answer for answer in self._running if answer.held is None]:
@@ -302,20 +293,38 @@ class Batcher:
 
     # --- joining ---
     def _admit(self) -> None:
-        """Waiting jobs get sequences, in order, except those that should wait for work of another job."""
+        """Waiting jobs get places, each when its turn comes, except those that should wait for work of another job."""
         held: list[Job] = []
         try:
-            while self._waiting and len(self._running) < self.n_parallel and len(held) < LOOK_AHEAD:
-                job = self._next()
-                is_read = partial(self._is_being_read, job)
-                if job.prompt_top is None and SHARING.run(is_read, lambda: False):
-                    self._waiting.remove(job)
+            while self._queue.waiting and len(held) < LOOK_AHEAD:
+                job = self._queue.next(self._running)
+                leaving = None
+                if len(self._running) >= self.n_parallel:
+                    leaving = gives_way(self._running, job.client, for_turns=self.model.cache is not None)
+                    if leaving is None:
+                        break
+                n_beside = self.plans.slices.beside_answers
+                is_read = partial(is_being_read, job, self._running, self.model.cache, n_beside)
+                if SHARING.run(is_read, lambda: False):
+                    self._queue.waiting.remove(job)
                     held.append(job)
                     continue
+                if leaving is not None:
+                    self._confined(partial(list, [leaving.job]), partial(self._set_aside, leaving))
                 self._confined(partial(list, [job]), partial(self._seat, job, held))
-            self._changed = False
+            # with passes under way some answers cannot be set aside yet
+            self._changed = bool(self._queue.waiting and self._under_way)
         finally:
-            self._waiting.extendleft(reversed(held))
+            self._queue.waiting.extendleft(reversed(held))
+
+    def _set_aside(self, answer: Answer) -> None:
+        """The job waits again. What its sequence holds is kept as any text: a checkpoint that is given up first."""
+        job, seq = answer.job, answer.seq
+        job.set_aside = list(seq.tokens)
+        seq.checkpoint(boundary=False)
+        seq.close(remember=False)
+        self._vacate(answer)
+        self._queue.add(job, first=True)
 
     def _seat(self, job: Job, held: Sequence[Job]) -> None:
         """A job gets a sequence. held: see _join."""
@@ -327,63 +336,24 @@ class Batcher:
             seq.close(remember=False)  # nobody else knows it
             raise
         self._running.append(answer)
-        self._waiting.remove(job)
+        self._queue.waiting.remove(job)
         self._join(answer, held)
 
-    def _next(self) -> Job:
-        """Of the jobs that wait longest the first of whoever has the fewest running: one client's hundred hold up
-        nobody else's one."""
-        running = Counter(answer.job.client for answer in self._running)
-        return min(islice(self._waiting, LOOK_AHEAD), key=lambda job: running[job.client])
-
     def _join(self, answer: Answer, held: Sequence[Job]) -> None:
-        """What is known of the prompt, and where those behind it, and the jobs that are held, part from it."""
+        """What is known of its text, and where the prompts after it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
-        job.began = time.perf_counter()
         free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
         job.place = job.place if job.place in free else min(free)
-        if job.prompt_top is not None:  # logits are not kept
-            job.reuse = read_anew(len(job.ids), "logprobs")
-        elif not job.use_cache:
-            job.reuse = read_anew(len(job.ids), "asked")
+        if job.set_aside is None:
+            look_up(job, seq, self.reasons)
         else:
-            job.reuse = self.reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
-        job.n_known = job.reuse.n_reused
-        job.tell_read(job.n_known)
-        answer.marks = SHARING.run(lambda: self._marks(job, held), list)
-        if job.n_known == len(job.ids):
+            seq.resume(job.set_aside, logits=False)
+        answer.is_read = seq.n_past == len(answer.ids)
+        answer.marks = SHARING.run(lambda: marks(job, (*held, *islice(self._queue.waiting, LOOK_AHEAD))), list)
+        if answer.is_read and not job.result.pending:
             assert seq.logits is not None
             job.result.prompt_seconds = time.perf_counter() - job.began
             job.draw(seq.logits)
-
-    def _marks(self, job: Job, held: Sequence[Job]) -> list[int]:
-        """Where it should leave checkpoints: for the jobs after it, and at its own boundaries."""
-        others = (other for other in (*held, *islice(self._waiting, LOOK_AHEAD)) if other.owner == job.owner)
-        parts = Counter(common_beginning(job.tokens, other.tokens) for other in others)
-        least = max(job.n_known + 1, WORTH_SHARING)
-        marks = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
-        return marks + [n for n in job.boundaries if least <= n < len(job.ids)]
-
-    def _is_being_read(self, job: Job) -> bool:
-        """Whether a running job reads tokens that this one could share, if it waits."""
-        if self.model.cache is None or not job.use_cache:
-            return False
-        beginning = self.model.cache.find(job.ids, job.owner)
-        known = beginning.position if beginning else 0
-        for other in self._running:
-            past = other.n_past
-            if not other.is_reading or other.job.owner != job.owner:
-                continue
-            n = common_beginning(job.tokens, other.job.tokens)
-            # where it will leave a checkpoint yet that this job can go on from
-            points = [m for m in other.marks if m > past] + [n // LADDER * LADDER]
-            if n == len(other.ids) or not self.model.memory.is_recurrent:
-                points.append(n)
-            ahead = max((p for p in points if past < p <= n), default=0)
-            # a few tokens are worth a step, not many
-            if ahead - known >= (WORTH_SHARING if ahead - past > self.plans.slices.beside_answers else 1):
-                return True
-        return False
 
     def _end(self, job: Job) -> None:
         """The job is over. A fault in remembering its text costs the answer nothing."""

@@ -88,6 +88,8 @@ class Job:
     place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
     began: float = 0.0  # when it joined, by time.perf_counter
     cancelled: bool = False
+    paused: bool = False  # nobody reads what is drawn: see `Batcher.pause`
+    set_aside: list[int] | None = None  # the tokens that it had when it gave its place to another one
     # of the tokens read so far; None for the first, before which there is nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
@@ -153,8 +155,10 @@ class Job:
 
 @dataclass(eq=False)
 class Answer:
-    """A job that has joined a batch.
+    """A job that has a place in a batch.
 
+    ids    tokens that are read before anything is drawn: the prompt, and what was drawn before the job was set aside
+    is_read  whether they are
     marks  positions in its prompt where checkpoints are to be left
     guess  tokens that the step verifies, after the one that was drawn last
     forced whether the form of the answer left no choice about them
@@ -171,14 +175,13 @@ class Answer:
     n_told: int = 0
     is_helped: bool = False
     held: int | None = None
+    is_read: bool = False
 
     def __post_init__(self) -> None:
         looks = self.job.speculate and self.seq.guessers.ngrams
-        self.text = AnswerText(self.ids, self.result.ids) if looks else None
-
-    @property
-    def ids(self) -> list[int]:
-        return self.job.ids
+        self.text = AnswerText(self.job.ids, self.result.ids) if looks else None
+        self.ids = max(self.job.ids, self.job.set_aside or [], key=len)
+        self.n_told = len(self.ids) - len(self.job.ids)
 
     @property
     def result(self) -> GenerationResult:
@@ -191,8 +194,28 @@ class Answer:
 
     @property
     def is_reading(self) -> bool:
-        """Whether some of its prompt is to be read; a shift may have left fewer tokens than the prompt had."""
-        return not self.result.ids and self.n_past < len(self.ids)
+        """Whether some of its text is to be read before its next token can be drawn."""
+        return not self.is_read
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether its last token goes through the model next."""
+        return self.is_read and bool(self.result.pending)
+
+    @property
+    def can_be_set_aside(self) -> bool:
+        """Whether its tokens bring it back as it is: no shift took any out, and no logits of its prompt are noted."""
+        return self.held is None and self.job.remember and self.job.prompt_top is None and self.seq.is_computed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is not drawn on because nobody reads it."""
+        return self.job.paused and self.is_drawing and self.can_be_set_aside
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether it has more tokens than when it was set aside: it can be again without losing time for ever."""
+        return self.job.set_aside is None or self.seq.n_past > len(self.job.set_aside)
 
     @property
     def most_guessed(self) -> int:
@@ -215,19 +238,24 @@ class Answer:
         logits: f32 [n_out, n_vocab], those after the last token and after each that was guessed; of a prompt those
         after the slice where it was the last, after each of its tokens where logprobs are asked for, otherwise None.
         """
-        if self.result.pending:
+        if self.is_read:
             assert logits is not None
             return self._draw_each(logits)
         job, seq = self.job, self.seq
-        self.result.prompt_tokens += n
-        self.result.prompt_seconds = time.perf_counter() - job.began
-        job.tell_read(seq.n_past)
+        new = min(seq.n_past, len(job.ids)) - job.n_known - self.result.prompt_tokens
+        if new > 0:  # otherwise it reads again what was given up while it was set aside
+            self.result.prompt_tokens += new
+            self.result.prompt_seconds = time.perf_counter() - job.began
+            job.tell_read(seq.n_past)
         start, seconds = time.perf_counter(), 0.0
         if job.prompt_top is not None:
             assert logits is not None
             self._note_logprobs(seq.n_past - n, logits, job.prompt_top)
             seconds = time.perf_counter() - start
-        if seq.n_past == len(job.ids):
+        self.is_read = seq.n_past == len(self.ids)
+        if self.is_drawing:
+            return seconds  # its last token was drawn before it was set aside
+        if self.is_read:
             assert logits is not None
             seq.logits = logits[-1].copy()
             seq.checkpoint()

@@ -2,6 +2,7 @@
 
 Every answer that is being drawn gives its last token, and guesses of the next ones where they pay. The prompts that are
 being read share the rest of the room: beside answers, only as many of their tokens as keep the pass short (slices.py).
+Nobody's prompts keep those of another client from being read.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +64,7 @@ class Plans:
     def plan(self, answers: Sequence[Answer]) -> tuple[list[Work], list[Answer]]:
         """The works of the next pass for these answers, and the answer that each work belongs to."""
         works: list[Work] = []
-        drawn = [answer for answer in answers if answer.result.pending]
+        drawn = [answer for answer in answers if answer.is_drawing]
         reading = [answer for answer in answers if answer.is_reading]
         self._guess(drawn, beside_prompts=bool(reading))
         drawn, reading = ([a for a in some if a.seq.is_open] for some in (drawn, reading))  # faults may end some
@@ -74,23 +75,38 @@ class Plans:
         if works:
             n_guessed = sum(len(answer.guess) for answer in drawn)
             room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
-        owners, rows = [*drawn], most_rows(self.model.n_vocab)
-        for answer in reading:
-            seq, ids, past = answer.seq, answer.ids, answer.seq.n_past
-            most = room if answer.job.prompt_top is None else min(room, rows)
-            if most <= 0:
-                continue
-            stops = [len(ids), past + most]
-            if self.model.cache is not None:
-                stops += [(past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past)]
-            end = min(stops)
-            output: Output = "last" if end == len(ids) else "none"
-            if answer.job.prompt_top is not None:
-                output, rows = "all", rows - (end - past)
-            works.append(Work(seq, ids[past:end], output))
-            owners.append(answer)
-            room -= end - past
+        owners = [*drawn]
+        for answer, end in zip(reading, self._ends(reading, room), strict=True):
+            if end > (past := answer.seq.n_past):
+                output: Output = "last" if end == len(answer.ids) and not answer.result.pending else "none"
+                output = output if answer.job.prompt_top is None else "all"
+                works.append(Work(answer.seq, answer.ids[past:end], output))
+                owners.append(answer)
         return works, owners
+
+    def _ends(self, reading: Sequence[Answer], room: int) -> list[int]:
+        """How far these texts are read with room for so many tokens: every client has its part of it, and what one
+        leaves goes to whoever came first."""
+        room, rows, ends = max(0, room), most_rows(self.model.n_vocab), [answer.seq.n_past for answer in reading]
+        clients = {answer.job.client for answer in reading}
+        parts = dict.fromkeys(clients, room // max(1, len(clients)))
+        for is_shared in (True, False):
+            for i, answer in enumerate(reading):
+                most = min(room, parts[answer.job.client]) if is_shared else room
+                if answer.job.prompt_top is not None:
+                    most = min(most, rows)
+                end = min(self._stop(answer), ends[i] + most)
+                n, ends[i] = end - ends[i], end
+                room, parts[answer.job.client] = room - n, parts[answer.job.client] - n
+                rows -= n if answer.job.prompt_top is not None else 0
+        return ends
+
+    def _stop(self, answer: Answer) -> int:
+        """Where its text ends, or a checkpoint comes before."""
+        past = answer.seq.n_past
+        if self.model.cache is None:
+            return len(answer.ids)
+        return min(len(answer.ids), (past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past))
 
     def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
         """Set the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""

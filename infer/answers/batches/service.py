@@ -153,6 +153,10 @@ class Service:
             self.batcher.cancel(job)
             self._calls.put(_NOTHING)  # wakes a thread that waits for work
 
+    def pause(self, job: Job, *, paused: bool) -> None:
+        """See `Batcher.pause`."""
+        self._calls.put(_Call(lambda: self.batcher.pause(job, paused=paused)))
+
     def call(self, function: Callable[[], T]) -> "Future[T]":
         """Run `function` in the service's thread between two steps: whatever else is done with the model."""
         future: Future[T] = Future()

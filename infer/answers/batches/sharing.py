@@ -1,0 +1,59 @@
+"""What prompts have in common: a prompt waits while another one is read that will make more of its beginning known, and
+prompts get checkpoints where later ones in the queue differ from them."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ...memory.cache import LADDER, PromptCache
+from ...memory.prefix_tree import common_beginning
+from ...sequence import Sequence as TokenSequence
+from .job import Answer, Job
+from .reuse import Reasons, read_anew
+
+WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
+MOST_MARKS = 4  # checkpoints that a prompt gets for those after it
+
+
+def look_up(job: Job, seq: TokenSequence, reasons: Reasons) -> None:
+    """A job joins with this sequence, which gets what is known of its prompt."""
+    job.began = time.perf_counter()
+    if job.prompt_top is not None:  # logits are not kept
+        job.reuse = read_anew(len(job.ids), "logprobs")
+    elif not job.use_cache:
+        job.reuse = read_anew(len(job.ids), "asked")
+    else:
+        job.reuse = reasons.resume(seq, job.ids, job.tokens, job.drawing.tokenizer)
+    job.n_known = job.reuse.n_reused
+    job.tell_read(job.n_known)
+
+
+def marks(job: Job, others: Iterable[Job]) -> list[int]:
+    """Where it should leave checkpoints: for the others, and at its own boundaries."""
+    parts = Counter(common_beginning(job.tokens, other.tokens) for other in others if other.owner == job.owner)
+    least = max(job.n_known + 1, WORTH_SHARING)
+    shared = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
+    return shared + [n for n in job.boundaries if least <= n < len(job.ids)]
+
+
+def is_being_read(job: Job, running: Sequence[Answer], cache: PromptCache | None, n_beside: int) -> bool:
+    """Whether a running job reads tokens that this one could share, if it waits. n_beside: tokens that a step reads
+    beside answers."""
+    if cache is None or not job.use_cache or job.prompt_top is not None or job.set_aside is not None:
+        return False
+    beginning = cache.find(job.ids, job.owner)
+    known = beginning.position if beginning else 0
+    for other in running:
+        past = other.n_past
+        if not other.is_reading or other.job.owner != job.owner:
+            continue
+        n = common_beginning(job.tokens, other.job.tokens)
+        # where it will leave a checkpoint yet that this job can go on from
+        points = [m for m in other.marks if m > past] + [n // LADDER * LADDER]
+        if n == len(other.ids) or not cache.memory.is_recurrent:
+            points.append(n)
+        ahead = max((p for p in points if past < p <= n), default=0)
+        # a few tokens are worth a step, not many
+        if ahead - known >= (WORTH_SHARING if ahead - past > n_beside else 1):
+            return True
+    return False
