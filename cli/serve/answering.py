@@ -13,7 +13,8 @@ from hybrid.quant.ggml.errors import UsageError
 from .errors import RequestError
 from .timings import Timings
 
-MOST_UNREAD = 4096  # pieces of answers that wait for a client
+MOST_AHEAD = 32  # pieces of a streamed answer that wait for a client: then it is not drawn on until half are taken
+MOST_UNREAD = 4096  # pieces that wait for a client where an answer cannot be set aside
 MOST_LISTED = 100_000  # candidates (n_probs, top_logprobs) in a whole answer, or that wait for a client
 
 
@@ -47,9 +48,15 @@ class Answering:
     """
 
     def __init__(
-        self, service: Service, jobs: Sequence[Job], seconds: float | None = None, *, reading: bool = False
+        self,
+        service: Service,
+        jobs: Sequence[Job],
+        seconds: float | None = None,
+        *,
+        reading: bool = False,
+        pauses: bool = False,
     ) -> None:
-        """reading: tell how far the prompts are read, too."""
+        """reading: tell how far the prompts are read, too; pauses: nothing is drawn that nobody takes."""
         self.service, self.jobs, self.seconds = service, list(jobs), seconds
         self._n_told = [0] * len(self.jobs)
         self._loop = asyncio.get_running_loop()
@@ -57,6 +64,7 @@ class Answering:
         self._too_slow = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._n_listed = 0  # in the events that wait
+        self._pauses, self._paused = pauses, False
         for index, job in enumerate(self.jobs):
             job.on_text = partial(self._tell, index)
             job.on_end = partial(self._end, index, job.on_end)
@@ -88,12 +96,25 @@ class Answering:
         self._n_listed += event.n_listed
         if self._events.qsize() < MOST_UNREAD and self._n_listed <= MOST_LISTED:
             self._events.put_nowait(event)
+            if self._pauses and not self._paused and self._ahead > 1:
+                self._pause(paused=True)
         elif not self._too_slow:
             self._too_slow = True
             while not self._events.empty():
                 self._events.get_nowait()
             self.close()
             self._events.put_nowait(event)  # who waits is woken
+
+    @property
+    def _ahead(self) -> float:
+        """What waits for the client, as a share of what may before nothing more is drawn."""
+        return max(self._events.qsize() / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
+
+    def _pause(self, *, paused: bool) -> None:
+        self._paused = paused
+        for job in self.jobs:
+            if not job.done:
+                self.service.pause(job, paused=paused)
 
     def submit(self) -> None:
         """BusyError, UsageError, ClosedError: nothing was submitted."""
@@ -126,6 +147,8 @@ class Answering:
                 status=408,
             )
         self._n_listed -= event.n_listed
+        if self._paused and self._ahead <= 1 / 2:
+            self._pause(paused=False)
         return event
 
     def _check(self, job: Job) -> None:

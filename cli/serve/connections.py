@@ -8,7 +8,9 @@ it has not read yet as soon as its next bytes find no reader. So the bytes are r
 """
 
 import asyncio
+import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +24,7 @@ MOST_RECEIVED = 32 << 10  # bytes that are looked at before others get their tur
 MOST_CHUNKS = 1 << 18  # of a body; each takes some 10 microseconds, whatever is in it
 SILENT_SECONDS = 1.0  # after which a connection that has sent nothing is as idle as one between two requests
 LEAST_READ = 16 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
+MOST_UNSENT = 16 << 10  # bytes of a stream that wait here, and as many in the system, before nothing more is drawn
 
 SPARE_CONNECTIONS = 256  # beside those whose requests are answered or wait
 
@@ -106,6 +109,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)  # type: ignore[arg-type]
         self.conn = Incoming(h11.SERVER, self.bounds.most_head)
         self.transport.max_size = MOST_RECEIVED  # type: ignore[attr-defined]  # of asyncio's: bytes of one reading
+        _bound_unsent(self.transport)
         self.transport = Lingering(self.transport, self)  # type: ignore[assignment]
         now = self.loop.time()
         # since when something is awaited; None: it is not
@@ -256,3 +260,15 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True  # nobody waits for its answer any more
             self.cycle.message_event.set()
         self.transport.close()
+
+
+def _bound_unsent(transport: asyncio.Transport) -> None:
+    """Nobody draws megabytes of a stream that its client does not read. What is on its way is not bounded: answers that
+    are far from their client go as fast as before."""
+    transport.set_write_buffer_limits(high=MOST_UNSENT)
+    sock = transport.get_extra_info("socket")
+    with suppress(OSError, AttributeError):  # a socket or a system that has no such bound
+        if sock.family == socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_UNSENT)
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT)

@@ -74,7 +74,7 @@ async def respond(
     splits: the readers of the jobs' answers. A shape pushes pieces of streams itself; ended they are before it hears.
     """
     await check_pins(served, jobs)
-    answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None)
+    answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None, pauses=stream)
     record_of(request.scope).watch(jobs, splits)
     answering.submit()
     if stream:

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.exhaustive
 
 PROMPT = "State space models keep what they have read"
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
+CLOSE = "Connection: close\r\n"  # as urllib sends it
 SOON = 30  # seconds that what takes a fraction of one may take on a busy machine
 HURRIED = Bounds(head_seconds=0.5, body_seconds=0.5, unread_seconds=0.5, idle_seconds=60)
 
@@ -107,9 +108,6 @@ def test_a_body_that_is_refused_early_is_not_read_for_ever(model: Model) -> None
         raw.sendall(head.encode() + b"x" * 1000)
         said = everything(raw)
         assert said.startswith(b"HTTP/1.1 413 ") and said.count(b"HTTP/1.1") == 1
-
-
-CLOSE = "Connection: close\r\n"  # as urllib sends it
 
 
 @pytest.mark.parametrize("head", ["", CLOSE, f"{CLOSE}Expect: 100-continue\r\n"])
@@ -260,7 +258,31 @@ def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Mod
         assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
 
 
+def test_streams_that_nobody_reads_keep_nobody_waiting(model: Model) -> None:
+    """They are drawn no further than what is on its way, have no place, and go on when they are read."""
+    body = {**LONG, "logprobs": 20, "temperature": 0}
+    with serving(model, bounds=Bounds(unread_seconds=WAIT)) as server, ExitStack() as stack:
+        want = server.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+        raws = [stack.enter_context(socket.socket()) for _ in range(5)]
+        for raw in raws:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(server.listener.getsockname())
+            raw.sendall(request(server, json.dumps({**body, "stream": True}).encode(), CLOSE))
+        until(lambda: sum(job.paused for job in list(server.service._jobs)) == 5)
+        jobs = list(server.service._jobs)
+        assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 3}).status_code == 200
+        until(lambda: not server.service.batcher.busy)
+        assert not any(job.done for job in jobs), "another answer did not wait for theirs"
+        assert max(len(job.result.ids) for job in jobs) < 450
+        for raw in raws:
+            lines = [line[6:] for line in everything(raw).splitlines() if line.startswith(b"data: {")]
+            choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+            assert "".join(choice["text"] for choice in choices) == want
+        assert all(job.done and len(job.result.ids) == 450 for job in jobs)
+
+
 def test_what_waits_for_a_slow_reader_is_bounded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its answer cannot be set aside; any other one is not drawn on."""
     monkeypatch.setattr(answering, "MOST_UNREAD", 20)
     with serving(model) as server:
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -150,6 +150,29 @@ def test_what_cannot_be_answered_is_refused_at_once(model: Model) -> None:
     assert model.n_free == 4
 
 
+def test_a_full_queue_has_room_for_another_client(model: Model) -> None:
+    """As long as that one has fewer jobs, and not without end. What nobody reads does not count."""
+    service, held = Service(model, 2, most_waiting=4), threading.Event()
+    service.call(lambda: held.wait(WAIT))
+
+    def submit(client: str) -> Asked:
+        asked = Asked(model, tokens(9), 3, client=client, remember=True)
+        service.submit(asked.job)
+        return asked
+
+    asked = []
+    for client, n in (("a", 6), ("b", 4), ("c", 0)):
+        asked += [submit(client) for _ in range(n)]
+        with pytest.raises(BusyError):
+            submit(client)
+    asked[0].job.paused = True
+    asked.append(submit("c"))
+    asked[0].job.paused = False
+    held.set()
+    assert all(len(one.wait()) == 3 for one in asked)
+    service.close()
+
+
 def test_other_work_comes_between_steps(model: Model) -> None:
     service = Service(model, 2)
     asked = Asked(model, tokens(30), 400)

@@ -14,7 +14,7 @@ the last one.
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
@@ -83,7 +83,7 @@ _NOTHING = _Call(lambda: None)
 
 
 class Service:
-    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait.
+    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait (of several clients: `_is_full`).
 
     store: a job waits while its text is read from there, if more of it is there than in memory; others go on.
     """
@@ -139,13 +139,21 @@ class Service:
         self.batcher.check(job)
         with self._lock:
             self._check_open()
-            if len(self._jobs) >= self.batcher.n_parallel + self.most_waiting:
+            if self._is_full(job.client):
                 raise BusyError(
                     f"{len(self._jobs)} requests are being answered or wait, which is as many as may. Try again later."
                 )
             self._jobs.add(job)
             self._untaken.add(job)
             self._calls.put(_Call(lambda: self._take(job)))
+
+    def _is_full(self, client: object) -> bool:
+        """Whether no more jobs of this client are taken. One that has fewer than others have finds room for as many as
+        may wait, once more. What nobody reads counts as none."""
+        counts = Counter(job.client for job in self._jobs if not job.paused)
+        n, most = counts.total(), self.batcher.n_parallel + self.most_waiting
+        has_its_part = counts[client] * len({*counts, client}) >= n
+        return n >= most and (has_its_part or n >= most + self.most_waiting)
 
     def cancel(self, job: Job) -> None:
         """End the job as "interrupt", now. Nothing happens when it has ended."""
