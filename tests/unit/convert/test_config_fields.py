@@ -28,12 +28,15 @@ QUICK = {
 }  # fmt: skip
 
 
-# one for each class; others differ in settings that its family reads by the same lines
-FIRST = {config["architectures"][0]: name for name, config in sorted(EXAMPLES.items(), key=lambda e: e[0] in QUICK)}
+# one for each family; others differ in settings that it reads by the same lines
+FIRST = {
+    ARCHITECTURES[config["architectures"][0]]: name
+    for name, config in sorted(EXAMPLES.items(), key=lambda example: example[0] in QUICK)
+}
 
 
 def chosen(names: Iterable[str], others: pytest.MarkDecorator | None = None) -> list[Any]:
-    """One example for each class; `others` marks the rest, which are left out without it."""
+    """One example for each family; `others` marks the rest, which are left out without it."""
     marks = {name: () if name in QUICK else (pytest.mark.exhaustive,) for name in FIRST.values()}
     rest = {} if others is None else {name: (others,) for name in names if name not in marks}
     return [pytest.param(name, marks=(marks | rest)[name]) for name in names if name in marks | rest]
