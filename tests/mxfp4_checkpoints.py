@@ -65,11 +65,8 @@ def unpacked(folder: Path) -> dict[str, np.ndarray]:
 
 def _meaning(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """[expert, row, column]"""
-    values = np.empty((*scales.shape, 32))
-    for at in np.ndindex(*scales.shape):
-        for k, byte in enumerate(blocks[at].tolist()):
-            for half in range(2):
-                values[(*at, 2 * k + half)] = E2M1[byte >> 4 * half & 15] * 2.0 ** (int(scales[at]) - 127)
+    codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*scales.shape, 32)
+    values = np.asarray(E2M1)[codes] * 2.0 ** (scales[..., None].astype(np.float64) - 127)
     return values.reshape(*scales.shape[:2], -1)
 
 
