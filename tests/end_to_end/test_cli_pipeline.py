@@ -192,19 +192,21 @@ def test_what_a_conversion_on_the_way_could_not_keep(cli: Cli, data_dir: Path, t
     assert note in cli("quantize", folder, tmp_path / "q.gguf", "q8_0")[2]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-@pytest.mark.parametrize("command", ["run", "perplexity"])
+@pytest.mark.parametrize(
+    ("command", "name", "code"),
+    [("run", "SIGINT", 130), ("run", "SIGTERM", 143), ("perplexity", "SIGINT", 130), ("perplexity", "SIGHUP", 129)],
+)
 def test_a_signal_ends_quietly(
-    files: dict[str, Path], prose: Path, tmp_path: Path, command: str, name: str, code: int
+    program: Path, files: dict[str, Path], prose: Path, tmp_path: Path, command: str, name: str, code: int
 ) -> None:
-    """While the model computes: no traceback, no half a state file."""
+    """While the model computes: no traceback, no half a state file. Two of the processes are not forked."""
     options = {
         "run": ["-p", PROMPT, "-n", "-1", "-c", "65536", "--state", tmp_path / "s.state"],
         "perplexity": ["-f", prose, "-c", "16", "-b", "16"],
     }[command]
+    started = [program] if name == "SIGINT" else [sys.executable, "-m", "hybrid.cli"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hybrid.cli", command, str(files["q8_0"]), *map(str, options)],
+        [*started, command, str(files["q8_0"]), *map(str, options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -486,18 +488,12 @@ def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:
     assert "GB/s" in out and all(f"{test}: " in out for test in ("pp16", "tg2", "tg2 x3"))
 
 
-@pytest.mark.slow
-def test_demo(tmp_path: Path) -> None:
-    """As a newcomer runs it, in a process of its own."""
-    result = subprocess.run(
-        [sys.executable, "-m", "hybrid.cli", "demo", "-o", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "Traceback" not in result.stderr
-    assert result.stdout.count("$ hybrid ") == 7
-    assert result.stdout.count("Final estimate: PPL = ") == 3
-    assert PROMPT in result.stdout
+def test_demo(cli: Cli, small_checkpoint: Path, prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another model and a shorter text; test_cli_packaging.py runs it as a newcomer does."""
+    (tmp_path / "text.txt").write_text(prose.read_text(encoding="utf-8")[:2500], encoding="utf-8")
+    monkeypatch.setattr("hybrid.cli.chains.models.bundled_checkpoint", lambda: small_checkpoint)
+    monkeypatch.setattr("hybrid.cli.chains.models.bundled_prose", lambda: tmp_path / "text.txt")
+    out = ok(cli("demo", "-o", tmp_path / "demo"))
+    assert out.count("$ hybrid ") == 7
+    assert out.count("Final estimate: PPL = ") == 3
+    assert PROMPT in out

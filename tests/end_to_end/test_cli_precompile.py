@@ -42,7 +42,7 @@ def test_what_cannot_be(cli: Cli, tmp_path: Path, files: dict[str, Path], monkey
     assert "no folder for kernels can be written" in failed(cli("precompile", files["q8_0"]), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_model_compiles_nothing_afterwards(files: dict[str, Path], tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     for again in (False, True):

@@ -286,6 +286,7 @@ def test_openais_async_client(server: Server) -> None:
 
 
 # --- others ---
+@pytest.mark.matrix
 def test_langchain(server: Server) -> None:
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
@@ -309,7 +310,7 @@ def test_langchain(server: Server) -> None:
     assert (np.array(vectors, np.float32) == np.array([one["embedding"] for one in asked], np.float32)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_llm(server: Server, tmp_path: Path) -> None:
     """Simon Willison's program, as a program."""
     model = f"- model_id: tiny\n  model_name: tiny\n  api_base: {server.url}/v1\n"
