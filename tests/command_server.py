@@ -157,6 +157,7 @@ def run(words: list[str], folder: str) -> NoReturn:
     try:
         exec(os.environ.pop("TESTS_FIRST", ""), {})
         if words[:1] == ["-c"]:
+            sys.argv = ["-c", *words[2:]]
             exec(words[1], {"__name__": "__main__"})
         else:
             main()

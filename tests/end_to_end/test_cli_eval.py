@@ -26,6 +26,7 @@ pytest.importorskip("lm_eval")
 pytestmark = pytest.mark.exhaustive
 
 NAMES = {"mamba": "mamba-bf16", "jamba": "jamba-dense", "llama": "llama-unigram-bin"}
+KINDS = ["jamba", *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("mamba", "llama"))]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def ln_p(model: Model, context: str, continuation: str) -> tuple[float, bool]:
     return float(value.sum()), x.argmax(1).tolist() == ids[first:]
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_choices_are_scored_as_one_by_one(
     kind: str, models: Callable[[str], Path], tasks: Path, cli: Cli, tmp_path: Path
 ) -> None:
@@ -108,7 +109,7 @@ def test_choices_are_scored_as_one_by_one(
     assert int(processed) < int(n_tokens) / 2, "examples and contexts are read once"
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_hellaswag_is_scored_as_perplexity_scores_it(
     kind: str, models: Callable[[str], Path], prose: Path, cli: Cli, tmp_path: Path
 ) -> None:
@@ -125,7 +126,7 @@ def test_hellaswag_is_scored_as_perplexity_scores_it(
     assert got["results"][name]["acc_norm,none"] == pytest.approx(want["acc_norm"], abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_texts_and_answers_are_those_of_each_alone(
     kind: str, models: Callable[[str], Path], tasks: Path, cli: Cli, tmp_path: Path
 ) -> None:

@@ -41,15 +41,11 @@ def home(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def shell(name: str, home: Path) -> Iterator[int]:
-    """The shell in a terminal of its own; what is typed there is written to it."""
+def shell(name: str, home: Path, program: Path) -> Iterator[int]:
+    """The shell in a terminal of its own, with the program `hybrid`; what is typed there is written to it."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not installed")
-    program = home / "bin" / "hybrid"  # of this environment, wherever that has its scripts
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hybrid.cli "$@"\n')
-    program.chmod(0o755)
     environment = {
         "PATH": f"{program.parent}:{os.environ['PATH']}", "HOME": str(home), "TERM": "dumb", "LANG": "C.UTF-8",
         "HF_HUB_CACHE": str(home / "hub"), "XDG_CACHE_HOME": str(home / ".cache"), "PS1": "> ", "ZDOTDIR": str(home),
@@ -95,7 +91,7 @@ def completed(fd: int, line: str, number: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STARTS))
-def test_a_line_is_completed(name: str, home: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_completed(name: str, home: Path, program: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(name) is None:
         pytest.skip(f"{name} is not installed")
     for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
@@ -105,7 +101,7 @@ def test_a_line_is_completed(name: str, home: Path, cli: Cli, monkeypatch: pytes
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     assert cli("--install-completion", name)[0] == 0
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before, "installed twice"
-    with shell(name, home) as fd:
+    with shell(name, home, program) as fd:
         os.write(fd, b"echo begun\r")
         read(fd, r"\nbegun")
         lines = {

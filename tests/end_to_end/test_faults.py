@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,21 +23,15 @@ pytestmark = pytest.mark.exhaustive
 HYBRID = [sys.executable, "-m", "hybrid.cli"]
 
 
-def limited(nbytes: int) -> Callable[[], None]:
-    """Files end there, as on a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
-
-
-def test_a_full_disk_costs_no_answer(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_full_disk_costs_no_answer(cli: Cli, program: Path, files: dict[str, Path], tmp_path: Path) -> None:
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text("".join(f'{{"prompt": "The state of a machine number {i}"}}\n' for i in range(6)))
     command = ["run", str(files["q8_0"]), "-f", str(prompts), "-n", "5", "-c", "128"]
     code, whole, _ = cli(*command)  # the kernels are in their cache now: nothing else is written
     assert code == 0
     room = len("".join(whole.splitlines(keepends=True)[:3])) + 50
-    full = subprocess.run(
-        [*HYBRID, *command, "-o", str(out)], preexec_fn=limited(room), capture_output=True, text=True, check=False
-    )
+    env = {**os.environ, "TESTS_FIRST": f"import resource as r\nr.setrlimit(r.RLIMIT_FSIZE, ({room}, {room}))"}
+    full = subprocess.run([program, *command, "-o", out], env=env, capture_output=True, text=True, check=False)
     assert full.returncode == 1 and full.stdout == ""
     assert [line for line in full.stderr.splitlines() if "error" in line] == [f"error: {out}: File too large."]
     written = out.read_text()

@@ -342,7 +342,6 @@ def test_a_revision_and_its_next_commit(hub: Hub, cli: Cli, large: bytes) -> Non
     assert hub.served == served + len(new)
 
 
-@pytest.mark.slow
 def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
     """And it uses what we did: one cache."""
     from huggingface_hub import hf_hub_download, scan_cache_dir
@@ -364,7 +363,6 @@ def test_what_huggingface_hub_downloaded_is_used(hub: Hub, cli: Cli, large: byte
     assert not cache.warnings and {repo.repo_id for repo in cache.repos} == {"org/theirs", "org/ours"}
 
 
-@pytest.mark.slow
 def test_what_others_downloaded_and_we_do_not_run(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
     for name, content in {
         "config.json": b'{"architectures": ["Hears"], "model_type": "whisper"}',
@@ -382,23 +380,22 @@ def test_what_others_downloaded_and_we_do_not_run(hub: Hub, cli: Cli, large: byt
     assert not hub.asked
 
 
-def test_two_at_once_download_it_once(hub: Hub, large: bytes, tmp_path: Path) -> None:
+def test_two_at_once_download_it_once(hub: Hub, program: Path, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
     hub.faults.seconds = 0.005
-    environment = {**os.environ, **hub.environment(tmp_path / "hub"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = [sys.executable, "-m", "hybrid.cli", "pull", "org/m"]
+    environment = {**os.environ, **hub.environment(tmp_path / "hub")}
+    command = [program, "pull", "org/m"]
     both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     paths = {process.communicate(timeout=120)[0].strip() for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert [Path(path).read_bytes() == large for path in paths] == [True] and hub.served == len(large)
 
 
-@pytest.mark.slow
-def test_an_interrupt_says_that_it_goes_on(hub: Hub, large: bytes, tmp_path: Path) -> None:
+def test_an_interrupt_says_that_it_goes_on(hub: Hub, program: Path, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
     hub.faults.seconds = 0.01
-    environment = {**os.environ, **hub.environment(tmp_path / "hub"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = [sys.executable, "-m", "hybrid.cli", "pull", "org/m"]
+    environment = {**os.environ, **hub.environment(tmp_path / "hub")}
+    command = [program, "pull", "org/m"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     until(lambda: hub.served > 100_000)
     process.send_signal(signal.SIGINT)
@@ -410,12 +407,11 @@ def test_an_interrupt_says_that_it_goes_on(hub: Hub, large: bytes, tmp_path: Pat
     assert hub.served - before < len(large) - 50_000, "it began anew"
 
 
-@pytest.mark.slow
 def test_every_command_takes_names(
-    hub: Hub, cli: Cli, files: dict[str, Path], bundled: Path, prose: Path, tmp_path: Path
+    hub: Hub, cli: Cli, small: dict[str, Path], small_checkpoint: Path, prose: Path, tmp_path: Path
 ) -> None:
-    hub.add("org/jamba", folder(bundled))
-    hub.add("org/jamba-GGUF", {"jamba-Q8_0.gguf": files["q8_0"], "jamba-bf16.gguf": files["bf16"]})
+    hub.add("org/jamba", folder(small_checkpoint))
+    hub.add("org/jamba-GGUF", {"jamba-Q8_0.gguf": small["q8_0"], "jamba-bf16.gguf": small["bf16"]})
     out = tmp_path / "out.gguf"
     for command in (
         ["inspect", "org/jamba-GGUF"],
@@ -428,7 +424,7 @@ def test_every_command_takes_names(
     ):
         code, _, err = cli(*command)
         assert code == 0, (command, err)
-    hashes = [cli("gguf", "hash", path, "--no-layer")[1].split()[1] for path in (out, files["bf16"])]
+    hashes = [cli("gguf", "hash", path, "--no-layer")[1].split()[1] for path in (out, small["bf16"])]
     assert hashes[0] == hashes[1]
     assert cli("quantize", "org/jamba", out, "Q8_0")[0] == 0
     from_checkpoint = cli("gguf", "hash", out, "--no-layer")[1].split()[1]
@@ -437,7 +433,6 @@ def test_every_command_takes_names(
     assert "org/jamba-GGUF has no checkpoint to convert" in error_of(cli, "convert", "org/jamba-GGUF")
 
 
-@pytest.mark.slow
 def test_from_python(hub: Hub, files: dict[str, Path]) -> None:
     import hybrid
 
@@ -446,14 +441,13 @@ def test_from_python(hub: Hub, files: dict[str, Path]) -> None:
         assert str(by_name.complete("State", tokens=4, seed=1)) == str(by_path.complete("State", tokens=4, seed=1))
 
 
-@pytest.mark.slow
 def test_models_lists_and_removes(
-    hub: Hub, cli: Cli, files: dict[str, Path], bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, cli: Cli, small: dict[str, Path], small_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.add("org/jamba", folder(bundled))
-    hub.add("org/g", {"g-Q8_0.gguf": files["q8_0"], "g-bf16.gguf": files["bf16"]})
+    hub.add("org/jamba", folder(small_checkpoint))
+    hub.add("org/g", {"g-Q8_0.gguf": small["q8_0"], "g-bf16.gguf": small["bf16"]})
     mine = tmp_path / "mine.gguf"
-    mine.write_bytes(files["q8_0"].read_bytes())
+    mine.write_bytes(small["q8_0"].read_bytes())
     assert cli("models")[1].startswith("nothing is here yet")
     for name in ("org/jamba", "org/jamba:Q8_0", "org/g", "org/g:BF16"):
         pulled(cli, name)
@@ -465,7 +459,7 @@ def test_models_lists_and_removes(
         ("org/jamba", "checkpoint", "", "jamba"), ("org/jamba", "conversion", "BF16", "jamba"),
         ("org/jamba:Q8_0", "conversion", "Q8_0", "jamba"), (str(mine), "file", "Q8_0", "jamba"),
     }  # fmt: skip
-    assert listed["org/g:Q8_0", "gguf"]["nbytes"] == files["q8_0"].stat().st_size
+    assert listed["org/g:Q8_0", "gguf"]["nbytes"] == small["q8_0"].stat().st_size
     assert "Add --yes" in error_of(cli, "models", "rm", "org/g:Q8_0")
     assert f"{mine} is your own" in error_of(cli, "models", "rm", mine, "--yes")
     assert "org/none is not here" in error_of(cli, "models", "rm", "org/none", "--yes")

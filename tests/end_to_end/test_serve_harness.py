@@ -65,9 +65,9 @@ def answers(results: dict[str, Any], task: str) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "together"),
     [
-        ("mamba-bf16", {}),
+        pytest.param("mamba-bf16", {}, marks=pytest.mark.matrix),
         ("jamba-dense", {"num_concurrent": 4}),
-        ("llama-unigram-bin", {"batch_size": 3}),
+        pytest.param("llama-unigram-bin", {"batch_size": 3}, marks=pytest.mark.matrix),
     ],
 )
 def test_local_completions_has_the_same_scores(

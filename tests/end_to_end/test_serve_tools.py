@@ -169,7 +169,7 @@ def test_a_stop_string_and_the_limit_cut_calls_off(server: Server, script: Scrip
 def test_what_has_to_be_called(server: Server) -> None:
     """By the model's own draws, at a temperature at which it says anything: arguments fit, in every way to ask."""
     body: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "max_tokens": 300, "temperature": 2.0, "top_k": 0}
-    for seed in range(8):
+    for seed in range(3):
         (choice,) = post(server, "/v1/chat/completions", **body, seed=seed, tool_choice="required",
                          parallel_tool_calls=False)["choices"]  # fmt: skip
         (call,) = choice["message"]["tool_calls"]
@@ -355,6 +355,7 @@ def test_anthropics_choices(server: Server, claude: "anthropic.Anthropic", scrip
 
 
 # --- other clients ---
+@pytest.mark.matrix
 def test_langchain_binds_tools(server: Server, script: Script) -> None:
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
@@ -384,7 +385,7 @@ def test_langchain_binds_tools(server: Server, script: Script) -> None:
         assert given == Place(name="here", number=3)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_llm_runs_tools(server: Server, script: Script, tmp_path: Path) -> None:
     """Simon Willison's program, as a program: it calls the function and sends what it gave."""
     model = f"- model_id: tiny\n  model_name: tiny\n  api_base: {server.url}/v1\n  supports_tools: true\n"
@@ -499,7 +500,7 @@ def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: Model, scri
             (call,) = message["tool_calls"]
             messages += [message, {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
         loop.check()
-        for seed in range(4):
+        for seed in range(2):
             body = {"messages": HELLO, "tools": TOOLS, "tool_choice": "required", "max_tokens": 200}
             (choice,) = post(special, "/v1/chat/completions", **body, seed=seed, temperature=2.0)["choices"]
             for call in choice["message"]["tool_calls"][:-1]:

@@ -1,6 +1,7 @@
 """Answers on a screen: code in colours where that is safe, and nothing that a model says moves the cursor."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,49 +33,58 @@ CODE = 'def f(x):\n\treturn "a"  # why'
 BLOCK = f"So:\n```python\n{CODE}\n```\nThat is it."
 
 
-def speaks(*pieces: object, columns: int = 40, rows: int = 12, hold: Path | None = None, **more: str) -> Terminal:
-    return Terminal([*python(SPEAKS), json.dumps(pieces), hold or ""], columns, rows, **more)
+Speaks = Callable[..., Terminal]
 
 
-def plain(*pieces: object, columns: int = 40, rows: int = 12) -> tuple[list[str], list[str]]:
+@pytest.fixture
+def speaks(program: Path) -> Speaks:
+    """What it speaks in a terminal; with `hold`, in a process to which nobody passes signals on."""
+
+    def start(*pieces: object, columns: int = 40, rows: int = 12, hold: Path | None = None, **more: str) -> Terminal:
+        command = python(SPEAKS) if hold else [program, *python(SPEAKS)[1:]]
+        return Terminal([*command, json.dumps(pieces), hold or ""], columns, rows, **more)
+
+    return start
+
+
+def plain(speaks: Speaks, *pieces: object) -> tuple[list[str], list[str]]:
     """The screen, and what is above it, without colours."""
-    with speaks(*pieces, columns=columns, rows=rows, NO_COLOR="1") as t:
+    with speaks(*pieces, NO_COLOR="1") as t:
         t.ends()
         assert b"\x1b[" not in t.raw
         return t.scrolled_off, t.lines
 
 
 @pytest.mark.parametrize("pieces", [[BLOCK], list(BLOCK)])
-def test_a_block_is_coloured_when_it_is_whole(pieces: list[str]) -> None:
+def test_a_block_is_coloured_when_it_is_whole(speaks: Speaks, pieces: list[str]) -> None:
     with speaks(*pieces) as t:
         t.ends()
-        assert (t.scrolled_off, t.lines) == plain(*pieces), "the text is the same, line by line"
+        assert (t.scrolled_off, t.lines) == plain(speaks, *pieces), "the text is the same, line by line"
         assert t.colours("def") == {"brightblue"} and t.colours('"a"') == {"brown"}
         assert t.colours("That is it.") == {"default"} == t.colours("```python")
 
 
-def test_the_end_of_an_answer_may_be_the_end_of_a_block() -> None:
+def test_the_end_of_an_answer_may_be_the_end_of_a_block(speaks: Speaks) -> None:
     with speaks(BLOCK.removesuffix("\nThat is it.")) as t:
         t.ends()
         assert t.colours("def") == {"brightblue"} and t.lines[-1] == "done"
-        assert t.lines == plain(BLOCK.removesuffix("\nThat is it."))[1]
+        assert t.lines == plain(speaks, BLOCK.removesuffix("\nThat is it."))[1]
 
 
-def test_another_size_in_between_leaves_it_plain(tmp_path: Path) -> None:
+def test_another_size_in_between_leaves_it_plain(speaks: Speaks, tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
     waits = Path(f"{hold}.waits")
     with speaks("above\n```python\ndef f(): pass\n", None, "```\nbelow\n", hold=hold) as t:
         t.until(waits.exists)
         t.resize(50, 12)
-        t.pump(0.2)
         hold.unlink()
         t.ends()
         assert t.colours("def") == {"default"}
         assert t.lines == ["above", "```python", "def f(): pass", "```", "below", "", "done"]
 
 
-def test_other_programs_in_between_leave_it_plain(tmp_path: Path) -> None:
+def test_other_programs_in_between_leave_it_plain(speaks: Speaks, tmp_path: Path) -> None:
     """Ctrl-Z and fg: the shell has written something below."""
     import os
     import signal
@@ -90,7 +100,7 @@ def test_other_programs_in_between_leave_it_plain(tmp_path: Path) -> None:
         assert t.colours("def") == {"default"}
 
 
-def test_keys_are_not_echoed_into_an_answer(tmp_path: Path) -> None:
+def test_keys_are_not_echoed_into_an_answer(speaks: Speaks, tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
     with speaks("above\n```python\ndef f(): pass\n", None, "```\nbelow\n", hold=hold) as t:
@@ -102,20 +112,20 @@ def test_keys_are_not_echoed_into_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_colours_where_nobody_wants_them(variables: dict[str, str]) -> None:
+def test_no_colours_where_nobody_wants_them(speaks: Speaks, variables: dict[str, str]) -> None:
     with speaks(BLOCK, **variables) as t:
         t.ends()
         assert b"\x1b" not in t.raw and "def f(x):" in t.text
 
 
-def test_what_a_model_says_cannot_steer_the_terminal() -> None:
+def test_what_a_model_says_cannot_steer_the_terminal(speaks: Speaks) -> None:
     text = "one\x1b[2J\x1b]0;title\x07 two\r\nthree\x9b5A\x08four\n"
     with speaks(text) as t:
         t.ends()
         assert t.lines == ["one?[2J?]0;title? two", "three?5A?four", "", "done"]
 
 
-def test_a_line_of_status_does_not_write_over_the_text() -> None:
+def test_a_line_of_status_does_not_write_over_the_text(speaks: Speaks) -> None:
     pieces = ["Let me see.", ["call", "weather", 0, "abc"], ["arguments", '{"city": "Rome"}']]
     with speaks(*pieces) as t:
         t.ends()
@@ -125,7 +135,7 @@ def test_a_line_of_status_does_not_write_over_the_text() -> None:
         assert t.lines[0] == "First." and "thought for 3 tokens" in t.lines[1]
 
 
-def test_thoughts_in_a_block_leave_it_plain() -> None:
+def test_thoughts_in_a_block_leave_it_plain(speaks: Speaks) -> None:
     with speaks("```python\ndef f(): pass\n", ["thought", "Hm."], "```\n") as t:
         t.ends()
         assert t.colours("def") == {"default"} and "def f(): pass" in t.text and "thought for" in t.text

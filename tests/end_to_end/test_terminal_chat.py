@@ -5,30 +5,18 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_server import CommandServer
 from end_to_end.outcomes import Cli
 from end_to_end.templated import OWN, templated
 from terminal import CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
 
 from hybrid.convert import convert
 
-# kernels stay where they are, or every test would compile its own; what is kept goes to the test's folder
-HYBRID = """
-import sys
-from pathlib import Path
-from hybrid.cli.chains import cache_paths
-cache_paths.cache_dir = lambda: Path({folder!r}) / "cache"
-cache_paths.state_dir = lambda: Path({folder!r}) / "state"
-{more}
-from hybrid.cli.__main__ import main
-sys.argv[0] = "hybrid"
-main()
-"""
 # prompts are read in steps that take long enough to be looked at
 SLOWLY = """
 import time
@@ -56,14 +44,20 @@ pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def program(commands: CommandServer, tmp_path: Path) -> Path:
+    """`hybrid`, forked; what it keeps goes to the test's folder."""
+    (tmp_path / "bin").mkdir()
+    commands.write_command(tmp_path / "bin" / "hybrid", tmp_path)
+    return tmp_path / "bin" / "hybrid"
+
+
+@pytest.fixture
+def run(program: Path, tmp_path: Path) -> Iterator[Run]:
     """`hybrid run` with arguments. more: code that it executes first."""
     opened: list[Terminal] = []
 
     def start(*args: object, more: str = "", columns: int = 80, rows: int = 24, **variables: str) -> Terminal:
-        code = HYBRID.format(folder=str(tmp_path), more=more)
-        command = [sys.executable, "-c", code, "run", *args]
-        opened.append(Terminal(command, columns, rows, cwd=tmp_path, **variables))
+        opened.append(Terminal([program, "run", *args], columns, rows, cwd=tmp_path, TESTS_FIRST=more, **variables))
         return opened[-1]
 
     yield start
@@ -287,10 +281,9 @@ def test_how_far_a_prompt_has_been_read(how: str, run: Run, chatting: Path, tmp_
     assert "word" in t.text or how != "chat"
 
 
-def test_only_a_terminal_is_told(chatting: Path, tmp_path: Path) -> None:
-    code = HYBRID.format(folder=str(tmp_path), more=SLOWLY)
-    command = [sys.executable, "-c", code, "run", str(chatting), "-p", "a b c d", "-n", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+def test_only_a_terminal_is_told(program: Path, chatting: Path) -> None:
+    command, env = [program, "run", chatting, "-p", "a b c d", "-n", "1"], {**os.environ, "TESTS_FIRST": SLOWLY}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     assert "reading" not in done.stderr and "\x1b" not in done.stdout + done.stderr
 
 
