@@ -101,8 +101,13 @@ class Connection(H11Protocol):
     """Closes itself when a bound is passed. What the client has sent until then is cancelled as if it had left."""
 
     bounds = Bounds()
-    _watch: asyncio.TimerHandle | None = None  # of all connections of a server, which have a class of their own
+    # of all connections of a server, which have a class of their own
+    _watch: asyncio.TimerHandle | None = None
+    _open: "dict[Connection, None]"  # the one that was used longest ago comes first; without those that make room
     _unsent = 0  # bytes that waited to be read at _unread_since
+
+    def __init_subclass__(cls) -> None:
+        cls._open = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """503 where there are too many, unless one of them can be spared."""
@@ -122,11 +127,16 @@ class Connection(H11Protocol):
         self._used, self._is_silent = now, True
         if type(self)._watch is None:
             self._look_soon()
-        if len(self.connections) > self.bounds.most_connections and not self._make_room():
+        if len(self._open) < self.bounds.most_connections or self._make_room():
+            self._open[self] = None
+        else:
             self._fail(503, f"this server keeps {self.bounds.most_connections} connections at a time. Try again later.")
 
     def data_received(self, data: bytes) -> None:
         self._used, self._is_silent = self.loop.time(), False
+        if self in self._open:
+            del self._open[self]
+            self._open[self] = None
         if self.lingers or (self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete):
             self._n_dropped += len(data)
             if self._n_dropped > self.bounds.most_dropped:
@@ -134,6 +144,10 @@ class Connection(H11Protocol):
         if not self.transport.is_closing():
             super().data_received(data)
             self._awaited()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.pop(self, None)
+        super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         self._n_dropped = 0
@@ -192,15 +206,19 @@ class Connection(H11Protocol):
         return self._between_requests or (self._is_silent and now - self._used > SILENT_SECONDS)
 
     def _make_room(self) -> bool:
+        """Close the connection that was used longest ago of those that linger, or else of those that are idle."""
         now = self.loop.time()
-        ours = [each for each in self.connections if isinstance(each, Connection)]
-        if lingering := [each for each in ours if each.lingers]:
-            min(lingering, key=lambda each: each._used).transport.abort()
-            return True
-        spare = [each for each in ours if each._is_idle(now)]
-        if spare:
-            min(spare, key=lambda each: each._used).transport.close()
-        return bool(spare)
+        spare = next((each for each in self._open if each.lingers), None)
+        if spare is None:
+            spare = next((each for each in self._open if each._is_idle(now)), None)
+        if spare is None:
+            return False
+        del self._open[spare]  # it may be there until the loop has its turn, and is not to be closed again
+        if spare.lingers:
+            spare.transport.abort()
+        else:
+            spare.transport.close()
+        return True
 
     def _awaited(self) -> None:
         """What the client owes after it has sent something."""

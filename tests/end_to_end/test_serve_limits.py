@@ -360,6 +360,14 @@ def test_silent_connections_make_room_for_those_that_ask(model: Model, monkeypat
         assert [server.http.get("/health").status_code for _ in range(3)] == [200] * 3
         assert everything(raws[0]) == b"", "the one that was silent for longest"
         assert len(server.server.server_state.connections) <= 20
+        looks: list[object] = []
+        is_idle = connections.Connection._is_idle
+        monkeypatch.setattr(
+            connections.Connection, "_is_idle", lambda self, now: (looks.append(self), is_idle(self, now))[1]
+        )
+        raws += [socket.create_connection(address) for _ in range(100)]
+        until(lambda: len(looks) >= 80 and len(server.server.server_state.connections) <= 20)
+        assert len(looks) <= 100, "each looks at the one that was used longest ago, not at all of them"
         for raw in raws:
             raw.close()
 
