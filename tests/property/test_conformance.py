@@ -74,7 +74,10 @@ MEMORIES = {
     "qwen4exp",
 }  # fmt: skip
 FAMILIES = [
-    *SHAPES,
+    *(
+        name if name in ("jamba", "granite", "llama") else pytest.param(name, marks=pytest.mark.matrix)
+        for name in SHAPES  # with the layers of the other three
+    ),
     *(
         pytest.param(name, marks=[pytest.mark.slow, *([] if name in MEMORIES else [pytest.mark.matrix])])
         for name in LAYERED

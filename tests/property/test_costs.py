@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from converted_models import converted
 from http_server import Server
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scripted_chat import CALL, SECOND, TOOLS, WITH_THOUGHTS, WITH_TOOLS, Script, post, scripted, served
 
-from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.quant.ggml.types import FileType
 
@@ -23,15 +23,13 @@ SPOKEN = {
 }
 Messages = list[dict[str, Any]]
 # a server keeps what it has read: what fails is not made smaller by trying it again
-FEW = settings(max_examples=5, phases=[Phase.generate])
+FEW = settings(max_examples=2, phases=[Phase.generate])
 
 
 @pytest.fixture(scope="module")
-def path(bundled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(bundled: Path) -> Path:
     """The bundled model, with its recurrent layers."""
-    path = tmp_path_factory.mktemp("model") / "model.gguf"
-    convert(bundled, path)
-    return path
+    return converted(bundled)
 
 
 @pytest.fixture

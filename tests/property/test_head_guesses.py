@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 import random_heads
+from made_models import made, sources
+from pairwise import in_turn, mostly_long
+from random_models import TOKENIZER
 from test_batch_guessing import BUDGET, Asked, outcome
 from test_conformance import tokens
 from test_draft import Measured, Steps, answer
@@ -22,6 +25,7 @@ pytestmark = pytest.mark.exhaustive
 
 RECURRENT, PLAIN, LATENT, MAMBA = "qwen35-mtp", "glm4-moe-mtp", "deepseek-v3-mtp", "nemotron-h-moe-mtp"
 STREAMS, WIDE, GATED = "glm5-next-plain-mtp", "deepseek4-yarn-mtp", "qwen4exp-plain-mtp"
+WRONG = [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED]
 
 
 @pytest.fixture
@@ -45,14 +49,19 @@ def with_head(path: Path, n_texts: int = 1, n_ctx: int = 256, **options: object)
 
 
 @pytest.fixture
-def model_file(tmp_path: Path, data_dir: Path) -> Callable[..., Path]:
-    def made(name: str, write: Callable[[str, Path], Path] = random_heads.write) -> Path:
-        path = tmp_path / f"{name}-{write.__name__}.gguf"
-        checkpoint = write(name, tmp_path / f"{name}-{write.__name__}")
-        convert(checkpoint, path, outtype="q8_0", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
-        return path
+def model_file(tmp_path: Path) -> Callable[..., Path]:
+    makers = sources("convert", "quant", "tests/random_checkpoints.py", "tests/random_heads.py")
 
-    return made
+    def make(name: str, write: Callable[[str, Path], Path] = random_heads.write) -> Path:
+        title = f"{name}-{write.__name__}"
+        key = f"{makers} {random_heads.WITH_HEADS[name]}"
+
+        def convert_random(path: Path) -> None:
+            convert(write(name, tmp_path / title), path, outtype="q8_0", tokenizer=TOKENIZER)
+
+        return made(f"{title}.gguf", key, convert_random)
+
+    return make
 
 
 @pytest.mark.usefixtures("eager")
@@ -71,8 +80,7 @@ def test_a_head_that_is_right(name: str, model_file: Callable[..., Path]) -> Non
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("temp", [0.0, 0.9])
-@pytest.mark.parametrize("name", [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GATED])
+@pytest.mark.parametrize(("name", "temp"), list(mostly_long(in_turn(WRONG, [0.0, 0.9]), WRONG, [0.0, 0.9])))
 def test_a_head_that_is_mostly_wrong(name: str, temp: float, model_file: Callable[..., Path]) -> None:
     with with_head(model_file(name)) as model:
         for seed in range(3):
@@ -194,10 +202,8 @@ def test_a_head_that_never_paid_rests(model_file: Callable[..., Path]) -> None:
         assert result.guessed == 0 and not helper._texts
 
 
-def test_a_file_without_a_head_has_no_guesser(model_file: Callable[..., Path], data_dir: Path) -> None:
-    path = model_file(PLAIN)
-    plain = path.parent / "plain.gguf"
-    folder, tokenizer = path.parent / path.stem, data_dir / "checkpoints" / "mamba-bf16"
-    convert(folder, plain, outtype="q8_0", tokenizer=tokenizer, heads=False)
+def test_a_file_without_a_head_has_no_guesser(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.gguf"
+    convert(random_heads.write(PLAIN, tmp_path / "model"), plain, outtype="q8_0", tokenizer=TOKENIZER, heads=False)
     with Model.load(plain, n_ctx=64) as model:
         assert heads.head_guesser(model) is None

@@ -20,7 +20,7 @@ from hybrid.quant.ggml.types import FileType, GGMLType
 pytestmark = pytest.mark.exhaustive
 
 FAMILIES = [  # keys that are numbers, lists of them, strings, flags
-    "nemotron-h", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("recurrentgemma", "zamba2")),
+    "nemotron-h", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("recurrentgemma", "zamba2")),
 ]  # fmt: skip
 
 NAN = struct.pack("<f", float("nan"))
