@@ -136,11 +136,11 @@ def wanted(case: Case, of: Json) -> Json:
     return want
 
 
-def splits(text: str) -> Iterator[Sequence[str]]:
-    yield (text,)
-    for at in range(1, len(text)):
-        yield text[:at], text[at:]
+def splits(text: str, most: int | None = None) -> Iterator[Sequence[str]]:
+    """Character by character, and in two at every place, or at so many."""
     yield text
+    for at in range(1, len(text), max(1, len(text) // most) if most else 1):
+        yield text[:at], text[at:]
 
 
 def test_the_cases_are_all_there() -> None:
@@ -167,9 +167,18 @@ def test_an_answer_is_the_message_that_others_read(case: Case) -> None:
     except HybridError as error:
         assert case.name in OTHERWISE, str(error)
         return
-    for pieces in splits(case.input):
+    for pieces in splits(case.input, 12):
         assert found(case, pieces) == whole, pieces
     assert (whole != wanted(case, whole)) == (case.name in OTHERWISE), (whole, case.wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+def test_an_answer_that_is_cut_anywhere_is_the_same_message() -> None:
+    for case in CASES:
+        if case.name not in OTHERWISE:
+            whole = found(case, (case.input,))
+            assert all(found(case, pieces) == whole for pieces in splits(case.input)), case.name
 
 
 COME_BACK = [case for case in CASES if case.reconstructs and OTHERWISE.get(case.name) != ONLY_ITS_OWN]
