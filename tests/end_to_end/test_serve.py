@@ -7,13 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from http_server import WAIT, Server
+from http_server import WAIT, Server, until
 
 from hybrid.cli.commands.serve import GRACE
 from hybrid.cli.main import run
@@ -188,13 +187,8 @@ def test_a_client_that_leaves_frees_its_place(server: Server) -> None:
         raw.sendall(
             b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content) + content
         )
-        begun = time.monotonic() + 10
-        while not server.service.n_jobs and time.monotonic() < begun:
-            time.sleep(0.001)
-    deadline = time.monotonic() + WAIT
-    while server.service.n_jobs and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert server.service.n_jobs == 0
+        until(lambda: server.service.n_jobs)
+    until(lambda: not server.service.n_jobs)
 
 
 def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
@@ -204,15 +198,13 @@ def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
         target=server.http.post, args=("/v1/completions",), kwargs={"json": {"prompt": [PROMPT] * 5, "max_tokens": 4}}
     )
     first.start()
-    while server.service.n_jobs < 5:
-        time.sleep(0.001)
+    until(lambda: server.service.n_jobs == 5)
     with httpx.Client(base_url=server.url, timeout=WAIT) as other:
         response = other.post("/v1/completions", json={"prompt": [PROMPT] * 2, "max_tokens": 4})
         assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
         held.set()
         first.join(WAIT)
-        while server.service.n_jobs:  # what had been taken of it is cancelled
-            time.sleep(0.001)
+        until(lambda: not server.service.n_jobs)  # what had been taken of it is cancelled
         assert other.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 2}).status_code == 200
 
 

@@ -1,6 +1,5 @@
 """Answers that clients send back as text continue their own state, whatever tokens they were drawn as."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from chat_script import QUESTIONS as CHAT
 from chat_script import Known
-from http_server import WAIT, Server
+from http_server import Server, until
 
 from hybrid.infer import Model
 from hybrid.infer.text.encode import rendered_ids
@@ -143,9 +142,8 @@ def test_an_answer_whose_client_left_is_known_as_far_as_it_was_drawn(server: Ser
         lines = response.iter_lines()
         for _ in range(30):
             next(lines)
-    ledger, deadline = server.served.maker.ledger, time.monotonic() + WAIT
-    while not len(ledger) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    ledger = server.served.maker.ledger
+    until(lambda: len(ledger))
     ((_, _, said, _),) = ledger.entries()["answers"]
     messages += [told(said), ask("Go on.")]
     known = ledger.find(rendering(server, messages)).known

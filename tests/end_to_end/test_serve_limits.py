@@ -18,15 +18,15 @@ from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
 from hybrid.cli.serve.jobs import Maker
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher
 
 pytestmark = pytest.mark.exhaustive
 
 PROMPT = "State space models keep what they have read"
 LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
 CLOSE = "Connection: close\r\n"  # as urllib sends it
-SOON = 30  # seconds that what takes a fraction of one may take on a busy machine
-HURRIED = Bounds(head_seconds=0.5, body_seconds=0.5, unread_seconds=0.5, idle_seconds=60)
+# one of the times is short, the others are no matter
+HEAD, BODY = Bounds(head_seconds=0.5, linger_seconds=0.5), Bounds(body_seconds=0.5, linger_seconds=0.5)
+UNREAD = Bounds(unread_seconds=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -77,34 +77,34 @@ def test_an_answer_that_takes_longer_than_timeout_ends(model: Model) -> None:
 
 def test_what_does_not_come_in_time(model: Model) -> None:
     """Heads and bodies, byte by byte too: a byte now and then keeps nothing open."""
-    with serving(model, bounds=HURRIED) as server:
-        address = server.listener.getsockname()
-        whole = request(server, b"x" * 1000)
-        for sent, says in ((b"", b"head"), (b"GET /health HTTP/1.1\r\nHo", b"head"), (whole[:-900], b"body")):
-            with socket.create_connection(address) as raw:
-                raw.sendall(sent)
-                said = everything(raw)
+    for bounds, starts in (
+        (HEAD, (b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nX: ")),
+        (BODY, (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nx",)),
+    ):
+        with serving(model, bounds=bounds) as server:
+            address = server.listener.getsockname()
+            for start in starts:
+                with socket.create_connection(address) as raw:
+                    raw.sendall(start)
+                    said, says = everything(raw), b"head" if bounds is HEAD else b"body"
                 assert said.startswith(b"HTTP/1.1 408 ") and b"the " + says in said and b"did not come within" in said
-        for start in (b"GET /health HTTP/1.1\r\nX: ", whole[:-900]):
-            with socket.create_connection(address) as raw:
-                raw.sendall(start)
-                begun = time.monotonic()
-                with pytest.raises(OSError):
-                    while time.monotonic() - begun < SOON:
-                        raw.sendall(b"y")
-                        time.sleep(0.02)
-        # the same on a connection that has had an answer
-        with socket.create_connection(address) as raw:
-            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert raw.recv(1 << 16).startswith(b"HTTP/1.1 200")
-            time.sleep(3 * HURRIED.head_seconds)  # idle: it may stay
-            raw.sendall(b"GET /health HTTP/1.1\r\n")
-            assert b"HTTP/1.1 408" in everything(raw)
-        until(lambda: server.served.n_running == 0)
+            with socket.create_connection(address) as raw, pytest.raises(OSError):
+                raw.sendall(starts[-1])
+                for _ in range(50 * WAIT):
+                    raw.sendall(b"y")
+                    time.sleep(0.02)
+            until(lambda server=server: server.served.n_running == 0)
+    # the same on a connection that has had an answer
+    with serving(model, bounds=HEAD) as server, socket.create_connection(server.listener.getsockname()) as raw:
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert raw.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        time.sleep(2 * HEAD.head_seconds)  # idle: it may stay
+        raw.sendall(b"GET /health HTTP/1.1\r\n")
+        assert b"HTTP/1.1 408" in everything(raw)
 
 
 def test_a_body_that_is_refused_early_is_not_read_for_ever(model: Model) -> None:
-    with serving(model, bounds=HURRIED) as server, socket.create_connection(server.listener.getsockname()) as raw:
+    with serving(model, bounds=BODY) as server, socket.create_connection(server.listener.getsockname()) as raw:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {guards.MOST_BODY + 1}\r\n\r\n"
         raw.sendall(head.encode() + b"x" * 1000)
         said = everything(raw)
@@ -224,12 +224,24 @@ def test_lists_of_a_client_are_bounded(server: Server, monkeypatch: pytest.Monke
     assert "stop: 100000 strings of" in str(error["message"]) and "expected at most 1024" in str(error["message"])
 
 
+def hold_late_steps(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of 400 tokens gets no more for as long as there is a connection."""
+    step = server.service.batcher.step
+
+    def held() -> object:
+        if any(len(job.result.ids) >= 400 for job in server.service.running):
+            until(lambda: not server.server.server_state.connections)
+        return step()
+
+    monkeypatch.setattr(server.service.batcher, "step", held)
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
-    """And its job with it, long before the answer would be complete."""
-    step = Batcher.step
-    monkeypatch.setattr(Batcher, "step", lambda self: (time.sleep(0.005), step(self))[1])
-    with serving(model, bounds=HURRIED) as server:
+    """And its job with it, before the answer is complete where that is sent while it is drawn."""
+    with serving(model, bounds=UNREAD) as server:
+        if stream:
+            hold_late_steps(server, monkeypatch)
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -244,9 +256,12 @@ def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytes
                 assert jobs[0].result.reason == "interrupt" and len(jobs[0].result.ids) < 450
 
 
-def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Model) -> None:
+def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who reads nothing has his place taken away within bounds, whatever the system would hold of his answer."""
-    with serving(model, bounds=HURRIED) as server:
+    with serving(model, bounds=UNREAD) as server:
+        hold_late_steps(server, monkeypatch)
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             raw.connect(server.listener.getsockname())
@@ -379,9 +394,9 @@ def test_bodies_together(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         for raw in held:
             raw.sendall(request(server, b"x" * 10_000)[:-1])
         until(lambda: server.served.n_running == 3)
-        time.sleep(0.1)
-        error = server.error(429, "/v1/completions", {"prompt": "x"})
-        assert "too large together" in str(error["message"])
+        small = {"prompt": "x", "max_tokens": 1}  # it is answered until all of the others has come
+        until(lambda: server.http.post("/v1/completions", json=small).status_code == 429)
+        assert "too large together" in str(server.error(429, "/v1/completions", small)["message"])
         for raw in held:
             raw.close()
         until(lambda: server.served.n_running == 0)
