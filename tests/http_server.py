@@ -1,10 +1,12 @@
-"""`hybrid serve` in a thread of the tests' process, with clients of it."""
+"""`hybrid serve` in a thread of the tests' process, with clients of it, or in a process."""
 
 import asyncio
 import json
+import os
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -81,6 +83,25 @@ def serving(model: Model, **more: object) -> Iterator[Server]:
         yield server
     finally:
         server.close()
+
+
+@contextmanager
+def started(command: Sequence[object], **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, and what it says until it answers. All that it says is shown where a test
+    fails. variables: of its environment."""
+    env = {**os.environ, **variables}
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, env=env)
+    said = ""
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said += line
+            if "/v1, " in line:
+                break
+        yield process, said
+    finally:
+        process.kill()
+        print(said, process.communicate()[1], sep="")
 
 
 def until(happens: Callable[[], object]) -> None:

@@ -96,7 +96,7 @@ def test_interrupted(command: str, files: dict[str, Path], prose: Path, tmp_path
     assert "Traceback" not in err, err
     assert process.returncode == 130 and err.splitlines()[-1].startswith("interrupted"), err
     assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"] and out.read_bytes() == OLD
-    psutil.wait_procs(left, timeout=10)
+    psutil.wait_procs(left, timeout=PATIENCE)
     assert not [worker for worker in left if worker.is_running()]
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from http_server import WAIT, Server, until
+from http_server import WAIT, Server, started, until
 
 from hybrid.cli.commands.serve import GRACE
 from hybrid.cli.main import run
@@ -235,24 +234,16 @@ def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.Monk
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it(number: int, program: Path, files: dict[str, Path], tmp_path: Path) -> None:
     """While an answer is streamed: it has some time, and the server ends with 0."""
-    started = [sys.executable, "-m", "hybrid.cli"] if number == signal.SIGTERM else [program]  # one is not forked
-    command = [*started, "serve", files["q8_0"], "--unix", tmp_path / "socket"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        while line and "/v1" not in line:
-            line = process.stderr.readline()
+    command = [sys.executable, "-m", "hybrid.cli"] if number == signal.SIGTERM else [program]  # one is not forked
+    with started([*command, "serve", files["q8_0"], "--unix", tmp_path / "socket"]) as (process, _):
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "socket")), timeout=WAIT) as client:
             body = {"prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True, "stream": True}
             with client.stream("POST", "http://x/v1/completions", json=body) as response:
                 next(response.iter_lines())
                 os.kill(process.pid, number)
         assert process.wait(WAIT + GRACE) == 0
+        assert process.stderr is not None
         assert "Traceback" not in process.stderr.read() and not (tmp_path / "socket").exists()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_what_cannot_be_served(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

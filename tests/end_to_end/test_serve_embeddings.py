@@ -4,7 +4,6 @@ import base64
 import json
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import random_checkpoints
-from http_server import WAIT, Server, until
+from http_server import WAIT, Server, started, until
 
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.convert import convert
@@ -265,19 +264,12 @@ def test_by_the_command(kind: str, program: Path, bert: Path, files: dict[str, P
     pooling = Pooling.CLS if kind == "encoder" else Pooling.MEAN
     command = [program, "serve", path, "--unix", tmp_path / "socket"]
     command += ["--pooling", pooling.value, "--parallel", "2", "-c", "40"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        while line and "/v1" not in line:
-            line = process.stderr.readline()
-        assert ("embeddings" if kind == "encoder" else "2 answers at a time") in line
+    with started(command) as (process, said):
+        assert ("embeddings" if kind == "encoder" else "2 answers at a time") in said.splitlines()[-1]
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "socket")), timeout=WAIT) as client:
             answer = client.post("http://localhost/v1/embeddings", json={"input": TEXTS[:2]}).json()
         process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
         assert process.wait(WAIT) == 0 and "Traceback" not in process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()
     with Embedder(path, pooling=pooling, n_ctx=40) as embedder:
         assert (rows_of(answer) == embedder.embed(TEXTS[:2])).all()

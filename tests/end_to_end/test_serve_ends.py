@@ -9,12 +9,12 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import pytest
-from http_server import WAIT, Server, until
+from http_server import WAIT, Server, started, until
 
 from hybrid.cli.commands.serve import read_keys
 from hybrid.cli.main import run
@@ -35,22 +35,9 @@ def model(files: dict[str, Path]) -> Iterator[Model]:
         assert loaded.n_free == 4
 
 
-@contextmanager
-def process(program: Path, *args: object, code: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`hybrid serve` and what it says last before it answers; `code` runs in it first."""
-    command = [program, "serve", *map(str, args)]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TESTS_FIRST": code})
-    try:
-        assert running.stderr is not None
-        said = ""
-        for line in running.stderr:
-            said += line
-            if "/v1, " in line:
-                break
-        yield running, said
-    finally:
-        running.kill()
-        running.communicate()
+def process(program: Path, *args: object, code: str = "") -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
+    """`hybrid serve` and what it says until it answers; `code` runs in it first."""
+    return started([program, "serve", *args], TESTS_FIRST=code)
 
 
 def address_of(said: str) -> str:
