@@ -1,10 +1,10 @@
 """The command `hybrid` for tests that type many command lines: a process that has loaded its modules forks for each.
 
     with CommandServer() as server:
-        server.write_command(path, folder)     # an executable file; what is converted or kept goes to `folder`
+        server.write_command(path, folder)     # an executable file; its caches and chats are in `folder`
 
-It is used as the program itself: signals are passed on, and who kills it kills the command. What the environment
-variable TESTS_FIRST holds is executed before the command.
+It is used as the program itself: signals reach the command, and who kills it kills the command. Python code in the
+environment variable TESTS_FIRST is executed before the command.
 
 Starting Python and loading modules takes half a second of each command, in which nothing of a page is tested; how
 commands start is what test_cli_startup.py and test_cli_packaging.py test, in processes of their own.
@@ -25,8 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-# Without modules that take long to load. What was typed, where, and the three streams go to the server; back come the
-# number of the process, to which signals are passed on, and its exit code. It is killed when this one is.
+# Without modules that take long to load. The words, the folder and the three streams go to the server; back come the
+# number of the process, which gets all signals, and its exit code. It is killed when this one is.
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 passed = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH}}
@@ -59,7 +59,7 @@ run(sys.argv[1:], {folder!r})
 class CommandServer:
     """address: of its socket; paths of sockets have to be short.
 
-    modules    of hybrid that it loads beside those of short commands
+    modules    more of hybrid's that it loads before it forks
     """
 
     def __init__(self, *modules: str) -> None:
@@ -72,7 +72,7 @@ class CommandServer:
             self.process = subprocess.Popen(program, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
 
     def write_command(self, path: Path, folder: Path) -> None:
-        """An executable file that runs `hybrid`, or with -c Python. folder: for what it converts and keeps."""
+        """An executable file that runs `hybrid`, or with -c Python. folder: of its caches and chats."""
         more = {"python": sys.executable, "folder": str(folder), "tests": str(Path(__file__).parent)}
         path.write_text((CLIENT if FORKS else ALONE).format(address=self.address, **more))
         path.chmod(0o755)

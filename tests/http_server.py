@@ -87,7 +87,7 @@ def serving(model: Model, **more: object) -> Iterator[Server]:
 
 @contextmanager
 def started(command: Sequence[object], **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, and what it says until it answers. All that it says is shown where a test
+    """A server in a process of its own, and its lines until it answers. All of its lines are shown where a test
     fails. variables: of its environment."""
     env = {**os.environ, **variables}
     process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, env=env)

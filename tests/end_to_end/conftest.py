@@ -68,7 +68,7 @@ def files(bundled: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def small_checkpoint(data_dir: Path) -> Path:
-    """A quarter of the bundled model's weights, for what does not depend on what it says."""
+    """Of a model with random weights, a quarter as many as the bundled one has."""
     return data_dir / "checkpoints" / "jamba-dense"
 
 
@@ -80,14 +80,14 @@ def small(small_checkpoint: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def commands() -> Iterator[CommandServer]:
-    """Forks commands, `hybrid serve` too."""
+    """Forks commands, also `hybrid serve`."""
     with CommandServer("cli.serve.app", "cli.serve.running", "cli.commands.serve") as server:
         yield server
 
 
 @pytest.fixture
 def program(commands: CommandServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `hybrid`, forked. What it converts and keeps goes to the file's folder."""
+    """The command `hybrid`, forked. Its caches and chats are in the file's folder."""
     folder = tmp_path_factory.mktemp("program")
     commands.write_command(folder / "hybrid", folder)
     return folder / "hybrid"

@@ -1,4 +1,4 @@
-"""What an interrupted command may leave, and what it may say."""
+"""Files and lines that an interrupted command may leave."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """`--cluster` in short: each kind of work by two workers in this process, and stages by two processes of this machine.
 
-Workers that are processes, and die, are those of test_cluster.py and its siblings, in the long suite.
+Workers that are processes, some of which die, are in test_cluster.py and its siblings, which the long suite runs.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of the work: one line, exit code 130, files as they were before.
+"""Ctrl-C in the middle of the work: one line, exit code 130, unchanged files.
 
 Commands are forked from a process that has loaded their modules, and interrupt themselves where the test says. Those
 that a clock interrupts, from their first imports on, are in test_interrupts_timed.py.
@@ -79,7 +79,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(program: Path) -> Run:
-    """run(words, moment): a command line; that of a moment interrupts itself."""
+    """run(words, moment): a command line, which interrupts itself at that moment if one is given."""
 
     def call(words: Sequence[object], moment: str | None = None) -> subprocess.CompletedProcess[str]:
         module, owner, method, n = MOMENTS[moment or "begun"]
@@ -111,7 +111,7 @@ def test_files_are_as_before(name: str, moment: str, run: Run, words: dict[str, 
 
 
 def test_an_importance_matrix_goes_on(run: Run, words: dict[str, str], tmp_path: Path) -> None:
-    """What was written last is whole, and --resume gives what no interruption would have given."""
+    """The file on disk is whole, and --resume gives the sums of a run without an interruption."""
     out, whole = tmp_path / "i.gguf", tmp_path / "whole.gguf"
     measure = ["imatrix", words["q8_0"], "-f", words["prose"], "-c", "64", "-b", "64", "--chunks", "4", "-t", "1"]
     assert run([*measure, "-o", whole]).returncode == 0
