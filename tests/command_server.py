@@ -38,8 +38,13 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendall(json.dumps(asked).encode() + b"\\n")
     answers = server.makefile()
     child = int(answers.readline())
+    def passed_on(number, frame):
+        try:
+            os.kill(child, number)
+        except ProcessLookupError:
+            pass
     for number in passed:
-        signal.signal(number, lambda number, frame: os.kill(child, number))
+        signal.signal(number, passed_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
     code = answers.readline()
 sys.exit(int(code or 1))
