@@ -63,6 +63,8 @@ class Served:
 
     def __post_init__(self) -> None:
         model: Model | EncoderModel = self.model
+        if not isinstance(model, EncoderModel) and model.cache is not None:
+            model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
         self.embedding: Embedding | None = None
         if isinstance(model, EncoderModel):
             self.embedding = Embedding(self.service, model)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from hybrid.infer.answers.conversations.ledger import OWNER_BYTES
+from hybrid.infer.memory.pins import PARTY_BYTES
 
 SALT = {"cache_salt": {"schema": {"type": "string"}}}  # of a query, as OpenAPI has it
 KEY = "hybrid.key"  # in the scope of a request: the key that its texts belong to, as bytes
@@ -39,8 +40,9 @@ def asked_by(request: Request, body: object = None) -> Whose:
 
 
 def owner_of(key: bytes, salt: str) -> bytes:
-    """OWNER_BYTES bytes; b"" without key and salt."""
+    """OWNER_BYTES bytes, of which the first PARTY_BYTES are those of the key; b"" without key and salt."""
     if not key and not salt:
         return b""
+    party = hashlib.blake2b(key, digest_size=PARTY_BYTES, person=b"hybrid party").digest()
     said = len(key).to_bytes(8, "little") + key + salt.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(said, digest_size=OWNER_BYTES, person=b"hybrid owner").digest()
+    return party + hashlib.blake2b(said, digest_size=OWNER_BYTES - PARTY_BYTES, person=b"hybrid owner").digest()

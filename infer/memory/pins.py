@@ -1,7 +1,8 @@
 """Texts that are kept whatever else there is no room for: at most half of the budget of the prompt cache.
 
 A pin holds the keys and values of one text and, where there are recurrent layers, its last POINTS checkpoints at
-boundaries: the ends of the last prompt and of its answer, from which people go on.
+boundaries: the ends of the last prompt and of its answer, from which people go on. Where several parties share the
+memory each may pin the same part of that half; owners of the same party begin with the same PARTY_BYTES bytes.
 """
 
 from collections.abc import Iterable
@@ -15,13 +16,15 @@ from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
 SHARE = 2  # of the budget, one in so many parts
 POINTS = 2
+PARTY_BYTES = 4  # of an owner
 
 
 class Pins:
-    """Those of one tree."""
+    """Those of one tree. n_parties: that share the room for pins."""
 
     def __init__(self, memory: HybridMemory, tree: PrefixTree) -> None:
         self.memory, self.tree = memory, tree
+        self.n_parties = 1
         self._nodes: list[Node] = []
 
     @property
@@ -57,7 +60,8 @@ class Pins:
         if n < len(ids) and self.memory.attention.specs:
             new += pages_of(len(ids) - n) + bool(n)  # where they part, both own the page
         size = new * self.memory.attention.bytes_per_page
-        self._limit(len(ids), size + POINTS * (self.memory.bytes_state_per_seq + 4 * n_vocab), others, budget)
+        size += POINTS * (self.memory.bytes_state_per_seq + 4 * n_vocab)
+        self._limit(len(ids), size, others, budget, owner)
 
     def add(self, ids: Tokens, n_prompt: int, budget: int, owner: bytes = b"") -> Node | None:
         """Pin as much as is known of a text, in place of what was pinned of the same conversation; n_prompt: tokens
@@ -66,7 +70,7 @@ class Pins:
         if not n:
             return None
         others = self._others(node)
-        self._limit(n, self.nbytes([*others, node]) - self.nbytes(others), others, budget)
+        self._limit(n, self.nbytes([*others, node]) - self.nbytes(others), others, budget, owner)
         self.drop(node)
         self._nodes = [*self.nodes, node]
         node.pinned = max(1, n_prompt)
@@ -81,12 +85,16 @@ class Pins:
     def _others(self, node: Node) -> list[Node]:
         return [each for each in self.nodes if not _is_earlier(each, node)]
 
-    def _limit(self, n: int, need: int, others: list[Node], budget: int) -> None:
-        held, most = self.nbytes(others), budget // SHARE
+    def _limit(self, n: int, need: int, others: list[Node], budget: int, owner: bytes) -> None:
+        room = "half of the budget for checkpoints"
+        if self.n_parties > 1:  # no texts of theirs are shared, so all together have at most the half
+            others = [each for each in others if each.root.owner[:PARTY_BYTES] == owner[:PARTY_BYTES]]
+            room = f"of {room}, the share of one of {self.n_parties} keys"
+        held, most = self.nbytes(others), budget // SHARE // self.n_parties
         if held + need > most:
             raise UsageError(
                 f"{n} tokens to keep need {size_text(need)}, {size_text(held)} are kept, and {size_text(most)} may be: "
-                "half of the budget for checkpoints. Give up something that is kept."
+                f"{room}. Give up something that is kept."
             )
 
 

@@ -9,8 +9,10 @@ import httpx
 import pytest
 from http_server import WAIT, Server, until
 
+from hybrid.cli.serve.whose import owner_of
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.saving import open_store
+from hybrid.infer.memory.pins import PARTY_BYTES
 
 pytestmark = pytest.mark.exhaustive
 
@@ -189,6 +191,20 @@ def test_a_salt_separates_too(server: Server) -> None:
     assert post(server, "/v1/messages", chat, MINE)["usage"]["cache_read_input_tokens"] > 0
     answer = {**body("/v1/responses", beginning("/v1/messages")), "cache_salt": "two"}
     assert post(server, "/v1/responses", answer, MINE)["usage"]["cache"]["reused"] == 0
+    asked = body("/v1/chat/completions", beginning("/v1/chat/completions"))
+    post(server, "/v1/chat/completions", {**asked, "cache_salt": "three"}, MINE)
+    looked = {"conversations": [{"messages": asked["messages"]}]}
+    for salt, some in ((None, False), ("three", True), ("four", False)):
+        (cost,) = post(server, "/page/costs", {**looked, "cache_salt": salt}, MINE)["costs"]
+        assert (cost["reused"] > 0) is some, salt
+
+
+def test_owners_of_one_key_share_its_room(server: Server) -> None:
+    cache = server.model.cache
+    assert cache is not None and cache.pins.n_parties == 2
+    mine, salted, others = (owner_of(key, salt)[:PARTY_BYTES] for key, salt in ((b"a", ""), (b"a", "b"), (b"c", "b")))
+    assert mine == salted != others
+    assert len({owner_of(key, salt) for key in (b"", b"a", b"b") for salt in ("", "a", "b")}) == 9
 
 
 def test_answers_are_their_own(server: Server) -> None:

@@ -26,6 +26,7 @@ from hybrid.quant.ggml.errors import HybridError
 from .. import errors
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
+from ..fields import CacheSalt
 from ..in_thread import in_thread
 from ..served import Served
 from ..strict import Strict
@@ -40,6 +41,7 @@ class CostsRequest(Strict):
 
     conversations: Annotated[list[ConversationFields], Field(max_length=MOST)]
     model: str | None = None
+    cache_salt: CacheSalt = None
 
 
 def encoded(served: Served, conversation: ConversationFields, whose: Whose) -> Tokens | str:
@@ -74,7 +76,7 @@ async def looked_up(service: Service, texts: Sequence[Tokens], owner: bytes = b"
 
 async def costs(served: Served, request: Request, body: CostsRequest) -> Response:
     """What going to each of several conversations would cost: its tokens, and those that have to be read."""
-    asking, prompts = asked_by(request), list[Tokens | str]()
+    asking, prompts = asked_by(request, body), list[Tokens | str]()
     for conversation in body.conversations:
         if await request.is_disconnected():
             raise ClientDisconnect  # a page asks again whenever something changes

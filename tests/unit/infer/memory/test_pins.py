@@ -98,6 +98,28 @@ def test_at_most_half_of_the_budget(recurrent: bool) -> None:
     assert pin(cache, text((3, 100))) is not None
 
 
+def test_each_party_has_its_share() -> None:
+    """Whatever one has pinned, under as many owners as it likes, another has room for its own."""
+    memory, cache = setup()
+    cache.pins.n_parties = 2
+    mine, others = (b"mine 1", b"mine 2"), b"your 1"
+    for owner in (*mine, others):
+        memory.release(0)
+        ids = text((1, PAGE))
+        run(memory, 0, [], ids)
+        cache.keep(0, ids, boundary=True, logits=LOGITS, owner=owner)
+    memory.release(0)
+    tokens = np.asarray(ids, np.int32)
+    size = cache.pins.nbytes([cache.tree.match(tokens, mine[0])[0]])
+    cache.budget = 2 * 2 * size + 2
+    assert cache.pins.add(tokens, PAGE, cache.budget, mine[0]) is not None
+    for pinned in (cache.pins.add, cache.pins.check):
+        with pytest.raises(UsageError, match="half of the budget for checkpoints, the share of one of 2 keys"):
+            pinned(tokens, PAGE, cache.budget, mine[1])
+    assert cache.pins.add(tokens, PAGE, cache.budget, others) is not None
+    assert cache.pins.nbytes() == 2 * size <= cache.budget // 2
+
+
 def test_what_pins_hold_is_no_room_that_sequences_need() -> None:
     """All sequences at their longest, beside as much as may be pinned."""
     memory, cache = setup(spare=16)
