@@ -17,7 +17,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from ..model import Model, Work, measured
 from .parts import Measurable, each
 from .shared import eval_shared
-from .windows import check_finite, log_likelihood
+from .windows import check_finite, check_not_even, log_likelihood
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class TaskGroup:
 def score(model: Measurable, tasks: Iterable[Sequence[Candidate]]) -> Iterator[Scored]:
     """Scores tasks in order, as many together as the model has sequences for; a task with more candidates in parts.
 
-    FormatError when the model's logits are not finite.
+    FormatError when the model's logits are not finite, or all zero.
     """
     n_together = model.n_free or 1  # without a free one opening it says so
     for scored in each(model, score_group, _grouped(tasks, n_together)):
@@ -100,7 +100,7 @@ def _grouped(tasks: Iterable[Sequence[Candidate]], n_together: int) -> Iterator[
 
 
 def score_group(model: Model, group: TaskGroup) -> list[Scored]:
-    """The scores of its tasks. FormatError when the model's logits are not finite."""
+    """The scores of its tasks. FormatError: see `score`."""
     flat = [candidate for task in group.tasks for candidate in task]
     means: list[float] = []
     processed: list[int] = []
@@ -116,6 +116,7 @@ def score_group(model: Model, group: TaskGroup) -> list[Scored]:
         mine = slice(at, at := at + len(task))
         scores = np.array(means[mine])
         check_finite(model, scores, f"its logits in task {number}")
+        check_not_even(model, -scores, f"its logits in task {number}")
         scored.append(Scored(scores, sum(len(c.ids) for c in task), sum(processed[mine])))
     return scored
 

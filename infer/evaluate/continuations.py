@@ -21,7 +21,7 @@ from ..progress import TokenProgress
 from ..sequence import Sequence as TokenSequence
 from .parts import Measurable, SpreadModel, each
 from .shared import Path, walk
-from .windows import check_finite, row_log_likelihood
+from .windows import check_finite, check_not_zero, row_log_likelihood
 
 SHARE = 64  # pairs of what one of several models scores: so many read what they begin with only once
 TOGETHER = 32  # texts: more of them hardly fill the passes better, and each needs a state
@@ -70,7 +70,7 @@ def score(model: Measurable, pairs: Sequence[Pair], progress: TokenProgress | No
     """Scores all pairs, as many at a time as the model has free sequences for; progress(pairs done, all of them).
 
     UsageError names the pair that is empty or does not fit the context, before anything runs; FormatError when logits
-    are not finite.
+    are not finite, or all zero.
     """
     _check(model, pairs)
     if isinstance(model, SpreadModel):
@@ -171,7 +171,9 @@ class _Scores:
         targets = [int(self.pairs[number].continuation[i]) for number, i in predicted]
         greedy = int(row.argmax())
         values = row_log_likelihood(row, targets)
-        check_finite(self.model, values, f"its logits in pair {self.numbers[predicted[0][0]] + 1}")
+        where = f"its logits in pair {self.numbers[predicted[0][0]] + 1}"
+        check_finite(self.model, values, where)
+        check_not_zero(self.model, row, where)
         for (number, i), target, value in zip(predicted, targets, values, strict=True):
             self._ln_p[number][i] = value
             self._greedy[number] &= target == greedy

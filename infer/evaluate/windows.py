@@ -129,8 +129,7 @@ def group_nlls(model: "Model", group: WindowGroup) -> list[np.ndarray]:
     for i, result in enumerate(evaluated(model, group, scored), group.first + 1):
         assert result.nll is not None
         check_finite(model, result.nll, f"its logits in chunk {i}")
-        if np.allclose(result.nll, math.log(model.n_vocab), rtol=1e-9, atol=0):
-            raise _all_zero(model, f"its logits in chunk {i}")
+        check_not_even(model, result.nll, f"its logits in chunk {i}")
         nlls.append(result.nll)
     return nlls
 
@@ -150,8 +149,7 @@ def group_logits(model: "Model", group: WindowGroup, changed: str = "") -> list[
     for i, result in enumerate(evaluated(model, group, predicted), group.first + 1):
         assert result.logits is not None
         check_finite(model, result.logits, f"its logits in chunk {i}{where}")
-        if not result.logits.any():
-            raise _all_zero(model, f"its logits in chunk {i}{where}")
+        check_not_zero(model, result.logits, f"its logits in chunk {i}{where}")
         logits.append(result.logits)
     return logits
 
@@ -174,8 +172,20 @@ def check_finite(model: Measurable, values: np.ndarray, what: str) -> None:
         raise FormatError(f"{model.path.name}: {what} are not finite. Convert or copy it again.")
 
 
+def check_not_zero(model: Measurable, logits: np.ndarray, what: str) -> None:
+    """FormatError when all are zero: what overflows in a model is often infinite at first and zero after the next
+    norm."""
+    if not logits.any():
+        raise _all_zero(model, what)
+
+
+def check_not_even(model: Measurable, nlls: np.ndarray, what: str) -> None:
+    """As `check_not_zero`, where only -ln p of some tokens are known: with such logits they are ln n_vocab."""
+    if np.allclose(nlls, math.log(model.n_vocab), rtol=1e-9, atol=0):
+        raise _all_zero(model, what)
+
+
 def _all_zero(model: Measurable, what: str) -> FormatError:
-    """What overflows in a model is often infinite at first and zero after the next norm."""
     return FormatError(
         f"{model.path.name}: {what} are all zero: values of the model are beyond what its numbers can hold. "
         "Convert or copy it again."

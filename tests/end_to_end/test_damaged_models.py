@@ -11,11 +11,13 @@ import gguf_bytes as b
 import numpy as np
 import pytest
 from damaged_models import CASES
+from golden.scores import make
 from tiny_models import FAMILIES, Tiny
 
 from hybrid.cli.main import run
 from hybrid.infer import Model
-from hybrid.quant.ggml.errors import HybridError
+from hybrid.infer.evaluate.continuations import Pair, score
+from hybrid.quant.ggml.errors import FormatError, HybridError
 
 pytestmark = pytest.mark.exhaustive
 
@@ -54,6 +56,36 @@ def test_perplexity_refuses_an_overflow(kl: bool, refused: Refused, tmp_path: Pa
     line = refused("perplexity", model, "-f", text, "-c", "16", *more, code=1)
     assert "m.gguf: its logits in chunk 1 are all zero" in line
     assert not (tmp_path / "base").exists()
+
+
+TASKS = {
+    "hellaswag": b"abc\n0\nde\nfgh\nabcd\nha\n",
+    "winogrande": b"1,abc _ de fgh abc de fgh.,ab,de,1\n",
+    "multiple-choice": make.multiple_choice([("abc", ["de", "fgh"], 0)]),
+}
+NOT_LOGITS = {
+    "jamba: an overflow that a norm makes zero": "all zero",
+    "jamba: NaN in the embedding": "not finite",
+}
+
+
+@pytest.mark.parametrize("name", NOT_LOGITS)
+@pytest.mark.parametrize("kind", TASKS)
+def test_tasks_refuse_an_overflow(kind: str, name: str, refused: Refused, tmp_path: Path) -> None:
+    """With such weights every answer is as good as another, and the first would be the right one."""
+    model, tasks = CASES[name]().write(tmp_path / "m.gguf"), tmp_path / "tasks"
+    tasks.write_bytes(TASKS[kind])
+    line = refused("perplexity", model, "-f", tasks, f"--{kind}", code=1)
+    assert f"m.gguf: its logits in task 1 are {NOT_LOGITS[name]}" in line
+
+
+@pytest.mark.parametrize("name", NOT_LOGITS)
+def test_continuations_refuse_an_overflow(name: str, tmp_path: Path) -> None:
+    """What evaluation harnesses ask for."""
+    path = CASES[name]().write(tmp_path / "m.gguf")
+    refusal = pytest.raises(FormatError, match=f"its logits in pair 1 are {NOT_LOGITS[name]}")
+    with Model.load(path, n_ctx=16, n_seq_max=4) as model, refusal:
+        score(model, [Pair([1, 5, 6], [7, 8])])
 
 
 @pytest.mark.parametrize(
