@@ -54,9 +54,9 @@ class Answering:
         seconds: float | None = None,
         *,
         reading: bool = False,
-        pauses: bool = False,
+        streams: bool = False,
     ) -> None:
-        """reading: tell how far the prompts are read, too; pauses: nothing is drawn that nobody takes."""
+        """reading: tell how far the prompts are read, too; streams: whoever takes the events may wait for a client."""
         self.service, self.jobs, self.seconds = service, list(jobs), seconds
         self._n_told = [0] * len(self.jobs)
         self._loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Answering:
         self._too_slow = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._n_listed = 0  # in the events that wait
-        self._pauses, self._paused = pauses, False
+        self._streams, self._paused = streams, False
         for index, job in enumerate(self.jobs):
             job.on_text = partial(self._tell, index)
             job.on_end = partial(self._end, index, job.on_end)
@@ -92,11 +92,12 @@ class Answering:
         self._tell(index, None, n)
 
     def _put(self, event: Event) -> None:
-        """A client that reads more slowly than its answers are drawn is given up before they fill the memory."""
+        """Answers are drawn on as their client reads them. Where one cannot be set aside its client is given up before
+        it fills the memory."""
         self._n_listed += event.n_listed
-        if self._events.qsize() < MOST_UNREAD and self._n_listed <= MOST_LISTED:
+        if not self._streams or (self._events.qsize() < MOST_UNREAD and self._n_listed <= MOST_LISTED):
             self._events.put_nowait(event)
-            if self._pauses and not self._paused and self._ahead > 1:
+            if self._streams and not self._paused and self._ahead > 1:
                 self._pause(paused=True)
         elif not self._too_slow:
             self._too_slow = True

@@ -24,7 +24,8 @@ MOST_RECEIVED = 32 << 10  # bytes that are looked at before others get their tur
 MOST_CHUNKS = 1 << 18  # of a body; each takes some 10 microseconds, whatever is in it
 SILENT_SECONDS = 1.0  # after which a connection that has sent nothing is as idle as one between two requests
 LEAST_READ = 16 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
-MOST_UNSENT = 16 << 10  # bytes of a stream that wait here, and as many in the system, before nothing more is drawn
+MOST_UNSENT = 16 << 10  # bytes of a stream that wait here, and as many in the system
+CONNECTION = "hybrid.connection"  # in the state of a request
 
 SPARE_CONNECTIONS = 256  # beside those whose requests are answered or wait
 
@@ -114,7 +115,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)  # type: ignore[arg-type]
         self.conn = Incoming(h11.SERVER, self.bounds.most_head)
         self.transport.max_size = MOST_RECEIVED  # type: ignore[attr-defined]  # of asyncio's: bytes of one reading
-        _bound_unsent(self.transport)
+        self.app_state = {**self.app_state, CONNECTION: self}
         self.transport = Lingering(self.transport, self)  # type: ignore[assignment]
         now = self.loop.time()
         # since when something is awaited; None: it is not
@@ -123,7 +124,7 @@ class Connection(H11Protocol):
         self._unread_since: float | None = None
         self._lingers_since: float | None = None
         self._n_dropped = 0  # bytes since the answer was complete
-        self._writing_paused = False
+        self._writing_paused = self._is_bound = False
         self._used, self._is_silent = now, True
         if type(self)._watch is None:
             self._look_soon()
@@ -149,8 +150,18 @@ class Connection(H11Protocol):
         self._open.pop(self, None)
         super().connection_lost(exc)
 
+    def bound_unsent(self, most: int | None = MOST_UNSENT) -> None:
+        """Keep no more of a stream here and in the system than that, until the response is complete; what is on its way
+        does not count. None: as much as the system likes, which is faster where an answer is sent whole."""
+        self._is_bound = most is not None
+        self.transport.set_write_buffer_limits(high=most)
+        with suppress(OSError, AttributeError):  # a system or a kind of socket without such a bound
+            self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most or 0)
+
     def on_response_complete(self) -> None:
         self._n_dropped = 0
+        if self._is_bound:
+            self.bound_unsent(None)
         super().on_response_complete()
 
     def shutdown(self) -> None:
@@ -278,15 +289,3 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True  # nobody waits for its answer any more
             self.cycle.message_event.set()
         self.transport.close()
-
-
-def _bound_unsent(transport: asyncio.Transport) -> None:
-    """Nobody draws megabytes of a stream that its client does not read. What is on its way is not bounded: answers that
-    are far from their client go as fast as before."""
-    transport.set_write_buffer_limits(high=MOST_UNSENT)
-    sock = transport.get_extra_info("socket")
-    with suppress(OSError, AttributeError):  # a socket or a system that has no such bound
-        if sock.family == socket.AF_UNIX:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_UNSENT)
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT)

@@ -15,6 +15,7 @@ from hybrid.infer.answers.generation.drawing import TextPiece
 
 from .answering import MOST_LISTED, Answering, Event
 from .chats import Split
+from .connections import CONNECTION
 from .errors import RequestError
 from .kept import check_pins
 from .request_log import record_of
@@ -74,8 +75,10 @@ async def respond(
     splits: the readers of the jobs' answers. A shape pushes pieces of streams itself; ended they are before it hears.
     """
     await check_pins(served, jobs)
-    answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None, pauses=stream)
+    answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None, streams=stream)
     record_of(request.scope).watch(jobs, splits)
+    if stream and (connection := request.scope.get("state", {}).get(CONNECTION)) is not None:
+        connection.bound_unsent()
     answering.submit()
     if stream:
         events = _events(answering, shape, watcher, splits)

@@ -276,7 +276,7 @@ def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(
 
 def test_streams_that_nobody_reads_keep_nobody_waiting(model: Model) -> None:
     """They are drawn no further than what is on its way, have no place, and go on when they are read."""
-    body = {**LONG, "logprobs": 20, "temperature": 0}
+    body = {**LONG, "temperature": 0}
     with serving(model, bounds=Bounds(unread_seconds=WAIT)) as server, ExitStack() as stack:
         want = server.http.post("/v1/completions", json=body).json()["choices"][0]["text"]
         raws = [stack.enter_context(socket.socket()) for _ in range(5)]
