@@ -208,7 +208,11 @@ def server_limits() -> str:
     bounds = Bounds()
     rows = [
         ("answers at a time", f"`--parallel`: {default['parallel']}", "they wait"),
-        ("requests that wait", f"`--queue`: {default['queue']}", "429, `Retry-After`"),
+        (
+            "requests that wait",
+            f"`--queue`: {default['queue']}, as many again of clients that have fewer than others",
+            "429, `Retry-After`",
+        ),
         ("an answer, with its time in the queue", "`--timeout`: none", "504, or an error in the stream"),
         ("a body", f"{size_text(guards.MOST_BODY)} in {connections.MOST_CHUNKS} chunks", "413"),
         ("all bodies that are held", size_text(guards.MOST_BODIES), "429"),
@@ -218,7 +222,8 @@ def server_limits() -> str:
         ("until a body is there", f"{bounds.body_seconds:g} s", "408"),
         ("between two requests of a connection", f"{bounds.idle_seconds} s", "it is closed"),
         ("reading what was answered", f"{size_text(LEAST_READ)} in {bounds.unread_seconds:g} s", "it is closed"),
-        ("tokens of a stream that wait to be read", str(answering.MOST_UNREAD), "an error in the stream"),
+        ("tokens of a stream that wait to be read", str(answering.MOST_AHEAD), "no more are drawn until half are read"),
+        ("the same after a shift of the context", str(answering.MOST_UNREAD), "an error in the stream"),
         ("candidates of tokens in a whole answer", str(answering.MOST_LISTED), "400: a stream lists any number"),
         ("messages of a conversation", str(conversations.MOST_MESSAGES), "400"),
         ("stop strings", f"{stop_strings.MOST} of {stop_strings.MOST_CHARACTERS} characters together", "400"),

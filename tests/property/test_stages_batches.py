@@ -88,6 +88,26 @@ def test_each_is_what_it_is_alone(
         check_nothing_is_left(model)
 
 
+def test_answers_give_their_places_up(jamba: Path, want: list[tuple[list[int], str]]) -> None:
+    """To other clients, and because nobody reads them; never in a pass that is under way."""
+    rng = np.random.default_rng(4)
+    with load_staged(jamba, replace(BATCHED, checkpoint_budget=1 << 20), 3, LineHere, print) as model:
+        batcher, jobs = Batcher(model, 4), jobs_of(model)
+        for i, one in enumerate(jobs):
+            one.remember, one.client = True, i * (i % 3 == 0)
+        later = list(jobs)
+        while not all(one.done for one in jobs):
+            if later and rng.random() < 0.5:
+                batcher.submit(later.pop(0))
+            one = jobs[rng.integers(16)]
+            batcher.pause(one, paused=bool(later and rng.random() < 0.4))
+            batcher.step()
+        n = sum(one.set_aside is not None for one in jobs)
+        print(f"{n} of 16 were set aside")
+        assert outcomes(jobs) == want and n > 2
+        check_nothing_is_left(model)
+
+
 @pytest.mark.parametrize("n_stages", [2, 3])
 def test_guesses_beside_others(n_stages: int, jamba: Path) -> None:
     """Right and wrong ones, whose states are settled while other passes are under way."""

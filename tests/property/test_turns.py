@@ -1,6 +1,6 @@
 """Clients share the places of a batch: an answer that gave its place up, or that nobody reads, goes on as it was."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,14 @@ from test_service import Asked
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Batcher, answer_all
 from hybrid.infer.answers.batches.job import Answer
+from hybrid.infer.guessers import NO_GUESS, Guess
 from hybrid.quant.ggml.types import FileType
 
 LONG, SHORT = 60, 3
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Asked | None, bool]]:
+def left(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, bool]]:
     """The places that were given up: of which client's answer, and whether its prompt was being read."""
     seen: list[tuple[object, bool]] = []
     set_aside = Batcher._set_aside
@@ -27,7 +28,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Asked | None, bool]]:
         set_aside(self, answer)
 
     monkeypatch.setattr(Batcher, "_set_aside", noted)
-    return seen  # type: ignore[return-value]
+    return seen
 
 
 @pytest.mark.parametrize("budget", [64 << 20, 0])
@@ -183,3 +184,54 @@ def test_what_cannot_be_set_aside_is_drawn_on(path: Path, left: list[tuple[objec
             other = Asked(model, tokens(9), 2, remember=True, client="b").job
             batcher.submit(other)
             assert [*batcher.run()] == [job, other] and len(job.result.ids) == n and not left
+
+
+class Followed:
+    """A text that a guesser was told of."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids, self.ended = list(ids), False
+
+    def extend(self, ids: Sequence[int]) -> None:
+        assert not self.ended
+        self.ids += ids
+
+    def end(self) -> None:
+        self.ended = True
+
+
+class Follower:
+    """Guesses nothing."""
+
+    rests = False
+
+    def __init__(self) -> None:
+        self.tracks: list[Followed] = []
+
+    def begin(self, ids: Sequence[int], place: object) -> Followed:
+        self.tracks.append(Followed(ids))
+        return self.tracks[-1]
+
+    def guesses(self, asked: Sequence[object], value: object) -> list[Guess]:
+        return [NO_GUESS] * len(asked)
+
+    def passed(self, cost: float) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_who_guesses_follows_the_text_anew(path: Path) -> None:
+    with Model.load(path, n_ctx=256, n_seq_max=1, checkpoint_budget=64 << 20) as model:
+        model.runner.guessers.ngrams, model.runner.guessers.helper = False, (helper := Follower())  # type: ignore[assignment]
+        batcher = Batcher(model, 1)
+        job, other = (Asked(model, tokens(9, i), 90 - 87 * i, remember=True, speculate=i == 0).job for i in range(2))
+        batcher.submit(job)
+        while not helper.tracks or len(job.result.ids) < 40:
+            batcher.step()
+        batcher.pause(job, paused=True)
+        batcher.submit(other)
+        assert [*batcher.run()] == [other] and [track.ended for track in helper.tracks] == [True]
+        batcher.pause(job, paused=False)
+        assert [*batcher.run()] == [job] and [track.ended for track in helper.tracks] == [True] * 2
+        text = [*job.ids, *job.result.ids]
+        for track in helper.tracks:
+            assert len(track.ids) > 40 and track.ids == text[: len(track.ids)]
