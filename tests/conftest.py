@@ -61,6 +61,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marks.mark(items)
+    if seed := os.environ.get("ORDER"):
+        marks.shuffle(items, seed)
 
 
 # until the tests are collected: what is made is kept, and looking for garbage among it took a seventh of that time
@@ -102,6 +104,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     line += f"; not part of this run: {', '.join(left)}" if left else ""
     line += f"; not executable here: {', '.join(cannot)}" if cannot else ""
     terminalreporter.write_line(line)
+    if seed := os.environ.get("ORDER"):
+        terminalreporter.write_line(f"in random order: ORDER={seed}")
 
 
 @pytest.fixture(autouse=True)

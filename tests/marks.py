@@ -1,5 +1,6 @@
 """Which tests belong to which run: by the marks, the folder and the fixtures of each."""
 
+import random
 import re
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,19 @@ def is_left_out(text: str, expression: str) -> bool:
 def ignores(path: Path, expression: str) -> bool:
     """The same for a path."""
     return bool(expression) and path.match("test_*.py") and is_left_out(path.read_text(encoding="utf-8"), expression)
+
+
+def shuffle(items: list[pytest.Item], seed: str) -> None:
+    """Files in random order, and the tests of each in random order. The same seed gives the same order."""
+    rng = random.Random(seed)
+    by_file: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        by_file.setdefault(item.path, []).append(item)
+    files = list(by_file.values())
+    rng.shuffle(files)
+    for tests in files:
+        rng.shuffle(tests)
+    items[:] = [item for tests in files for item in tests]
 
 
 def mark(items: list[pytest.Item]) -> None:

@@ -1,7 +1,11 @@
 """Files that are not imported for a run have nothing that it would run."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
-from marks import is_left_out
+from marks import is_left_out, shuffle
 
 CLUSTER = "import pytest\n\npytestmark = [pytest.mark.cluster, pytest.mark.exhaustive]\n"
 ONE_CASE = "import pytest\n\n\n@pytest.mark.cluster\ndef test_it() -> None: ...\n"
@@ -26,3 +30,15 @@ PLAIN = "def test_it() -> None: ...\n"
 )
 def test_what_is_left_out(text: str, expression: str, left_out: bool) -> None:
     assert is_left_out(text, expression) is left_out
+
+
+def test_a_random_order_keeps_files_together() -> None:
+    before: list[Any] = [SimpleNamespace(path=Path(f"{n // 10}.py"), n=n) for n in range(100)]
+    orders = []
+    for seed in ("1", "1", "2"):
+        items = list(before)
+        shuffle(items, seed)
+        orders.append([item.n for item in items])
+    assert orders[0] == orders[1] != orders[2] and sorted(orders[0]) == list(range(100))
+    tens = [n // 10 for n in orders[0]]
+    assert sum(a != b for a, b in zip(tens, tens[1:], strict=False)) == 9
