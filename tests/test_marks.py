@@ -1,5 +1,6 @@
 """Files that are not imported for a run have nothing that it would run."""
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,4 +42,4 @@ def test_a_random_order_keeps_files_together() -> None:
         orders.append([item.n for item in items])
     assert orders[0] == orders[1] != orders[2] and sorted(orders[0]) == list(range(100))
     tens = [n // 10 for n in orders[0]]
-    assert sum(a != b for a, b in zip(tens, tens[1:], strict=False)) == 9
+    assert sum(a != b for a, b in itertools.pairwise(tens)) == 9
