@@ -112,8 +112,8 @@ def memory_of(model: Model, seq: Sequence) -> dict[str, bytes]:
     ("how", "large"),
     [
         pytest.param("stop", False, id="stop"),
-        pytest.param("stop", True, id="stop-large", marks=pytest.mark.exhaustive),
-        pytest.param("signal", False, id="signal", marks=pytest.mark.exhaustive),
+        pytest.param("stop", True, id="stop-large", marks=pytest.mark.matrix),
+        pytest.param("signal", False, id="signal", marks=pytest.mark.matrix),
         pytest.param("signal", True, id="signal-large"),
     ],
 )
