@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from pairwise import in_turn, mostly_long
 
 from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
 from hybrid.infer.answers.batches.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, StepCosts
@@ -115,9 +116,11 @@ def cost_of_all(texts: list[list[int]], n_prompt: int, places: int, cost: Cost, 
     return total
 
 
+ANSWERS = [20, 8, 3, 1]
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("n_answers", [1, 3, 8, 20])
-@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize(("name", "n_answers"), list(mostly_long(in_turn(COSTS, ANSWERS), COSTS, ANSWERS)))
 def test_guessing_never_costs_much(name: str, n_answers: int) -> None:
     """Whatever the texts are like and whatever steps cost."""
     rng, cost = np.random.default_rng(4), COSTS[name]

@@ -120,7 +120,7 @@ def look(answer: str, format: CallFormat, thinks: bool, seed: int) -> Read:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     thoughts=st.none() | PROSE, thinks=st.booleans(), text=PROSE, calls=CALLS, behind=PROSE, seed=st.integers(0, 10**6)
 )
@@ -201,7 +201,7 @@ FRAGMENTS = [
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     calls=CALLS,
     thinks=st.booleans(),
@@ -224,7 +224,7 @@ def test_damaged_answers_are_read_the_same_in_any_pieces(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(fragments=st.lists(st.sampled_from(FRAGMENTS), max_size=14), thinks=st.booleans(), seed=st.integers(0, 10**6))
 def test_marks_in_any_order_are_read_the_same_in_any_pieces(
     name: str, fragments: list[str], thinks: bool, seed: int
