@@ -70,7 +70,9 @@ def test_hostile_forms_are_used_or_refused(name: str, made: Forms, patient: Form
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize(
+    "name", [n if n == "10 000 properties" else pytest.param(n, marks=pytest.mark.soak) for n in SLOW]
+)
 def test_large_hostile_forms_are_used_or_refused(name: str, made: Forms, patient: Forms, tokenizer: Tokenizer) -> None:
     used_or_refused(made, patient, SLOW[name], tokenizer)
 
