@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from chat_script import QUESTIONS, Script, common, table
 
-from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
@@ -15,10 +14,8 @@ BUDGET = 64 << 20
 
 
 @pytest.fixture(scope="module")
-def gguf(tmp_path_factory: pytest.TempPathFactory, bundled: Path) -> Path:
-    path = tmp_path_factory.mktemp("models") / "jamba.gguf"
-    convert(bundled, path, outtype="bf16")
-    return path
+def gguf(files: dict[str, Path]) -> Path:
+    return files["bf16"]
 
 
 def test_no_prompt_is_processed_twice(gguf: Path, tmp_path: Path) -> None:
