@@ -13,7 +13,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,7 +59,8 @@ class Faults:
     corrupt: bool = False  # a wrong byte in each large file
     more: bool = False  # a byte too many
     no_ranges: bool = False  # answers with the whole file
-    seconds: float = 0.0  # between two chunks
+    hold_at: int = 0  # bytes that are sent before nothing more is, until `go` is set
+    go: threading.Event = field(default_factory=threading.Event)
     nonsense: bytes | None = None  # instead of a list
 
 
@@ -243,8 +243,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.connection.shutdown(2)
                 return
-            if faults.seconds:
-                time.sleep(faults.seconds)
+            if 0 < faults.hold_at <= sent:
+                faults.go.wait()
 
     def _error(self, status: int, code: str = "") -> None:
         headers = {"X-Error-Code": code, "X-Error-Message": f"error {code or status}"} if code else {}

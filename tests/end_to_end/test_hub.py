@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from end_to_end.outcomes import Cli
-from http_server import until
+from http_server import WAIT, until
 from hub_server import Hub, use
 
 import hybrid
@@ -382,26 +383,32 @@ def test_what_others_downloaded_and_we_do_not_run(hub: Hub, cli: Cli, large: byt
 
 def test_two_at_once_download_it_once(hub: Hub, program: Path, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
-    hub.faults.seconds = 0.005
-    environment = {**os.environ, **hub.environment(tmp_path / "hub")}
-    command = [program, "pull", "org/m"]
-    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    paths = {process.communicate(timeout=120)[0].strip() for process in both}
-    assert [process.returncode for process in both] == [0, 0]
+    hub.faults.hold_at = 300_000
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes["env"] = {**os.environ, **hub.environment(tmp_path / "hub")}
+    first = subprocess.Popen([program, "pull", "org/m"], **pipes)
+    until(lambda: hub.served >= 300_000 or first.poll() is not None)
+    second = subprocess.Popen([program, "pull", "org/m"], **pipes)
+    assert second.stderr is not None
+    assert any("another process downloads this file; waiting for it" in line for line in second.stderr)
+    hub.faults.go.set()
+    paths = {process.communicate(timeout=WAIT)[0].strip() for process in (first, second)}
+    assert [first.returncode, second.returncode] == [0, 0]
     assert [Path(path).read_bytes() == large for path in paths] == [True] and hub.served == len(large)
 
 
 def test_an_interrupt_says_that_it_goes_on(hub: Hub, program: Path, large: bytes, tmp_path: Path) -> None:
     hub.add("org/m", {"m-Q4_K_M.gguf": large})
-    hub.faults.seconds = 0.01
+    hub.faults.hold_at = 300_000
     environment = {**os.environ, **hub.environment(tmp_path / "hub")}
     command = [program, "pull", "org/m"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    until(lambda: hub.served > 100_000)
+    until(lambda: any(path.stat().st_size > 60_000 for path in (tmp_path / "hub").rglob("*.incomplete")))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=WAIT)
     assert process.returncode == 130 and err.splitlines()[-1].startswith("interrupted; what has arrived of org/m")
-    hub.faults.seconds = 0.0
+    hub.faults.hold_at = 0
+    hub.faults.go.set()
     before = hub.served
     assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == 0
     assert hub.served - before < len(large) - 50_000, "it began anew"
