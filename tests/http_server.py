@@ -19,6 +19,7 @@ from hybrid.cli.serve.listening import listen, own_hosts
 from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
 from hybrid.infer import Model
+from hybrid.infer.answers.batches.job import Job
 from hybrid.infer.answers.batches.service import Service
 
 if TYPE_CHECKING:
@@ -102,6 +103,25 @@ def started(command: Sequence[object], **variables: str) -> Iterator[tuple[subpr
     finally:
         process.kill()
         print(said, process.communicate()[1], sep="")
+
+
+@contextmanager
+def drawing_held(server: Server, n_answers: int = 1) -> Iterator[None]:
+    """As soon as so many answers have five tokens, no token is drawn within."""
+    batcher, go = server.service.batcher, threading.Event()
+    draw = batcher.step
+
+    def step() -> list[Job]:
+        if sum(len(job.result.ids) >= 5 for job in server.service.running) >= n_answers:
+            go.wait(WAIT)
+        return draw()
+
+    batcher.step = step  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        go.set()
+        del batcher.step
 
 
 def until(happens: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from http_server import WAIT, Server, until
+from http_server import WAIT, Server, drawing_held, until
 
 from hybrid.cli.serve.whose import owner_of
 from hybrid.infer import Model
@@ -136,11 +136,13 @@ def test_no_route_tells_one_key_what_another_said(server: Server) -> None:
     ids = ids_of(server)
     own = server.http.get("/v1/conversations?limit=1000", headers=MINE)
     assert any(word in own.text for word in WORDS), "the search finds it where it is"
-    stream = {**body("/v1/completions", f"{SECRET} goes on"), "max_tokens": 900, "ignore_eos": True, "stream": True}
+    stream = {**body("/v1/completions", f"{SECRET} goes on"), "max_tokens": 20, "ignore_eos": True, "stream": True}
     statuses = []
-    with server.http.stream(
-        "POST", "/v1/completions", json={**stream, "dry_sequence_breakers": [SECRET]}, headers=MINE
-    ) as running:
+    stream["dry_sequence_breakers"] = [SECRET]
+    with (
+        drawing_held(server),
+        server.http.stream("POST", "/v1/completions", json=stream, headers=MINE) as running,
+    ):
         next(running.iter_lines())
         slots = server.http.get("/slots", headers=MINE).text
         assert WORDS[0] in slots, "the settings of its own stream"

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from http_server import WAIT, Server, until
+from http_server import WAIT, Server, drawing_held, until
 
 from hybrid.cli.serve.jobs import Defaults, Maker
 from hybrid.infer import Model
@@ -459,22 +459,14 @@ def test_metrics_count_what_timings_say(model: Model) -> None:
     assert timings[0]["predicted_per_second"] == timings[0]["predicted_per_token_ms"] == 0
 
 
-def test_slots_while_answers_are_drawn(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_while_answers_are_drawn(server: Server) -> None:
     body = {"prompt": [PROMPT, "Memory"], "n_predict": 20, "ignore_eos": True, "temperature": 0.5}
-    go, draw = threading.Event(), server.service.batcher.step
-
-    def step() -> Any:
-        if sum(len(job.result.ids) >= 5 for job in server.service.running) == 2:
-            go.wait(WAIT)
-        return draw()
-
-    monkeypatch.setattr(server.service.batcher, "step", step)
     with httpx.Client(base_url=server.url, timeout=WAIT) as other:
         thread = threading.Thread(target=other.post, args=("/completion",), kwargs={"json": body})
-        thread.start()
-        until(lambda: sum(slot["is_processing"] for slot in server.http.get("/slots").json()) == 2)
-        busy = [slot for slot in server.http.get("/slots").json() if slot["is_processing"]]
-        go.set()
+        with drawing_held(server, 2):
+            thread.start()
+            until(lambda: sum(slot["is_processing"] for slot in server.http.get("/slots").json()) == 2)
+            busy = [slot for slot in server.http.get("/slots").json() if slot["is_processing"]]
         thread.join(WAIT)
     assert [slot["id"] for slot in busy] == [0, 1]
     assert all(slot["params"]["temperature"] == 0.5 and slot["n_prompt_tokens"] > 0 for slot in busy)
