@@ -28,15 +28,17 @@ def test_help(name: str, cli: Cli) -> None:
     assert (SUBCOMMANDS[name].__doc__ or "").splitlines()[0] in out, "cut off: make the line shorter"
 
 
-def test_parts_do_all_that_a_file_does(bundled: Path, files: dict[str, Path], tmp_path: Path, cli: Cli) -> None:
-    assert cli("convert", bundled, "-o", tmp_path / "m.gguf", "--split-max-size", "9M", "--verify")[0] == 0
+def test_parts_do_all_that_a_file_does(
+    small_checkpoint: Path, small: dict[str, Path], tmp_path: Path, cli: Cli
+) -> None:
+    assert cli("convert", small_checkpoint, "-o", tmp_path / "m.gguf", "--split-max-size", "2M", "--verify")[0] == 0
     parts = sorted(tmp_path.glob("m-*.gguf"))
     assert [path.name for path in parts] == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
     first = parts[0]
     assert cli("gguf", "merge", first, tmp_path / "whole.gguf")[0] == 0
-    assert (tmp_path / "whole.gguf").read_bytes() == files["bf16"].read_bytes()
+    assert (tmp_path / "whole.gguf").read_bytes() == small["bf16"].read_bytes()
     prompt = ("-p", "The state of a recurrent layer", "-n", "6", "--temp", "0", "-t", "1")
-    _, want, _ = cli("run", files["bf16"], *prompt)
+    _, want, _ = cli("run", small["bf16"], *prompt)
     for model in (first, tmp_path / "folder"):
         if model != first:
             model.mkdir()
@@ -47,12 +49,12 @@ def test_parts_do_all_that_a_file_does(bundled: Path, files: dict[str, Path], tm
     first = model / first.name
     code, out, _ = cli("inspect", first, "--json")
     assert code == 0 and json.loads(out)["nbytes"] == sum(path.stat().st_size for path in model.iterdir())
-    assert cli("quantize", first, tmp_path / "q.gguf", "q8_0", "--split-max-size", "5M")[0] == 0
+    assert cli("quantize", first, tmp_path / "q.gguf", "q8_0", "--split-max-size", "1.1M")[0] == 0
     _, out, _ = cli("quantize", first, tmp_path / "k.gguf", "q8_0", "--keep-split")
     assert "k-00001-of-00003.gguf and 2 more: Q8_0" in out
     for name in ("q", "k"):
         assert len(list(tmp_path.glob(f"{name}-*-of-00003.gguf"))) == 3
-    _, want, _ = cli("gguf", "hash", files["q8_0"], "--no-layer")
+    _, want, _ = cli("gguf", "hash", small["q8_0"], "--no-layer")
     _, got, _ = cli("gguf", "hash", tmp_path / "q-00001-of-00003.gguf", "--no-layer")
     assert got.split()[:2] == want.split()[:2]
 

@@ -85,11 +85,11 @@ def test_python_and_llm_take_names(
 
 
 def test_a_checkpoint_is_converted_once(
-    hub: Hub, cli: Cli, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, cli: Cli, small_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {**folder(bundled), "generation_config.json": b'{"eos_token_id": 99999}'}
+    own = {**folder(small_checkpoint), "generation_config.json": b'{"eos_token_id": 99999}'}
     hub.add("org/jamba", {**own, "onnx/model.onnx": bytes(200_000), "pytorch_model.bin": bytes(100_000)})
-    by_path = cli("run", bundled, "-p", "State", "-n", 5, "--seed", 1)
+    by_path = cli("run", small_checkpoint, "-p", "State", "-n", 5, "--seed", 1)
     code, out, err = cli("run", "org/jamba", "-p", "State", "-n", 5, "--seed", 1)
     assert (code, out) == by_path[:2] and "converting org/jamba once" in err and "eos_token_id 99999 left out" in err
     assert not any("onnx" in path or ".bin" in path for path in hub.asked)
@@ -99,14 +99,14 @@ def test_a_checkpoint_is_converted_once(
 
 
 def test_a_checkpoint_is_quantized_in_the_same_pass(
-    hub: Hub, cli: Cli, bundled: Path, files: dict[str, Path], tmp_path: Path
+    hub: Hub, cli: Cli, small_checkpoint: Path, small: dict[str, Path], tmp_path: Path
 ) -> None:
-    hub.add("org/jamba", folder(bundled))
+    hub.add("org/jamba", folder(small_checkpoint))
     code, _, err = cli("run", "org/jamba:Q8_0", "-p", "State", "-n", 5, "--seed", 1)
     assert code == 0, err
     made = list((tmp_path / "cache" / "hybrid" / "converted").glob("*.gguf"))
     assert [path.name.rpartition("-")[2] for path in made] == ["Q8_0.gguf"]
-    assert cli("gguf", "hash", made[0])[1].split()[1] == cli("gguf", "hash", files["q8_0"])[1].split()[1]
+    assert cli("gguf", "hash", made[0])[1].split()[1] == cli("gguf", "hash", small["q8_0"])[1].split()[1]
 
 
 @pytest.fixture
