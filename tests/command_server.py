@@ -164,6 +164,7 @@ def run(words: list[str], folder: str) -> NoReturn:
         if words[:1] == ["-c"]:
             sys.argv = ["-c", *words[2:]]
             exec(words[1], {"__name__": "__main__"})
+            code = 0
         else:
             main()
     except SystemExit as end:
