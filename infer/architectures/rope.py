@@ -9,11 +9,10 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import FormatError, UnsupportedError, shown
 
-from ..layers.attention import Rope
+from ..layers.attention import MOST_TURNED, Rope
 from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 
-MAX_TURNED = 1 << 16  # values of a head; what is made for them comes before the layer checks them
 KINDS = ("none", "linear", "yarn", "longrope")
 FREQS, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
 
@@ -85,8 +84,8 @@ class RopeHparams(Hparams):
     def _yarn(self, w: Weights, n_rot: int) -> np.ndarray:
         """What YaRN divides the frequencies by: 1 for pairs that turn often, `factor` for slow ones, a ramp between.
         f64 [n_rot / 2]. arXiv:2309.00071, section 3.2"""
-        if n_rot > MAX_TURNED:
-            raise w.wrong("rope.dimension_count", n_rot, f"at most {MAX_TURNED}")
+        if n_rot > MOST_TURNED:
+            raise w.wrong("rope.dimension_count", n_rot, f"at most {MOST_TURNED}")
         if not self.freq_base > 1:
             raise w.wrong("rope.freq_base", self.freq_base, "more than 1, with YaRN")
         for name, turns in (("fast", self.fast), ("slow", self.slow)):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from hybrid.quant.ggml.errors import FormatError
+
 from ..kernels.attention.attention import (
     ATTENTION,
     LATENT_ATTENTION,
@@ -30,6 +32,7 @@ from .base import LayerAdapter, add_bias, optional_bias
 from .query_scale import QueryScale
 
 ROWS_AT_ONCE = 512  # positions whose cos and sin are computed together
+MOST_TURNED = 1 << 16  # values of a head; arrays of so many are made before shapes are compared
 
 
 @dataclass(eq=False)
@@ -62,6 +65,12 @@ class Rope:
 
     @property
     def _turns(self) -> npt.NDArray[np.float64]:
+        """FormatError: no head has so many values. Who loads a layer is told the key before."""
+        if self.n_rot > MOST_TURNED:
+            raise FormatError(
+                f"the metadata of the model say that {self.n_rot} values of every head turn with the position, "
+                f"expected at most {MOST_TURNED}. Convert it again."
+            )
         return rope_turns(self.n_rot, self.freq_base, self.freq_scale, self.factors)
 
     @property
