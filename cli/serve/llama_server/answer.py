@@ -10,6 +10,7 @@ from hybrid.infer.answers.generation.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
 
 from ..fields import AnswerFields
+from ..pausing import Pausing
 from ..samplers import FIELDS, NAMES, RANDOM_SEEDS
 from ..served import Served
 from ..timings import Timings
@@ -83,4 +84,4 @@ def whole_answer(
 
 def probabilities(served: Served, job: Job, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
     """Of the tokens whose logprobs were asked for."""
-    return listed(served.model.tokenizer, pieces, job.drawing.sampled)
+    return [Pausing(each) for each in listed(served.model.tokenizer, pieces, job.drawing.sampled)]

@@ -20,6 +20,7 @@ from ..errors import RequestError
 from ..fields import AnswerFields, Ignored
 from ..in_thread import in_thread
 from ..jobs import Maker
+from ..pausing import Pausing
 from ..served import Served
 from ..streaming import respond
 from ..thoughts import ThoughtFields
@@ -162,7 +163,7 @@ def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[di
         return {"token": text, "logprob": logprob, "bytes": raw}
 
     return [
-        {**entry(token, known.logprob), "top_logprobs": [entry(*pair) for pair in known.top]}
+        Pausing(entry(token, known.logprob), top_logprobs=[entry(*pair) for pair in known.top])
         for token, known in with_logprobs(pieces)
     ]
 
