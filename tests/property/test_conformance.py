@@ -3,6 +3,7 @@ the tokens before it, not on how they were cut into calls, what ran beside them,
 between."""
 
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -90,11 +91,14 @@ EACH = [
     else pytest.param(name, marks=pytest.mark.exhaustive)
     for name in (*SHAPES, *LAYERED)
 ]
+THREADS = [1, 3, 9]
 N = 150  # tokens: more than two tiles of columns, several KV blocks, ragged at every end
 
 
 def every() -> Iterator:
-    """Every family with its type of QUICK, every type and both precisions; the whole product is long."""
+    """Every family with its type of QUICK, every type and both precisions, with numbers of threads in turn; the whole
+    product is long."""
+    turn = cycle(THREADS)
     for family in MODELS:
         # the kernels of weight types know no families: two are enough where most layers are those of others
         few = dict.fromkeys(["F32", "Q8_0", *(kind for name, kind in QUICK if name == family)])
@@ -106,7 +110,8 @@ def every() -> Iterator:
                 marks: tuple = () if short else (pytest.mark.matrix, pytest.mark.slow)
                 if short and (family in SAME_LAYERS or precision == "exact"):
                     marks = (pytest.mark.slow,)
-                yield pytest.param(family, kind, precision, marks=marks, id=f"{family}-{kind}-{precision}")
+                threads = [next(turn)] if short else THREADS
+                yield pytest.param(family, kind, precision, threads, marks=marks, id=f"{family}-{kind}-{precision}")
 
 
 def tokens(n: int, seed: int = 3) -> list[int]:
@@ -117,9 +122,9 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and a.tobytes() == b.tobytes() and bool(np.isfinite(a).all())
 
 
-@pytest.mark.parametrize(("family", "kind", "precision"), list(every()))
+@pytest.mark.parametrize(("family", "kind", "precision", "threads"), list(every()))
 def test_results_depend_on_the_tokens_alone(
-    family: str, kind: str, precision: str, random_model: Callable[..., Path], tmp_path: Path
+    family: str, kind: str, precision: str, threads: list[int], random_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = random_model(MODELS[family], TYPES[kind])
     ids = tokens(N)
@@ -182,7 +187,7 @@ def test_results_depend_on_the_tokens_alone(
         assert restored.logits is not None
         assert same(restored.logits, whole[76])
         assert same(restored.logits_of(ids[77:]), whole[77:]), "saved and restored"
-    for n_threads in (1, 3, 9):
+    for n_threads in threads:
         with Model.load(path, n_ctx=256, n_ubatch=128, n_threads=n_threads, precision=precision) as model:
             seq = model.sequence()
             assert same(seq.logits_of(ids[:90]), whole[:90]), f"{n_threads} threads"

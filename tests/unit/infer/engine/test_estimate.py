@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tiny_models
 from converted_models import converted
+from pairwise import in_turn, mostly_long
 
 from hybrid.infer import Model, Work
 from hybrid.infer.engine import engine as engine_module
@@ -45,13 +46,16 @@ def test_all_checkpoints_are_here(data_dir: Path) -> None:
     assert sorted(path.name for path in (data_dir / "checkpoints").iterdir()) == CHECKPOINTS
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-@pytest.mark.parametrize("n_seq", [1, 3])
-@pytest.mark.parametrize("name", [*CHECKPOINTS, *tiny_models.FAMILIES])
+NAMES = [*CHECKPOINTS, *tiny_models.FAMILIES]
+SETTINGS = [(1, "f16"), (3, "q8_0"), (1, "q8_0"), (3, "f16")]
+
+
+@pytest.mark.parametrize(("name", "settings"), list(mostly_long(in_turn(NAMES, SETTINGS), NAMES, SETTINGS)))
 def test_the_account_is_what_is_allocated(
-    name: str, n_seq: int, kv_type: Any, gguf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    name: str, settings: tuple[int, Any], gguf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every array of a model in which n_seq sequences are full, counted one by one."""
+    n_seq, kv_type = settings
     n_ctx, tables = 1100, list[np.ndarray]()
     mapped = attention_module.mapped_zeros
     monkeypatch.setattr(attention_module, "mapped_zeros", lambda *given: tables.append(mapped(*given)) or tables[-1])

@@ -103,7 +103,7 @@ def test_adaptive_draws_near_its_target() -> None:
     for target in (0.15, 0.4, 0.7):
         sampler = Sampler(SamplingParams(seed=4, adaptive_target=target, temp=1.0, top_k=0, top_p=1), N)
         drawn = []
-        for logits in rows(400):
+        for logits in rows(150):
             token = sampler.sample(logits)
             drawn.append(dict(probabilities(logits, 1.0))[token])
             sampler.accept(token)
