@@ -19,7 +19,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = user_cache_path("hybrid-tests") / "made"  # found now, because some tests set XDG_CACHE_HOME
+FOLDER = user_cache_path("hybrid-tests").resolve() / "made"  # found now, because some tests set XDG_CACHE_HOME
 KEEP_DAYS = 3  # what no process asked for in that time is removed; a run is shorter
 
 
