@@ -3,7 +3,7 @@
     python benchmarks/serve_unread.py MODEL.gguf [--parallel 4] [--unread 24 100] [--idle 5000] [--requests 100]
 
 The client is 127.0.0.1, the streams are 127.0.0.2's: of 2000 tokens, and asked for anew as soon as the server drops
-them. `readers`: as many streams as there are places, read as they come. `--idle`: connections that say nothing, too.
+them. `readers`: as many streams as there are places, read as they come. `--idle`: with connections that say nothing.
 Figures are seconds of answers of 16 tokens; `refused`: answers with another status than 200.
 
 Nothing else may compute meanwhile: what others used is printed.
@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from http_connection import Connection
@@ -42,8 +42,8 @@ def asking(port: int, body: dict[str, Any]) -> bytes:
     )
 
 
-class Unread:
-    """Streams that are asked for and not read, or read and dropped."""
+class Streams:
+    """Streams that are asked for and not read, or read and dropped, until it is left."""
 
     def __init__(self, port: int, n: int, *, reads: bool) -> None:
         self.port, self.reads, self._rng = port, reads, random.Random(n)
@@ -54,7 +54,10 @@ class Unread:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
         for sock in self._socks.values():
@@ -115,13 +118,10 @@ def measured(given: argparse.Namespace, name: str, n: int, *, reads: bool = Fals
     """A row of the table, of a server of its own."""
     options = ("--parallel", given.parallel, "-c", 4096, "--checkpoint-budget", 1 << 30)
     with ours(given.model, *options) as server, Watch() as watch:
-        asyncio.run(asked(server.port, 20))  # compiles, and measures steps
-        streams = Unread(server.port, n, reads=reads)
-        try:
-            with idle(server.port, n_idle):
-                took, refused = asyncio.run(asked(server.port, given.requests))
-        finally:
-            streams.close()
+        with Streams(server.port, given.parallel, reads=True):  # compiles, and measures steps
+            asyncio.run(asked(server.port, 50))
+        with Streams(server.port, n, reads=reads), idle(server.port, n_idle):
+            took, refused = asyncio.run(asked(server.port, given.requests))
     p50, p99 = np.percentile(took, [50, 99])
     others = f"{watch.usage.others:.1f}" if watch.usage else ""
     return [name, *(f"{t:.3f}" for t in (took[0], p50, p99, max(took))), str(refused), others]
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--parallel", type=int, default=4)
-    parser.add_argument("--unread", type=int, nargs="+", default=[24, 100])
+    parser.add_argument("--unread", type=int, nargs="*", default=[24, 100])
     parser.add_argument("--idle", type=int, nargs="*", default=[5000], help="connections beside the last row")
     parser.add_argument("--requests", type=int, default=100)
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Clients share the places of a batch: an answer that gave its place up, or that nobody reads, goes on as it was."""
+"""Clients share the places of a batch. An answer that gave up its place, or that nobody reads, keeps its bits."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -137,6 +137,30 @@ def test_prompts_that_are_read_make_room_too(path: Path, left: list[tuple[object
         for _ in batcher.run():
             pass
         assert [one.job.result.prompt_tokens for one in long] == [900, 900], "nothing was read twice"
+
+
+def test_a_turn_comes_when_a_text_was_read_again(path: Path) -> None:
+    """An answer that lost its text gives up its place again as soon as it has gone on, not at its end."""
+    with Model.load(path, n_ctx=512, n_seq_max=2, checkpoint_budget=64 << 20) as model:
+        batcher = Batcher(model, 2)
+        long = [Asked(model, tokens(100 + i, i), LONG, remember=True, client="a").job for i in range(2)]
+        short = [Asked(model, tokens(9, 9 + i), SHORT, remember=True, client="b").job for i in range(3)]
+        for job in long:
+            batcher.submit(job)
+        while not all(job.result.ids for job in long):
+            batcher.step()
+        for job in long:
+            batcher.pause(job, paused=True)
+        for job in short[:2]:
+            batcher.submit(job)
+        assert len([*batcher.run()]) == 2 and model.cache is not None
+        model.cache.clear()
+        for job in long:
+            batcher.pause(job, paused=False)
+        batcher.step()
+        batcher.submit(short[2])
+        assert next(batcher.run()) is short[2] and max(len(job.result.ids) for job in long) < LONG // 2
+        batcher.close()
 
 
 def test_what_nobody_reads_is_not_drawn(path: Path, left: list[tuple[object, bool]]) -> None:

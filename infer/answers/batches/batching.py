@@ -105,8 +105,8 @@ class Batcher:
         self._changed = True
 
     def pause(self, job: Job, *, paused: bool) -> None:
-        """Nobody reads what is drawn of the job, so that it is not drawn on and keeps nobody waiting; or somebody does
-        again. An answer that cannot be set aside is drawn on all the same. Nothing happens to a job that has ended."""
+        """paused: nobody reads the answer. It is not drawn on, and gives up its place as soon as a job waits; unless it
+        cannot be set aside. Otherwise it goes on when its turn comes. A job that has ended may be given, too."""
         waits, job.paused = self._queue.remove(job), paused
         if waits:
             self._queue.add(job, first=True)
@@ -312,13 +312,14 @@ class Batcher:
                 if leaving is not None:
                     self._confined(partial(list, [leaving.job]), partial(self._set_aside, leaving))
                 self._confined(partial(list, [job]), partial(self._seat, job, held))
-            # with passes under way some answers cannot be set aside yet
-            self._changed = bool(self._queue.waiting and self._under_way)
+            # an answer whose pass is under way, or that reads its text again, can be set aside later
+            later = bool(self._under_way) or not all(answer.has_gone_on for answer in self._running)
+            self._changed = later and bool(self._queue.waiting)
         finally:
             self._queue.waiting.extendleft(reversed(held))
 
     def _set_aside(self, answer: Answer) -> None:
-        """The job waits again. What its sequence holds is kept as any text: a checkpoint that is given up first."""
+        """The job waits again, and its tokens are in the prompt cache. A checkpoint of the ladder is given up early."""
         job, seq = answer.job, answer.seq
         job.set_aside = list(seq.tokens)
         seq.checkpoint(boundary=False)

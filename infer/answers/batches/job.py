@@ -157,8 +157,8 @@ class Job:
 class Answer:
     """A job that has a place in a batch.
 
-    ids    tokens that are read before anything is drawn: the prompt, and what was drawn before the job was set aside
-    is_read  whether they are
+    ids    tokens that are read before one is drawn: the prompt, and the answer until it was set aside
+    is_read  whether all of them are
     marks  positions in its prompt where checkpoints are to be left
     guess  tokens that the step verifies, after the one that was drawn last
     forced whether the form of the answer left no choice about them
@@ -204,7 +204,7 @@ class Answer:
 
     @property
     def can_be_set_aside(self) -> bool:
-        """Whether its tokens bring it back as it is: no shift took any out, and no logits of its prompt are noted."""
+        """Whether its tokens alone bring it back: no shift took any out, and no logprobs of its prompt are noted."""
         return self.held is None and self.job.remember and self.job.prompt_top is None and self.seq.is_computed
 
     @property
@@ -214,7 +214,7 @@ class Answer:
 
     @property
     def has_gone_on(self) -> bool:
-        """Whether it has more tokens than when it was set aside: it can be again without losing time for ever."""
+        """Whether it has more tokens than when it was set aside. Else it keeps its place, or might never end."""
         return self.job.set_aside is None or self.seq.n_past > len(self.job.set_aside)
 
     @property
@@ -243,7 +243,7 @@ class Answer:
             return self._draw_each(logits)
         job, seq = self.job, self.seq
         new = min(seq.n_past, len(job.ids)) - job.n_known - self.result.prompt_tokens
-        if new > 0:  # otherwise it reads again what was given up while it was set aside
+        if new > 0:  # else the cache gave up tokens while the job was set aside
             self.result.prompt_tokens += new
             self.result.prompt_seconds = time.perf_counter() - job.began
             job.tell_read(seq.n_past)

@@ -2,7 +2,7 @@
 
 Every answer that is being drawn gives its last token, and guesses of the next ones where they pay. The prompts that are
 being read share the rest of the room: beside answers, only as many of their tokens as keep the pass short (slices.py).
-Nobody's prompts keep those of another client from being read.
+Every client has the same part of that room.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,8 +85,8 @@ class Plans:
         return works, owners
 
     def _ends(self, reading: Sequence[Answer], room: int) -> list[int]:
-        """How far these texts are read with room for so many tokens: every client has its part of it, and what one
-        leaves goes to whoever came first."""
+        """How far each text is read by a pass with room for `room` tokens. Clients have equal parts of it; what one
+        leaves goes to the oldest answers."""
         room, rows, ends = max(0, room), most_rows(self.model.n_vocab), [answer.seq.n_past for answer in reading]
         clients = {answer.job.client for answer in reading}
         parts = dict.fromkeys(clients, room // max(1, len(clients)))

@@ -148,8 +148,8 @@ class Service:
             self._calls.put(_Call(lambda: self._take(job)))
 
     def _is_full(self, client: object) -> bool:
-        """Whether no more jobs of this client are taken. One that has fewer than others have finds room for as many as
-        may wait, once more. What nobody reads counts as none."""
+        """Whether no more jobs of this client are taken. A client that has fewer than the average may submit until
+        twice as many wait. Jobs that nobody reads do not count."""
         counts = Counter(job.client for job in self._jobs if not job.paused)
         n, most = counts.total(), self.batcher.n_parallel + self.most_waiting
         has_its_part = counts[client] * len({*counts, client}) >= n

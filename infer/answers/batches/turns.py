@@ -1,8 +1,7 @@
-"""Whose turn it is: which job gets the next place, and which answer gives its place up for it.
+"""Whose turn it is: which job gets the next place, and which answer gives up its place for it.
 
-Every client has as many places as any other, as far as it has jobs for them: a job of a client that has two fewer than
-another takes one of the other's, so that no two answers take a place from each other in turn. An answer that nobody
-reads counts as none, and makes room for anybody.
+A client that has two places fewer than another one takes a place of the other's. Then they differ by one at most, so
+that no place goes back and forth. An answer that nobody reads does not count, and gives up its place to anybody.
 """
 
 from collections import Counter, deque
@@ -15,7 +14,7 @@ QUEUE_AHEAD = 1024  # jobs of the queue that are looked at for whose turn it is
 
 
 class Queue:
-    """The jobs that have no place: those that wait for one, and those that wait for somebody to read them."""
+    """The jobs without a place. paused: nobody reads them, so they do not wait for one."""
 
     def __init__(self) -> None:
         self.waiting: deque[Job] = deque()
@@ -34,15 +33,15 @@ class Queue:
         return jobs is not None
 
     def next(self, running: Sequence[Answer]) -> Job:
-        """Of the jobs that wait longest the first of whoever has the fewest running. There is one."""
+        """The job that gets the next place: the first of the client that has the fewest. Some job has to wait."""
         counts = _counts(running)
         return min(islice(self.waiting, QUEUE_AHEAD), key=lambda job: counts[job.client])
 
 
 def gives_way(running: Sequence[Answer], client: object, *, for_turns: bool) -> Answer | None:
-    """Which answer is set aside for a job of this client; None: the job waits. running: in the order of their joining.
+    """Which answer is set aside for a job of this client; None: the job waits. running: the oldest answer comes first.
 
-    One that nobody reads; with `for_turns` else the oldest of the client that has most, which loses nothing for good.
+    It is one that nobody reads. If there is none, and with `for_turns`, it is the oldest of the client with most.
     """
     counts, able = _counts(running), [answer for answer in running if answer.can_be_set_aside]
     if paused := [answer for answer in able if answer.is_paused]:
