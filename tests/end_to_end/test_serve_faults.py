@@ -23,7 +23,6 @@ from hybrid.cli.serve.request_log import Record, RequestLog
 from hybrid.cli.serve.timings import Timings
 from hybrid.infer import LoadOptions, Model, faults
 from hybrid.infer.answers.batches import batching
-from hybrid.infer.answers.batches.batching import Batcher
 from hybrid.infer.answers.batches.changed_header import ChangedHeaders
 from hybrid.infer.answers.batches.figures import Figures
 from hybrid.infer.answers.batches.planning import Plans
@@ -48,8 +47,8 @@ FAILING: list[tuple[object, str, str]] = [
     (Figures, "ended", "the figures of the batch"),
     (Plans, "learn", "the costs of steps"),
     (Plans, "_guess_text", "guesses of what answers say next"),
-    (Batcher, "_marks", "what prompts have in common"),
-    (Batcher, "_is_being_read", "what prompts have in common"),
+    (batching, "marks", "what prompts have in common"),
+    (batching, "is_being_read", "what prompts have in common"),
     (batching, "kept", "where the prompt cache has an answer"),
     (GivenUp, "_add", "what the prompt cache has given up"),
     (GivenUp, "_last", "what the prompt cache has given up"),
