@@ -2,7 +2,7 @@
 
     pairwise(TYPES, SHAPES, TARGETS)    a few more rows than the two longest have pairs
 
-What is wrong with a product is mostly wrong with two of its values, and a product has each pair of them many times.
+Most faults need two values that meet, and a product has each pair of them many times.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def in_turn(first: Iterable[Any], *others: Sequence[Any]) -> list[tuple[Any, ...
 
 
 def mostly_long(chosen: Iterable[tuple[Any, ...]], *parameters: Iterable[Any]) -> Iterator[Any]:
-    """The product of parameters for pytest: what is not chosen belongs to the long suite's matrices."""
+    """The product of parameters for pytest: rows that are not chosen belong to the long suite's matrices."""
     short = set(chosen)
     for row in product(*parameters):
         yield pytest.param(*row, marks=() if row in short else pytest.mark.matrix)

@@ -149,8 +149,8 @@ class Conversion:
 
 
 def faults(conversion: Conversion, *, every: bool = True) -> list[str]:
-    """Of all configs with another field. Of a number one of those tried has to change something; the others only may
-    not fail, which is not looked at without `every`."""
+    """Those of all configs with another field. One of a number's other values has to change something: the values
+    after that one are tried with `every`, for errors without words."""
     by_path: dict[str, list[str]] = {}
     right, tried = set(), 0
     for path, config, value in perturbed(conversion.config):

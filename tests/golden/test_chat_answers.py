@@ -137,7 +137,7 @@ def wanted(case: Case, of: Json) -> Json:
 
 
 def splits(text: str, most: int | None = None) -> Iterator[Sequence[str]]:
-    """Character by character, and in two at every place, or at so many."""
+    """Character by character, and in two at every place, or at about `most` places."""
     yield text
     for at in range(1, len(text), max(1, len(text) // most) if most else 1):
         yield text[:at], text[at:]

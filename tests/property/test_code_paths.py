@@ -40,7 +40,7 @@ def cases(random_model: Callable[[Shape, FileType], Path]) -> list[str]:
 @pytest.mark.parametrize("some", [slice(1), pytest.param(slice(1, 4), marks=pytest.mark.paths)], ids=["one", "others"])
 @pytest.mark.parametrize("path", list(forced_isa.FEATURES))
 def test_x86(path: str, some: slice, cases: list[str]) -> None:
-    """One model on every path of this processor, attention and products; the long suite has the others, too."""
+    """One model on every path of this processor, attention and products; the long suite runs the others."""
     forced_isa.require(path)
     if path == host().name:
         pytest.skip("this is the path that the others are compared with")
