@@ -60,7 +60,13 @@ def test_logits_of_heads(name: str, tmp_path: Path, data_dir: Path) -> None:
     assert error < 2e-5
 
 
-@pytest.mark.parametrize("name", random_heads.WITH_HEADS)
+VARIANTS = ("-shared-mtp", "-yarn-mtp", "-plain-mtp", "-order-mtp", "-groups-mtp")  # with the layers of another one
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.matrix) if n.endswith(VARIANTS) else n for n in random_heads.WITH_HEADS],
+)
 def test_a_head_changes_nothing_but_speed(name: str, tmp_path: Path, data_dir: Path) -> None:
     """The same bits with a head in the file, without one, and when the head has run in between."""
     ids, rows = prompt(), []
