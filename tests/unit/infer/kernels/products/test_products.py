@@ -22,7 +22,6 @@ BLOCKS = (GGMLType.Q8_0, GGMLType.Q4_0)
 # one type per way of computing in the inner loop: the types of the quick run
 FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K, GGMLType.Q2_K)
 FORMS = ("columns", "narrow", "wide")  # beside a single column, which they are compared with
-LONG = (pytest.mark.slow, pytest.mark.matrix)
 # types of which the short suite compiles every form of products, a second each. Of the others, which differ in the rule
 # that unpacks a row, it compiles single columns and one form for 8-bit activations.
 WHOLE = {
@@ -149,6 +148,11 @@ def shapes(kind: GGMLType) -> list[tuple[int, int, int]]:
     return [(70, 2560, 13), (25, 768, 5), (9, 256, 3)]
 
 
+def long(kind: GGMLType) -> list[pytest.MarkDecorator]:
+    """Marks of the full product. Types of the quick run are not slow: test_arm64.py runs all of their forms."""
+    return [pytest.mark.matrix, *([] if kind in FIRST else [pytest.mark.slow])]
+
+
 def some_forms(kind: GGMLType, integer: bool) -> tuple[str, ...]:
     """What the short suite compiles: each form of several types."""
     if kind in WHOLE[integer]:
@@ -164,7 +168,7 @@ def cases():
                 name = f"{kind.name}-{integer}-{shape}"
                 yield pytest.param(kind, integer, *shape, some_forms(kind, integer), marks=marks, id=name)
                 if kind not in WHOLE[integer]:
-                    yield pytest.param(kind, integer, *shape, FORMS, marks=LONG, id=f"{name}-all")
+                    yield pytest.param(kind, integer, *shape, FORMS, marks=long(kind), id=f"{name}-all")
 
 
 @pytest.mark.parametrize(("kind", "integer", "rows", "n", "columns", "forms"), list(cases()))
@@ -208,7 +212,7 @@ def target_cases():
             for k, kernel in enumerate(kernels):
                 if kind in BLOCKS or (i + j + k) % 3 == 0:
                     short = (i + j + k) % 3 == 0 and i % 2 == 0 and i // 6 % 3 == j
-                    marks = () if kind is GGMLType.Q8_0 else pytest.mark.slow if short else LONG
+                    marks = () if kind is GGMLType.Q8_0 else pytest.mark.slow if short else long(kind)
                     name = target.name.removeprefix("plain-")
                     yield pytest.param(kind, target, kernel, marks=marks, id=f"{kind.name}-{name}-{kernel}")
 
@@ -278,7 +282,7 @@ def extreme_cases():
         marks = () if kind in FIRST else pytest.mark.slow
         yield pytest.param(kind, some_forms(kind, True), marks=marks, id=kind.name)
         if kind not in WHOLE[True]:
-            yield pytest.param(kind, FORMS, marks=LONG, id=f"{kind.name}-all")
+            yield pytest.param(kind, FORMS, marks=long(kind), id=f"{kind.name}-all")
 
 
 @pytest.mark.parametrize("byte", [0, 255])
