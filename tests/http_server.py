@@ -106,13 +106,13 @@ def started(command: Sequence[object], **variables: str) -> Iterator[tuple[subpr
 
 
 @contextmanager
-def drawing_held(server: Server, n_answers: int = 1) -> Iterator[None]:
-    """As soon as so many answers have five tokens, no token is drawn within."""
+def drawing_held(server: Server, n_answers: int = 1, n_tokens: int = 5) -> Iterator[None]:
+    """As soon as so many answers have so many tokens, no token is drawn within."""
     batcher, go = server.service.batcher, threading.Event()
     draw = batcher.step
 
     def step() -> list[Job]:
-        if sum(len(job.result.ids) >= 5 for job in server.service.running) >= n_answers:
+        if sum(len(job.result.ids) >= n_tokens for job in server.service.running) >= n_answers:
             go.wait(WAIT)
         return draw()
 

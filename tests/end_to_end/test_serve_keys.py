@@ -229,7 +229,7 @@ def test_keys_may_share(model: Model) -> None:
     model.cache.clear()
     server = Server(model, keys=("first key", "second key"), shared=True)
     try:
-        given = body("/v1/completions", beginning("/v1/completions"))
+        given = {**body("/v1/completions", beginning("/v1/completions")), "seed": 1}  # one answer, not two
         post(server, "/v1/completions", given, MINE)
         assert post(server, "/v1/completions", given, OTHERS)["usage"]["cache"]["processed"] == 0
         listed = server.http.get("/v1/conversations", headers=OTHERS, timeout=WAIT)

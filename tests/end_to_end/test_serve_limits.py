@@ -6,11 +6,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import pytest
-from http_server import WAIT, Server, serving, until
+from http_server import WAIT, Server, drawing_held, serving, until
 from pydantic import ValidationError
 
 from hybrid.cli.serve import answering, connections, guards
@@ -224,52 +224,37 @@ def test_lists_of_a_client_are_bounded(server: Server, monkeypatch: pytest.Monke
     assert "stop: 100000 strings of" in str(error["message"]) and "expected at most 1024" in str(error["message"])
 
 
-def hold_late_steps(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer of 400 tokens gets no more for as long as there is a connection."""
-    step = server.service.batcher.step
-
-    def held() -> object:
-        if any(len(job.result.ids) >= 400 for job in server.service.running):
-            until(lambda: not server.server.server_state.connections)
-        return step()
-
-    monkeypatch.setattr(server.service.batcher, "step", held)
-
-
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_stops_reading_is_dropped(model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+def test_a_client_that_stops_reading_is_dropped(model: Model, stream: bool) -> None:
     """And its job with it, before the answer is complete where that is sent while it is drawn."""
     with serving(model, bounds=UNREAD) as server:
-        if stream:
-            hold_late_steps(server, monkeypatch)
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             raw.connect(server.listener.getsockname())
             body = {**LONG, "logprobs": 20, "stream": stream}
-            raw.sendall(request(server, json.dumps(body).encode()))
-            until(lambda: server.service.n_jobs)
-            jobs = list(server.service._jobs)
-            until(lambda: not server.server.server_state.connections)
+            with drawing_held(server, n_tokens=400) if stream else nullcontext():
+                raw.sendall(request(server, json.dumps(body).encode()))
+                until(lambda: server.service.n_jobs)
+                jobs = list(server.service._jobs)
+                until(lambda: not server.server.server_state.connections)
             until(lambda: jobs[0].done)
             if stream:
                 assert jobs[0].result.reason == "interrupt" and len(jobs[0].result.ids) < 450
 
 
-def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Model) -> None:
     """Who reads nothing has his place taken away within bounds, whatever the system would hold of his answer."""
     with serving(model, bounds=UNREAD) as server:
-        hold_late_steps(server, monkeypatch)
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             raw.connect(server.listener.getsockname())
-            raw.sendall(request(server, json.dumps({**LONG, "logprobs": 20, "n": 3, "stream": True}).encode()))
-            until(lambda: server.service.n_jobs == 3)
-            jobs = list(server.service._jobs)
+            with drawing_held(server, n_tokens=400):
+                raw.sendall(request(server, json.dumps({**LONG, "logprobs": 20, "n": 3, "stream": True}).encode()))
+                until(lambda: server.service.n_jobs == 3)
+                jobs = list(server.service._jobs)
+                until(lambda: not server.server.server_state.connections)
             until(lambda: all(job.done for job in jobs))
-            until(lambda: not server.server.server_state.connections)
         assert "interrupt" in {job.result.reason for job in jobs}
         assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
 
