@@ -32,7 +32,8 @@ PLAIN = {
     "infer.answers.sampling", "infer.answers.sampling.chain", "infer.answers.sampling.dry",
     "infer.answers.sampling.largest", "infer.answers.sampling.params", "infer.answers.sampling.sampler",
     "infer.answers.sampling.selection",
-    "infer.text", "infer.text.tokenizer", "infer.text.tokenizer.base", "infer.text.tokenizer.sentencepiece_model",
+    "infer.text", "infer.text.stops", "infer.text.tokenizer", "infer.text.tokenizer.base",
+    "infer.text.tokenizer.sentencepiece_model",
     "infer.text.tokenizer.special", "infer.text.tokenizer.vocabulary",
 }  # fmt: skip
 FLOOR = "quant.ggml."

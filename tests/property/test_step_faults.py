@@ -12,6 +12,7 @@ import pytest
 import tiny_models
 from injected import InjectedError, Injection
 
+from hybrid import infer
 from hybrid.infer import Model, faults
 from hybrid.infer.answers.batches.batching import Batcher, Job
 from hybrid.infer.answers.batches.job import AnswerFaultError
@@ -21,7 +22,7 @@ from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import HybridError
 
-ROOT = Path(__file__).resolve().parents[2]
+INFER = Path(infer.__file__).parent
 WAIT = 300  # seconds: nothing here takes so long
 N_STREAMS, N_INJECTIONS = 8, 60
 pytestmark = pytest.mark.faults
@@ -125,7 +126,7 @@ def check_books(model: Model) -> None:
 def test_faults_at_random_places(model: Model, quiet: list[str]) -> None:
     service = Service(model, N_STREAMS)
     service.clock = itertools.count(0, 100).__next__  # never too many in a minute
-    counting = Injection(0, ROOT / "infer", but=("faults.py",))
+    counting = Injection(0, INFER, but=("faults.py",))
     for _ in range(2):  # the second one finds its texts
         counting.n_calls = 0
         warm = asked(service, 0, counting)
@@ -134,7 +135,7 @@ def test_faults_at_random_places(model: Model, quiet: list[str]) -> None:
     want: dict[tuple[int, int], tuple[object, ...]] = {}
     n_lost = n_survived = n_met = 0
     for i in range(N_INJECTIONS):
-        injection = Injection(rng.randrange(1, counting.n_calls), ROOT / "infer", but=("faults.py",))
+        injection = Injection(rng.randrange(1, counting.n_calls), INFER, but=("faults.py",))
         streams = asked(service, i, injection)
         assert service.is_open and service.fault is None
         n_met += bool(injection.place)
