@@ -66,11 +66,11 @@ class Replacement:
         try:
             while not self._created(buffering):
                 self.discard()
+            assert self._file is not None
+            return self._file
         except BaseException:
             self.discard()
             raise
-        assert self._file is not None
-        return self._file
 
     def _created(self, buffering: int) -> bool:
         """Make the unfinished file and lock it. False: it was taken for one left behind before it was locked."""

@@ -140,12 +140,10 @@ def test_no_route_tells_one_key_what_another_said(server: Server) -> None:
     statuses = []
     stream["dry_sequence_breakers"] = [SECRET]
     with (
-        drawing_held(server),
-        server.http.stream("POST", "/v1/completions", json=stream, headers=MINE) as running,
+        drawing_held(server, n_tokens=1),
+        server.http.stream("POST", "/v1/completions", json=stream, headers=MINE),
     ):
-        next(running.iter_lines())
-        slots = server.http.get("/slots", headers=MINE).text
-        assert WORDS[0] in slots, "the settings of its own stream"
+        until(lambda: WORDS[0] in server.http.get("/slots", headers=MINE).text)  # the settings of its own stream
         check(server.http.get("/slots", headers=OTHERS), ids)
     until(lambda: server.service.n_jobs == 0)
     for method, path, given in requests(server):
