@@ -8,7 +8,8 @@
 
 The CPU time of a run is also told in units of a small fixed computation, which is repeated all the time beside it:
 whatever slows down a shared machine slows down both. `test` fails when it takes over a tenth more of these units than
-`tests/suite_cost.json` says for this kind of processor: find out why, or write down the new figure with the reason.
+`tests/suite_cost.json` says for this kind of processor with empty caches: find out why, or write down the new figure
+with the reason.
 """
 
 import json
@@ -143,10 +144,16 @@ def part(name: str) -> int:
     return under(other_paths(), path_tests(), OF_PATHS) if name == "paths" else 0
 
 
+def known_costs() -> dict[str, int]:
+    """Units of a run with empty caches, by the kind of processor as LLVM names it."""
+    costs: dict[str, int] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    return costs
+
+
 def judged(cost: float) -> int:
     """1 if the run has become a tenth more expensive than the figure of this kind of processor says."""
     kind = llvm.get_host_cpu_name()
-    known = json.loads(FIGURES.read_text(encoding="utf-8")).get(kind)
+    known = known_costs().get(kind)
     if known is None:
         print(f"{FIGURES.name} has no figure for {kind}: {cost:.0f} would be the first")
     elif cost > MOST_GROWTH * known:
