@@ -7,8 +7,8 @@
     python tests/suite.py paths avx2       golden, property and kernel tests under these code paths only
 
 The CPU time of a run is also told in units of a small fixed computation, which is repeated all the time beside it:
-whatever slows down a shared machine slows down both. `test` fails when it takes over a tenth more of these units than
-`tests/suite_cost.json` says for this kind of processor with empty caches: find out why, or write down the new figure
+whatever slows down a shared machine slows down both. `test` fails beyond one and a half times the units that
+`tests/suite_cost.json` has for this kind of processor with empty caches: find out why, or write down the new figure
 with the reason.
 """
 
@@ -32,7 +32,7 @@ from hybrid.infer.kernels.emit.isa import host
 
 ROOT = forced_isa.ROOT
 FIGURES = ROOT / "tests" / "suite_cost.json"
-MOST_GROWTH = 1.1
+MOST_GROWTH = 1.5  # two runs of the same tree differed by a sixth in units, by a fifth in CPU time
 PYTEST = (sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal")
 QUICK, TEST = "not slow and not exhaustive and not shared and not long", "not long"
 
@@ -151,7 +151,7 @@ def known_costs() -> dict[str, int]:
 
 
 def judged(cost: float) -> int:
-    """1 if the run has become a tenth more expensive than the figure of this kind of processor says."""
+    """1 if the run has become half as expensive again as the figure of this kind of processor says."""
     kind = llvm.get_host_cpu_name()
     known = known_costs().get(kind)
     if known is None:

@@ -6,14 +6,14 @@ import pytest
 import suite
 
 
-@pytest.mark.parametrize(("cost", "status"), [(1000.0, 0), (1090.0, 0), (1110.0, 1)])
-def test_a_tenth_more_is_too_much(
+@pytest.mark.parametrize(("cost", "status"), [(1000.0, 0), (1490.0, 0), (1510.0, 1)])
+def test_half_as_much_again_is_too_much(
     cost: float, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kind = suite.llvm.get_host_cpu_name()
     monkeypatch.setattr(suite, "known_costs", lambda: {kind: 1000})
     assert suite.judged(cost) == status
-    assert ("1.11 times the 1000" in capsys.readouterr().err) is bool(status)
+    assert ("1.51 times the 1000" in capsys.readouterr().err) is bool(status)
 
 
 def test_a_processor_without_a_figure_is_told(
