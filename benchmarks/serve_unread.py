@@ -85,7 +85,7 @@ class Streams:
 
 @contextmanager
 def idle(port: int, n: int) -> Iterator[None]:
-    """So many connections that say nothing; the server may close them, and has seen them all."""
+    """n silent connections, all of which the server has accepted. It may close them."""
     with ExitStack() as stack:
         for _ in range(n):
             stack.enter_context(socket.create_connection((CLIENT, port)))

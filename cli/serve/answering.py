@@ -108,7 +108,7 @@ class Answering:
 
     @property
     def _ahead(self) -> float:
-        """What waits for the client, as a share of what may before nothing more is drawn."""
+        """How much waits for the client, as a share of the bound beyond which nothing more is drawn."""
         return max(self._events.qsize() / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
 
     def _pause(self, *, paused: bool) -> None:

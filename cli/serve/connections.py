@@ -104,7 +104,7 @@ class Connection(H11Protocol):
     bounds = Bounds()
     # of all connections of a server, which have a class of their own
     _watch: asyncio.TimerHandle | None = None
-    _open: "dict[Connection, None]"  # the one that was used longest ago comes first; without those that make room
+    _open: "dict[Connection, None]"  # the one that was used longest ago comes first; none that was closed for another
     _unsent = 0  # bytes that waited to be read at _unread_since
 
     def __init_subclass__(cls) -> None:
@@ -134,6 +134,7 @@ class Connection(H11Protocol):
             self._fail(503, f"this server keeps {self.bounds.most_connections} connections at a time. Try again later.")
 
     def data_received(self, data: bytes) -> None:
+        """Bytes after the answer are dropped, within the bound; all others are read as HTTP."""
         self._used, self._is_silent = self.loop.time(), False
         if self in self._open:
             del self._open[self]
@@ -151,8 +152,8 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def bound_unsent(self, most: int | None = MOST_UNSENT) -> None:
-        """Keep no more of a stream here and in the system than that, until the response is complete; what is on its way
-        does not count. None: as much as the system likes, which is faster where an answer is sent whole."""
+        """Keep at most this many unsent bytes of a stream here, and as many in the system, until the response is
+        complete. Bytes on their way do not count. None: no bound, which is faster for an answer that is sent whole."""
         self._is_bound = most is not None
         self.transport.set_write_buffer_limits(high=most)
         with suppress(OSError, AttributeError):  # a system or a kind of socket without such a bound
@@ -217,7 +218,7 @@ class Connection(H11Protocol):
         return self._between_requests or (self._is_silent and now - self._used > SILENT_SECONDS)
 
     def _make_room(self) -> bool:
-        """Close the connection that was used longest ago of those that linger, or else of those that are idle."""
+        """Close the lingering connection that was used longest ago, or else the idle one. False: there is neither."""
         now = self.loop.time()
         spare = next((each for each in self._open if each.lingers), None)
         if spare is None:

@@ -179,7 +179,7 @@ class ConversationFields(Strict):
         | None
     ) = None
     function_call: (
-        Annotated[str | dict[str, Any], Field(description='Of functions: "none", "auto" or {"name"}.')] | None
+        Annotated[str | dict[str, Any], Field(description='"none", "auto" or {"name"} of a function.')] | None
     ) = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None

@@ -126,7 +126,7 @@ class Embedding:
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
     def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
-        """Of each text: in a thread. RequestError, UsageError: there are too many, or one cannot be read."""
+        """The tokens of each text; call it in a thread. RequestError, UsageError: too many, or one cannot be read."""
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
         if len(texts) > MOST_TEXTS:

@@ -40,7 +40,7 @@ def asked_by(request: Request, body: object = None) -> Whose:
 
 
 def owner_of(key: bytes, salt: str) -> bytes:
-    """OWNER_BYTES bytes, of which the first PARTY_BYTES are those of the key; b"" without key and salt."""
+    """OWNER_BYTES bytes. The key alone decides the first PARTY_BYTES. b"" without key and salt."""
     if not key and not salt:
         return b""
     party = hashlib.blake2b(key, digest_size=PARTY_BYTES, person=b"hybrid party").digest()

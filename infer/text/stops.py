@@ -1,4 +1,4 @@
-"""Whether whoever asked for a text and its tokens still waits: rendering and encoding of a long one look now and then.
+"""Ends the rendering and encoding of a long text when its client has gone: both look now and then.
 
 with stopped_by(gone.is_set):   # also in threads that are given this context
     tokenizer.encode(text)      # GoneError once gone.is_set()

@@ -1,13 +1,13 @@
 """Sizes in the metadata of a file that no model has: every architecture refuses them in one line, before anything of
 that size is made. Loading compares shapes, `inspect` asks the layers what they keep."""
 
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from address_space import at_most
 from random_checkpoints import CONFIGS, family_for
 
 from hybrid.infer.engine.layer_facts import layer_facts
@@ -36,11 +36,8 @@ for _name, _config in CONFIGS.items():
 
 @pytest.fixture
 def bounded_memory() -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
+    with at_most(MOST):
+        yield
 
 
 def integers(gguf: GGUFFile) -> dict[str, Any]:

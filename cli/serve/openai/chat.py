@@ -147,7 +147,7 @@ def _delta(part: Part) -> dict[str, Any]:
 
 
 def _older_delta(part: Part) -> dict[str, Any]:
-    """Of a message to a request with `functions`."""
+    """The delta of an answer to a request with `functions`."""
     if part.kind in ("thought", "text"):
         return _delta(part)
     return {

@@ -105,8 +105,8 @@ class Batcher:
         self._changed = True
 
     def pause(self, job: Job, *, paused: bool) -> None:
-        """paused: nobody reads the answer. It is not drawn on, and gives up its place as soon as a job waits; unless it
-        cannot be set aside. Otherwise it goes on when its turn comes. A job that has ended may be given, too."""
+        """paused: nobody reads the answer. It is not drawn on, and gives up its place as soon as another job waits. An
+        answer that cannot be set aside is drawn on. False: it goes on when its turn comes. An ended job stays ended."""
         waits, job.paused = self._queue.remove(job), paused
         if waits:
             self._queue.add(job, first=True)
@@ -128,8 +128,7 @@ class Batcher:
         return [answer.job for answer in list(self._running)]
 
     def run(self) -> Iterator[Job]:
-        """Steps until nothing is left to do but what is paused; yields jobs as they are done. More may be
-        submitted in between."""
+        """Steps until all jobs are done or paused; yields each job that is done. More may be submitted in between."""
         while self.busy:
             yield from self.step()
 
@@ -293,7 +292,7 @@ class Batcher:
 
     # --- joining ---
     def _admit(self) -> None:
-        """Waiting jobs get places, each when its turn comes, except those that should wait for work of another job."""
+        """Waiting jobs get places, each when its turn comes, unless it should wait for the work of another job."""
         held: list[Job] = []
         try:
             while self._queue.waiting and len(held) < LOOK_AHEAD:

@@ -1,11 +1,10 @@
 """Templates of hostile files: none takes long or much memory, and each ends with an error that names the bound."""
 
-import resource
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from address_space import at_most
 
 from hybrid.infer.answers.chat.format import FALLBACK
 from hybrid.infer.answers.chat.probing import probed
@@ -103,11 +102,8 @@ NO_BOUND = {"a budget of its own": "No filter named '_cost'"}
 
 @pytest.fixture
 def bounded_memory() -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
+    with at_most(MOST):
+        yield
 
 
 @pytest.mark.usefixtures("bounded_memory")
