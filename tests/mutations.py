@@ -40,7 +40,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Site:
-    """An expression of a file, by its place among those of the file that can be changed."""
+    """An expression of a file that a fault can change. number: its place among them."""
 
     path: str
     number: int
@@ -49,7 +49,7 @@ class Site:
 
 
 def changed(node: ast.expr) -> ast.expr | None:
-    """The fault that a node can have; None: there is none."""
+    """The node with its fault; None: no fault is known for it."""
     match node:
         case ast.Compare(left, [op], right) if type(op) in COMPARISONS:
             return ast.Compare(left, [COMPARISONS[type(op)]()], right)
@@ -84,7 +84,7 @@ class Faults(ast.NodeTransformer):
             self.depth -= 1
             return node
         if isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.Raise | ast.Assert | ast.Match):
-            return node  # words, types, and what only says what is wrong
+            return node  # texts, types, and the words of errors
         self.generic_visit(node)
         if self.depth and isinstance(node, ast.expr) and changed(node) is not None:
             self.n += 1
@@ -186,7 +186,7 @@ def run_tests(sites: Path, variables: dict[str, str], *arguments: str) -> int:
 
 
 def choose(path: Path, n: int, seed: int) -> None:
-    """Of as many files as there are places, so that long tables do not have most of them."""
+    """n places, each of another file: long tables would have most of them otherwise."""
     by_file: dict[str, list[Site]] = {}
     for site in sites():
         by_file.setdefault(site.path, []).append(site)

@@ -16,7 +16,7 @@ MOST_MARKS = 4  # checkpoints that a prompt gets for those after it
 
 
 def look_up(job: Job, seq: TokenSequence, reasons: Reasons) -> None:
-    """A job joins with this sequence, which gets what is known of its prompt."""
+    """A job joins with this sequence, which takes the known beginning of its prompt from the cache."""
     job.began = time.perf_counter()
     if job.prompt_top is not None:  # logits are not kept
         job.reuse = read_anew(len(job.ids), "logprobs")

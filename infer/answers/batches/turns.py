@@ -41,7 +41,7 @@ class Queue:
 def gives_way(running: Sequence[Answer], client: object, *, for_turns: bool) -> Answer | None:
     """Which answer is set aside for a job of this client; None: the job waits. running: the oldest answer comes first.
 
-    It is one that nobody reads. If there is none, and with `for_turns`, it is the oldest of the client with most.
+    An answer that nobody reads goes first; with `for_turns`, then the oldest of the client with most places.
     """
     counts, able = _counts(running), [answer for answer in running if answer.can_be_set_aside]
     if paused := [answer for answer in able if answer.is_paused]:
