@@ -1,6 +1,7 @@
 """The jobs of one request, as the event loop sees them: pieces as they come, and the end of each."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,10 +62,11 @@ class Answering:
         self._n_told = [0] * len(self.jobs)
         self._loop = asyncio.get_running_loop()
         self._deadline = None if seconds is None else self._loop.time() + seconds
-        self._too_slow = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._n_listed = 0  # in the events that wait
         self._streams, self._paused = streams, False
+        self._waiting = threading.Lock()  # of the next two, which the service's thread adds to
+        self._n_waiting = self._n_listed = 0  # events of a stream that wait for its client, and what they list
+        self._too_slow = self._given_up = False
         for index, job in enumerate(self.jobs):
             job.on_text = partial(self._tell, index)
             job.on_end = partial(self._end, index, job.on_end)
@@ -83,6 +85,8 @@ class Answering:
         """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""
         self._n_told[index] += piece is not None and piece.id is not None
         event = Event(index, piece, Timings.of(self.jobs[index], self._n_told[index]), n_read)
+        if self._streams:
+            self._count(event)
         try:
             self._loop.call_soon_threadsafe(self._put, event)
         except RuntimeError:
@@ -91,16 +95,20 @@ class Answering:
     def _tell_read(self, index: int, n: int, _: int) -> None:
         self._tell(index, None, n)
 
-    def _put(self, event: Event) -> None:
-        """Answers are drawn on as their client reads them. Where one cannot be set aside its client is given up before
-        it fills the memory."""
-        self._n_listed += event.n_listed
-        if not self._streams or (self._events.qsize() < MOST_UNREAD and self._n_listed <= MOST_LISTED):
-            self._events.put_nowait(event)
-            if self._streams and not self._paused and self._ahead > 1:
+    def _count(self, event: Event) -> None:
+        """Answers are drawn on as their client reads them: with enough waiting, no further step draws this one. Where
+        an answer cannot be set aside its client is given up before it fills the memory."""
+        with self._waiting:
+            self._too_slow |= self._n_waiting >= MOST_UNREAD or self._n_listed > MOST_LISTED
+            self._n_waiting, self._n_listed = self._n_waiting + 1, self._n_listed + event.n_listed
+            if not self._paused and self._ahead > 1:
                 self._pause(paused=True)
-        elif not self._too_slow:
-            self._too_slow = True
+
+    def _put(self, event: Event) -> None:
+        if not self._too_slow:
+            self._events.put_nowait(event)
+        elif not self._given_up:
+            self._given_up = True
             while not self._events.empty():
                 self._events.get_nowait()
             self.close()
@@ -109,7 +117,7 @@ class Answering:
     @property
     def _ahead(self) -> float:
         """How much waits for the client, as a share of the bound beyond which nothing more is drawn."""
-        return max(self._events.qsize() / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
+        return max(self._n_waiting / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
 
     def _pause(self, *, paused: bool) -> None:
         self._paused = paused
@@ -147,9 +155,11 @@ class Answering:
                 f"the client reads too slowly: {MOST_UNREAD} tokens waited for it, or {MOST_LISTED} candidates",
                 status=408,
             )
-        self._n_listed -= event.n_listed
-        if self._paused and self._ahead <= 1 / 2:
-            self._pause(paused=False)
+        if self._streams:
+            with self._waiting:
+                self._n_waiting, self._n_listed = self._n_waiting - 1, self._n_listed - event.n_listed
+                if self._paused and self._ahead <= 1 / 2:
+                    self._pause(paused=False)
         return event
 
     def _check(self, job: Job) -> None:

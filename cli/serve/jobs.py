@@ -51,6 +51,7 @@ def check_tokens(ids: Sequence[int], n_vocab: int) -> None:
 
 
 MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces
+MOST_LISTED_OF_GUESSES = 1000  # candidates of each token: those of a step's tokens wait for the client together
 LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
 
 
@@ -182,6 +183,7 @@ class Maker:
         tokenizer = self.model.tokenizer
         params = sampling(request, self.sampling, tokenizer)
         speculate = self.speculate if request.speculate is None else request.speculate
+        speculate &= (n_top or 0) <= MOST_LISTED_OF_GUESSES
         pin, jobs = request.cache.keep if request.cache is not None else None, []
         for given in prompts:
             prompt = self._fitting(given if isinstance(given, Prompt) else Prompt(given), request, most)

@@ -21,7 +21,10 @@ BY_CODE = "AFMoE_digits"  # only stands for code of llama.cpp
         r"\p{L}*a\p{L}*a\p{L}*b",  # a power of the length, not exponential
     ],
 )
-def test_what_backtracks_is_refused_by_name(expression: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_backtracks_is_refused_by_name(
+    expression: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_trial, "SECONDS_IN_ALL", 2.0)
     with pytest.raises(TokenizerError) as error:
         split_trial.check([r"\p{N}", expression], "t.json")
     message = str(error.value)
