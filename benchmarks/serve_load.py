@@ -114,7 +114,7 @@ class Streams:
 def in_process(model: Model, prompts: Sequence[list[int]], n_tokens: int) -> Round:
     """The same from a Batcher in this process."""
     done, times = Round(), [list[float]() for _ in prompts]
-    batcher = Batcher(model, len(prompts))
+    batcher = Batcher(model.runner, len(prompts))
     jobs = []
     for ids, mine in zip(prompts, times, strict=True):
         sampler = Sampler(SamplingParams(temp=0), model.n_vocab)

@@ -27,12 +27,11 @@ import numpy as np
 from quiet import Watch
 
 from hybrid.infer import Model, Sequence
+from hybrid.infer.answers.batches.generate import GenerationResult, generate
 from hybrid.infer.answers.generation.draft import AT_START, SEQUENCES, Draft, _Drafting
 from hybrid.infer.answers.generation.draft_odds import Odds
-from hybrid.infer.answers.generation.generate import GenerationResult, generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
-from hybrid.infer.engine.pass_costs import MARGIN
 from hybrid.infer.guessers import Credit
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.reader import GGUFFile
@@ -143,9 +142,10 @@ def measure_draft(model: Model, small: Path, tokenizer: Tokenizer, chances: list
         cells = [f"{chance:.0%} foretold", str(len(answer)), f"{plain:.1f}", f"{with_draft:.1f}"]
         cells += [f"{with_draft / plain:.2f}", f"{result.accepted} of {result.guessed}", f"{spread:.0%}"]
         print(f"| {' | '.join(cells)} |", flush=True)
-    costs, one = model.runner.pass_costs, draft.times.seconds(1)
-    wide = ", ".join(f"{n}: {costs.cost(n) / (MARGIN if n > 1 else 1):.2f}" for n in range(1, 10))
-    share = one / costs.plain_seconds if one else 0.0
+    costs, one = model.runner.costs, draft.times.seconds(1)
+    plain_seconds = costs.plain_seconds(1)
+    wide = ", ".join(f"{n}: {s / plain_seconds:.2f}" for n, s in enumerate(costs.seconds(1, 8), 2))
+    share = one / plain_seconds if one else 0.0
     print(f"\nPasses of the model, in those of one token: {wide}; a pass of the draft: {share:.3f}")
 
 

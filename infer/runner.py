@@ -17,7 +17,6 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from .engine.engine import Engine, OpTime
-from .engine.pass_costs import PassCosts
 from .engine.ubatch import Segment
 from .faults import SidePath
 from .guessers import Guessers
@@ -28,6 +27,7 @@ from .memory.saved_text import SavedText
 from .memory.splits import SPLITS
 from .program.threads import Stop
 from .progress import TokenProgress
+from .step_costs import StepCosts
 
 FOLLOWING = SidePath("what reads along to guess tokens")
 
@@ -178,6 +178,11 @@ class Work:
     targets: Sequence[int] | None = None  # per output: the token whose -log p is wanted instead of the logits
     each: bool = False  # keep a state after every token: for one ubatch, see `Runner.settle`
 
+    @property
+    def is_step(self) -> bool:
+        """Whether it is what `Runner.step` does."""
+        return len(self.ids) == 1 and self.output == "last" and self.targets is None and not self.each
+
     def outputs(self) -> range:
         n = len(self.ids)
         if isinstance(self.output, slice):
@@ -219,6 +224,8 @@ class Begun:
 
     def results(self) -> list[Result]:
         """As `Runner.eval`, also in what it raises."""
+        if len(self.works) == 1 and (one := self.works[0]).is_step:
+            return [Result(self.runner.step(one.seq, one.ids[0])[None], None)]
         return self.runner.eval(self.works)
 
     def give_up(self) -> None:
@@ -237,7 +244,7 @@ class Runner:
         self.n_ctx, self.n_vocab, self.n_ubatch = engine.n_ctx, engine.n_vocab, engine.n_ubatch
         self.n_seq_max = engine.memory.n_seq_max
         self.kv_type = engine.memory.attention.kind.name
-        self.pass_costs = PassCosts()
+        self.costs = StepCosts()  # of passes with guesses
         self.guessers = Guessers()
         self.follower: Follower | None = None
         self._free = list(range(self.n_seq_max))[::-1]

@@ -10,7 +10,6 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
-from .engine.pass_costs import PassCosts
 from .guessers import Guessers
 from .memory import PromptCache
 from .memory.cache import LADDER
@@ -44,19 +43,9 @@ class Sequence(Slot):
         return self.runner.file.tokenizer
 
     @property
-    def pass_costs(self) -> PassCosts:
-        """The model's: whether guessing tokens pays."""
-        return self.runner.pass_costs
-
-    @property
     def guessers(self) -> Guessers:
         """The model's: how tokens are guessed."""
         return self.runner.guessers
-
-    @property
-    def most_verified(self) -> int:
-        """Tokens that `verify` takes at once, at most."""
-        return min(MOST_PIECES, self.runner.n_ubatch)
 
     def prefill(
         self, ids: Seq[int], progress: TokenProgress | None = None, boundaries: Iterable[int] = ()
@@ -98,7 +87,7 @@ class Sequence(Slot):
 
         `take_back` follows, before anything else is done with the sequence.
         """
-        if not 0 < len(ids) <= self.most_verified:
+        if not 0 < len(ids) <= min(MOST_PIECES, self.runner.n_ubatch):
             raise UsageError(f"{len(ids)} tokens cannot be verified at once, 1 to {MOST_PIECES} can.")
         result = self.runner.eval([Work(self, ids, "all", each=True)])[0]
         assert result.logits is not None

@@ -10,10 +10,10 @@ from verdicts import value_of
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Job, answer_all
+from hybrid.infer.answers.batches.generate import generate
 from hybrid.infer.answers.constraints import Grammar
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult
-from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.answers.states.saved_states import form_behind, restored
 

@@ -39,7 +39,7 @@ INFER_ROOMS = (
     ("layers",),  # attention, Mamba, RWKV...: their weights, and the ops they add to a program
     ("architectures",),  # a family: which layers, with which tensors
     ("engine",),  # the network of one file, its programs, one pass of tokens through them
-    ("guessers",),  # what guesses tokens beside a model
+    ("guessers", "step_costs"),  # what guesses tokens beside a model, and what verifying them costs
     ("runner", "sequence", "model"),  # who has which slot of the memory; a text in one; the library's surface
     ("stages",),  # a model over several processes
     ("answers", "evaluate"),  # texts continued; texts measured
@@ -49,9 +49,9 @@ ANSWER_ROOMS = (
     ("constraints", "sampling"),  # which tokens may follow, which one does
     ("chat",),  # how a family writes calls and thoughts: found by rendering, read, drawn
     ("generation",),  # one answer: its tokens drawn, its text, guesses, a full context
-    ("conversations",),  # a tree of turns, and what was drawn in it
     ("states",),  # state files, ours and llama.cpp's
-    ("batches",),  # many answers together, and the thread that serves them
+    ("batches",),  # many answers together, or one, and the thread that serves them
+    ("conversations",),  # a tree of turns, and what was drawn in it
     ("prompts",),  # files of prompts
 )
 KERNEL_ROOMS = (

@@ -222,7 +222,7 @@ class Run:
     def __init__(self, model: Model, alone: Model, seed: int) -> None:
         self.model, self.alone = model, alone
         self.traffic, self.rng = Traffic(seed), random.Random(seed + 1)
-        self.batcher, self.tally = Batcher(model, N_PARALLEL), Tally()
+        self.batcher, self.tally = Batcher(model.runner, N_PARALLEL), Tally()
         self.known: dict[Ask, Said] = {}
         self.heard: dict[Job, list[object]] = {}
         self.senders: dict[Job, Sender] = {}
@@ -305,7 +305,7 @@ class Run:
                 self.known.clear()
             logprobs: list[object] = []
             job = ask.job(self.alone, on_text=partial(hear, logprobs))
-            batcher = Batcher(self.alone, 1)
+            batcher = Batcher(self.alone.runner, 1)
             batcher.submit(job)
             for _ in batcher.run():
                 pass

@@ -98,7 +98,7 @@ def generated_share(model: "Model", prompts: Sequence[Generation], progress: Tok
     for prompt in prompts:
         sampler = Sampler(prompt.params, model.n_vocab, model.tokenizer)
         jobs.append(Job(prompt.ids, Drawing(sampler, model.tokenizer, prompt.most, prompt.until)))
-    batcher = Batcher(model, min(model.n_seq_max, model.n_ubatch, max(1, len(jobs))), step_seconds=inf)
+    batcher = Batcher(model.runner, min(model.n_seq_max, model.n_ubatch, max(1, len(jobs))), step_seconds=inf)
     done = 0
     try:
         for job in jobs:

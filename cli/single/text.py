@@ -15,9 +15,9 @@ from ..screen.reading_line import ReadingLine
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer import Sequence as TokenSequence
+    from hybrid.infer.answers.batches.generate import GenerationResult
     from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.generation.drawing import TextPiece
-    from hybrid.infer.answers.generation.generate import GenerationResult
     from hybrid.infer.answers.sampling import SamplingParams
 
 
@@ -39,8 +39,8 @@ def complete(
 
     n_probs, sampled: see probabilities.py.
     """
+    from hybrid.infer.answers.batches.generate import generate
     from hybrid.infer.answers.generation.context_shift import kept_tokens
-    from hybrid.infer.answers.generation.generate import generate
     from hybrid.infer.answers.sampling import Sampler
 
     if state is not None and not state.parent.is_dir():

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
+from ..answers.batches.generate import GenerationResult, generate
 from ..answers.generation.draft import Draft
-from ..answers.generation.generate import GenerationResult, generate
 from ..answers.sampling import Sampler, SamplingParams
 from ..loading.options import KVTypeName
 from .benchmark import BenchOptions, BenchTest, Setting, Steps, setting_of

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import random_heads
 from end_to_end.outcomes import Cli, failed, ok
-from test_draft import Measured, eager
+from test_draft import Steps, eager
 
 from hybrid.convert import convert
-from hybrid.infer.answers.generation import generate as generation
+from hybrid.infer.answers.batches import generate as generation
 from hybrid.infer.answers.generation import head_guesser as heads
 from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.bench import guessing as measured
@@ -27,7 +27,7 @@ SHORT = ("-n", 12, "-d", 32, "-r", 2, "-t", 1)
 @pytest.fixture
 def guessing(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:
     """This model is too small for guesses to pay."""
-    monkeypatch.setattr("hybrid.infer.runner.PassCosts", Measured)
+    monkeypatch.setattr("hybrid.infer.runner.StepCosts", Steps)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from end_to_end.outcomes import Cli, ok
-from test_draft import Measured, Steps, eager
+from test_draft import Steps, eager
 
 import hybrid
 from hybrid.cli.main import run
@@ -27,8 +27,7 @@ TEXT = "One day a cat sat on a mat. One day a dog"
 @pytest.fixture
 def guessing(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:
     """This model is too small for guesses to pay."""
-    monkeypatch.setattr("hybrid.infer.runner.PassCosts", Measured)
-    monkeypatch.setattr("hybrid.infer.answers.batches.guessing.StepCosts", Steps)
+    monkeypatch.setattr("hybrid.infer.runner.StepCosts", Steps)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
-from test_batch_guessing import Free as FreeSteps
-from test_speculation import Free
+from test_batch_guessing import Free
 
 from hybrid.cli.chains import cache_paths
 from hybrid.quant.ggml.reader import GGUFFile
@@ -247,7 +246,7 @@ class Caller(enum.IntEnum):
 
 @pytest.mark.parametrize("temp", [0, 0.7])
 def test_guesses_change_nothing(cli: Cli, files: dict[str, Path], temp: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrid.infer.runner.PassCosts", Free)  # this model is too small for guesses to pay
+    monkeypatch.setattr("hybrid.infer.runner.StepCosts", Free)  # this model is too small for guesses to pay
     text = "One day a cat sat on a mat. One day a dog sat on a mat. One day a cat sat"
     options = ("run", files["q8_0"], "-p", text, "-n", 40, "--temp", temp, "--seed", 5, "--json")
     plain, guessed = json.loads(ok(cli(*options))), json.loads(ok(cli(*options, "--spec", "ngram")))
@@ -286,7 +285,7 @@ def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_
     code, _, err = cli(*options, "--parallel", 6, "-o", out)
     assert code == 0 and out.read_text() == text
     with pytest.MonkeyPatch.context() as patch:  # this model is too small for guesses to pay
-        patch.setattr("hybrid.infer.answers.batches.guessing.StepCosts", FreeSteps)
+        patch.setattr("hybrid.infer.runner.StepCosts", Free)
         code, guessed, err = cli(*options, "-n", 40, "--temp", 0, "--spec", "ngram")
     assert code == 0 and " guesses came true)" in err
     code, plain, err = cli(*options, "-n", 40, "--temp", 0)

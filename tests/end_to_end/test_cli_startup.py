@@ -28,7 +28,7 @@ PLAIN = {
     "cli.options.tool_options",
     "infer.answers", "infer.answers.prompts",
     "infer.answers.generation", "infer.answers.generation.context_shift", "infer.answers.generation.drawing",
-    "infer.answers.generation.generate", "infer.answers.generation.stop_strings",
+    "infer.answers.batches.generate", "infer.answers.generation.stop_strings",
     "infer.answers.sampling", "infer.answers.sampling.chain", "infer.answers.sampling.dry",
     "infer.answers.sampling.largest", "infer.answers.sampling.params", "infer.answers.sampling.sampler",
     "infer.answers.sampling.selection",

@@ -14,7 +14,7 @@ import random_checkpoints
 
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.generation.generate import generate
+from hybrid.infer.answers.batches.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.answers.states.llama_states import export_session, import_session
 from hybrid.infer.answers.states.saved_states import restored

@@ -10,12 +10,12 @@ from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 from hybrid.infer import Model
 from hybrid.infer.answers.batches import planning
 from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
+from hybrid.infer.answers.batches.generate import generate
 from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
-from hybrid.infer.answers.batches.step_costs import StepCosts
 from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult
-from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
+from hybrid.infer.step_costs import StepCosts
 from hybrid.quant.ggml.types import FileType
 
 pytestmark = pytest.mark.exhaustive
@@ -54,7 +54,7 @@ class Foreseen(Guessing):
     """Guesses some of what the answers will be, followed by tokens that they will not, however little that pays."""
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], rng: np.random.Generator) -> None:
-        super().__init__(32)
+        super().__init__(StepCosts(), 32)
         self.answers, self.rng = answers, rng
 
     def guesses(
@@ -137,7 +137,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
         with Model.load(
             path, n_ctx=96, n_ubatch=64, n_threads=1 + n_parallel % 3, n_seq_max=5, checkpoint_budget=budget
         ) as model:
-            batcher = Batcher(model, n_parallel)
+            batcher = Batcher(model.runner, n_parallel)
             cancelled = Asked(99, tokens(50, 99), 60)
             batcher.plans.guessing = Foreseen({**answers, tuple(cancelled.ids): tokens(60, 98)}, rng)  # type: ignore[dict-item]
             jobs = [one.job(model, speculate=i != 5) for i, one in enumerate(asked)]
@@ -174,7 +174,7 @@ def test_what_repeats_takes_fewer_steps(family: str, temp: float, random_model: 
     asked = [Asked(i, tokens(12, i) * 4, 60, temp) for i in range(4)]
     with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=4) as model:
         want = [outcome(one.alone(model)) for one in asked]
-        batcher = Batcher(model, 4)
+        batcher = Batcher(model.runner, 4)
         batcher.plans.guessing.costs = Free()
         jobs = [one.job(model) for one in asked]
         for job in jobs:
@@ -201,7 +201,7 @@ def test_checkpoints_hold_what_was_drawn(
     with Model.load(path, n_ctx=256, n_ubatch=64) as model:
         want = [one.alone(model) for one in asked]
     with Model.load(path, n_ctx=256, n_ubatch=64, n_seq_max=3, checkpoint_budget=64 << 20) as model:
-        batcher = Batcher(model, 3)
+        batcher = Batcher(model.runner, 3)
         batcher.plans.guessing = Foreseen({tuple(one.ids): w.ids for one, w in zip(asked, want, strict=True)}, rng)
         jobs = [one.job(model) for one in asked]
         for job in jobs:
@@ -241,7 +241,7 @@ def test_prompts_are_read_beside_guesses(random_model: Callable[..., Path], monk
     with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
         first, long = Asked(1, tokens(5) * 3, 60), Asked(2, tokens(900), 3)
         want = [outcome(one.alone(model)) for one in (first, long)]
-        batcher = Batcher(model, 2)
+        batcher = Batcher(model.runner, 2)
         monkeypatch.setattr(planning.Slices, "beside_answers", 24)
         batcher.plans.guessing = Foreseen({tuple(first.ids): want[0][0], tuple(long.ids): []}, np.random.default_rng(1))  # type: ignore[dict-item]
         jobs = [one.job(model) for one in (first, long)]
@@ -266,7 +266,7 @@ def test_an_interrupted_step_is_done_again(random_model: Callable[..., Path], mo
     with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=2) as model:
         asked = [Asked(i, tokens(30 + i, i), 40) for i in range(2)]
         want = [outcome(one.alone(model)) for one in asked]
-        batcher, rng = Batcher(model, 2), np.random.default_rng(3)
+        batcher, rng = Batcher(model.runner, 2), np.random.default_rng(3)
         batcher.plans.guessing = Foreseen({tuple(one.ids): w[0] for one, w in zip(asked, want, strict=True)}, rng)  # type: ignore[misc]
         jobs, late = [one.job(model) for one in asked], Asked(9, tokens(9), 3).job(model)
         for job in jobs:
@@ -315,7 +315,7 @@ def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Ca
         state = model.memory.bytes_state_per_seq
     for budget in (0, 3 * state):
         with Model.load(path, n_ctx=128, n_ubatch=n_ubatch, n_seq_max=n_parallel, checkpoint_budget=budget) as model:
-            batcher, answers = Batcher(model, n_parallel), {}
+            batcher, answers = Batcher(model.runner, n_parallel), {}
             for one, known in zip(asked, want, strict=True):
                 answers[tuple(one.ids)] = known[0]
             batcher.plans.guessing = Most(answers, np.random.default_rng(1))  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ from test_speculation import Plain
 
 from hybrid.infer import Interrupted, Model
 from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
+from hybrid.infer.answers.batches.generate import generate
 from hybrid.infer.answers.batches.slices import Slices
 from hybrid.infer.answers.generation.drawing import Drawing
-from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.errors import UsageError
@@ -59,7 +59,7 @@ def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable
         with Model.load(
             path, n_ctx=128, n_ubatch=64, n_threads=1 + n_parallel % 3, n_seq_max=5, checkpoint_budget=budget
         ) as model:
-            batcher = Batcher(model, n_parallel)
+            batcher = Batcher(model.runner, n_parallel)
             jobs = [job(model, ids, i, n) for i, (ids, n) in enumerate(zip(prompts, lengths, strict=True))]
             later, cancelled = list(jobs), job(model, tokens(50, 99), 99, 60)
             batcher.submit(cancelled)
@@ -100,7 +100,7 @@ def test_what_waits_for_a_beginning_joins_when_it_is_read(random_model: Callable
     """Not when the answer that read it has ended."""
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
     with Model.load(path, n_ctx=256, n_ubatch=128, n_seq_max=3, checkpoint_budget=BUDGET) as model:
-        batcher, jobs = Batcher(model, 3), [job(model, tokens(60), seed, 40) for seed in range(3)]
+        batcher, jobs = Batcher(model.runner, 3), [job(model, tokens(60), seed, 40) for seed in range(3)]
         for one in jobs:
             one.drawing._tokenizer = Plain()  # type: ignore[assignment]
             batcher.submit(one)
@@ -115,7 +115,7 @@ def test_a_long_prompt_does_not_hold_answers_up(
     random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
-        batcher = Batcher(model, 2)
+        batcher = Batcher(model.runner, 2)
         monkeypatch.setattr(Slices, "beside_answers", 128)
         first, long = job(model, tokens(5), 1, 40), job(model, tokens(900), 2, 3)
         first.drawing.tokenizer = Plain()  # type: ignore[assignment]
@@ -134,7 +134,7 @@ def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkey
     """It is given up, and done again without the job; what the model is stopped by otherwise is not swallowed."""
     with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
         want = alone(model, tokens(300), 1, 5)
-        batcher = Batcher(model, 2)
+        batcher = Batcher(model.runner, 2)
         first, second = job(model, tokens(300), 1, 5), job(model, tokens(400, 7), 2, 5)
         batcher.submit(first)
         batcher.submit(second)
@@ -160,8 +160,8 @@ def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkey
 def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
     with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=32, n_seq_max=2) as model:
         with pytest.raises(UsageError, match="3 answers at a time: this model was loaded for 1 to 2"):
-            Batcher(model, 3)
-        batcher = Batcher(model, 2)
+            Batcher(model.runner, 3)
+        batcher = Batcher(model.runner, 2)
         with pytest.raises(UsageError, match="33 tokens, the context 32"):
             batcher.submit(job(model, tokens(33), 1))
         with pytest.raises(UsageError, match="prompt is empty"):

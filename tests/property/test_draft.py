@@ -11,28 +11,16 @@ from test_speculation import Plain
 
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Batcher
-from hybrid.infer.answers.batches.step_costs import StepCosts, _Width
+from hybrid.infer.answers.batches.generate import generate
 from hybrid.infer.answers.generation import draft as drafts
 from hybrid.infer.answers.generation.draft import Draft
-from hybrid.infer.answers.generation.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.engine.pass_costs import PassCosts
+from hybrid.infer.step_costs import StepCosts, _Width
 from hybrid.quant.ggml.types import FileType
 
 
-class Measured(PassCosts):
-    """Passes that cost nothing beyond one, known from the beginning."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seconds = {1: [2, 1.0]}
-
-    def cost(self, width: int) -> float:
-        return 1.0
-
-
 class Steps(StepCosts):
-    """The same of steps of a batch."""
+    """Steps that cost nothing beyond a plain one, known from the beginning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +40,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_draft(main: Path, draft: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[Model]:
     """A model, and one that guesses for it."""
     with Model.load(main, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
-        model.runner.pass_costs = Measured()
+        model.runner.costs = Steps()
         small = Model.load(draft, n_ctx=n_ctx, n_ubatch=64, n_seq_max=2 * n_texts)
         helper = model.runner.guessers.helper = Draft(small, model)
         model.runner.guessers.ngrams = False
@@ -114,7 +102,7 @@ def test_answers_of_a_batch(main: str, draft: str, random_model: Callable[..., P
     with Model.load(paths[0], n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
     with with_draft(*paths, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
-        batcher = Batcher(model, 4)
+        batcher = Batcher(model.runner, 4)
         batcher.plans.guessing.costs = Steps()
         jobs = [one.job(model, speculate=i != 5) for i, one in enumerate(asked)]
         for job in jobs:

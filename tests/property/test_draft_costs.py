@@ -8,17 +8,27 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from test_conformance import SHAPES
-from test_speculation import CHEAP, DEAR, ZEN3, costs
 
 from hybrid.infer import Model
+from hybrid.infer.answers.batches.helped import guess_with
 from hybrid.infer.answers.generation import draft as drafts
 from hybrid.infer.answers.generation.draft import Draft, _Drafting
-from hybrid.infer.answers.generation.text_guesses import TextGuesses
-from hybrid.infer.engine.pass_costs import MARGIN, PassCosts
-from hybrid.infer.guessers import Guessers
+from hybrid.infer.memory.hybrid import MOST_PIECES
+from hybrid.infer.memory.prefix_tree import common_beginning
+from hybrid.infer.step_costs import StepCosts
 from hybrid.quant.ggml.types import FileType
 
 N_PROMPT, N_ANSWER = 400, 300
+# what a pass costs by its tokens, in passes of one
+ZEN3 = {1: 1.0, 2: 1.5, 3: 1.8, 4: 2.1, 8: 3.6, 11: 4.6}  # jamba-3b, Q4_0
+DEAR = {1: 1.0, 2: 2.0, 4: 2.6, 5: 4.7, 8: 7.0, 11: 11.5}  # 11 M weights, all in the caches
+CHEAP = {1: 1.0, 2: 1.05, 3: 1.1, 4: 1.15, 8: 1.4}  # weights from memory, with arithmetic to spare
+
+
+def cost_of(wide: dict[int, float], width: int) -> float:
+    """On lines through those that are known."""
+    (a, low), (b, high) = list(wide.items())[-2:]
+    return float(np.interp(width, [*wide, 99], [*wide.values(), high + (high - low) / (b - a) * (99 - b)]))
 
 
 class Clock:
@@ -79,24 +89,25 @@ def speed(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
         clock.now = 0.0
         with Model.load(path, n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
             draft = Foreseeing(model, text, chance, cost, clock)
-            passes, true = PassCosts(), costs(wide)
-            guesses = TextGuesses(text[:N_PROMPT], passes, Guessers(ngrams=False, helper=draft), cast(Any, None))
-            drawing = cast(Any, SimpleNamespace(is_forced=False, constraint=None))
-            at, end = N_PROMPT, N_PROMPT + n
-            while at < end:
-                guesses.extend(text[at])
-                guess = guesses.guess(end - at - 1, drawing)
-                cost_now = true.cost(1 + len(guess)) / (MARGIN if guess else 1)
-                clock.now += cost_now
-                guesses.timed(1 + len(guess), cost_now)
-                at += 1
-                for token in guess:
-                    if at == end or token != text[at]:
-                        break
-                    guesses.extend(token)
-                    guesses.came_true()
-                    at += 1
-            guesses.end()
+            costs, drawn = StepCosts(), cast("list[int]", [])
+            drawing = SimpleNamespace(is_forced=False, constraint=None)
+            answer: Any = SimpleNamespace(
+                ids=text[:N_PROMPT], seq=None, track=None, n_told=0, result=SimpleNamespace(ids=drawn),
+                job=SimpleNamespace(drawing=drawing),
+            )  # fmt: skip
+            while len(drawn) < n:
+                at = N_PROMPT + len(drawn)
+                drawn.append(text[at])
+                answer.guess, answer.is_helped, answer.most_guessed = [], False, n - len(drawn)
+                guess_with(draft, [answer], 1, MOST_PIECES, costs)
+                guess, seconds = answer.guess, cost_of(wide, 1 + len(answer.guess))
+                clock.now += seconds
+                draft.passed(costs.timed(1, len(guess), seconds, len(guess) > 7, len(guess)))
+                n_right = common_beginning(guess, text[at + 1 :])
+                drawn += guess[:n_right]
+                if n_right:
+                    draft.came_true(n_right)
+            answer.track.end()
         return n / clock.now, draft
 
     return measured

@@ -11,7 +11,7 @@ from pairwise import in_turn, mostly_long
 from random_models import TOKENIZER
 from test_batch_guessing import BUDGET, Asked, outcome
 from test_conformance import tokens
-from test_draft import Measured, Steps, answer
+from test_draft import Steps, answer
 
 from hybrid.convert import convert
 from hybrid.infer import Model
@@ -40,7 +40,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def with_head(path: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[Model]:
     with Model.load(path, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
-        model.runner.pass_costs = Measured()
+        model.runner.costs = Steps()
         helper = model.runner.guessers.helper = heads.head_guesser(model)
         model.runner.guessers.ngrams = False
         assert helper is not None
@@ -113,7 +113,7 @@ def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Pa
     with Model.load(path, n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
     with with_head(path, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
-        batcher = Batcher(model, 4)
+        batcher = Batcher(model.runner, 4)
         batcher.plans.guessing.costs = Steps()
         jobs = [one.job(model, speculate=i != 5) for i, one in enumerate(asked)]
         for job in jobs:
@@ -144,7 +144,7 @@ def test_a_head_that_fails_costs_no_answer(
 
     with with_head(path, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
         monkeypatch.setattr(HeadGuesser, broken, fail)
-        batcher = Batcher(model, 4)
+        batcher = Batcher(model.runner, 4)
         batcher.plans.guessing.costs = Steps()
         jobs = [one.job(model, speculate=True) for one in asked]
         for job in jobs:
@@ -182,7 +182,7 @@ def test_texts_that_go_back_and_on(name: str, model_file: Callable[..., Path]) -
 def go_on(model: Model, seq, prompt: list[int], guess: bool) -> tuple:  # type: ignore[no-untyped-def]
     from test_speculation import Plain
 
-    from hybrid.infer.answers.generation.generate import generate
+    from hybrid.infer.answers.batches.generate import generate
     from hybrid.infer.answers.sampling import Sampler
 
     sampler = Sampler(SamplingParams(temp=0.0, seed=3), model.n_vocab)

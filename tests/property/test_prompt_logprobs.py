@@ -84,7 +84,7 @@ def test_they_are_read_whatever_the_answer_is(random_model: Callable[..., Path])
         answer_all(model, [without], 1)
         assert without.result.reason == "length" and without.result.prompt_tokens == 0, "nothing was asked for"
         cancelled = job(model, tokens(40))
-        batcher = Batcher(model, 1)
+        batcher = Batcher(model.runner, 1)
         batcher.submit(cancelled)
         batcher.step()
         cancelled.cancel()

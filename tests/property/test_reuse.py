@@ -58,7 +58,7 @@ STEM = tokens(700)
 def test_every_reason(family: str, load: Loaded) -> None:
     model = load(family)
     assert model.cache is not None
-    recurrent, batcher = model.memory.is_recurrent, Batcher(model, 1)
+    recurrent, batcher = model.memory.is_recurrent, Batcher(model.runner, 1)
 
     def check(ids: list[int], n_reused: int, code: str, reason: str) -> None:
         got = answered(batcher, ids)
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
     """The text is still known, since a longer one is."""
     model = load("jamba")
     assert model.cache is not None
-    batcher, cache = Batcher(model, 1), model.cache
+    batcher, cache = Batcher(model.runner, 1), model.cache
     answered(batcher, STEM)
     answered(batcher, [*STEM, *tokens(400, 3)])
     budget = cache.budget
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_was_given_up(load: Loaded) -> None:
 def test_owners_share_nothing(family: str, load: Loaded) -> None:
     """Neither what was read, nor a step that reads, nor that something was given up: who guesses is told nothing."""
     model = load(family)
-    cache, batcher = model.cache, Batcher(model, 4)
+    cache, batcher = model.cache, Batcher(model.runner, 4)
     assert cache is not None
 
     def asked(*owners: bytes, ids: list[int] = STEM) -> list[Reuse]:
@@ -141,7 +141,7 @@ def test_owners_share_nothing(family: str, load: Loaded) -> None:
 
 
 def test_nothing_is_kept_without_a_budget(load: Loaded) -> None:
-    batcher = Batcher(load("jamba", 0), 1)
+    batcher = Batcher(load("jamba", 0).runner, 1)
     for _ in range(2):
         got = answered(batcher, STEM)
         assert (got.code, got.reason, got.n_reused) == ("off", "nothing that was read is kept", 0)
@@ -158,7 +158,7 @@ class Syllables(Plain):
 
 def test_the_same_text_in_other_tokens(load: Loaded) -> None:
     model = load("mamba2")
-    batcher = Batcher(model, 1)
+    batcher = Batcher(model.runner, 1)
 
     def ask(ids: list[int]) -> Reuse:
         one = job(model, ids)
@@ -183,7 +183,7 @@ def test_the_same_text_in_other_tokens(load: Loaded) -> None:
 def test_what_is_said_against_a_search_through_all_texts(family: str, n_parallel: int, load: Loaded) -> None:
     """Several at a time, too: who waits until another has read the beginning reuses it, and says so."""
     model, rng = load(family), np.random.default_rng(3)
-    batcher = Batcher(model, n_parallel)
+    batcher = Batcher(model.runner, n_parallel)
     texts: list[list[int]] = []
     codes = set()
     for step in range(20):
@@ -218,7 +218,7 @@ def test_what_is_said_against_a_search_through_all_texts(family: str, n_parallel
 
 def test_who_waits_for_another_tells_what_it_reused(load: Loaded) -> None:
     model = load("jamba")
-    batcher = Batcher(model, 4)
+    batcher = Batcher(model.runner, 4)
     jobs = [job(model, [*tokens(300), *tokens(20, 50 + i)]) for i in range(4)]
     for one in jobs:
         batcher.submit(one)
@@ -230,7 +230,7 @@ def test_who_waits_for_another_tells_what_it_reused(load: Loaded) -> None:
 
 def test_what_was_cancelled_counts_what_it_read(load: Loaded) -> None:
     model = load("jamba")
-    batcher = Batcher(model, 1)
+    batcher = Batcher(model.runner, 1)
     one = job(model, tokens(1500))
     batcher.submit(one)
     batcher.step()
@@ -241,7 +241,7 @@ def test_what_was_cancelled_counts_what_it_read(load: Loaded) -> None:
 
 def test_guesses_are_counted(load: Loaded) -> None:
     model = load("llama")
-    batcher = Batcher(model, 1)
+    batcher = Batcher(model.runner, 1)
     ids, want = tokens(50), answer_all(load("llama"), [job(model, tokens(50), 30)], 1)[0].ids
     batcher.plans.guessing = Foreseen({tuple(ids): want}, np.random.default_rng(5))
     one = job(model, ids, 30, speculate=True)
@@ -255,7 +255,7 @@ def test_guesses_are_counted(load: Loaded) -> None:
 
 def test_logprobs_of_a_prompt_are_read(load: Loaded) -> None:
     model = load("jamba")
-    batcher = Batcher(model, 1)
+    batcher = Batcher(model.runner, 1)
     answered(batcher, STEM)
     one = job(model, STEM, prompt_top=0)
     batcher.submit(one)
@@ -268,7 +268,7 @@ def test_what_is_pinned_and_where(load: Loaded) -> None:
     """Not what was cancelled: nobody was told its name."""
     model = load("jamba")
     assert model.cache is not None
-    batcher = Batcher(model, 2)
+    batcher = Batcher(model.runner, 2)
     cancelled, whole = job(model, tokens(1200, 3), pin=True), job(model, tokens(60), 8, pin=True)
     batcher.submit(cancelled)
     batcher.step()
@@ -293,7 +293,7 @@ def test_what_is_pinned_and_where(load: Loaded) -> None:
 def test_a_reason_is_found_quickly(load: Loaded) -> None:
     """15 000 tokens beside 1 000 texts, 100 of which part at one place; not read by a model."""
     model = load("llama", 1 << 30, 16384)
-    batcher = Batcher(model, 1)
+    batcher = Batcher(model.runner, 1)
     assert model.cache is not None
     long, page = tokens(15000), model.memory.attention.pool.take()
     for i in range(1000):

@@ -68,7 +68,7 @@ def test_each_is_what_it_is_alone(
     """Whoever joins, leaves and is cancelled in between."""
     options, rng = replace(BATCHED, checkpoint_budget=budget), np.random.default_rng(n_stages)
     with load_staged(jamba, options, n_stages, LineHere, print) as model:
-        batcher, jobs, most = Batcher(model, n_parallel), jobs_of(model), 0
+        batcher, jobs, most = Batcher(model.runner, n_parallel), jobs_of(model), 0
         given_up = [job(model, tokens(80, 98), 98, 60), job(model, tokens(200, 99), 99, 60)]
         later = list(jobs)
         for one in given_up:
@@ -92,7 +92,7 @@ def test_answers_give_their_places_up(jamba: Path, want: list[tuple[list[int], s
     """To other clients, and because nobody reads them; never in a pass that is under way."""
     rng = np.random.default_rng(4)
     with load_staged(jamba, replace(BATCHED, checkpoint_budget=1 << 20), 3, LineHere, print) as model:
-        batcher, jobs = Batcher(model, 4), jobs_of(model)
+        batcher, jobs = Batcher(model.runner, 4), jobs_of(model)
         for i, one in enumerate(jobs):
             one.remember, one.client = True, i * (i % 3 == 0)
         later = list(jobs)
@@ -115,7 +115,7 @@ def test_guesses_beside_others(n_stages: int, jamba: Path) -> None:
     with Model.load(jamba, BATCHED) as model:
         expected = [outcome(one.alone(model)) for one in asked]
     with load_staged(jamba, BATCHED, n_stages, LineHere, print) as model:
-        batcher, jobs = Batcher(model, 5), [one.job(model) for one in asked]
+        batcher, jobs = Batcher(model.runner, 5), [one.job(model) for one in asked]
         answers = {tuple(one.ids): list(ids) for one, (ids, *_) in zip(asked, expected, strict=True)}  # type: ignore[misc]
         batcher.plans.guessing = Foreseen(answers, np.random.default_rng(3))
         for one in jobs:
@@ -133,7 +133,7 @@ def test_a_stage_is_lost_while_others_are_under_way(
 ) -> None:
     with lost_at(jamba, BATCHED) as (model, line, said):
         line.at = at
-        batcher, jobs = Batcher(model, 5), jobs_of(model)
+        batcher, jobs = Batcher(model.runner, 5), jobs_of(model)
         for one in jobs:
             batcher.submit(one)
         for _ in batcher.run():
@@ -146,7 +146,7 @@ def test_a_stage_is_lost_while_others_are_under_way(
 @pytest.mark.parametrize("error", [Interrupted(), LostStageError("gone.")], ids=["stopped", "lost for good"])
 def test_what_is_under_way_when_all_is_given_up(error: BaseException, jamba: Path) -> None:
     with lost_at(jamba, BATCHED) as (model, line, _):
-        batcher, jobs = Batcher(model, 5), jobs_of(model)
+        batcher, jobs = Batcher(model.runner, 5), jobs_of(model)
         for one in jobs:
             batcher.submit(one)
         for _ in range(9):
@@ -162,7 +162,7 @@ def test_what_is_under_way_when_all_is_given_up(error: BaseException, jamba: Pat
 
 def test_an_answer_goes_on_after_a_stop(jamba: Path, want: list[tuple[list[int], str]]) -> None:
     with lost_at(jamba, BATCHED) as (model, line, _):
-        batcher, jobs, stops = Batcher(model, 5), jobs_of(model), 0
+        batcher, jobs, stops = Batcher(model.runner, 5), jobs_of(model), 0
         for one in jobs:
             batcher.submit(one)
         line.error = Interrupted()

@@ -87,7 +87,7 @@ def alone(path: Path, streams: list[Stream]) -> list[tuple[object, ...]]:
     with Model.load(path, n_ctx=1024, n_ubatch=48, n_seq_max=1) as model:
         for stream in streams:
             one = Stream(model, stream.number, stream.round)
-            batcher = Batcher(model, 1)
+            batcher = Batcher(model.runner, 1)
             batcher.submit(one.job)
             for _ in batcher.run():
                 pass

@@ -28,7 +28,10 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ...faults import SidePath, is_fault, tell
 from ...memory.branches import kept
-from ...model import Interrupted, Model, Result, Stop
+from ...model import Model
+from ...program.threads import Interrupted, Stop
+from ...runner import Result, Runner, Work
+from ...sequence import Sequence as TokenSequence
 from ..generation.drawing import GenerationResult
 from .figures import Figures
 from .job import Answer, AnswerFaultError, Job, PromptTooLongError
@@ -58,19 +61,19 @@ class Batcher:
 
     on_fault: Callable[[BaseException], None] | None = None
 
-    def __init__(self, model: Model, n_parallel: int, step_seconds: float = STEP_SECONDS) -> None:
-        most = min(model.n_seq_max, model.n_ubatch)
+    def __init__(self, runner: Runner, n_parallel: int, step_seconds: float = STEP_SECONDS) -> None:
+        most = min(runner.n_seq_max, runner.n_ubatch)
         if not 1 <= n_parallel <= most:
             raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
-        self.model, self.n_parallel = model, n_parallel
+        self.runner, self.n_parallel = runner, n_parallel
         self._queue = Queue()
         self._running: list[Answer] = []
         self._ended: list[Job] = []  # in the step that runs
         self.n_steps = self.n_faults = 0
-        self.figures, self.reasons = Figures(), Reasons(model)
+        self.figures, self.reasons = Figures(), Reasons(runner.cache)
         # of each place the last text that has ended, and its owner
         self.texts: list[tuple[bytes, list[int]]] = [(b"", []) for _ in range(n_parallel)]
-        self.plans = Plans(model, step_seconds, self._confined)
+        self.plans = Plans(runner, step_seconds, self._confined)
         self._under_way: deque[UnderWay] = deque()
         self._seconds = 0.0  # what the step that runs has taken
         self._waited = 0.0  # since its pass was begun
@@ -82,20 +85,20 @@ class Batcher:
     def check(self, job: Job) -> None:
         """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
         self.check_prompt(job.ids)
-        if job.prompt_top is not None and not 0 <= job.prompt_top <= self.model.n_vocab:
+        if job.prompt_top is not None and not 0 <= job.prompt_top <= self.runner.n_vocab:
             raise UsageError(
-                f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.model.n_vocab}."
+                f"prompt_top = {job.prompt_top}, expected a number of tokens from 0 to {self.runner.n_vocab}."
             )
 
     def check_prompt(self, ids: Sequence[int]) -> None:
         """The same for what a job is to answer."""
         if not ids:
             raise UsageError("the prompt is empty. Give some text to start from.")
-        if not 0 <= min(ids) <= max(ids) < self.model.n_vocab:
-            wrong = next(i for i in ids if not 0 <= i < self.model.n_vocab)
-            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.model.n_vocab}.")
-        if len(ids) > self.model.n_ctx:
-            raise PromptTooLongError(len(ids), self.model.n_ctx)
+        if not 0 <= min(ids) <= max(ids) < self.runner.n_vocab:
+            wrong = next(i for i in ids if not 0 <= i < self.runner.n_vocab)
+            raise UsageError(f"token {wrong} is not of this model's vocabulary of {self.runner.n_vocab}.")
+        if len(ids) > self.runner.n_ctx:
+            raise PromptTooLongError(len(ids), self.runner.n_ctx)
 
     def submit(self, job: Job) -> None:
         """The job joins as soon as there is room. UsageError: see `check`."""
@@ -103,6 +106,23 @@ class Batcher:
         job.drawing.begin(job.ids)
         self._queue.add(job)
         self._changed = True
+
+    def go_on(self, job: Job, seq: TokenSequence) -> None:
+        """The job gets a place at once, in a sequence that holds the beginning of its prompt and stays the caller's.
+        UsageError: the rest does not fit."""
+        n = len(seq.tokens)
+        if n < len(job.ids):
+            self.runner.check([Work(seq, job.ids[n:])])
+        elif seq.logits is None:
+            raise UsageError("the prompt is empty and nothing came before it. Give some text to start from.")
+        job.drawing.begin(job.ids[n:])
+        job.began, job.n_known = time.perf_counter(), n
+        answer = Answer(job, seq, [at for at in job.boundaries if n < at < len(job.ids)], stays=True)
+        self._running.append(answer)
+        self._changed = True
+        if answer.ids:
+            seq.checkpoint()
+        self._go_on(answer)
 
     def pause(self, job: Job, *, paused: bool) -> None:
         """paused: nobody reads the answer. It is not drawn on, and gives up its place as soon as another job waits. An
@@ -146,6 +166,9 @@ class Batcher:
         if self._changed:
             self._admit()
             self._end_those_over()
+        if self._running and self._running[0].job.alone and self._running[0].is_drawing:
+            self._draw_alone(self._running[0])
+            return
         self._begin()
         if self._under_way:
             one = self._under_way.popleft()
@@ -165,7 +188,8 @@ class Batcher:
             fault = error
         if isinstance(fault, Interrupted) and fault.__cause__ is not None:
             fault = fault.__cause__  # the exception that stopped the pass
-        if not (is_fault(fault) or isinstance(fault, HybridError)) or not self.model.runner.recovers:
+        confined = is_fault(fault) or isinstance(fault, HybridError)
+        if not confined or not self.runner.recovers or any(job.alone for job in touched()):
             raise fault
         self._recover(touched(), fault)
         return None
@@ -176,7 +200,7 @@ class Batcher:
             one.give_up()
         self._under_way.clear()
         lost = [answer for answer in self._running if answer.job in touched]
-        unsound = self.model.runner.recover([answer.seq for answer in lost])
+        unsound = self.runner.recover([answer.seq for answer in lost])
         jobs = [*touched, *(answer.job for answer in self._running if answer.seq in unsound)]
         error = AnswerFaultError(fault) if is_fault(fault) else fault
         for job in jobs:
@@ -207,34 +231,59 @@ class Batcher:
     def _begin(self) -> None:
         """As many passes as the model computes at a time, each with its part of the answers."""
         drawn = [answer for answer in self._running if not answer.is_paused]
-        idle, part = [answer for answer in drawn if answer.held is None], -(-len(drawn) // self.model.runner.depth)
-        while idle and len(self._under_way) < self.model.runner.depth:
+        idle, part = [answer for answer in drawn if answer.held is None], -(-len(drawn) // self.runner.depth)
+        while idle and len(self._under_way) < self.runner.depth:
             works, owners = self.plans.plan(idle[:part])
             del idle[:part]
             if works:
-                self._under_way.append(UnderWay(self.model, works, owners))
+                self._under_way.append(UnderWay(self.runner, works, owners))
+
+    def _draw_alone(self, answer: Answer) -> None:
+        """A step of the only answer, without what several need: of a small model Python's part of a token counts."""
+        job, seq = answer.job, answer.seq
+        if answer.may_guess:
+            self.plans.guess([answer])
+        ids, accepted = [*answer.result.pending, *answer.guess], answer.result.accepted
+        answer.before = seq.n_past, len(answer.result.ids)
+        start = time.perf_counter()
+        if answer.guess:
+            rows = self.runner.eval([Work(seq, ids, "all", each=True)])[0].logits
+        else:
+            rows = self.runner.step(seq, ids[0])[None]
+        seconds = time.perf_counter() - start
+        seconds += answer.follow(len(ids), rows)
+        if job.speculate:
+            n_right, is_helped = answer.result.accepted - accepted, answer.is_helped
+            n_helped, n_helpful = (len(answer.guess), n_right) if is_helped else (0, 0)
+            counts = Counts(len(ids), 1, len(answer.guess), n_right - n_helpful, n_helped, n_helpful)
+            COSTS.do(lambda: self.plans.learn(counts, seconds, seconds))
+        if (reason := answer.end()) is not None:
+            answer.result.reason = reason
+            self._end(job)
 
     def _follow(self, one: UnderWay, results: list[Result]) -> None:
         """What answers make of the results of a pass."""
-        drawn = [answer for answer in one.owners if answer.is_drawing]
-        n_guessed = sum(len(answer.guess) for answer in drawn)
-        n_helped = sum(len(answer.guess) for answer in drawn if answer.is_helped)
-        n_guesses = sum(bool(answer.guess) for answer in drawn)
-        before = [answer.result.accepted for answer in drawn]
+        n_tokens = n_drawn = n_guesses = 0
+        n_guessed, n_right = [0, 0], [0, 0]  # of texts, of what guesses beside the model
         for answer, work, result in zip(one.owners, one.works, results, strict=True):
-            self._changed |= answer.is_reading  # more of its prompt is known
+            n_tokens += len(work.ids)
+            guess, is_helped, before = answer.guess, answer.is_helped, answer.result.accepted
+            if answer.is_reading:
+                self._changed, guess = True, []  # more of its prompt is known
+            else:
+                n_drawn += 1
+                n_guesses += bool(guess)
             follow = partial(answer.follow, len(work.ids), result.logits)
             self._seconds += self._confined(partial(list, [answer.job]), follow) or 0.0
-        right = [answer.result.accepted - n for answer, n in zip(drawn, before, strict=True)]
-        helped = sum(n for answer, n in zip(drawn, right, strict=True) if answer.is_helped)
-        n_tokens, seconds = sum(len(work.ids) for work in one.works), self._seconds
+            if guess:
+                n_guessed[is_helped] += len(guess)
+                n_right[is_helped] += answer.result.accepted - before
+        seconds = self._seconds
         waited = max(self._waited, seconds)
-        counts = Counts(n_tokens, len(drawn), n_guessed, sum(right) - helped, n_helped, helped)
+        counts = Counts(n_tokens, n_drawn, sum(n_guessed), n_right[0], n_guessed[1], n_right[1])
         COSTS.do(lambda: self.plans.learn(counts, waited, seconds))
-        longest = max(work.seq.n_past for work in one.works)
-        FIGURES.do(
-            lambda: self.figures.passed(counts.n_prompt, len(drawn), len(one.works), longest, seconds, n_guesses)
-        )
+        longest = max([work.seq.n_past for work in one.works])
+        FIGURES.do(lambda: self.figures.passed(counts.n_prompt, n_drawn, len(one.works), longest, seconds, n_guesses))
 
     def cancel(self, job: Job) -> None:
         """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
@@ -244,13 +293,13 @@ class Batcher:
 
     def _results(self, one: UnderWay, stop: Stop) -> list[Result] | None:
         """The results of a pass; None when somebody was cancelled meanwhile: no sequence has changed then."""
-        compiled = self.model.compile_seconds
+        compiled = self.runner.engine.compile_seconds
         for answer in one.owners:
             answer.held = None
         # a Stop of the caller's goes before
-        mine = self.model.engine.stop is None
+        mine = self.runner.engine.stop is None
         try:
-            with self.model.stopped_by(stop) if mine else nullcontext():
+            with self.runner.stopped_by(stop) if mine else nullcontext():
                 results = one.begun.results()
         except Interrupted as error:
             # `Model.stop` may have set it, too: whoever steps is told then
@@ -258,7 +307,7 @@ class Batcher:
                 return None
             raise
         end = time.perf_counter()
-        self._waited = end - one.start - (self.model.compile_seconds - compiled)
+        self._waited = end - one.start - (self.runner.engine.compile_seconds - compiled)
         # of those that go through the model at a time each took what lies behind the one before
         self._seconds = self._waited - max(0.0, self._last - one.start)
         self._last = end
@@ -299,11 +348,11 @@ class Batcher:
                 job = self._queue.next(self._running)
                 leaving = None
                 if len(self._running) >= self.n_parallel:
-                    leaving = gives_way(self._running, job.client, for_turns=self.model.cache is not None)
+                    leaving = gives_way(self._running, job.client, for_turns=self.runner.cache is not None)
                     if leaving is None:
                         break
                 n_beside = self.plans.slices.beside_answers
-                is_read = partial(is_being_read, job, self._running, self.model.cache, n_beside)
+                is_read = partial(is_being_read, job, self._running, self.runner.cache, n_beside)
                 if SHARING.run(is_read, lambda: False):
                     self._queue.waiting.remove(job)
                     held.append(job)
@@ -328,7 +377,7 @@ class Batcher:
 
     def _seat(self, job: Job, held: Sequence[Job]) -> None:
         """A job gets a sequence. held: see _join."""
-        seq = self.model.sequence()
+        seq = TokenSequence(self.runner)
         seq.owner = job.owner
         try:
             answer = Answer(job, seq)
@@ -348,8 +397,14 @@ class Batcher:
             look_up(job, seq, self.reasons)
         else:
             seq.resume(job.set_aside, logits=False)
-        answer.is_read = seq.n_past == len(answer.ids)
         answer.marks = SHARING.run(lambda: marks(job, (*held, *islice(self._queue.waiting, LOOK_AHEAD))), list)
+        self._go_on(answer)
+
+    @staticmethod
+    def _go_on(answer: Answer) -> None:
+        """A token is drawn, where all of the text is known."""
+        job, seq = answer.job, answer.seq
+        answer.is_read = seq.n_past == len(answer.ids)
         if answer.is_read and not job.result.pending:
             assert seq.logits is not None
             job.result.prompt_seconds = time.perf_counter() - job.began
@@ -370,17 +425,20 @@ class Batcher:
     def _remember(self, answer: Answer) -> None:
         """Give the sequence back. Its text stays in the prompt cache if the job says so."""
         job = answer.job
+        if answer.stays:
+            answer.settle()
+            return
         if job.place is not None and answer.seq.is_computed:
             self.texts[job.place] = job.owner, list(answer.seq.tokens)
         answer.seq.close(remember=job.remember)
-        if (cache := self.model.cache) is not None:
+        if (cache := self.runner.cache) is not None:
             pin = None if job.cancelled else job.pin
             job.kept = KEPT.run(lambda: kept(cache, answer.seq.tokens, len(job.ids), pin, job.owner), lambda: None)
 
 
 def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
     """The answers to all jobs, in their order. HybridError: the first that could not be drawn."""
-    batcher = Batcher(model, n_parallel, step_seconds=inf)
+    batcher = Batcher(model.runner, n_parallel, step_seconds=inf)
     try:
         for job in jobs:
             batcher.submit(job)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..generation.speculate import MOST, NGrams
-from .step_costs import StepCosts
+from ...step_costs import StepCosts
+from ..generation.speculate import MOST, TOGETHER, NGrams
 
 LONGEST = 1 << 15  # tokens at the end of a prompt that are searched: each takes some 300 bytes
 AT_ONCE = 4096  # tokens that are looked at in one step: some milliseconds, in which nobody's answer goes on
@@ -22,14 +22,19 @@ class AnswerText(NGrams):
         self._prompt: Sequence[int] = prompt
         self._drawn, self._n_drawn = drawn, 0
 
+    @property
+    def rests(self) -> bool:
+        """See NGrams."""
+        return len(self.ids) + len(self._drawn) - self._n_drawn < self._rests
+
     def foretold(self, room: int) -> list[int]:
         """See NGrams."""
-        if room <= 0:
+        if room <= 0 or self.rests:
             return []
         self.extend(self._prompt[-LONGEST:])
         self.extend(self._drawn[self._n_drawn :])
         self._prompt, self._n_drawn = (), len(self._drawn)
-        if self.rests or not self.look(AT_ONCE):
+        if not self.look(AT_ONCE):
             return []
         return super().foretold(room)
 
@@ -37,8 +42,14 @@ class AnswerText(NGrams):
 class Guessing:
     """Guesses of all answers of a batch. most: tokens of a step that may be guessed."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.costs = most, StepCosts()
+    def __init__(self, costs: StepCosts, most: int) -> None:
+        self.costs, self.most = costs, most
+        self._n_rests = 0  # steps to come in which nothing is guessed, because it could not pay
+
+    def rests(self) -> bool:
+        """Whether nothing is to be guessed in the next step: to be asked once for each."""
+        self._n_rests -= (rests := self._n_rests > 0)
+        return rests
 
     def guesses(
         self,
@@ -54,9 +65,12 @@ class Guessing:
         token_seconds  what a column costs where the step reads prompts, too
         """
         room = min(room, self.most)
-        if not texts or not self.costs.may_pay(n_answers, min(room, MOST * len(texts)), token_seconds):
-            return [[] for _ in texts]
         known = [text.foretold(min(room, most)) for text, most in texts]
+        if not any(known):
+            return known
+        if not self.costs.may_pay(n_answers, min(room, MOST * len(texts)), token_seconds):
+            self._n_rests = TOGETHER - 1
+            return [[] for _ in texts]
         # the token after a wrong one is never right, so that chances fall along a guess, and the best come first
         chances = [(text.likely ** (j + 1), i) for i, (text, _) in enumerate(texts) for j in range(len(known[i]))]
         if not chances:

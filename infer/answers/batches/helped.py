@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ...guessers import Asked, Guesser
+from ...step_costs import StepCosts
 from .job import Answer
-from .step_costs import StepCosts
 
 
 def guess_with(helper: Guesser, answers: Sequence[Answer], n_answers: int, room: int, costs: StepCosts) -> None:

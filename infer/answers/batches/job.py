@@ -15,6 +15,7 @@ from ...guessers import Track
 from ...memory.branches import Kept
 from ...memory.cache import LADDER
 from ...memory.hybrid import MOST_PIECES
+from ...memory.prefix_tree import common_beginning
 from ...sequence import Sequence
 from ..generation.context_shift import MARGIN, make_room
 from ..generation.drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
@@ -60,6 +61,7 @@ class Job:
     on_text   called with each piece of the answer as it is drawn, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
     on_end    called when it has ended, by a `Service`
+    alone     whoever asks steps the batch, and gets every exception as it was raised
     error     why nothing could be drawn; the answer then ends as "interrupt"
     """
 
@@ -78,6 +80,7 @@ class Job:
     on_text: Callable[[TextPiece], None] | None = None
     on_read: Callable[[int, int], None] | None = None
     on_end: Callable[[], None] | None = None
+    alone: bool = False
     error: HybridError | None = None
     over: bool = False  # nothing more is drawn; its text is still to be remembered
     done: bool = False
@@ -116,13 +119,18 @@ class Job:
             return None
         self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds
         try:
-            return self.drawing.draw(logits)
+            piece = self.drawing.draw(logits)
         except BaseException as error:
             self.fail(error)
             return None
+        if self.result.ttft is None:
+            self.result.ttft = time.perf_counter() - self.began
+        return piece
 
     def fail(self, error: BaseException) -> None:
         """The job ends with this error, which is its own: nobody else's answer is to blame. A stop is raised again."""
+        if self.alone:
+            raise error
         if is_fault(error):
             tell("a fault has ended an answer", error)
             error = AnswerFaultError(error)
@@ -164,6 +172,8 @@ class Answer:
     forced whether the form of the answer left no choice about them
     track  of what guesses beside the model, which knows n_told tokens of the answer; is_helped: `guess` is its guess
     held   tokens that its sequence had before the step that is under way; None: there is none
+    before the same, and the tokens of its answer then, until the step was followed
+    stays  whether the sequence is somebody's who has it afterwards, too
     """
 
     job: Job
@@ -175,12 +185,15 @@ class Answer:
     n_told: int = 0
     is_helped: bool = False
     held: int | None = None
+    before: tuple[int, int] | None = None
     is_read: bool = False
+    stays: bool = False
 
     def __post_init__(self) -> None:
         looks = self.job.speculate and self.seq.guessers.ngrams
         self.text = AnswerText(self.job.ids, self.result.ids) if looks else None
         self.ids = max(self.job.ids, self.job.set_aside or [], key=len)
+        self.may_guess = self.job.speculate or self.job.drawing.foresees
         self.n_told = len(self.ids) - len(self.job.ids)
 
     @property
@@ -238,6 +251,11 @@ class Answer:
         logits: f32 [n_out, n_vocab], those after the last token and after each that was guessed; of a prompt those
         after the slice where it was the last, after each of its tokens where logprobs are asked for, otherwise None.
         """
+        seconds = self._follow(n, logits)
+        self.before = None
+        return seconds
+
+    def _follow(self, n: int, logits: np.ndarray | None) -> float:
         if self.is_read:
             assert logits is not None
             return self._draw_each(logits)
@@ -279,39 +297,55 @@ class Answer:
         """From the logits after the last token and after each that was guessed, for as long as the guess is right."""
         job, seq, result, guess = self.job, self.seq, self.result, self.guess
         pieces: list[TextPiece | None] = []
-        n_right = 0
-        for row in rows:
-            result.pending = []
-            result.gen_tokens += 1
-            pieces.append(job.drawn(row))
-            if job.error is not None:
-                break  # its token may be half drawn: nothing after it is told
-            if n_right == len(guess) or result.pending != [guess[n_right]] or job.drawing.ended is not None:
-                break
-            n_right += 1
-        result.passes += 1
-        start, seconds = time.perf_counter(), 0.0
-        if guess:
-            result.forced += self.forced * len(guess)
-            seq.verified(rows)
-            seq.take_back(len(guess) - n_right, ladder=job.remember)
-            result.guessed += len(guess)
-            result.accepted += n_right
-            seconds = time.perf_counter() - start
-        elif job.remember and seq.n_past % LADDER == 0:
-            seq.checkpoint(boundary=False)
-        for piece in pieces:
-            job.tell_text(piece)
+        n_right, seconds = 0, 0.0
+        try:
+            for row in rows:
+                result.pending = []
+                result.gen_tokens += 1
+                pieces.append(job.drawn(row))
+                if job.error is not None:
+                    break  # its token may be half drawn: nothing after it is told
+                if n_right == len(guess) or result.pending != [guess[n_right]] or job.drawing.ended is not None:
+                    break
+                n_right += 1
+            result.passes += 1
+            start = time.perf_counter()
+            if guess:
+                result.forced += self.forced * len(guess)
+                seq.verified(rows)
+                seq.take_back(len(guess) - n_right, ladder=job.remember)
+                result.guessed += len(guess)
+                result.accepted += n_right
+                seconds = time.perf_counter() - start
+            else:
+                seq.logits = rows[-1] if self.stays else None
+                if job.remember and seq.n_past % LADDER == 0:
+                    seq.checkpoint(boundary=False)
+        finally:
+            for piece in pieces:
+                job.tell_text(piece)
         return seconds
 
+    def settle(self) -> None:
+        """After a step that was broken off: the sequence holds nothing that was not drawn, and `pending` what it does
+        not hold."""
+        if self.before is None or not self.is_read:
+            return
+        (n_past, n_ids), seq = self.before, self.seq
+        drawn = self.result.ids[n_ids:]
+        n_right = common_beginning(self.guess, drawn)
+        if seq.n_past > n_past + 1 + n_right:
+            seq.runner.settle(seq, 1 + n_right)
+        if seq.n_past > n_past:
+            self.result.pending = drawn[n_right:]
+
     def end(self) -> EndReason | None:
-        """Why the answer is over; None: it goes on. For another token older ones may leave the context, at the same
-        places as in `generate`."""
+        """Why the answer is over; None: it goes on. For another token older ones may leave the context."""
         job, seq = self.job, self.seq
         if job.error is not None:
             return "interrupt"
-        if job.prompt_top is not None and self.is_reading:
-            return None  # the prompt's logprobs are wanted, whatever its answer is to be
+        if (job.prompt_top is not None or self.stays) and self.is_reading:
+            return None  # the prompt's logprobs are wanted, or its state, whatever its answer is to be
         if job.drawing.ended is not None or not self.result.pending:
             return job.drawing.ended
         if job.keep is not None and seq.room <= MARGIN:

@@ -6,15 +6,13 @@ Every client has the same part of that room.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...faults import SidePath
 from ...memory.cache import LADDER
 from ...memory.hybrid import MOST_PIECES
-from ...model import Model, Work
-from ...runner import Output
+from ...runner import Output, Runner, Work
 from ..generation.prompt_logprobs import most_rows
 from ..generation.speculate import MOST
 from .guessing import MOST_BYTES, Guessing
@@ -31,8 +29,7 @@ class Confined(Protocol):
     def __call__(self, touched: Callable[[], list[Job]], function: Callable[[], Any], /) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """The tokens of a pass, its answers, and its guessed tokens.
 
     n_helped    guesses of a draft model or a head; the others come from the texts
@@ -55,23 +52,26 @@ class Counts:
 class Plans:
     """The plans of one batch. step_seconds: the longest that a pass beside answers should take."""
 
-    def __init__(self, model: Model, step_seconds: float, confined: Confined) -> None:
-        self.model, self._confined = model, confined
-        self.slices = Slices(model.n_ubatch, step_seconds)
-        state = max(1, model.memory.bytes_state_per_seq)
-        self.guessing = Guessing(min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+    def __init__(self, runner: Runner, step_seconds: float, confined: Confined) -> None:
+        self.runner, self._confined = runner, confined
+        self.slices = Slices(runner.n_ubatch, step_seconds)
+        state = max(1, runner.memory.bytes_state_per_seq)
+        self.guessing = Guessing(runner.costs, min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
 
     def plan(self, answers: Sequence[Answer]) -> tuple[list[Work], list[Answer]]:
         """The works of the next pass for these answers, and the answer that each work belongs to."""
         works: list[Work] = []
         drawn = [answer for answer in answers if answer.is_drawing]
         reading = [answer for answer in answers if answer.is_reading]
-        self._guess(drawn, beside_prompts=bool(reading))
-        drawn, reading = ([a for a in some if a.seq.is_open] for some in (drawn, reading))  # faults may end some
+        if any(answer.may_guess for answer in drawn):
+            self.guess(drawn, beside_prompts=bool(reading))
+            drawn, reading = ([a for a in some if a.seq.is_open] for some in (drawn, reading))  # faults may end some
         for answer in drawn:  # the last token goes through the model
             ids = [*answer.result.pending, *answer.guess]
             works.append(Work(answer.seq, ids, "all", each=True) if answer.guess else Work(answer.seq, ids))
-        room = self.model.n_ubatch - sum(len(work.ids) for work in works)
+        if not reading:
+            return works, drawn
+        room = self.runner.n_ubatch - sum(len(work.ids) for work in works)
         if works:
             n_guessed = sum(len(answer.guess) for answer in drawn)
             room = min(room, max(LEAST, self.slices.beside_answers - n_guessed))
@@ -87,7 +87,7 @@ class Plans:
     def _ends(self, reading: Sequence[Answer], room: int) -> list[int]:
         """How far each text is read by a pass with room for `room` tokens. Clients have equal parts of it; what one
         leaves goes to the oldest answers."""
-        room, rows, ends = max(0, room), most_rows(self.model.n_vocab), [answer.seq.n_past for answer in reading]
+        room, rows, ends = max(0, room), most_rows(self.runner.n_vocab), [answer.seq.n_past for answer in reading]
         clients = {answer.job.client for answer in reading}
         parts = dict.fromkeys(clients, room // max(1, len(clients)))
         for is_shared in (True, False):
@@ -104,15 +104,16 @@ class Plans:
     def _stop(self, answer: Answer) -> int:
         """Where its text ends, or a checkpoint comes before."""
         past = answer.seq.n_past
-        if self.model.cache is None:
+        if self.runner.cache is None:
             return len(answer.ids)
         return min(len(answer.ids), (past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past))
 
-    def _guess(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+    def guess(self, drawn: Sequence[Answer], *, beside_prompts: bool = False) -> None:
         """Set the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
         _forget_guesses(drawn)
-        GUESSES.run(lambda: self._guess_text(drawn, beside_prompts=beside_prompts), lambda: _forget_guesses(drawn))
-        room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
+        if any(answer.job.speculate for answer in drawn):
+            GUESSES.run(lambda: self._guess_text(drawn, beside_prompts=beside_prompts), lambda: _forget_guesses(drawn))
+        room = min(self.guessing.most, self.runner.n_ubatch - len(drawn)) - sum(len(answer.guess) for answer in drawn)
         for answer in drawn:
             if answer.job.drawing.foresees:
                 before = len(answer.guess)
@@ -122,17 +123,19 @@ class Plans:
     def _guess_text(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
         """From what texts said before, then by what guesses beside the model."""
         self._guess_freely(drawn, beside_prompts=beside_prompts)
-        helper = self.model.runner.guessers.helper
+        helper = self.runner.guessers.helper
         if helper is not None and not beside_prompts:
-            room = min(self.guessing.most, self.model.n_ubatch - len(drawn)) - sum(len(a.guess) for a in drawn)
+            room = min(self.guessing.most, self.runner.n_ubatch - len(drawn)) - sum(len(a.guess) for a in drawn)
             guess_with(helper, [a for a in drawn if a.job.speculate], len(drawn), room, self.guessing.costs)
 
     def _guess_freely(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
-        able = [answer for answer in drawn if answer.text is not None]
+        if self.guessing.rests():
+            return
+        able = [answer for answer in drawn if answer.text is not None and not answer.text.rests]
         token = self.slices.token_seconds if beside_prompts else None
         if not able or (beside_prompts and token is None):
             return
-        room = self.model.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
+        room = self.runner.n_ubatch - len(drawn) - (LEAST if beside_prompts else 0)
         texts = [(answer.text, answer.most_guessed) for answer in able if answer.text is not None]
         for answer, guess in zip(able, self.guessing.guesses(texts, len(drawn), room, token), strict=True):
             answer.guess = guess
@@ -140,10 +143,10 @@ class Plans:
     def learn(self, counts: Counts, waited: float, seconds: float) -> None:
         """Learn the costs of a pass. waited: seconds since its begin; seconds: its own share of them, less where
         several passes are under way."""
-        helper, costs = self.model.runner.guessers.helper, self.guessing.costs
         self.slices.timed(counts.n_prompt, counts.n_answers, waited, counts.n_guessed)
+        helper, costs = self.runner.guessers.helper, self.guessing.costs
         if counts.n_answers and not counts.n_prompt:
-            shape = self.model.engine.shape(counts.n_tokens)
+            shape = self.runner.engine.shape(counts.n_tokens)
             beyond = costs.timed(counts.n_answers, counts.n_guessed, seconds, shape, counts.n_helped)
             if helper is not None and (counts.n_helped or not counts.n_guessed):
                 helper.passed(beyond)

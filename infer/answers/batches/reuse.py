@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from ...faults import SidePath
 from ...memory import PromptCache
-from ...model import Model
 from ...sequence import Sequence as TokenSequence
 from ...text.tokenizer import Tokenizer
 from .changed_header import ChangedHeaders
@@ -86,8 +85,8 @@ class _Known:
 class Reasons:
     """Of one model and its prompt cache."""
 
-    def __init__(self, model: Model) -> None:
-        self._cache = model.cache
+    def __init__(self, cache: PromptCache | None) -> None:
+        self._cache = cache
         self.headers = ChangedHeaders()
 
     def resume(self, seq: TokenSequence, ids: Sequence[int], tokens: Tokens, tokenizer: Tokenizer) -> Reuse:

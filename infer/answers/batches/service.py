@@ -102,7 +102,7 @@ class Service:
         self.model, self.most_waiting = model, most_waiting
         self.fault: BaseException | None = None
         self.on_closed: Callable[[], None] | None = None  # called in the service's thread when it ends, fault or not
-        self.batcher = Batcher(model, n_parallel, step_seconds)
+        self.batcher = Batcher(model.runner, n_parallel, step_seconds)
         self.batcher.on_fault = self._count_fault
         self._faults: deque[float] = deque(maxlen=MOST_FAULTS)  # when they happened, by `clock`
         self.clock: Callable[[], float] = time.monotonic

@@ -3,20 +3,22 @@
 import time
 from collections.abc import Sequence
 
-from ...model import Model, Work
+from ...runner import Runner, Work
 from .job import Answer, Job
 
 
 class UnderWay:
     """A pass that was begun: its works, and whose they are."""
 
-    def __init__(self, model: Model, works: Sequence[Work], owners: Sequence[Answer]) -> None:
-        held = [answer.seq.n_past for answer in owners]
+    def __init__(self, runner: Runner, works: Sequence[Work], owners: Sequence[Answer]) -> None:
+        for answer in owners:
+            answer.before = answer.seq.n_past, len(answer.result.ids)
         self.works, self.owners = works, owners
         self.start = time.perf_counter()
-        self.begun = model.runner.begin(works)
-        for answer, n in zip(owners, held, strict=True):
-            answer.held = n
+        self.begun = runner.begin(works)
+        for answer in owners:
+            assert answer.before is not None
+            answer.held = answer.before[0]
 
     @property
     def jobs(self) -> list[Job]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ... import Model
     from ...text.chat_template import ChatTemplate
     from ..constraints import Constraint
-    from ..generation.generate import GenerationResult
+    from ..generation.drawing import GenerationResult
     from ..sampling import SamplingParams
 
 Message = dict[str, Any]
@@ -204,7 +204,7 @@ class Conversation:
         self, parent: Turn | None, question: Question, progress: TokenProgress | None
     ) -> Generator[Part, None, None]:
         """Answers `question` after `parent`."""
-        from ..generation.generate import generate
+        from ..batches.generate import generate
 
         exchange = self._exchange(parent, question)
         text = exchange.prompt.text
@@ -236,7 +236,7 @@ class Conversation:
         finally:
             run.close()
             result = run.result
-            if not prompt or result.prompt_tokens:  # otherwise the prompt was interrupted: no answer
+            if run.is_read:  # otherwise the prompt was interrupted: no answer
                 turn = self.turns.add(parent, question, self._noted(result, reading, reused))
                 turn.base, turn.added = base, [*added, *result.ids]
                 # a stop text is among the tokens but not part of the answer

@@ -6,8 +6,6 @@ those have the bits of a pass token by token.
 
 from collections.abc import Sequence
 
-from ...engine.pass_costs import WORTH, PassCosts
-
 MOST = 10  # tokens of one guess
 LENGTHS = (4, 3, 2)  # tokens that have to have occurred before, the longest first
 _MASKS = [(1 << 32 * n) - 1 for n in LENGTHS]
@@ -79,31 +77,3 @@ class NGrams:
         period = self.ids[at : at + most]
         # the end of the text is followed by what is guessed to follow it
         return (period * (most // len(period) + 1))[:most]
-
-
-class NGramSpeculator(NGrams):
-    """Guesses for one sequence.
-
-    How many tokens to guess is weighed: how often the text has been like this so far, against what wider passes cost.
-    """
-
-    def __init__(self, ids: Sequence[int], costs: PassCosts, most: int = MOST) -> None:
-        super().__init__(ids, most)
-        self.costs = costs
-        self.look()
-
-    def guess(self, room: int) -> list[int]:
-        """Tokens that may come next, at most `room`; empty where a guess would not pay."""
-        if room <= 0 or self.rests:
-            return []
-        if not self.costs.may_pay(self.most):
-            self.rest()
-            return []
-        self.look()
-        known = self.foretold(room)
-        gain, best, expected = WORTH, 0, 1.0
-        for n in range(1, len(known) + 1):
-            expected += self.likely**n
-            if expected / self.costs.cost(n + 1) > gain:
-                gain, best = expected / self.costs.cost(n + 1), n
-        return known[:best]

@@ -244,7 +244,7 @@ class PromptBatch:
             before = self.resume(prompts, target)
         out = Lines(target)
         # nobody watches these answers: all of a pass for prompts
-        batcher = Batcher(self.model, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
+        batcher = Batcher(self.model.runner, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
         done: dict[int, Job] = {}
         drawn: dict[object, list[TextPiece]] = {}  # where they are to be listed
         written = before

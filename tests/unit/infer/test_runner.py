@@ -137,7 +137,7 @@ def test_a_job_without_a_sequence_ends_alone(model: Model) -> None:
             return ""
 
     others = [model.sequence(), model.sequence()]
-    batcher = Batcher(model, 1)
+    batcher = Batcher(model.runner, 1)
 
     def job() -> Job:
         drawing = Drawing(Sampler(SamplingParams(temp=0), model.n_vocab), Words(), 3, ())  # type: ignore[arg-type]

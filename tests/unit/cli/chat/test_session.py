@@ -84,14 +84,14 @@ def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ctrl_c_stops_the_answer_and_not_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
     model = FakeModel("abcdef", "next")
     chat = session(model, "one", "two")
-    decode = model.seq.decode
+    read = model.seq.read
 
-    def interrupted(token: int) -> np.ndarray:
-        if token == ord("c"):
+    def interrupted(ids: list[int], is_whole: bool) -> np.ndarray | None:
+        if ids == [ord("c")]:
             os.kill(os.getpid(), signal.SIGINT)
-        return decode(token)
+        return read(ids, is_whole)
 
-    model.seq.decode = interrupted  # type: ignore[method-assign]
+    model.seq.read = interrupted  # type: ignore[assignment,method-assign]
     chat.loop()
     out, err = capsys.readouterr()
     assert [stop.is_set for stop in model.stops] == [True, False]
@@ -143,13 +143,14 @@ def questions(model: FakeModel, path: Path) -> list[str]:
 def test_every_turn_is_kept_before_the_next_question(tmp_path: Path) -> None:
     model, path = FakeModel("one", "two", "three"), tmp_path / "s"
     seen: list[list[str]] = []
-    prefill = model.seq.prefill
+    read = model.seq.read
 
-    def looking(ids: list[int], *more: object, **named: object) -> np.ndarray:
-        seen.append(questions(model, path) if path in model.files else [])
-        return prefill(ids, *more, **named)  # type: ignore[arg-type]
+    def looking(ids: list[int], is_whole: bool) -> np.ndarray | None:
+        if not model.seq.said and is_whole:
+            seen.append(questions(model, path) if path in model.files else [])
+        return read(ids, is_whole)
 
-    model.seq.prefill = looking  # type: ignore[assignment,method-assign]
+    model.seq.read = looking  # type: ignore[assignment,method-assign]
     kept(model, path, "a", "b", "/tree", "c")
     assert seen == [[], ["a"], ["a", "b"]] and questions(model, path) == ["a", "b", "c"]
     assert model.n_saved == 3, "nothing new after /tree"

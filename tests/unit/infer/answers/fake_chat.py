@@ -3,7 +3,7 @@ read, and it says what a script tells it to."""
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,9 @@ from hybrid.infer.answers.chat.reader import Part
 from hybrid.infer.answers.chat.tools import tools_of
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.guessers import Guessers
+from hybrid.infer.runner import Result, Work
+from hybrid.infer.step_costs import StepCosts
 from hybrid.infer.text.chat_template import ChatTemplate
 
 CONTROL = {"<s>": 0, "</s>": 1, "<user>": 2, "<bot>": 3, "<sys>": 4, "<tool>": 5}
@@ -57,6 +60,8 @@ class FakeTokenizer:
 class FakeSequence:
     """Says the script, character by character, then </s>. Goes back to where a prompt or an answer ended."""
 
+    slot, is_open, logits = 0, True, None
+
     def __init__(self, model: "FakeModel") -> None:
         self.model, self.tokens, self.prefills = model, [], []  # type: tuple[FakeModel, list[int], list[str]]
         self.said: list[int] = []
@@ -64,31 +69,39 @@ class FakeSequence:
         self.boundaries: list[int] = []
         self.shifted = False
         self.extra: dict[str, Any] = {}
+        self.runner = FakeRunner(model)
+        self.guessers = self.runner.guessers
+        self._read: list[int] = []  # of a prompt, so far
 
     tokenizer = property(lambda self: self.model.tokenizer)
     n_past = property(lambda self: len(self.tokens))
     room = property(lambda self: self.model.n_ctx - len(self.tokens))
-    logits = property(lambda self: self._next())
     pending = property(lambda self: self.extra.get("pending", []))
 
-    def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Sequence[int] = ()) -> np.ndarray:
+    def read(self, ids: Sequence[int], is_whole: bool) -> np.ndarray | None:
+        """A token of the answer, a prompt, or a part of one up to a boundary."""
+        if self.said and not self._read and len(ids) == 1:
+            self.tokens.append(ids[0])
+            return self._next()
         if self.model.stop is not None:
             self.model.stop.check()
         if self.model.interrupt_prefill:
             self.tokens += list(ids)[:2]
             raise KeyboardInterrupt
-        self._remember()
-        self.tokens += list(ids)
-        self._remember()
-        self.points |= {tuple(self.tokens[:at]) for at in boundaries if not self.shifted}
-        self.boundaries = list(boundaries)
-        self.prefills.append("".join(NAMES.get(i, chr(i)) for i in ids))
+        if not self._read:
+            self.boundaries = []
+        self._read += ids
+        self.tokens += ids
+        if not is_whole:
+            self.boundaries.append(len(self.tokens))
+            return None
+        self.prefills.append("".join(NAMES.get(i, chr(i)) for i in self._read))
+        self._read = []
         self.said = [*map(ord, self.model.script.pop(0)), 1]
         return self._next()
 
-    def decode(self, token: int) -> np.ndarray:
-        self.tokens.append(token)
-        return self._next()
+    def checkpoint(self, *, boundary: bool = True) -> None:
+        self._remember()
 
     def _next(self) -> np.ndarray:
         logits = np.zeros(N_VOCAB, np.float32)
@@ -117,6 +130,35 @@ class FakeSequence:
         self.model.n_saved += 1
         self.model.files[path] = (list(self.tokens), json.loads(json.dumps(extra)))
         return 7
+
+
+class FakeRunner:
+    """What a batch of one asks of a runner."""
+
+    n_seq_max, n_ubatch, n_vocab, depth, recovers = 1, 4096, N_VOCAB, 1, True
+
+    def __init__(self, model: "FakeModel") -> None:
+        self.n_ctx, self.memory, self.costs = model.n_ctx, SimpleNamespace(bytes_state_per_seq=0), StepCosts()
+        self.guessers, self.cache = Guessers(ngrams=False), "a cache"
+        self.engine = SimpleNamespace(stop=None, compile_seconds=0.0, shape=lambda n: n)
+
+    def check(self, works: Sequence[Work]) -> None:
+        pass
+
+    def stopped_by(self, stop: Any) -> Any:
+        return nullcontext()
+
+    def step(self, seq: FakeSequence, token: int) -> np.ndarray:
+        logits = seq.read([token], is_whole=True)
+        assert logits is not None
+        return logits
+
+    def begin(self, works: Sequence[Work]) -> Any:
+        def results() -> list[Result]:
+            rows = [work.seq.read(work.ids, work.output == "last") for work in works]  # type: ignore[attr-defined]
+            return [Result(None if row is None else row[None], None) for row in rows]
+
+        return SimpleNamespace(results=results, give_up=lambda: None)
 
 
 class FakeModel:

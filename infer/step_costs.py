@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...engine.pass_costs import AT_MOST, AT_START, SHARE, UNKNOWN
-from ...guessers import Value
+from .guessers import AT_MOST, AT_START, SHARE, Value
 
+UNKNOWN = 0.35  # of a step: assumed cost of one more column until a wider step was measured
 DEAR = 1.4  # how often what guesses cost beyond the plain step must be worth it: measurements are noisy
+ALONE = 1.05  # what a step of one answer is taken to cost, of what was measured
 LEAST_GAIN = 1.05  # tokens per second that must be expected of a step, beside those of a plain one
 CHEAPEST = 0.05  # of an answer's share of a step: what a column costs at least, in widths that were never measured
 REACH = 4  # columns beyond the widest step that was measured: the next program may be much dearer
@@ -35,7 +36,7 @@ class StepCosts:
 
     Guessing must not cost more than it gains. It has `credit`, in plain steps: AT_START, SHARE of one for every plain
     step, for every guess that comes true its answer's share (AT_MOST in all), less what steps with guesses cost beyond
-    plain ones. Without credit there are no guesses. As PassCosts for one sequence.
+    plain ones. Without credit there are no guesses.
     """
 
     def __init__(self) -> None:
@@ -86,6 +87,10 @@ class StepCosts:
         """Whether plain steps of so many answers have been measured."""
         return n_answers in self._widths and self._widths[n_answers].n > 1
 
+    def plain_seconds(self, n_answers: int) -> float:
+        """Of a step of so many answers without guesses, once it is ready."""
+        return self._widths[n_answers].seconds
+
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:
         """Whether up to `most` guesses can be worth their columns, if all are right; token_seconds: see `worth`."""
         if most < 1 or self.credit <= 0 or not self.is_ready(n_answers):
@@ -97,7 +102,7 @@ class StepCosts:
 
         token_seconds: what one more column costs in a step that reads prompts; None: it reads none.
         """
-        plain = self._widths[n_answers].seconds
+        plain = self.plain_seconds(n_answers)
         if token_seconds is not None:
             return int(np.count_nonzero(chances * plain / n_answers > DEAR * token_seconds))
         chances = chances[: max(self._widths) + REACH - n_answers]
@@ -108,18 +113,20 @@ class StepCosts:
 
     def value(self, n_answers: int, n_before: int, most: int) -> Value:
         """What up to `most` guesses are worth beside n_before that the step carries already."""
-        plain = self._widths[n_answers].seconds
-        # wider than a few columns beyond what was measured: the next program may be much dearer
-        measured = max(self._widths) + REACH - n_answers
+        plain = self.plain_seconds(n_answers)
         seconds = np.concatenate([[plain], self.seconds(n_answers, n_before + most)])
-        seconds[measured + 1 :] *= 2
-        beyond = DEAR * (seconds[n_before:] - seconds[n_before])
+        if n_answers == 1:  # its steps vary less, and whoever guesses counts what that takes
+            beyond = np.maximum(0.0, ALONE * seconds[n_before:] - seconds[n_before])
+        else:
+            # wider than a few columns beyond what was measured: the next program may be much dearer
+            seconds[max(self._widths) + REACH - n_answers + 1 :] *= 2
+            beyond = DEAR * (seconds[n_before:] - seconds[n_before])
         return Value(n_answers, plain, lambda n: plain + float(beyond[min(n, most)]))
 
     def seconds(self, n_answers: int, most: int) -> np.ndarray:
         """Of steps with 1 to `most` columns beyond those of n_answers answers, f64 [most]: measured, or on lines
         through the nearest ones that were; never less than of a plain one."""
-        plain = self._widths[n_answers].seconds
+        plain = self.plain_seconds(n_answers)
         known = sorted((n, w.seconds) for n, w in self._widths.items() if n >= n_answers)
         last, seconds = known[-1]
         share = plain / n_answers

@@ -1,6 +1,7 @@
-"""The generation loop over a sequence that plays a script: ends, stop strings across tokens, interrupts, timings."""
+"""One answer over a network that plays a script: ends, stop strings across tokens, interrupts, timings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference.tokenizer_files import FakeGGUF
 
+from hybrid.infer.answers.batches.generate import Generation, generate
 from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult, StopText
-from hybrid.infer.answers.generation.generate import Generation, generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.engine.pass_costs import PassCosts
+from hybrid.infer.runner import Result, Runner, Slot, Work
+from hybrid.infer.sequence import Sequence as TokenSequence
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
@@ -30,64 +32,81 @@ def tok() -> Tokenizer:
     return load_tokenizer(FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in metadata.items()}))
 
 
-class Script:
-    """A sequence whose greedy continuation is `text`, then EOS for ever."""
+class Memory:
+    """Of one slot."""
+
+    bytes_state_per_seq, positions = 0, [SimpleNamespace(plain=True)]
+
+    def __init__(self, n_ctx: int) -> None:
+        self.n_ctx, self.n_past = n_ctx, np.zeros(1, np.int64)
+
+    def room(self, slot: int) -> int:
+        return self.n_ctx - int(self.n_past[slot])
+
+    def size_of(self, slot: int, n: int) -> str:
+        return f"{n} tokens"
+
+    def is_moved(self, slot: int) -> bool:
+        return False
+
+    def release(self, slot: int) -> None:
+        self.n_past[slot] = 0
+
+
+class Scripted(Runner):
+    """A network whose greedy continuation is `text`, then EOS for ever."""
 
     def __init__(self, tok: Tokenizer, text: str, n_ctx: int = 1000) -> None:
         self.script = [*text.encode(), EOS]
-        self.tokenizer, self.n_ctx = tok, n_ctx
-        self.pass_costs = PassCosts()
-        self.tokens: list[int] = []
-        self.logits: np.ndarray | None = None
-        self.interrupt_at: int | None = None  # how many decodes go well
+        self.interrupt_at: int | None = None  # how many steps go well
         self.interrupt_after = False
         self.n_decoded = 0
+        engine: Any = SimpleNamespace(
+            memory=Memory(n_ctx), n_ctx=n_ctx, n_vocab=257, n_ubatch=64, stop=None, compile_seconds=0.0,
+            stopped_by=lambda _: nullcontext(), with_stop=nullcontext, shape=lambda n: n,
+        )  # fmt: skip
+        engine.memory.n_seq_max, engine.memory.attention = 1, SimpleNamespace(kind=SimpleNamespace(name="f32"))
+        super().__init__(engine, SimpleNamespace(tokenizer=tok))  # type: ignore[arg-type]
 
-    @property
-    def n_past(self) -> int:
-        return len(self.tokens)
+    def predict(self) -> np.ndarray:
+        logits = np.zeros(257, np.float32)
+        logits[self.script[min(self.n_decoded, len(self.script) - 1)]] = 9
+        return logits
 
-    @property
-    def room(self) -> int:
-        return self.n_ctx - self.n_past
+    def read(self, seq: Slot, ids: Sequence[int]) -> np.ndarray:
+        start = len(seq.tokens)
+        self.memory.n_past[seq.slot] += len(ids)
+        seq.has_seen(start, ids)
+        return self.predict()
 
-    def shift(self, keep: int, n: int) -> None:
-        assert 0 <= keep < keep + n < self.n_past
-        del self.tokens[keep : keep + n]
+    def eval(self, works: Iterable[Work], *_: Any) -> list[Result]:
+        return [Result(self.read(work.seq, work.ids)[None], None) for work in works]
 
-    def _predict(self) -> np.ndarray:
-        self.logits = np.zeros(257, np.float32)
-        self.logits[self.script[min(self.n_decoded, len(self.script) - 1)]] = 9
-        return self.logits
-
-    def prefill(self, ids: Sequence[int], progress: Any = None, boundaries: Any = ()) -> np.ndarray:
-        if len(ids) > self.n_ctx:
-            raise UsageError("too long")
-        self.tokens += ids
-        if progress:
-            progress(len(ids), len(ids))
-        return self._predict()
-
-    def decode(self, token: int) -> np.ndarray:
+    def step(self, seq: Slot, token: int) -> np.ndarray:
+        if not seq.tokens:  # a prompt of one token
+            return self.read(seq, [token])
         if self.n_decoded == self.interrupt_at and not self.interrupt_after:
             raise KeyboardInterrupt
-        assert self.n_past < self.n_ctx, "past the context"
-        self.tokens.append(token)
-        if self.n_decoded == self.interrupt_at:
-            raise KeyboardInterrupt
         self.n_decoded += 1
-        return self._predict()
+        logits = self.read(seq, [token])
+        if self.n_decoded - 1 == self.interrupt_at:
+            raise KeyboardInterrupt
+        return logits
+
+
+def script(tok: Tokenizer, text: str, n_ctx: int = 1000) -> TokenSequence:
+    return TokenSequence(Scripted(tok, text, n_ctx))
 
 
 def greedy() -> Sampler:
     return Sampler(SamplingParams(temp=0), 257)
 
 
-def start(seq: Script, prompt: str = "p", **options: Any) -> Generation:
+def start(seq: TokenSequence, prompt: str = "p", **options: Any) -> Generation:
     return generate(seq, list(prompt.encode()), greedy(), **options)
 
 
-def run(seq: Script, prompt: str = "p", **options: Any) -> Generation:
+def run(seq: TokenSequence, prompt: str = "p", **options: Any) -> Generation:
     """To the end; what was yielded is what the result says."""
     answer = start(seq, prompt, **options)
     pieces = list(answer)
@@ -97,7 +116,7 @@ def run(seq: Script, prompt: str = "p", **options: Any) -> Generation:
 
 
 def test_until_the_end_of_the_answer(tok: Tokenizer) -> None:
-    seq = Script(tok, "hé€!")
+    seq = script(tok, "hé€!")
     result = run(seq).result
     assert (result.reason, result.text, result.eog, result.pending) == ("eos", "hé€!", EOS, [])
     assert result.ids == list("hé€!".encode())
@@ -106,41 +125,36 @@ def test_until_the_end_of_the_answer(tok: Tokenizer) -> None:
 
 
 def test_characters_come_whole(tok: Tokenizer) -> None:
-    assert [piece.text for piece in start(Script(tok, "h€"))] == ["h", "", "", "€"]
+    assert [piece.text for piece in start(script(tok, "h€"))] == ["h", "", "", "€"]
 
 
 def test_until_enough(tok: Tokenizer) -> None:
-    seq = Script(tok, "hello")
+    seq = script(tok, "hello")
     answer = run(seq, max_tokens=3)
     assert (answer.result.reason, answer.result.text) == ("length", "hel")
     assert answer.result.pending == [ord("l")]
     assert bytes(seq.tokens) == b"phe", "the last pass is spared"
-    answer.settle()
-    assert bytes(seq.tokens) == b"phel"
-    assert answer.result.pending == []
-    answer.settle()
-    assert bytes(seq.tokens) == b"phel"
+    seq.decode(answer.result.pending[0])
     rest = generate(seq, [], greedy())
     assert "".join(piece.text for piece in rest) == "lo"
 
 
 def test_nothing_wanted(tok: Tokenizer) -> None:
-    seq = Script(tok, "hello")
+    seq = script(tok, "hello")
     result = run(seq, max_tokens=0).result
     assert (result.reason, result.text, result.ttft, bytes(seq.tokens)) == ("length", "", None, b"p")
 
 
 def test_until_the_context_is_full(tok: Tokenizer) -> None:
-    seq = Script(tok, "hello", n_ctx=3)
+    seq = script(tok, "hello", n_ctx=3)
     answer = run(seq)
     result = answer.result
     assert (result.reason, result.text, result.pending) == ("context", "hel", [ord("l")])
-    answer.settle()
-    assert seq.n_past == 3
+    assert bytes(seq.tokens) == b"phe"
 
 
 def test_an_unfinished_character_at_the_end(tok: Tokenizer) -> None:
-    answer = run(Script(tok, "h€"), max_tokens=3)
+    answer = run(script(tok, "h€"), max_tokens=3)
     assert answer.result.text == "h\ufffd"
 
 
@@ -161,7 +175,7 @@ def test_stop_strings(tok: Tokenizer, text: str, stop: list[str], expected: str,
     """The last row: with one token per byte `b` is complete before `abc` is, but `a` may begin `abc`."""
     if ended_by == "abc":
         ended_by, expected = "b", "a"
-    result = run(Script(tok, text), stop=stop).result
+    result = run(script(tok, text), stop=stop).result
     assert (result.text, result.stop) == (expected, ended_by)
     assert result.reason == ("stop" if ended_by else "eos")
 
@@ -189,12 +203,12 @@ def test_stop_strings_however_the_text_is_cut(text: str, stop: list[str], data: 
 
 
 def test_text_held_back_is_released(tok: Tokenizer) -> None:
-    pieces = list(start(Script(tok, "xab"), stop=["abc"]))
+    pieces = list(start(script(tok, "xab"), stop=["abc"]))
     assert [(piece.text, piece.id) for piece in pieces] == [("x", 120), ("", 97), ("", 98), ("ab", None)]
 
 
 def test_ends_are_not_drawn_when_ignored(tok: Tokenizer) -> None:
-    seq = Script(tok, "hi")
+    seq = script(tok, "hi")
     result = run(seq, max_tokens=4, ignore_eos=True).result
     assert result.text == "hi\x00\x00"
     assert result.reason == "length"
@@ -205,8 +219,9 @@ def test_ends_are_not_drawn_when_ignored(tok: Tokenizer) -> None:
 
 @pytest.mark.parametrize("after", [False, True])
 def test_interrupt_keeps_what_there_is(tok: Tokenizer, after: bool) -> None:
-    seq = Script(tok, "hello")
-    seq.interrupt_at, seq.interrupt_after = 2, after
+    seq = script(tok, "hello")
+    network: Any = seq.runner
+    network.interrupt_at, network.interrupt_after = 2, after
     result = run(seq, stop=["lx"]).result
     assert (result.reason, result.text) == ("interrupt", "hel")
     assert result.pending == ([] if after else [ord("l")])
@@ -217,13 +232,13 @@ def test_interrupt_in_the_prompt(tok: Tokenizer) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    result = run(Script(tok, "hello"), progress=interrupt).result
+    result = run(script(tok, "hello"), progress=interrupt).result
     assert (result.reason, result.text, result.prompt_tokens) == ("interrupt", "", 0)
     assert result.prompt_seconds > 0
 
 
 def test_closed_early(tok: Tokenizer) -> None:
-    answer = start(Script(tok, "hello"), stop=["elx"])
+    answer = start(script(tok, "hello"), stop=["elx"])
     for piece in answer:
         if piece.id == ord("l"):
             break
@@ -234,32 +249,32 @@ def test_closed_early(tok: Tokenizer) -> None:
 
 def test_penalties_see_prompt_and_answer(tok: Tokenizer) -> None:
     sampler = Sampler(SamplingParams(temp=0, repeat_penalty=2.0), 257)
-    list(generate(Script(tok, "hi"), list(b"prompt"), sampler))
+    list(generate(script(tok, "hi"), list(b"prompt"), sampler))
     assert bytes(sampler.state()["recent"]) == b"prompthi"
 
 
 def test_times(tok: Tokenizer) -> None:
-    result = run(Script(tok, "hello")).result
+    result = run(script(tok, "hello")).result
     assert result.ttft is not None
     assert result.ttft >= result.prompt_seconds > 0
     assert result.gen_seconds > 0
 
 
 def test_refusals(tok: Tokenizer) -> None:
-    seq = Script(tok, "x", n_ctx=4)
+    seq = script(tok, "x", n_ctx=4)
     with pytest.raises(UsageError, match="the prompt is empty and nothing came before it"):
         list(start(seq, ""))
     with pytest.raises(UsageError, match='a stop string is ""'):
         start(seq, stop=["a", ""])
     with pytest.raises(UsageError, match="max_tokens = -2, expected 0 or more, or -1"):
         start(seq, max_tokens=-2)
-    with pytest.raises(UsageError, match="too long"):
+    with pytest.raises(UsageError, match="do not fit the context of 4"):
         list(start(seq, "12345"))
 
 
 def test_broken_logits_end_it(tok: Tokenizer) -> None:
-    seq = Script(tok, "x")
-    seq._predict = lambda: np.full(257, np.nan, np.float32)  # type: ignore[method-assign]
+    seq = script(tok, "x")
+    seq.runner.predict = lambda: np.full(257, np.nan, np.float32)  # type: ignore[attr-defined]
     with pytest.raises(HybridError, match="the logits hold NaN"):
         list(start(seq))
 
