@@ -22,6 +22,7 @@ import numpy as np
 from hybrid.quant.ggml.adapter import Adapter, open_all
 from hybrid.quant.ggml.cpus import check_usable
 from hybrid.quant.ggml.errors import Remedy, UsageError
+from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.numa import interleaved, nodes_to_spread_over
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
@@ -30,7 +31,6 @@ from .engine.engine import Engine
 from .engine.op_times import OpTime
 from .kernels.attention.kv import KV_TYPES
 from .kernels.build.jit import CompileProgress
-from .loading.hparams import wrong
 from .loading.model_file import ModelFile
 from .loading.options import LoadFields, LoadOptions, NumaName, Precision, merged
 from .loading.spread import spread

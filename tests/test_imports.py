@@ -17,7 +17,7 @@ STAGES = ("cli", "convert", "infer", "library", "quant")
 
 # package -> what it may import of ours (prefixes). The longest matching row counts.
 ALLOWED = {
-    "quant.ggml": ("quant.ggml",),  # files and block formats: the floor
+    "quant.ggml": ("quant.ggml",),  # files, block formats, keys of families: the floor
     "convert": ("convert", "quant.ggml"),
     "quant": ("quant",),
     "infer": ("infer", "quant.ggml"),
@@ -35,7 +35,7 @@ INFER_ROOMS = (
     ),  # tokens, templates; machine code; types of callbacks; what must not fail
     ("memory",),  # what a model remembers: keys and values, states, checkpoints, their files
     ("program",),  # ops over one arena, the threads that run them
-    ("loading",),  # an open file: hyper-parameters, weights, what it says about itself
+    ("loading",),  # an open file: its weights, what it says about itself
     ("layers",),  # attention, Mamba, RWKV...: their weights, and the ops they add to a program
     ("architectures",),  # a family: which layers, with which tensors
     ("engine",),  # the network of one file, its programs, one pass of tokens through them

@@ -75,6 +75,16 @@ def test_a_test_is_named_after_a_module() -> None:
     assert not is_named_after("test_caches", names) and not is_named_after("test_load", names)
 
 
+def test_keys_are_read_as_they_are_written() -> None:
+    read = {**FAMILIES, **ENCODERS}
+    lines = [
+        f"{family.__name__} is written as {family.hparams.__name__}, and {family.arch} read as another"
+        for family in CONVERTED
+        if family.hparams is not read[family.arch].hparams
+    ]
+    problems(lines)
+
+
 def test_families_have_one_name_on_both_sides() -> None:
     """An architecture of GGUF is written by convert/architectures/NAME.py and run by infer/architectures/NAME.py."""
     written: dict[str, set[str]] = defaultdict(set)

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
+from hybrid.quant.ggml.families.apertus import ApertusHparams
 
 from ..checkpoint import Config, StoredTensor
 from .blocks import read_layers
 from .family import Row
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .ungated import up_and_down
 
 # In the order of llama.cpp's keys. The numbers are those of a new model in transformers, for a vocabulary alone:
@@ -28,6 +29,8 @@ class Apertus(Llama):
 
     arch = "apertus"
     architectures = ("ApertusForCausalLM",)
+    hparams = ApertusHparams
+    order = f"{LLAMA} .vocab_size n_rot alpha_n alpha_p beta least"
     pre = ("tekken",)
     activations: ClassVar[tuple[str, ...]] = ("xielu",)
     conditional: ClassVar[Mapping[str, str]] = {
@@ -69,10 +72,8 @@ class Apertus(Llama):
                 for name, values in self.xielu.items()}  # fmt: skip
         return replace(self, xielu=read)
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from super().more_keys()
-        for name, values in self.xielu.items():
-            yield f"xielu.{name}", list(values)
+    def values(self) -> dict[str, Any]:
+        return {**super().values(), **self.xielu, "least": self.xielu["eps"], "eps": self.eps}
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

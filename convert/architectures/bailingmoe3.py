@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.bailingmoe3 import BailingMoe3Hparams
 
 from ..checkpoint import Config
 from ..transforms import POSITIVE_EXP
@@ -23,6 +23,9 @@ class BailingMoe3(KimiLinear):
 
     arch = "bailingmoe3"
     architectures: ClassVar[tuple[str, ...]] = ("BailingHybridForCausalLM", "BailingMoeV3ForCausalLM")
+    hparams = BailingMoe3Hparams
+    order = f"{KimiLinear.order} freq_base safe_gate lowest .expert_shared_feed_forward_length n_ahead?"
+    safe_gate = True
     embedding = "model.word_embeddings.weight"
     mixer = "attention."
     mixer_out = "dense.weight"
@@ -38,7 +41,7 @@ class BailingMoe3(KimiLinear):
         "head_dim": "only without linear_head_dim, as in transformers",
     }
 
-    rope_theta: float
+    freq_base: float
     lowest: float  # logarithm of the lowest decay
     heads_ahead: tuple[Head, ...]  # each with attention and experts
 
@@ -72,26 +75,16 @@ class BailingMoe3(KimiLinear):
             weights_norm=config.boolean("moe_renormalize", "norm_topk_prob", default=True),
             weights_scale=config.number("routed_scaling_factor", default=2.5),
             n_mtp=max(read_mtp(config), len(heads)),
-            rope_theta=read_plain_rope(config, 6e6),
+            freq_base=read_plain_rope(config, 6e6),
             lowest=_below_zero(config, "kda_lower_bound", -5.0),
             heads_ahead=heads,
         )
 
-    @property
-    def blocks_in_file(self) -> int:
-        return self.n_layer + len(self.heads_ahead)
-
     def left_out(self) -> tuple[str, ...]:
         return (*self.dropped, *mtp_layers(self.blocks_in_file, self.n_mtp - len(self.heads_ahead)))
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from super().keys(file_type)
-        yield "rope.freq_base", self.rope_theta
-        yield "kda.safe_gate", True
-        yield "kda.gate_lower_bound", self.lowest
-        yield "expert_shared_feed_forward_length", self.n_shared * self.n_ff_expert
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
+    def values(self) -> dict[str, Any]:
+        return {**super().values(), "expert_shared_feed_forward_length": self.n_shared * self.n_ff_expert}
 
     def notes(self) -> Iterator[str]:
         yield from self.shared_notes()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.bert import BertHparams
 
 from ..checkpoint import Config
 from .blocks import Heads, read_layers
@@ -30,6 +30,11 @@ class Bert(Family):
 
     arch: ClassVar[str] = "bert"
     architectures: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM")
+    hparams = BertHparams
+    order = (
+        "n_layer n_ctx_train n_embd n_ff n_head eps .general.file_type .attention.causal "
+        ".tokenizer.ggml.token_type_count=n_types"
+    )
     generates: ClassVar[bool] = False
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
@@ -76,16 +81,8 @@ class Bert(Family):
             "eps": config.number("layer_norm_eps", default=1e-12),
         }
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.n_layer
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.heads.n_head
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "general.file_type", int(file_type)
-        yield "attention.causal", False
-        yield "tokenizer.ggml.token_type_count", self.n_types
+    def values(self) -> dict[str, Any]:
+        return {"attention.causal": False}
 
     def rows(self) -> Iterator[Row]:
         n, hf = self.n_embd, "embeddings."

@@ -10,12 +10,15 @@ from hybrid.quant.ggml.errors import CheckpointError, shown
 
 from ..checkpoint import Config
 from ..transforms import Transform
-from .family import Row, Shapes, experts, row
+from .family import Keyed, Row, Shapes, experts, row
 
 MAX_LAYERS = 4096
 MAX_HEAD = 1 << 16  # values of a head
 HEAD_DIM = ("head_dim", "attention_head_dim")  # spellings
-UNLIMITED = 1 << 20  # context of a model without positions; llama.cpp needs the key
+# words of Family.order: sizes of a model with attention; the size of its heads, for readers that take the width
+# divided by their number for it
+SIZES = "n_layer n_ctx_train n_embd n_ff n_head n_head_kv"
+HEAD_SIZE = "d_head .attention.value_length=d_head"
 SILU = ("silu", "swish")  # its names in transformers
 
 
@@ -31,7 +34,7 @@ def check_rows(config: Config, n_rows: int, shapes: Shapes, *keys: str) -> None:
 
 
 @dataclass(frozen=True)
-class Heads:
+class Heads(Keyed):
     """n_head query heads on n_kv heads of keys and values, d_head values each; `stated`: the config has head_dim."""
 
     n_head: int
@@ -74,10 +77,8 @@ class Heads:
         """Heads of keys and values per layer; 0 marks one without attention."""
         return tuple(self.n_kv if is_attention else 0 for is_attention in has_attention)
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        """For readers that assume that a head's size is the width divided by the number of heads."""
-        yield "attention.key_length", self.d_head
-        yield "attention.value_length", self.d_head
+    def values(self) -> dict[str, Any]:
+        return {**vars(self), "n_head_kv": self.n_kv}
 
     def norm_rows(self, hf: str, blk: str, names: Sequence[str] = ("q_norm", "k_norm")) -> Iterator[Row]:
         """Norms on every head of queries and of keys; `names` in the checkpoint."""
@@ -151,32 +152,6 @@ def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int =
         words = " or ".join(dict.fromkeys(known.values()))
         raise config.wrong(key, f"{n_layer} times {words}" if n_layer else f"{words} for every layer")
     return [known[kind] for kind in kinds]
-
-
-def all_but_last(period: int, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it is another one than the last of every `period`."""
-    return tuple(i % period < period - 1 for i in range(n_layer))
-
-
-def size_keys(
-    n_layer: int, n_ctx: int, n_embd: int, n_ff: int | list[int], n_head: int, n_head_kv: int | Sequence[int]
-) -> Iterator[tuple[str, Any]]:
-    """Keys of a model with attention."""
-    yield "block_count", n_layer
-    yield "context_length", n_ctx
-    yield "embedding_length", n_embd
-    yield "feed_forward_length", n_ff
-    yield "attention.head_count", n_head
-    yield "attention.head_count_kv", n_head_kv if isinstance(n_head_kv, int) else list(n_head_kv)
-
-
-def mamba_size_keys(n_layer: int, n_embd: int) -> Iterator[tuple[str, Any]]:
-    """Keys of a model without attention and feed-forward parts."""
-    yield "context_length", UNLIMITED
-    yield "embedding_length", n_embd
-    yield "feed_forward_length", 0
-    yield "attention.head_count", 0
-    yield "block_count", n_layer
 
 
 def swiglu(

@@ -5,11 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.cohere2 import Cohere2Hparams
+from hybrid.quant.ggml.families.hparams import by_period
+
 from ..checkpoint import Config
-from .blocks import Heads, all_but_last
+from .blocks import Heads
 from .family import Row
-from .llama import Llama
-from .windows import known_window_keys, read_layer_types, read_window, windows_of
+from .llama import LLAMA, Llama
+from .rope import UNSCALED
+from .windows import read_layer_types, read_window, window_values, windows_of
 
 PERIOD = 4  # the last of so many layers has no window, where nothing says otherwise
 
@@ -21,8 +25,13 @@ class Cohere2(Llama):
 
     arch = "cohere2"
     architectures = ("Cohere2ForCausalLM",)
+    hparams: ClassVar[type[Any]] = Cohere2Hparams
+    order = (
+        f"{LLAMA} d_head=own_head .attention.value_length=own_head logit_scale .vocab_size n_rot {UNSCALED} window? "
+        "local?"
+    )
     pre = ("command-r",)
-    eps_keys = ("layer_norm_eps", "attention.layer_norm_epsilon")
+    eps_key = "layer_norm_eps"
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm"}
     conditional: ClassVar[Mapping[str, str]] = {"sliding_window_pattern": "where layer_types is absent"}
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -52,7 +61,7 @@ class Cohere2(Llama):
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         period = config.integer("sliding_window_pattern", default=PERIOD)
-        local = read_layer_types(config, n_layer) or all_but_last(period, n_layer)
+        local = read_layer_types(config, n_layer) or by_period(period, n_layer)
         return windows_of(config, read_window(config, 4096), local)
 
     @classmethod
@@ -66,17 +75,9 @@ class Cohere2(Llama):
         scale = config.number("logit_scale", default=0.0625)
         return {"window": read_window(config, 4096), "logit_scale": scale}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        if not self.heads.stated:
-            yield from self.heads.keys()
-        yield "logit_scale", self.logit_scale
-        yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.n_rot
-        if not self.scaling.keys:
-            yield "rope.scaling.type", "none"
-
-    def window_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from known_window_keys(self.window, self.windows, PERIOD)
+    def values(self) -> dict[str, Any]:
+        own = {"own_head": None if self.heads.stated else self.heads.d_head}
+        return super().values() | own | window_values(self.window, self.windows)
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from self.heads.rows(hf, blk, self.n_embd)

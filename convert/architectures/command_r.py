@@ -1,12 +1,16 @@
 """Command R: attention beside the feed-forward part, layer norms without biases. Of Cohere."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
+
+from hybrid.quant.ggml.families.command_r import CommandRHparams
 
 from ..checkpoint import Config
 from .cohere2 import Cohere2
 from .family import Shapes
+from .llama import LLAMA
+from .rope import UNSCALED
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,8 @@ class CommandR(Cohere2):
 
     arch = "command-r"
     architectures = ("CohereForCausalLM",)
+    hparams = CommandRHparams
+    order = f"{LLAMA} logit_scale {UNSCALED}"
     conditional: ClassVar[Mapping[str, str]] = {"max_position_embeddings": "where model_max_length is absent"}
     without_effect: ClassVar[Mapping[str, str]] = {}
     usual_theta = 500000.0
@@ -35,11 +41,3 @@ class CommandR(Cohere2):
         config.expects("tie_word_embeddings", True)
         config.expects("use_qk_norm", False)
         return {"window": 0, "logit_scale": config.number("logit_scale", default=0.0625)}
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "logit_scale", self.logit_scale
-        if not self.scaling.keys:
-            yield "rope.scaling.type", "none"
-
-    def window_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.errors import UnsupportedError
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.deepseek2 import DeepSeek2Hparams
+from hybrid.quant.ggml.families.experts import SIGMOID, SOFTMAX
 
 from ..checkpoint import Config
-from .blocks import read_rope, routed_experts, size_keys, swiglu
+from .blocks import SIZES, read_rope, routed_experts, swiglu
 from .decoder import Decoder
-from .experts import SIGMOID, SOFTMAX, read_expert_groups
+from .experts import GROUPS, read_expert_groups
 from .family import Part, Row, Shapes, row
 from .heads import Head, numbered_heads
-from .latent import LATENT_EPS, Latent, require_equal_heads
+from .latent import LATENT, LATENT_EPS, Latent, latent_eps, require_equal_heads
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
 from .unused_fields import HEADS, mtp_layers, read_mtp
 
@@ -27,6 +28,12 @@ class DeepSeekV2(Decoder):
 
     arch = "deepseek2"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV2ForCausalLM",)
+    hparams = DeepSeek2Hparams
+    order = (
+        f"{SIZES} freq_base eps n_expert_used {GROUPS} gating .general.file_type n_dense .vocab_size {LATENT} "
+        ".attention.value_length n_ff_expert n_expert n_shared weights_scale weights_norm? rope_type factor original "
+        "fast slow truncate log_share n_ahead? latent_eps? group_best?"
+    )
     pre: ClassVar[tuple[str, ...]] = ("deepseek-llm", "deepseek-coder")
     without_effect: ClassVar[Mapping[str, str]] = {
         **HEADS, "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
@@ -41,7 +48,7 @@ class DeepSeekV2(Decoder):
     n_ff: int
     n_head: int
     latent: Latent
-    rope_theta: float
+    freq_base: float
     rope_scaling: RopeScaling
     n_dense: int
     n_expert: int
@@ -80,7 +87,7 @@ class DeepSeekV2(Decoder):
             n_ff=config.integer("intermediate_size"),
             n_head=n_head,
             latent=latent,
-            rope_theta=theta,
+            freq_base=theta,
             rope_scaling=_scaling(config, rope, theta, latent.d_rope, sizes["n_ctx"]),
             n_dense=config.integer("first_k_dense_replace", default=cls.usual_dense, minimum=0),
             n_expert=n_expert,
@@ -117,36 +124,9 @@ class DeepSeekV2(Decoder):
         config.expects("topk_method", "greedy", "group_limited_greedy")
         return read_expert_groups(config, n_expert, n_used)
 
-    @property
-    def blocks_in_file(self) -> int:
-        return self.n_layer + len(self.heads_ahead)
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, self.n_head, 1)
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_group_count", self.groups[0]
-        yield "expert_group_used_count", self.groups[1]
-        yield "expert_gating_func", GATING[self.scoring]
-        yield "general.file_type", int(file_type)
-        yield "leading_dense_block_count", self.n_dense
-        yield "vocab_size", self.n_vocab
-        yield from self.latent.keys()
-        yield "attention.value_length", self.latent.rank
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "expert_count", self.n_expert
-        yield "expert_shared_count", self.n_shared
-        yield "expert_weights_scale", self.weights_scale
-        if self.weights_norm:
-            yield "expert_weights_norm", True
-        yield from self.rope_scaling.keys
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
-        if self.eps != LATENT_EPS:
-            yield "hybrid.attention.latent_norm_rms_epsilon", LATENT_EPS
-        if self.groups[0] > 1 and self.group_best == 1:
-            yield "hybrid.expert_group_best_count", 1
+    def values(self) -> dict[str, Any]:
+        own = {"n_head_kv": 1, "gating": GATING[self.scoring], "latent_eps": latent_eps(self.eps)}
+        return own if self.groups[0] > 1 else own | {"group_best": None}
 
     def notes(self) -> Iterator[str]:
         yield from self.rope_scaling.notes
@@ -227,5 +207,5 @@ def _scaling(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int)
             "only equal positive ones without an attention_factor are."
         )
     scaling = read_scaling(rope, kind, rotation)
-    kept = tuple((key, value) for key, value in scaling.keys if key != "rope.scaling.attn_factor")
-    return RopeScaling((*kept, ("rope.scaling.yarn_log_multiplier", 0.1 * both)), notes=scaling.notes)
+    stated = {name: value for name, value in scaling.stated.items() if name != "attn_factor"}
+    return RopeScaling(stated | {"log_share": 0.1 * both}, notes=scaling.notes)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.errors import UnsupportedError
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.deepseek4 import DeepSeek4Hparams
 
 from ..checkpoint import Config
 from .blocks import read_kinds, refuse_scaling, stacked_experts
 from .decoder import Decoder
-from .family import Row, Shapes, row
+from .family import Keyed, Row, Shapes, row
 from .heads import MOST_HEADS, Head
-from .rope import ATTENTION, Rotation, original_context, read_kind, read_scaling
+from .rope import NOT_SCALED, SCALING, RopeScaling, Rotation, original_context, read_kind, read_scaling
 from .unused_fields import HEADS, read_mtp
 
 SQRT_SOFTPLUS = 4  # of llama.cpp's expert_gating_func
@@ -31,15 +31,14 @@ HEAD_MIX = "mtp.0.hc_head"
 
 
 @dataclass(frozen=True)
-class CompressedRope:
+class CompressedRope(Keyed):
     """n_rot values of a head turn: on layers with a window alone with base `theta`, on others with `compressed`, scaled
-    as `keys` say."""
+    as `scaling` says."""
 
     n_rot: int
     theta: float
     compressed: float
-    keys: tuple[tuple[str, Any], ...] = ()
-    notes: tuple[str, ...] = ()
+    scaling: RopeScaling = NOT_SCALED
 
     @classmethod
     def read(cls, config: Config, d_head: int, n_ctx: int) -> Self:
@@ -70,7 +69,11 @@ class CompressedRope:
         given = {} if nested or "attention_factor" in compress else {"attention_factor": 1.0}
         settings = Config({**compress.data, **given}, compress.where, compress.looked, compress.prefixes)
         rotation = Rotation(n_rot, thetas[1], n_ctx, original_context(config, settings, n_ctx))
-        return cls(n_rot, thetas[0], thetas[1], *_yarn(settings, rotation))
+        return cls(n_rot, thetas[0], thetas[1], _yarn(settings, rotation))
+
+    def values(self) -> dict[str, Any]:
+        bases = {"freq_base": self.theta, "compressed_base": self.compressed}
+        return {"n_rot": self.n_rot, **bases, **self.scaling.stated}
 
 
 def _share(config: Config, d_head: int) -> float:
@@ -82,11 +85,11 @@ def _share(config: Config, d_head: int) -> float:
     return 64 / 512
 
 
-def _yarn(settings: Config, r: Rotation) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]:
-    """Keys and notes. cos and sin are not made larger here unless a config says so: attn_factor is all that they are
+def _yarn(settings: Config, r: Rotation) -> RopeScaling:
+    """cos and sin are not made larger here unless a config says so: attn_factor is all that they are
     multiplied by."""
     scaling = read_scaling(settings, "yarn", r)
-    keys = tuple((key, value) for key, value in scaling.keys if key != ATTENTION)
+    stated = {name: value for name, value in scaling.stated.items() if name != "attn_factor"}
     if "attention_factor" not in settings:
         raise UnsupportedError(
             f"{settings.where}: YaRN without attention_factor is not supported in rope_parameters.compress. "
@@ -94,9 +97,9 @@ def _yarn(settings: Config, r: Rotation) -> tuple[tuple[tuple[str, Any], ...], t
         )
     factor = settings.number("attention_factor")
     if factor == 1:
-        return keys, scaling.notes
+        return RopeScaling(stated, notes=scaling.notes)
     note = f"llama.cpp takes attention_factor = 1, not {factor:g}: its results differ"
-    return (*keys, (ATTENTION, factor)), (*scaling.notes, note)
+    return RopeScaling(stated | {"attn_factor": factor}, notes=(*scaling.notes, note))
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,15 @@ class DeepSeekV4(Decoder):
 
     arch = "deepseek4"
     architectures: ClassVar[tuple[str, ...]] = ("DeepseekV4ForCausalLM",)
+    hparams = DeepSeek4Hparams
+    order = (
+        f"n_layer n_ctx_train n_embd n_head .attention.head_count_kv {SCALING} freq_base eps n_expert n_expert_used "
+        "gating d_head .attention.value_length=d_head .general.file_type n_rot q_rank window n_ff_expert n_shared "
+        "weights_scale weights_norm limit limit_shared n_index_head=index/0 d_index=index/1 n_best=index/2 n_group "
+        "out_rank every=ratios compressed_base n_stream=streams/0 n_iter=streams/1 floor=streams/2 n_hashed "
+        ".embedding_length_out n_ahead?"
+    )
+    gating, n_shared, weights_norm = SQRT_SOFTPLUS, 1, True
     pre: ClassVar[tuple[str, ...]] = ("deepseek-v3",)
     embedding = "embed.weight"
     dropped: ClassVar[tuple[str, ...]] = ("vision.", "aligner.", "image_")
@@ -186,11 +198,6 @@ class DeepSeekV4(Decoder):
         )  # fmt: skip
 
     @property
-    def blocks_in_file(self) -> int:
-        """Blocks of the file: the layers, and the heads behind them."""
-        return self.n_layer + len(self.heads_ahead)
-
-    @property
     def ratios(self) -> list[int]:
         """Tokens of an entry, of every block; 0: it has none."""
         return [*(dict(self.rates).get(kind, 0) for kind in self.kinds), *[0] * len(self.heads_ahead)]
@@ -199,45 +206,13 @@ class DeepSeekV4(Decoder):
         ahead = [f"mtp.{i}." for i in range(len(self.heads_ahead), MOST_HEADS)] if self.heads_ahead else ["mtp."]
         return (*self.dropped, *ahead)
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.blocks_in_file
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "attention.head_count", self.n_head
-        yield "attention.head_count_kv", 1
-        yield from self.rope.keys
-        yield "rope.freq_base", self.rope.theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_gating_func", SQRT_SOFTPLUS
-        yield "attention.key_length", self.d_head
-        yield "attention.value_length", self.d_head
-        yield "general.file_type", int(file_type)
-        yield "rope.dimension_count", self.rope.n_rot
-        yield "attention.q_lora_rank", self.q_rank
-        yield "attention.sliding_window", self.window
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "expert_shared_count", 1
-        yield "expert_weights_scale", self.weights_scale
-        yield "expert_weights_norm", True
-        yield "swiglu_clamp_exp", [self.limit] * self.blocks_in_file
-        yield "swiglu_clamp_shexp", [self.limit] * self.blocks_in_file
-        for name, value in zip(("head_count", "key_length", "top_k"), self.index, strict=True):
-            yield f"attention.indexer.{name}", value
-        yield "attention.output_group_count", self.n_group
-        yield "attention.output_lora_rank", self.out_rank
-        yield "attention.compress_ratios", self.ratios
-        yield "attention.compress_rope_freq_base", self.rope.compressed
-        for name, number in zip(("count", "sinkhorn_iterations", "epsilon"), self.streams, strict=True):
-            yield f"hyper_connection.{name}", number
-        yield "hash_layer_count", self.n_hashed
-        yield "embedding_length_out", self.n_embd * self.streams[0]
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
+    def values(self) -> dict[str, Any]:
+        limits = [self.limit] * self.blocks_in_file
+        width = self.n_embd * self.streams[0]
+        return {"attention.head_count_kv": 1, "embedding_length_out": width, "limit": limits, "limit_shared": limits}
 
     def notes(self) -> Iterator[str]:
-        yield from self.rope.notes
+        yield from self.rope.scaling.notes
         odd = {f"{rate} tokens" for kind, rate in self.rates if rate != RATES[kind] and kind in self.kinds}
         if odd:
             yield f"llama.cpp cannot load this file: entries of {' and '.join(sorted(odd))}, there of 4 and 128"

@@ -4,13 +4,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.dots1 import Dots1Hparams
+from hybrid.quant.ggml.families.experts import SIGMOID
+
 from ..checkpoint import Config
 from .blocks import MAX_LAYERS, routed_experts
-from .experts import SIGMOID, read_expert_groups
+from .experts import GROUPS, read_expert_groups
 from .family import Row
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .qwen2 import Qwen3
 from .windows import read_layer_types, read_window, windows_of
+
+# words of Family.order
+ROUTED = f"n_expert n_expert_used {GROUPS} gating n_ff_expert n_dense n_shared weights_scale weights_norm"
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,9 @@ class Dots1(Qwen3):
 
     arch = "dots1"
     architectures: ClassVar[tuple[str, ...]] = ("Dots1ForCausalLM",)
+    hparams = Dots1Hparams
+    order = f"{LLAMA} {ROUTED} windows?"
+    gating = SIGMOID
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "sliding_window": "where a layer has a window",
         "max_window_layers": "where layer_types is absent and sliding_window is not null",
@@ -61,18 +70,6 @@ class Dots1(Qwen3):
             "weights_norm": config.boolean("norm_topk_prob", default=cls.usual_norm),
             "weights_scale": config.number("routed_scaling_factor", default=1.0),
         }
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_group_count", self.groups[0]
-        yield "expert_group_used_count", self.groups[1]
-        yield "expert_gating_func", SIGMOID
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "leading_dense_block_count", self.n_dense
-        yield "expert_shared_count", self.n_shared
-        yield "expert_weights_scale", self.weights_scale
-        yield "expert_weights_norm", self.weights_norm
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.families.ernie4_5 import Ernie45MoeHparams
+
 from ..checkpoint import Config
 from .blocks import read_layers, stacked_experts, swiglu
 from .family import Row, Shapes, row
 from .heads import MOST_HEADS, NOT_IN_LLAMA_CPP, Head
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .unused_fields import HEADS
 
 # A head's block is a layer without experts, behind which stands the model's last norm, as in Baidu's own programs.
@@ -23,6 +25,7 @@ class Ernie45(Llama):
 
     arch = "ernie4_5"
     architectures: ClassVar[tuple[str, ...]] = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
+    order = LLAMA
     pre = ()
     usually_tied = True
     usual_ctx, usual_eps, usual_theta = 131072, 1e-5, 500000.0
@@ -32,9 +35,6 @@ class Ernie45(Llama):
     def read_biases(cls, config: Config) -> dict[str, Any]:
         config.expects("compression_ratio", 1.0, 1)
         return dict.fromkeys(("attention_bias", "mlp_bias"), config.boolean("use_bias", default=False))
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
@@ -54,6 +54,11 @@ class Ernie45Moe(Ernie45):
 
     arch = "ernie4_5-moe"
     architectures = ("Ernie4_5_MoeForCausalLM",)
+    hparams = Ernie45MoeHparams
+    order = (
+        f"{LLAMA} n_expert n_expert_used .interleave_moe_layer_step=interval .leading_dense_block_count=first "
+        "n_ff_expert .expert_shared_count=n_shared n_ff_shared? n_ahead?"
+    )
     usual_head = 0
     without_effect: ClassVar[Mapping[str, str]] = {**Llama.without_effect, **HEADS}
 
@@ -103,17 +108,8 @@ class Ernie45Moe(Ernie45):
     def _has_experts(self, i: int) -> bool:
         return i < self.n_layer and (i + 1) % self.interval == 0 and self.first <= i <= self.last
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "interleave_moe_layer_step", self.interval
-        yield "leading_dense_block_count", self.first
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "expert_shared_count", self.n_shared
-        if self.n_shared:
-            yield "expert_shared_feed_forward_length", self.n_shared * self.n_ff_expert
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
+    def values(self) -> dict[str, Any]:
+        return super().values() | {"n_ff_shared": self.n_shared * self.n_ff_expert}
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

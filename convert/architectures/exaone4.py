@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.olmo import Olmo2Hparams
+
 from ..checkpoint import Config
 from .blocks import MAX_LAYERS
 from .family import Row
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .olmo import Olmo2
-from .windows import known_window_keys, read_layer_types, read_window, windows_of
+from .windows import read_layer_types, read_window, window_values, windows_of
 
 WITH_WINDOWS = 64  # layers of the one size that llama.cpp takes to have windows
 
@@ -20,6 +22,8 @@ class Exaone4(Llama):
 
     arch = "exaone4"
     architectures = ("Exaone4ForCausalLM",)
+    hparams = Olmo2Hparams
+    order = f"{LLAMA} .vocab_size window? local"
     pre = ("exaone4",)
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "sliding_window_pattern": "where layer_types is absent",
@@ -44,11 +48,8 @@ class Exaone4(Llama):
     def read_more(cls, config: Config) -> dict[str, Any]:
         return {"window": read_window(config, 4096)}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "vocab_size", self.n_vocab
-
-    def window_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from known_window_keys(self.window, self.windows)
+    def values(self) -> dict[str, Any]:
+        return super().values() | window_values(self.window, self.windows)
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

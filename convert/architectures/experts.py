@@ -2,7 +2,7 @@
 
 from ..checkpoint import Config
 
-SOFTMAX, SIGMOID = 1, 2  # of llama.cpp's expert_gating_func
+GROUPS = "n_expert_group=groups/0 n_expert_group_used=groups/1"  # words of Family.order
 
 
 def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, ...]:

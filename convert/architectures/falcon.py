@@ -6,15 +6,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.falcon import FalconHparams
 
 from ..checkpoint import Config
 from ..transforms import rows_in_order
 from .blocks import Heads, check_rows, read_rope
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .rope import RopeScaling, read_stretching
-from .ungated import GELUS, gelu_keys, gelu_notes, norm_rows
+from .rope import SCALING, RopeScaling, read_stretching
+from .ungated import EXACT, GELUS, gelu_notes, norm_rows
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Falcon(Decoder):
 
     arch = "falcon"
     architectures = ("FalconForCausalLM",)
+    hparams = FalconHparams
+    order = (
+        f"n_ctx_train .tensor_data_layout n_embd n_ff n_layer n_head n_head_kv freq_base {SCALING} eps "
+        ".general.file_type exact?"
+    )
     pre = ("falcon",)
     embedding = "transformer.word_embeddings.weight"
     conditional: ClassVar[Mapping[str, str]] = {
@@ -35,7 +40,7 @@ class Falcon(Decoder):
     n_ff: int
     heads: Heads
     two_norms: bool
-    rope_theta: float
+    freq_base: float
     scaling: RopeScaling
     gelu: str
 
@@ -60,24 +65,14 @@ class Falcon(Decoder):
             n_ff=config.integer("ffn_hidden_size", default=4 * sizes["n_embd"]),
             heads=heads,
             two_norms=n_norm == 2,
-            rope_theta=theta,
+            freq_base=theta,
             scaling=read_stretching(config, rope, theta, heads.d_head, sizes["n_ctx"]),
             gelu=config.string("activation", default="gelu"),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", self.n_ctx
-        yield "tensor_data_layout", "jploski"  # what llama.cpp calls the order of attn_qkv
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "block_count", self.n_layer
-        yield "attention.head_count", self.heads.n_head
-        yield "attention.head_count_kv", self.heads.n_kv
-        yield "rope.freq_base", self.rope_theta
-        yield from self.scaling.keys
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "general.file_type", int(file_type)
-        yield from gelu_keys(self.gelu)
+    def values(self) -> dict[str, Any]:
+        # what llama.cpp calls the order of attn_qkv
+        return {"tensor_data_layout": "jploski", "exact": self.gelu == EXACT}
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes

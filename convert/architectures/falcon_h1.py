@@ -6,18 +6,18 @@ multiplier, so the file holds both.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.falcon_h1 import FalconH1Hparams
 
 from ..checkpoint import Config
 from ..transforms import scaled
-from .blocks import SILU, Heads, check_rows, read_plain_rope, swiglu, swiglu_bias
+from .blocks import HEAD_SIZE, SILU, Heads, check_rows, read_plain_rope, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .mamba2 import Ssm
+from .mamba2 import SSM, Ssm
 from .unused_fields import LAYER_KINDS, STEP_SIZES
 
 _ONE = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
@@ -30,6 +30,11 @@ class FalconH1(Decoder):
 
     arch = "falcon-h1"
     architectures = ("FalconH1ForCausalLM",)
+    hparams = FalconH1Hparams
+    order = (
+        f"n_ctx_train n_embd n_ff n_head n_layer {SSM} eps .general.file_type .vocab_size n_head_kv {HEAD_SIZE} "
+        "freq_base norm_first=norm_before_gate?"
+    )
     pre = ("falcon-h1",)
     conditional: ClassVar[Mapping[str, str]] = {
         "mamba_expand": "where mamba_d_ssm is absent", "mamba_norm_before_gate": "where mamba_rms_norm is true",
@@ -41,7 +46,7 @@ class FalconH1(Decoder):
 
     n_ff: int
     heads: Heads
-    rope_theta: float
+    freq_base: float
     attention_bias: bool
     mlp_bias: bool
     normed: bool
@@ -68,7 +73,7 @@ class FalconH1(Decoder):
             **sizes,
             n_ff=config.integer("intermediate_size"),
             heads=heads,
-            rope_theta=read_plain_rope(config),
+            freq_base=read_plain_rope(config),
             attention_bias=config.boolean("attention_bias", default=False),
             mlp_bias=config.boolean("mlp_bias", default=False),
             normed=normed,
@@ -78,22 +83,6 @@ class FalconH1(Decoder):
             mlp=_several(config, "mlp_multipliers", 2),
             parts_of_ssm=_several(config, "ssm_multipliers", 5),
         )
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.heads.n_head
-        yield "block_count", self.n_layer
-        yield from self.ssm.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield "attention.head_count_kv", self.heads.n_kv
-        yield from self.heads.keys()
-        yield "rope.freq_base", self.rope_theta
-        if self.norm_before_gate:
-            yield "ssm.norm_before_gate", True  # not a key of llama.cpp
 
     def notes(self) -> Iterator[str]:
         yield from self.ssm.notes()

@@ -12,6 +12,7 @@ from hybrid.quant.ggml.types import FileType
 from ..checkpoint import Config, StoredTensor
 from ..transforms import Transform
 
+UNLIMITED = 1 << 20  # context of a model without positions; llama.cpp needs the key
 Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty when only the vocabulary is converted
 
 
@@ -69,6 +70,14 @@ def experts(sources: Sequence[str], target: str, *shape: int, group: str) -> Row
     return Row(target, (len(sources), *shape), tuple(sources), group=group)
 
 
+class Keyed:
+    """A part of a family, whose attributes are values of keys, too."""
+
+    def values(self) -> dict[str, Any]:
+        """By the names of `Family.order`."""
+        return dict(vars(self))
+
+
 class Family(ABC):
     """A family, read from one config. Instances are the family's hyper-parameters."""
 
@@ -76,6 +85,8 @@ class Family(ABC):
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
     pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
     dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
+    hparams: ClassVar[type[Any]]  # its keys
+    order: ClassVar[str]  # in which they are written (Hparams.written), from what attributes: "heads/d_head", "taps/0"
     understood: ClassVar[tuple[str, ...]] = ()  # fields that are refused in the configs of other families
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
@@ -85,6 +96,7 @@ class Family(ABC):
     without_effect: ClassVar[Mapping[str, str]] = {}  # fields of its configs that change nothing, and why
     conditional: ClassVar[Mapping[str, str]] = {}  # fields that count only in certain cases: in which
 
+    n_layer: int
     n_vocab: int  # rows of the embedding: tokens of the vocabulary, with padding
     n_embd: int
     tied: bool  # the output matrix is the embedding, unless the checkpoint has both
@@ -94,9 +106,33 @@ class Family(ABC):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         """CheckpointError for missing or impossible values, UnsupportedError for values that have no code here."""
 
-    @abstractmethod
+    @property
+    def blocks_in_file(self) -> int:
+        """Blocks of the file: the layers, and those of heads after them."""
+        return self.n_layer + self.n_heads_ahead
+
+    def values(self) -> dict[str, Any]:
+        """Of what `order` names and has no attribute of that name, or another value than that; None: no key."""
+        return {}
+
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         """Metadata in the order of llama.cpp's converter, without the architecture's prefix."""
+        own = {
+            "general.file_type": int(file_type), "vocab_size": self.n_vocab, "n_layer": self.blocks_in_file,
+            "n_ahead": self.n_heads_ahead, "n_ctx_train": getattr(self, "n_ctx", UNLIMITED), **self.values(),
+        }  # fmt: skip
+        of_parts: dict[str, Any] = {}
+        for part in vars(self).values():
+            of_parts |= part.values() if isinstance(part, Keyed) else {}
+
+        def value(source: str) -> Any:
+            name, *inner = source.split("/")
+            found: Any = own[name] if name in own else getattr(self, name, of_parts.get(name))
+            for step in inner:
+                found = found[int(step)] if step.isdecimal() else getattr(found, step)
+            return found
+
+        yield from self.hparams.written(value, self.order)
 
     @abstractmethod
     def rows(self) -> Iterator[Row]:

@@ -5,15 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.gemma import Gemma2Hparams, Gemma3Hparams, GemmaHparams
+from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
-from .blocks import Heads, all_but_last, read_rope, refuse_scaling, size_keys, swiglu
+from .blocks import HEAD_SIZE, SIZES, Heads, read_rope, refuse_scaling, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .llama import Llama
-from .rope import RopeScaling, read_stretching
+from .llama import LLAMA, Llama
+from .rope import SCALING, RopeScaling, read_stretching
 from .unused_fields import HIDDEN_ACT, PICTURE_TENSORS, PICTURES
 from .windows import read_layer_types, read_window
 
@@ -32,6 +33,8 @@ class Gemma(Llama):
 
     arch = "gemma"
     architectures = ("GemmaForCausalLM",)
+    hparams = GemmaHparams
+    order = LLAMA
     pre = ()
     activations = ("gelu_pytorch_tanh", "gelu")  # both by the tanh formula, as in transformers
     conditional: ClassVar[Mapping[str, str]] = {}
@@ -47,9 +50,6 @@ class Gemma(Llama):
         config.expects("tie_word_embeddings", True)
         config.expects("use_bidirectional_attention", False)
         return {"attention_bias": False, "mlp_bias": False}
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()
 
     def rows(self) -> Iterator[Row]:
         for one in super().rows():
@@ -67,6 +67,11 @@ class Gemma2(Decoder):
 
     arch: ClassVar[str] = "gemma2"
     architectures: ClassVar[tuple[str, ...]] = ("Gemma2ForCausalLM",)
+    hparams = Gemma2Hparams
+    order = (
+        f"{SIZES} {SCALING} freq_base freq_base_local eps {HEAD_SIZE} .general.file_type attention_cap=caps/0 "
+        "logit_cap=caps/1 window local? attention_scale"
+    )
     period: ClassVar[int] = 2  # every so many layers one sees all tokens, where the config does not say
     usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # where it does not say either
     normed: ClassVar[bool] = False  # queries and keys
@@ -79,8 +84,8 @@ class Gemma2(Decoder):
     local: tuple[bool, ...]  # per layer, whether it has the window
     scalar: float  # scores are divided by its root
     caps: tuple[float, float]  # of scores, of logits; 0: none
-    rope_theta: float
-    rope_theta_local: float
+    freq_base: float
+    freq_base_local: float
     scaling: RopeScaling  # Gemma 3: of layers that see all tokens
 
     @classmethod
@@ -105,8 +110,8 @@ class Gemma2(Decoder):
             local=local,
             scalar=config.number("query_pre_attn_scalar", default=256.0),
             caps=cls.read_caps(config),
-            rope_theta=theta,
-            rope_theta_local=theta_local,
+            freq_base=theta,
+            freq_base_local=theta_local,
             scaling=read_stretching(config, rope, theta, heads.d_head, n_ctx),
         )
 
@@ -120,7 +125,7 @@ class Gemma2(Decoder):
     @classmethod
     def read_local(cls, config: Config, n_layer: int) -> tuple[bool, ...]:
         """Per layer, whether it has the window."""
-        return tuple(read_layer_types(config, n_layer) or all_but_last(cls.period, n_layer))
+        return tuple(read_layer_types(config, n_layer) or by_period(cls.period, n_layer))
 
     @classmethod
     def read_ropes(cls, config: Config) -> tuple[Config, float, float]:
@@ -131,7 +136,7 @@ class Gemma2(Decoder):
     @property
     def _period(self) -> int:
         """The number n of which it is true that the last of every n layers sees all tokens; 0: no layer does."""
-        fitting = (n for n in range(1, self.n_layer + 2) if self.local == all_but_last(n, self.n_layer))
+        fitting = (n for n in range(1, self.n_layer + 2) if self.local == by_period(n, self.n_layer))
         return next(fitting, 0)
 
     @property
@@ -139,23 +144,13 @@ class Gemma2(Decoder):
         usual = self.n_embd // self.heads.n_head if self.n_layer == self.n_layer_27b else self.heads.d_head
         return self.scalar == usual
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
-        yield from self.scaling.keys
-        yield "rope.freq_base", self.rope_theta
-        if self.rope_theta_local != self.rope_theta:
-            yield "rope.freq_base_swa", self.rope_theta_local
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield from self.heads.keys()
-        yield "general.file_type", int(file_type)
-        for name, cap in zip(("attn_logit_softcapping", "final_logit_softcapping"), self.caps, strict=True):
-            if cap or self.period == 2:
-                yield name, cap
-        yield "attention.sliding_window", self.window
-        if self.local != all_but_last(self.period, self.n_layer):
-            yield "attention.sliding_window_pattern", self._period or list(self.local)
-        if not self._is_scaled_as_usual:
-            yield "attention.scale", self.scalar**-0.5
+    def values(self) -> dict[str, Any]:
+        return {
+            "freq_base_local": self.freq_base_local if self.freq_base_local != self.freq_base else None,
+            "caps": self.caps if self.period == 2 else [cap or None for cap in self.caps],
+            "local": self.local if self.local == by_period(self.period, self.n_layer) else self._period or self.local,
+            "attention_scale": None if self._is_scaled_as_usual else self.scalar**-0.5,
+        }
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
@@ -181,6 +176,7 @@ class Gemma3(Gemma2):
     """Windows on five layers of six, norms on queries and keys, another base of RoPE where there is a window."""
 
     arch = "gemma3"
+    hparams = Gemma3Hparams
     usual_caps = (0.0, 0.0)
     architectures = ("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
     dropped = PICTURE_TENSORS
@@ -206,7 +202,7 @@ class Gemma3(Gemma2):
     @classmethod
     def read_local(cls, config: Config, n_layer: int) -> tuple[bool, ...]:
         period = config.integer("sliding_window_pattern", default=cls.period)
-        return tuple(read_layer_types(config, n_layer) or all_but_last(period, n_layer))
+        return tuple(read_layer_types(config, n_layer) or by_period(period, n_layer))
 
     @classmethod
     def read_ropes(cls, config: Config) -> tuple[Config, float, float]:

@@ -9,15 +9,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hybrid.quant.ggml.errors import shown
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.gemma3n import Gemma3nHparams
+from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
 from ..transforms import Transform
-from .blocks import Heads, all_but_last, size_keys, swiglu
+from .blocks import HEAD_SIZE, SIZES, Heads, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .gemma import NORMS, Gemma3
-from .rope import RopeScaling, read_stretching
+from .rope import SCALING, RopeScaling, read_stretching
 from .unused_fields import HIDDEN_ACT, PICTURES
 from .windows import read_layer_types, read_window
 
@@ -37,6 +38,11 @@ class Gemma3n(Decoder):
 
     arch = "gemma3n"
     architectures = ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration")
+    hparams = Gemma3nHparams
+    order = (
+        f"{SIZES} {SCALING} freq_base freq_base_local eps {HEAD_SIZE} .general.file_type logit_cap=cap? window active "
+        "n_stream n_per_layer n_shared .activation_sparsity_scale local"
+    )
     dropped = tuple(
         f"{outer}{tower}." for outer in ("", "model.")
         for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
@@ -59,8 +65,8 @@ class Gemma3n(Decoder):
     heads: Heads
     window: int
     local: tuple[bool, ...]  # per layer, whether it has the window
-    rope_theta: float
-    rope_theta_local: float
+    freq_base: float
+    freq_base_local: float
     scaling: RopeScaling  # of layers that see all tokens
     n_shared: int  # of the last layers, without keys and values
     stored: bool  # which the checkpoint has all the same
@@ -89,7 +95,7 @@ class Gemma3n(Decoder):
         sizes = cls.sizes(config, shapes, n_ctx=32768, tied=True)
         n_layer = sizes["n_layer"]
         heads = _read_heads(config)
-        local = tuple(read_layer_types(config, n_layer) or all_but_last(PERIOD, n_layer))
+        local = tuple(read_layer_types(config, n_layer) or by_period(PERIOD, n_layer))
         window = read_window(config, 512)
         if not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
@@ -104,8 +110,8 @@ class Gemma3n(Decoder):
             heads=heads,
             window=window,
             local=local,
-            rope_theta=theta,
-            rope_theta_local=theta_local,
+            freq_base=theta,
+            freq_base_local=theta_local,
             scaling=read_stretching(config, rope, theta, heads.d_head, sizes["n_ctx"]),
             n_shared=n_shared,
             stored=any(name.endswith(f"layers.{n_layer - 1}.self_attn.k_proj.weight") for name in shapes),
@@ -119,24 +125,8 @@ class Gemma3n(Decoder):
             cap=config.number("final_logit_softcapping", default=_usual_cap(config)),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_ff = list(self.n_ff)
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, n_ff, self.heads.n_head, self.heads.n_kv)
-        yield from self.scaling.keys
-        yield "rope.freq_base", self.rope_theta
-        yield "rope.freq_base_swa", self.rope_theta_local
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield from self.heads.keys()
-        yield "general.file_type", int(file_type)
-        if self.cap:
-            yield "final_logit_softcapping", self.cap
-        yield "attention.sliding_window", self.window
-        yield "altup.active_idx", self.active
-        yield "altup.num_inputs", self.n_stream
-        yield "embedding_length_per_layer_input", self.n_per_layer
-        yield "attention.shared_kv_layers", self.n_shared
-        yield "activation_sparsity_scale", [_deviations(share) for share in self.sparsity]
-        yield "attention.sliding_window_pattern", list(self.local)
+    def values(self) -> dict[str, Any]:
+        return {"activation_sparsity_scale": [_deviations(share) for share in self.sparsity]}
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes

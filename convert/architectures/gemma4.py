@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.errors import UnsupportedError, shown
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.gemma4 import Gemma4Hparams
+from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
-from .blocks import Heads, all_but_last, size_keys, swiglu
+from .blocks import HEAD_SIZE, SIZES, Heads, swiglu
 from .decoder import Decoder
-from .family import Row, Shapes, row
+from .family import Keyed, Row, Shapes, row
 from .gemma import NORMS
 from .layer_ropes import LayerRopes
+from .rope import SCALING
 from .unused_fields import HIDDEN_ACT, PICTURES
 from .windows import read_layer_types, read_window
 
@@ -27,12 +29,12 @@ PERIOD = 6  # the last of so many layers sees all tokens, where the config does 
 
 
 @dataclass(frozen=True)
-class Experts:
+class Experts(Keyed):
     """Of all layers."""
 
-    n: int
-    n_used: int
-    n_ff: int
+    n_expert: int
+    n_expert_used: int
+    n_ff_expert: int
 
     @classmethod
     def read(cls, config: Config) -> "Experts":
@@ -46,6 +48,12 @@ class Gemma4(Decoder):
 
     arch = "gemma4"
     architectures = ("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration")
+    hparams = Gemma4Hparams
+    order = (
+        f"{SIZES} freq_base freq_base_local {SCALING} eps n_expert n_expert_used {HEAD_SIZE} .general.file_type "
+        "logit_cap=cap? window n_shared n_per_layer local d_head_local .attention.value_length_swa=d_head_local "
+        "n_ff_expert n_rot=d_head n_rot_local=d_head_local"
+    )
     understood = (PER_LAYER,)
     dropped = tuple(
         f"{outer}{tower}." for outer in ("", "model.")
@@ -98,7 +106,7 @@ class Gemma4(Decoder):
         sizes = cls.sizes(config, shapes, n_ctx=131072, tied=True)
         n_layer = sizes["n_layer"]
         # transformers makes the last layer see all tokens, whatever the list says
-        local = (*(read_layer_types(config, n_layer) or all_but_last(PERIOD, n_layer))[:-1], False)
+        local = (*(read_layer_types(config, n_layer) or by_period(PERIOD, n_layer))[:-1], False)
         window = read_window(config, 512)
         if any(local) and not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
@@ -126,29 +134,11 @@ class Gemma4(Decoder):
             cap=config.number("final_logit_softcapping", default=0.0),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+    def values(self) -> dict[str, Any]:
         n_ff = [self._n_ff(i) for i in range(self.n_layer)] if self.double_wide else self.n_ff
         n_kv = [self._heads(i).n_kv for i in range(self.n_layer)] if self.heads != self.heads_full else self.heads.n_kv
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, n_ff, self.heads.n_head, n_kv)
-        yield from self.ropes.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        if self.experts:
-            yield "expert_count", self.experts.n
-            yield "expert_used_count", self.experts.n_used
-        yield from self.heads_full.keys()
-        yield "general.file_type", int(file_type)
-        if self.cap:
-            yield "final_logit_softcapping", self.cap
-        yield "attention.sliding_window", self.window
-        yield "attention.shared_kv_layers", self.n_shared
-        yield "embedding_length_per_layer_input", self.n_per_layer
-        yield "attention.sliding_window_pattern", list(self.local)
-        yield "attention.key_length_swa", self.heads.d_head
-        yield "attention.value_length_swa", self.heads.d_head
-        if self.experts:
-            yield "expert_feed_forward_length", self.experts.n_ff
-        yield "rope.dimension_count", self.heads_full.d_head
-        yield "rope.dimension_count_swa", self.heads.d_head
+        sizes = {"d_head": self.heads_full.d_head, "d_head_local": self.heads.d_head}
+        return sizes | {"n_ff": n_ff, "n_head": self.heads.n_head, "n_head_kv": n_kv}
 
     def notes(self) -> Iterator[str]:
         if self.n_vocab_per_layer not in (0, self.n_vocab):
@@ -207,7 +197,7 @@ class Gemma4(Decoder):
                 yield row(f"{hf}{part}_norm.weight", f"{blk}attn_{part}_norm.weight", heads.d_head)
 
     def _experts(self, hf: str, blk: str, experts: Experts) -> Iterator[Row]:
-        n, n_expert, n_ff = self.n_embd, experts.n, experts.n_ff
+        n, n_expert, n_ff = self.n_embd, experts.n_expert, experts.n_ff_expert
         for source, target in EXPERT_NORMS.items():
             yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", n)
         yield row(hf + "router.proj.weight", blk + "ffn_gate_inp.weight", n_expert, n)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..checkpoint import Config
 from .blocks import Heads, read_turned
 from .family import Row, row
-from .llama import Llama
+from .llama import LLAMA, Llama
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Glm4(Llama):
 
     arch = "glm4"
     architectures = ("Glm4ForCausalLM",)
+    order = f"{LLAMA} n_rot"
     pre = ("glm4", "chatglm-bpe")
     usual_ctx, usual_eps = 131072, 1.5625e-7
     usual_head = 128
@@ -30,9 +31,6 @@ class Glm4(Llama):
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
         return read_turned(config, heads.d_head, 0.5, heads.named(config))
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.dimension_count", self.n_rot
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias, out_bias=False)

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.families.glm4_moe import Glm4MoeHparams
+
 from ..checkpoint import Config
 from .blocks import Heads, read_turned
-from .dots1 import Dots1
+from .dots1 import ROUTED, Dots1
 from .family import Row, Shapes
 from .heads import Head, numbered_heads
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .unused_fields import HEADS
 
 
@@ -19,6 +21,8 @@ class Glm4Moe(Dots1):
 
     arch = "glm4moe"
     architectures = ("Glm4MoeForCausalLM",)
+    hparams = Glm4MoeHparams
+    order = f"{LLAMA} n_rot {ROUTED} n_ahead?"
     pre = ("glm4", "chatglm-bpe")
     conditional: ClassVar[Mapping[str, str]] = Llama.conditional
     without_effect: ClassVar[Mapping[str, str]] = HEADS
@@ -60,12 +64,6 @@ class Glm4Moe(Dots1):
     def left_out(self) -> tuple[str, ...]:
         # any more than the checkpoint has: none that it has is taken for a layer
         return (*self.dropped, *(f"model.layers.{self.blocks_in_file + i}." for i in range(2)))
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.dimension_count", self.n_rot
-        yield from super().more_keys()
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes

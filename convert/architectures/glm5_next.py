@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.errors import UnsupportedError
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.glm5_next import Glm5NextHparams
+from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import all_but_last, read_kinds, routed_experts, size_keys
-from .experts import SIGMOID, read_expert_groups
-from .family import Row, Shapes, row
+from .blocks import SIZES, read_kinds, routed_experts
+from .experts import GROUPS, read_expert_groups
+from .family import Keyed, Row, Shapes, row
 from .heads import Head, numbered_heads
 from .kimi_linear import KimiLinear, read_dense, read_linear
-from .latent import Latent, require_equal_heads
+from .latent import LATENT, Latent, require_equal_heads
 from .unused_fields import HEADS, PICTURES, mtp_layers, read_mtp
 
 KINDS = {
@@ -30,7 +31,7 @@ USUAL_LOWEST, LOWEST = -5.0, -80.0  # logarithms of decays; of a state times exp
 
 
 @dataclass(frozen=True)
-class Indexer:
+class Indexer(Keyed):
     """What chooses tokens for attention: n_head heads of d_head values, n_chosen tokens in pools of n_pool. full: per
     layer, whether it chooses itself or takes what the layer in front of it chose."""
 
@@ -52,13 +53,8 @@ class Indexer:
             n_pool, _read_full(config, attention),
         )  # fmt: skip
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        yield "attention.indexer.head_count", self.n_head
-        yield "attention.indexer.key_length", self.d_head
-        yield "attention.indexer.top_k", self.n_chosen
-        yield "attention.indexer.kpool", self.n_pool
-        yield "attention.indexer.kpool_select_tail", True
-        yield "attention.indexer.types", list(self.full)
+    def values(self) -> dict[str, Any]:
+        return {**vars(self), "n_index_head": self.n_head, "d_index": self.d_head, "with_tail": True}
 
     def rows(self, hf: str, blk: str, n: int, q_rank: int) -> Iterator[Row]:
         """Of a layer that chooses."""
@@ -73,23 +69,18 @@ class Indexer:
 
 
 @dataclass(frozen=True)
-class Hyper:
-    """n streams; n_iter of Sinkhorn's iterations; what their sums are increased by."""
+class Hyper(Keyed):
+    """n_stream streams; n_iter of Sinkhorn's iterations; what their sums are increased by."""
 
-    n: int
+    n_stream: int
     n_iter: int
     floor: float
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        yield "hyper_connection.count", self.n
-        yield "hyper_connection.sinkhorn_iterations", self.n_iter
-        yield "hyper_connection.epsilon", self.floor
-
     def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
         """Of one layer."""
-        n = (2 + self.n) * self.n
+        n = (2 + self.n_stream) * self.n_stream
         for part in ("attn", "ffn"):
-            yield row(f"{hf}hc_{part}_fn", f"{blk}hc_{part}_fn.weight", n, self.n * n_embd)
+            yield row(f"{hf}hc_{part}_fn", f"{blk}hc_{part}_fn.weight", n, self.n_stream * n_embd)
             yield row(f"{hf}hc_{part}_base", f"{blk}hc_{part}_base.weight", n)
             yield row(f"{hf}hc_{part}_scale", f"{blk}hc_{part}_scale.weight", 3)
 
@@ -100,6 +91,13 @@ class Glm5Next(KimiLinear):
 
     arch = "glm5-next"
     architectures: ClassVar[tuple[str, ...]] = ("Glm5NextForConditionalGeneration",)
+    hparams = Glm5NextHparams
+    order = (
+        f"{SIZES} eps n_expert n_expert_used {GROUPS} gating .general.file_type .vocab_size index_eps d_conv d_kda "
+        f"lowest {LATENT} .attention.value_length n_index_head d_index n_chosen n_pool with_tail full n_stream n_iter "
+        "floor n_dense n_ff_expert n_shared weights_scale weights_norm limit limit_shared n_ahead? n_kda?"
+    )
+    index_eps = INDEXER_EPS
     pre = ("glm4",)
     dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -180,49 +178,16 @@ class Glm5Next(KimiLinear):
             heads_ahead=heads,
         )
 
-    @property
-    def blocks_in_file(self) -> int:
-        return self.n_layer + len(self.heads_ahead)
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_block = self.blocks_in_file
-        n_head_kv = [int(there) for there in self.attention[:n_block]]
-        yield from size_keys(n_block, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_group_count", self.groups[0]
-        yield "expert_group_used_count", self.groups[1]
-        yield "expert_gating_func", SIGMOID
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield "attention.layer_norm_epsilon", INDEXER_EPS
-        yield "ssm.conv_kernel", self.d_conv
-        yield "kda.head_dim", self.d_kda
-        if self.lowest is not None:
-            yield "kda.gate_lower_bound", self.lowest
-        yield from self.latent.keys()
-        yield "attention.value_length", self.latent.rank
-        yield from self.indexer.keys()
-        yield from self.hyper.keys()
-        yield "leading_dense_block_count", self.n_dense
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "expert_shared_count", self.n_shared
-        yield "expert_weights_scale", self.weights_scale
-        yield "expert_weights_norm", self.weights_norm
-        yield "swiglu_clamp_exp", [self.limit] * n_block
-        yield "swiglu_clamp_shexp", [self.limit] * n_block
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
-        if self.n_kda != self.n_head:
-            yield "hybrid.kda.head_count", self.n_kda
+    def values(self) -> dict[str, Any]:
+        limits = [self.limit] * self.blocks_in_file
+        return {**super().values(), "limit": limits, "limit_shared": limits}
 
     def notes(self) -> Iterator[str]:
         if self.n_kda != self.n_head:
             yield "llama.cpp cannot load this file: there the delta rule has as many heads as attention"
         if self.tied:
             yield "llama.cpp cannot load this file: there the output matrix is one of its own"
-        if self.hyper.n != LLAMA_STREAMS:
+        if self.hyper.n_stream != LLAMA_STREAMS:
             yield f"llama.cpp cannot load this file: there a model has {LLAMA_STREAMS} residual streams"
         if self.indexer.n_pool < 2:
             yield "llama.cpp cannot load this file: there a pool has two tokens or more"
@@ -265,7 +230,7 @@ def _plain_name(name: str) -> str:
 def _read_attention(config: Config, n_layer: int) -> tuple[bool, ...]:
     """Per layer, whether it has attention."""
     if "layer_types" not in config:
-        return tuple(not linear for linear in all_but_last(PERIOD, n_layer))
+        return tuple(not linear for linear in by_period(PERIOD, n_layer))
     kinds = read_kinds(config, KINDS, "layer_types", n_layer=n_layer)
     return tuple(kind == "indexed_attention" for kind in kinds)
 

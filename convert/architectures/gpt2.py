@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.gpt2 import Gpt2Hparams
 
 from ..checkpoint import Config
 from ..transforms import turned_over
@@ -20,6 +20,8 @@ class Gpt2(Family):
 
     arch: ClassVar[str] = "gpt2"
     architectures: ClassVar[tuple[str, ...]] = ("GPT2LMHeadModel",)
+    hparams = Gpt2Hparams
+    order = "n_layer n_ctx_train n_embd n_ff n_head eps .general.file_type"
     pre: ClassVar[tuple[str, ...]] = ("gpt-2",)
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
@@ -57,15 +59,6 @@ class Gpt2(Family):
             n_head=n_head,
             eps=config.number("layer_norm_epsilon", default=1e-5),
         )
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.n_layer
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.n_head
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "general.file_type", int(file_type)
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.families.gpt_oss import GptOssHparams
+from hybrid.quant.ggml.families.hparams import by_period
+
 from ..checkpoint import Config
 from ..checkpoint.mxfp4 import BLOCKS
 from ..transforms import every_other_column, every_other_row, transposed
-from .blocks import all_but_last
 from .family import Row, Shapes, row
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window
 
 ALPHA, LIMIT = 1.702, 7.0  # of the experts' gates, in llama.cpp always; other values have keys of ours
@@ -29,6 +31,11 @@ class GptOss(Llama):
 
     arch = "gpt-oss"
     architectures = ("GptOssForCausalLM",)
+    hparams = GptOssHparams
+    order = (
+        f"{LLAMA.replace('n_ff', '.feed_forward_length=n_ff')} n_expert n_expert_used window n_ff_expert=n_ff local? "
+        "alpha? limit?"
+    )
     pre = ("gpt-4o",)
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "rope_theta": "where rope_parameters does not say it",
@@ -70,7 +77,7 @@ class GptOss(Llama):
         n_layer = config.integer("num_hidden_layers")
         n_expert = config.integer("num_local_experts", "num_experts", maximum=4096)
         window = read_window(config, 128)
-        local = tuple(read_layer_types(config, n_layer) or all_but_last(2, n_layer))
+        local = tuple(read_layer_types(config, n_layer) or by_period(2, n_layer))
         if any(local) and not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
         return {
@@ -80,18 +87,6 @@ class GptOss(Llama):
             "limit": config.number("swiglu_limit", default=LIMIT),
             "packed": False,
         }  # fmt: skip
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "attention.sliding_window", self.window
-        yield "expert_feed_forward_length", self.n_ff
-        if self.local != all_but_last(2, self.n_layer):
-            yield "attention.sliding_window_pattern", list(self.local)
-        if self.alpha != ALPHA:
-            yield "hybrid.expert_swiglu_alpha", self.alpha
-        if self.limit != LIMIT:
-            yield "hybrid.expert_swiglu_limit", self.limit
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -6,15 +6,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.gptneox import GptNeoxHparams
 
 from ..checkpoint import Config
 from ..transforms import rows_in_order
 from .blocks import check_rows
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .rope import RopeScaling, read_stretching
-from .ungated import GELUS, gelu_keys, gelu_notes, norm_rows
+from .rope import SCALING, RopeScaling, read_stretching
+from .ungated import EXACT, GELUS, gelu_notes, norm_rows
 
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
@@ -25,6 +25,8 @@ class GptNeox(Decoder):
 
     arch = "gptneox"
     architectures = ("GPTNeoXForCausalLM",)
+    hparams = GptNeoxHparams
+    order = f"n_ctx_train n_embd n_layer n_ff n_rot freq_base {SCALING} n_head parallel eps .general.file_type exact?"
     pre = ("olmo",)  # llama.cpp's name for this tokenizer without normalization
     embedding = "gpt_neox.embed_in.weight"
     conditional: ClassVar[Mapping[str, str]] = {
@@ -39,7 +41,7 @@ class GptNeox(Decoder):
     n_ff: int
     n_head: int
     n_rot: int
-    rope_theta: float
+    freq_base: float
     scaling: RopeScaling
     parallel: bool
     bias: bool  # of attention
@@ -66,26 +68,15 @@ class GptNeox(Decoder):
             n_ff=config.integer("intermediate_size"),
             n_head=n_head,
             n_rot=n_rot,
-            rope_theta=theta,
+            freq_base=theta,
             scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             parallel=config.boolean("use_parallel_residual", default=True),
             bias=config.boolean("attention_bias", default=True),
             gelu=config.string("hidden_act", default="gelu"),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield "block_count", self.n_layer
-        yield "feed_forward_length", self.n_ff
-        yield "rope.dimension_count", self.n_rot
-        yield "rope.freq_base", self.rope_theta
-        yield from self.scaling.keys
-        yield "attention.head_count", self.n_head
-        yield "use_parallel_residual", self.parallel
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "general.file_type", int(file_type)
-        yield from gelu_keys(self.gelu)
+    def values(self) -> dict[str, Any]:
+        return {"exact": self.gelu == EXACT}
 
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes

@@ -1,23 +1,26 @@
 """Granite 3: Llama with four factors. Of ibm-granite."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checkpoint import Config
-from .llama import Llama
+from hybrid.quant.ggml.families.granite import GraniteHparams
 
-SCALES = {
-    "attention.scale": "attention_multiplier",
+from ..checkpoint import Config
+from .llama import LLAMA_HEADS, Llama
+
+SCALES = "attention_scale embedding_scale residual_scale logit_scale"  # words of Family.order
+_SCALES = {
+    "attention_scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
     "residual_scale": "residual_multiplier",
     "logit_scale": "logits_scaling",
 }
 
 
-def read_scales(config: Config) -> tuple[tuple[str, float], ...]:
-    """The four factors by their keys in GGUF."""
-    return tuple((key, config.number(name, default=1.0)) for key, name in SCALES.items())
+def read_scales(config: Config) -> dict[str, float]:
+    """The four factors by their names in GraniteHparams."""
+    return {name: config.number(key, default=1.0) for name, key in _SCALES.items()}
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,15 @@ class Granite(Llama):
 
     arch = "granite"
     architectures = ("GraniteForCausalLM",)
+    hparams = GraniteHparams
+    order = f"{LLAMA_HEADS} .vocab_size n_rot {SCALES}"
     pre = ("dbrx", "refact")
 
-    scales: tuple[tuple[str, float], ...]
+    scales: Mapping[str, float]
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
         return {"scales": read_scales(config)}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from super().more_keys()
-        yield from self.scales
+    def values(self) -> dict[str, Any]:
+        return {**super().values(), **self.scales}

@@ -8,28 +8,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.granite import GraniteHparams
+from hybrid.quant.ggml.families.granitehybrid import GraniteHybridHparams
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
 from .blocks import (
     SILU,
-    UNLIMITED,
+    SIZES,
     Heads,
     read_kinds,
     read_plain_rope,
     read_rope,
     refuse_scaling,
-    size_keys,
     swiglu,
     swiglu_bias,
     twice_as_wide,
 )
 from .decoder import Decoder
-from .family import Part, Row, Shapes, row
-from .granite import read_scales
+from .family import UNLIMITED, Part, Row, Shapes, row
+from .granite import SCALES, read_scales
 from .jamba import periodic
-from .mamba2 import Ssm
+from .mamba2 import SSM, Ssm
 from .unused_fields import LAYER_KINDS
 
 # transformers 5 has other words for the kinds of layers
@@ -42,6 +42,11 @@ class GraniteHybrid(Decoder):
 
     arch: ClassVar[str] = "granitehybrid"
     architectures: ClassVar[tuple[str, ...]] = ("GraniteMoeHybridForCausalLM",)
+    hparams: ClassVar[type[Any]] = GraniteHybridHparams
+    order = (
+        f"{SIZES} freq_base eps n_expert n_expert_used .general.file_type .vocab_size n_rot=heads/d_head {SCALES} "
+        f"n_ff_shared? {SSM} uses_rope"
+    )
     pre = ("dbrx", "refact")
     conditional: ClassVar[Mapping[str, str]] = {
         "max_position_embeddings": "where there are positions", "num_experts_per_tok": "where there are experts",
@@ -60,12 +65,12 @@ class GraniteHybrid(Decoder):
     n_ff_shared: int  # of the shared expert; 0 without experts
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
-    rope_theta: float
+    freq_base: float
     uses_rope: bool
     attention_bias: bool
     n_expert: int
     n_expert_used: int
-    scales: tuple[tuple[str, float], ...]
+    scales: Mapping[str, float]
     ssm: Ssm | None  # None: no layer is Mamba-2
 
     @classmethod
@@ -97,7 +102,7 @@ class GraniteHybrid(Decoder):
             n_ff_shared=n_ff_shared if n_expert else 0,
             heads=heads,
             n_head_kv=heads.per_layer([kind == "attention" for kind in kinds]),
-            rope_theta=read_plain_rope(config),
+            freq_base=read_plain_rope(config),
             uses_rope=config.string("position_embedding_type", default="nope" if hybrid else "rope") == "rope",
             attention_bias=config.boolean("attention_bias", default=False),
             n_expert=n_expert,
@@ -106,22 +111,8 @@ class GraniteHybrid(Decoder):
             ssm=Ssm.read(config, n_embd) if "mamba" in kinds else None,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_ctx = self.n_ctx if self.uses_rope else UNLIMITED
-        yield from size_keys(self.n_layer, n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.heads.d_head
-        yield from self.scales
-        if self.n_ff_shared:
-            yield "expert_shared_feed_forward_length", self.n_ff_shared
-        if self.ssm:
-            yield from self.ssm.keys()
-        yield "rope.scaling.finetuned", self.uses_rope
+    def values(self) -> dict[str, Any]:
+        return {**self.scales, "n_ctx_train": self.n_ctx if self.uses_rope else UNLIMITED}
 
     def notes(self) -> Iterator[str]:
         if self.ssm:
@@ -178,6 +169,11 @@ class GraniteMoe(GraniteHybrid):
 
     arch = "granitemoe"
     architectures = ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
+    hparams = GraniteHparams
+    order = (
+        f"{SIZES} freq_base eps n_expert n_expert_used .general.file_type .vocab_size n_rot=heads/d_head {SCALES} "
+        "n_ff_shared? uses_rope"
+    )
 
 
 @dataclass(frozen=True)
@@ -185,6 +181,8 @@ class GraniteAttention(GraniteHybrid):
     """A Granite 4 H that is all attention, and dense."""
 
     arch = "granite"
+    hparams = GraniteHparams
+    order = GraniteMoe.order
 
 
 @dataclass(frozen=True)
@@ -194,6 +192,9 @@ class Bamba(Decoder):
 
     arch = "granitehybrid"
     architectures = ("BambaForCausalLM",)
+    hparams = GraniteHybridHparams
+    order = f"{SIZES} freq_base eps .general.file_type .vocab_size {SSM} n_rot uses_rope"
+    uses_rope = True
     pre = ("llama-bpe",)
     without_effect: ClassVar[Mapping[str, str]] = {
         **LAYER_KINDS, "partial_rotary_factor": "transformers puts 0.5 in its place; that of rope_parameters counts",
@@ -203,7 +204,7 @@ class Bamba(Decoder):
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a Mamba-2 layer
     n_rot: int
-    rope_theta: float
+    freq_base: float
     attention_bias: bool
     mlp_bias: bool
     ssm: Ssm
@@ -232,21 +233,11 @@ class Bamba(Decoder):
             heads=heads,
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=n_rot,
-            rope_theta=theta,
+            freq_base=theta,
             attention_bias=config.boolean("attention_bias", default=False),
             mlp_bias=config.boolean("mlp_bias", default=False),
             ssm=Ssm.read(config, n_embd),
         )
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield from self.ssm.keys()
-        yield "rope.dimension_count", self.n_rot
-        yield "rope.scaling.finetuned", True
 
     def notes(self) -> Iterator[str]:
         yield from twice_as_wide(self.ssm.d_inner, self.n_embd)

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.families.hunyuan import HunyuanMoeHparams
+
 from ..checkpoint import Config
 from .blocks import HEAD_DIM, attention_bias_notes, read_layers, read_rope, stacked_experts, swiglu
 from .family import Row, Shapes, row
-from .llama import Llama
-from .rope import FACTOR, ORIGINAL, TYPE, read_kind
+from .llama import LLAMA, Llama
+from .rope import read_kind
 
 STRETCHED = 1 << 18  # context of models with alpha; older configs say the one before
 BEFORE = 1 << 15
@@ -21,6 +23,7 @@ class Hunyuan(Llama):
 
     arch = "hunyuan-dense"
     architectures: ClassVar[tuple[str, ...]] = ("HunYuanDenseV1ForCausalLM",)
+    order = f"{LLAMA} rope_type=own_type factor=own_factor original=own_ctx"
     pre: ClassVar[tuple[str, ...]] = ("hunyuan-dense",)
     without_effect: ClassVar[Mapping[str, str]] = {
         f"{section}.{name}": _UNREAD
@@ -62,11 +65,9 @@ class Hunyuan(Llama):
     def read_more(cls, config: Config) -> dict[str, Any]:
         return {"alpha": _alpha(config.section("rope_parameters", "rope_scaling"))}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        if self.alpha:
-            yield TYPE, "none"
-            yield FACTOR, 1.0
-            yield ORIGINAL, self.n_ctx
+    def values(self) -> dict[str, Any]:
+        own = {"own_type": "none", "own_factor": 1.0, "own_ctx": self.n_ctx}
+        return super().values() | (own if self.alpha else dict.fromkeys(own))
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
@@ -83,6 +84,11 @@ class HunyuanMoe(Hunyuan):
 
     arch = "hunyuan-moe"
     architectures = ("HunYuanMoEV1ForCausalLM",)
+    hparams = HunyuanMoeHparams
+    order = (
+        f"{LLAMA} n_expert n_ff_shared=n_ff .expert_feed_forward_length=n_ff n_expert_used .expert_shared_count "
+        "rope_type=own_type factor=own_factor original=own_ctx"
+    )
     pre = ("hunyuan",)
 
     n_expert: int
@@ -100,13 +106,8 @@ class HunyuanMoe(Hunyuan):
             raise config.wrong("moe_topk", f"from 1 to {n_expert}")
         return {**super().read_more(config), "n_expert": n_expert, "n_expert_used": n_used}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_shared_feed_forward_length", self.n_ff
-        yield "expert_feed_forward_length", self.n_ff
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_shared_count", 1
-        yield from super().more_keys()
+    def values(self) -> dict[str, Any]:
+        return super().values() | {"expert_shared_count": 1}
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         n, names = self.n_embd, tuple((part, part + "_proj") for part in ("down", "gate", "up"))

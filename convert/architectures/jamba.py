@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.jamba import JambaHparams
 
 from ..checkpoint import Config
-from .blocks import SILU, Heads, size_keys, stacked_experts, swiglu
+from .blocks import SILU, SIZES, Heads, stacked_experts, swiglu
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .mamba import Scan
+from .mamba import SCAN, Scan
 from .unused_fields import LAYER_KINDS
 
 KEYS = {
@@ -27,6 +27,8 @@ class Jamba(Decoder):
 
     arch = "jamba"
     architectures = ("JambaForCausalLM",)
+    hparams = JambaHparams
+    order = f"{SIZES} {SCAN} eps n_expert n_expert_used .general.file_type"
     conditional: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("num_experts_per_tok", "expert_layer_period", "expert_layer_offset"), "where num_experts is more than 1"
     )
@@ -66,14 +68,6 @@ class Jamba(Decoder):
             n_expert_used=min(n_expert_used, n_expert),
             moe=tuple(n_expert > 1 and is_moe for is_moe in periodic(config, "expert_layer", n_layer)),
         )
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
-        yield from self.scan.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "general.file_type", int(file_type)
 
     def notes(self) -> Iterator[str]:
         yield from self.scan.notes(self.n_embd)

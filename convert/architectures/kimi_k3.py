@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import size_keys, stacked_experts, swiglu
-from .experts import SIGMOID
+from .blocks import SIZES, stacked_experts, swiglu
+from .experts import GROUPS
 from .family import Row, Shapes, row
 from .kimi_linear import KimiLinear
-from .latent import LATENT_EPS
+from .latent import LATENT
 from .unused_fields import PICTURES
 
 _PREFIX = "language_model."
@@ -25,6 +25,12 @@ class KimiK3(KimiLinear):
 
     arch = "kimi-k3"
     architectures: ClassVar[tuple[str, ...]] = ("KimiK3ForConditionalGeneration",)
+    hparams = KimiK3Hparams
+    order = (
+        f"{SIZES} eps n_expert n_expert_used {GROUPS} .general.file_type .vocab_size d_conv d_kda lowest? {LATENT} "
+        ".attention.value_length n_ff_expert n_shared n_dense weights_scale weights_norm gating n_latent? beta "
+        "linear_beta n_block latent_eps? n_kda?"
+    )
     dropped: ClassVar[tuple[str, ...]] = ("vision_tower.", "mm_projector.")
     prompts_by_code: ClassVar[bool] = True
     ends_by_config: ClassVar[bool] = True  # its tokenizer calls the end of a document EOS, not that of a turn
@@ -75,38 +81,9 @@ class KimiK3(KimiLinear):
             "linear_beta": config.number("activation_situ_linear_beta") if linear_beta else 0.0,
         }
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_head_kv = [int(there) for there in self.attention]
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        if self.groups[0] > 1:
-            yield "expert_group_count", self.groups[0]
-            yield "expert_group_used_count", self.groups[1]
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield "ssm.conv_kernel", self.d_conv
-        yield "kda.head_dim", self.d_kda
-        if self.lowest:
-            yield "kda.gate_lower_bound", self.lowest
-        yield from self.latent.keys()
-        yield "attention.value_length", self.latent.rank
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "expert_shared_count", self.n_shared
-        yield "leading_dense_block_count", self.n_dense
-        yield "expert_weights_scale", self.weights_scale
-        yield "expert_weights_norm", self.weights_norm
-        yield "expert_gating_func", SIGMOID
-        if self.n_latent:
-            yield "expert_latent_length", self.n_latent
-        yield "activation.situ_beta", self.beta
-        yield "activation.situ_linear_beta", self.linear_beta
-        yield "attn_res.block_size", self.n_block
-        if self.eps != LATENT_EPS:
-            yield "hybrid.attention.latent_norm_rms_epsilon", LATENT_EPS
-        if self.n_kda != self.n_head:
-            yield "hybrid.kda.head_count", self.n_kda
+    def values(self) -> dict[str, Any]:
+        grouped = self.groups[0] > 1
+        return super().values() | ({} if grouped else {"groups": (None, None)})
 
     def notes(self) -> Iterator[str]:
         yield from self.shared_notes()

@@ -4,15 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.experts import SIGMOID
+from hybrid.quant.ggml.families.kimi_linear import KimiLinearHparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import read_kinds, routed_experts, size_keys, swiglu
+from .blocks import SIZES, read_kinds, routed_experts, swiglu
 from .decoder import Decoder
-from .experts import SIGMOID, read_expert_groups, weights_norm_note
+from .experts import GROUPS, read_expert_groups, weights_norm_note
 from .family import Part, Row, Shapes, row
-from .latent import LATENT_EPS, Latent, require_equal_heads
+from .latent import LATENT, LATENT_EPS, Latent, latent_eps, require_equal_heads
 from .unused_fields import MTP, mtp_layers, read_mtp
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
@@ -24,6 +25,12 @@ class KimiLinear(Decoder):
 
     arch = "kimi-linear"
     architectures: ClassVar[tuple[str, ...]] = ("KimiLinearForCausalLM",)
+    hparams: ClassVar[type[Any]] = KimiLinearHparams
+    order = (
+        f"{SIZES} eps n_expert n_expert_used {GROUPS} gating .general.file_type .vocab_size d_conv d_kda {LATENT} "
+        "n_ff_expert n_shared n_dense weights_norm weights_scale latent_eps? n_kda?"
+    )
+    gating: ClassVar[int] = SIGMOID
     pre: ClassVar[tuple[str, ...]] = ("kimi-k2",)
     dropped: ClassVar[tuple[str, ...]] = ("model.mtp.",)
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -95,34 +102,12 @@ class KimiLinear(Decoder):
             "n_mtp": read_mtp(config),
         }
 
-    @property
-    def blocks_in_file(self) -> int:
-        """Blocks of the file: the layers, and what is numbered on behind them."""
-        return self.n_layer
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_head_kv = [int(there) for there in self.attention[: self.blocks_in_file]]
-        yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, self.n_head, n_head_kv)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_group_count", self.groups[0]
-        yield "expert_group_used_count", self.groups[1]
-        yield "expert_gating_func", SIGMOID
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield "ssm.conv_kernel", self.d_conv
-        yield "kda.head_dim", self.d_kda
-        yield from self.latent.keys()
-        yield "expert_feed_forward_length", self.n_ff_expert
-        yield "expert_shared_count", self.n_shared
-        yield "leading_dense_block_count", self.n_dense
-        yield "expert_weights_norm", self.weights_norm
-        yield "expert_weights_scale", self.weights_scale
-        if self.eps != LATENT_EPS:
-            yield "hybrid.attention.latent_norm_rms_epsilon", LATENT_EPS
-        if self.n_kda != self.n_head:
-            yield "hybrid.kda.head_count", self.n_kda
+    def values(self) -> dict[str, Any]:
+        return {
+            "n_head_kv": [int(there) for there in self.attention[: self.blocks_in_file]],
+            "latent_eps": latent_eps(self.eps),
+            "n_kda": self.n_kda if self.n_kda != self.n_head else 0,
+        }
 
     def notes(self) -> Iterator[str]:
         yield from self.shared_notes()

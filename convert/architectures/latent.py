@@ -6,9 +6,15 @@ from typing import Any, Self
 
 from ..checkpoint import Config
 from ..transforms import transposed
-from .family import Part, Row, row
+from .family import Keyed, Part, Row, row
 
+LATENT = "q_rank? rank n_rot .attention.key_length d_key d_value"  # words of Family.order
 LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says of the others
+
+
+def latent_eps(eps: float) -> float | None:
+    """That of the norms of latent vectors, where it is not `eps`."""
+    return LATENT_EPS if eps != LATENT_EPS else None
 
 
 def require_equal_heads(config: Config, n_head: int) -> None:
@@ -18,7 +24,7 @@ def require_equal_heads(config: Config, n_head: int) -> None:
 
 
 @dataclass(frozen=True)
-class Latent:
+class Latent(Keyed):
     """Sizes of latent attention: of latent vectors of keys and of queries (0: none), and of parts of a head."""
 
     rank: int
@@ -41,14 +47,10 @@ class Latent:
     def d_key(self) -> int:
         return self.d_nope + self.d_rope
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        if self.q_rank:
-            yield "attention.q_lora_rank", self.q_rank
-        yield "attention.kv_lora_rank", self.rank
-        yield "rope.dimension_count", self.d_rope
-        yield "attention.key_length", self.rank + self.d_rope
-        yield "attention.key_length_mla", self.d_key
-        yield "attention.value_length_mla", self.d_value
+    def values(self) -> dict[str, Any]:
+        width = self.rank + self.d_rope
+        sizes = {"q_rank": self.q_rank, "rank": self.rank, "n_rot": self.d_rope, "attention.key_length": width}
+        return sizes | {"d_key": self.d_key, "d_value": self.d_value, "attention.value_length": self.rank}
 
     def parts(self, name: str, n_head: int) -> Iterator[Part]:
         """kv_b_proj holds rows of keys, then of values, head by head."""

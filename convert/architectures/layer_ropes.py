@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from hybrid.quant.ggml.errors import UnsupportedError, shown
+from hybrid.quant.ggml.families.rope import FREQS
 
 from ..checkpoint import Config
 from .blocks import refuse_scaling
-from .family import Row
+from .family import Keyed, Row
 from .rope import NOT_SCALED, RopeScaling, read_kind, read_stretching
 
-FREQS = "rope_freqs.weight"
 NOT_TURNED = 1e30
 FULL_BASE, LOCAL_BASE = 1000000.0, 10000.0
 
 
 @dataclass(frozen=True, eq=False)
-class LayerRopes:
+class LayerRopes(Keyed):
     """theta        base of layers that see all tokens
     theta_local  of layers with a window
     factors      f32 [d_head / 2] that the frequencies of the former are divided by; None: they are as they are
@@ -67,10 +67,8 @@ class LayerRopes:
         factors = _read_factors(full, d_head, part) if kind == "proportional" else None
         return cls(base, local.number("rope_theta", default=theta), factors)
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.freq_base", self.theta
-        yield "rope.freq_base_swa", self.theta_local
-        yield from self.scaling.keys
+    def values(self) -> dict[str, Any]:
+        return {"freq_base": self.theta, "freq_base_local": self.theta_local, **self.scaling.stated}
 
     def rows(self) -> Iterator[Row]:
         """The tensor, computed from the config."""

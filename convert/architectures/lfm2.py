@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.experts import SIGMOID
+from hybrid.quant.ggml.families.lfm2 import Lfm2Hparams, Lfm2MoeHparams
 
 from ..checkpoint import Config
-from .blocks import Heads, read_kinds, read_rope, refuse_scaling, short_conv, size_keys, stacked_experts
+from .blocks import SIZES, Heads, read_kinds, read_rope, refuse_scaling, short_conv, stacked_experts
 from .decoder import Decoder
-from .experts import SIGMOID, weights_norm_note
+from .experts import weights_norm_note
 from .family import Row, Shapes, row
 
 KINDS = {"conv": "conv", "full_attention": "full_attention"}
@@ -28,6 +29,8 @@ class Lfm2(Decoder):
 
     arch = "lfm2"
     architectures: ClassVar[tuple[str, ...]] = ("Lfm2ForCausalLM", "LFM2ForCausalLM")
+    hparams: ClassVar[type[Any]] = Lfm2Hparams
+    order = f"{SIZES} freq_base eps .general.file_type .vocab_size d_conv"
     pre = ("lfm2",)
     conditional: ClassVar[Mapping[str, str]] = {"full_attn_idxs": "where layer_types is absent"}
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -41,7 +44,7 @@ class Lfm2(Decoder):
     n_ff: int
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a convolution
-    rope_theta: float
+    freq_base: float
     d_conv: int
     conv_bias: bool  # of convolutions and their projections
     n_dense: int  # layers before the first one with experts
@@ -70,7 +73,7 @@ class Lfm2(Decoder):
             n_ff=n_ff if experts else _adjusted(config, n_ff),
             heads=heads,
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
-            rope_theta=theta if rope.get("rope_theta") else config.number("rope_theta", "theta", default=1000000.0),
+            freq_base=theta if rope.get("rope_theta") else config.number("rope_theta", "theta", default=1000000.0),
             d_conv=config.integer("conv_L_cache", default=3, minimum=2),
             conv_bias=config.boolean("conv_bias", default=False),
             n_dense=config.integer("num_dense_layers", default=2, minimum=0) if experts else n_layer,
@@ -81,25 +84,6 @@ class Lfm2(Decoder):
             weights_norm=not experts or config.boolean("norm_topk_prob", default=True),
             weights_scale=config.number("routed_scaling_factor", default=1.0) if experts else 1.0,
         )
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        if self.n_expert:
-            yield "expert_count", self.n_expert
-            yield "expert_used_count", self.n_expert_used
-        yield "general.file_type", int(file_type)
-        if self.n_expert:
-            yield "expert_feed_forward_length", self.n_ff_expert
-            yield "leading_dense_block_count", self.n_dense
-            yield "expert_gating_func", SIGMOID
-            if not self.weights_norm:
-                yield "expert_weights_norm", False
-            if self.weights_scale != 1.0:
-                yield "expert_weights_scale", self.weights_scale
-        yield "vocab_size", self.n_vocab
-        yield "shortconv.l_cache", self.d_conv
 
     def notes(self) -> Iterator[str]:
         if self.conv_bias and not all(self.n_head_kv):
@@ -147,6 +131,15 @@ class Lfm2Moe(Lfm2):
 
     arch = "lfm2moe"
     architectures = ("Lfm2MoeForCausalLM",)
+
+    def values(self) -> dict[str, Any]:
+        return {"expert_gating_func": SIGMOID}
+
+    hparams = Lfm2MoeHparams
+    order = (
+        f"{SIZES} freq_base eps n_expert n_expert_used .general.file_type n_ff_expert n_dense .expert_gating_func "
+        "weights_norm? weights_scale? .vocab_size d_conv"
+    )
 
 
 def _adjusted(config: Config, n_ff: int) -> int:

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.lfm3 import Lfm3Hparams
 
 from ..checkpoint import Config
-from .blocks import Heads, read_kinds, short_conv, size_keys
+from .blocks import HEAD_SIZE, SIZES, Heads, read_kinds, short_conv
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .layer_ropes import FULL_BASE, LayerRopes
+from .rope import SCALING
 from .windows import KINDS as ATTENTION
 
 KINDS = {"conv": "conv", **ATTENTION}
@@ -25,6 +26,11 @@ class Lfm3(Decoder):
 
     arch = "lfm3"
     architectures = ("Lfm3ForCausalLM",)
+    hparams = Lfm3Hparams
+    order = (
+        f"{SIZES} freq_base freq_base_local {SCALING} eps {HEAD_SIZE} .general.file_type window local .vocab_size "
+        ".rope.dimension_count=heads/d_head d_conv"
+    )
     pre = ("lfm2",)
     in_llama_cpp = False
     conditional: ClassVar[Mapping[str, str]] = {
@@ -88,18 +94,9 @@ class Lfm3(Decoder):
         both = config.section("rope_scaling", "rope_parameters")
         return LayerRopes.read(both, d_head, 0.5, theta=theta, part=part, stretched=n_ctx)
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+    def values(self) -> dict[str, Any]:
         attends = self.heads.per_layer([kind != "conv" for kind in self.kinds])
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, attends)
-        yield from self.ropes.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield from self.heads.keys()
-        yield "general.file_type", int(file_type)
-        yield "attention.sliding_window", self.window
-        yield "attention.sliding_window_pattern", [kind == "sliding_attention" for kind in self.kinds]
-        yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.heads.d_head
-        yield "shortconv.l_cache", self.d_conv
+        return {"n_head_kv": attends, "local": [kind == "sliding_attention" for kind in self.kinds]}
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

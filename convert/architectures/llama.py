@@ -4,28 +4,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.llama import LlamaHparams
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import NUMBERED, Heads, read_rope, size_keys, stacked_experts, swiglu, swiglu_bias
+from .blocks import NUMBERED, SIZES, Heads, read_rope, stacked_experts, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .heads import Head
-from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
-from .windows import known_window_keys, read_window, window_keys, window_notes
+from .rope import SCALING, RopeScaling, Rotation, original_context, read_kind, read_scaling
+from .windows import one_or_each, read_window, window_notes, window_values
+
+# words of Family.order that these families begin with
+LLAMA = f"{SIZES} {SCALING} freq_base eps d_head? .attention.value_length=d_head? .general.file_type"
+# the same where readers do not ask for the size of a head
+LLAMA_HEADS = LLAMA.replace("d_head?", ".attention.key_length=d_head?", 1)
 
 
 @dataclass(frozen=True)
 class Llama(Decoder):
     """One model of Llama, and what families like it change: the class variables, what begins with `read_`,
-    `more_keys`, `attention` and `feed_forward`."""
+    `order`, `values`, `attention` and `feed_forward`."""
 
     arch: ClassVar[str] = "llama"
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
+    hparams: ClassVar[type[Any]] = LlamaHparams
+    order = f"{LLAMA} .vocab_size n_rot windows?"
     pre: ClassVar[tuple[str, ...]] = ("llama-bpe",)
     activations: ClassVar[tuple[str, ...]] = ("silu",)  # that it can have; empty: the config does not say
-    eps_keys: ClassVar[tuple[str, str]] = ("rms_norm_eps", "attention.layer_norm_rms_epsilon")  # config's and GGUF's
+    eps_key: ClassVar[str] = "rms_norm_eps"
     conditional: ClassVar[Mapping[str, str]] = {"tie_word_embeddings": "where the model has a head"}
     norm_bias: ClassVar[bool] = False
     last_norm: ClassVar[str] = "model.norm"
@@ -46,7 +53,7 @@ class Llama(Decoder):
     n_ff: int
     heads: Heads
     n_rot: int  # values of a head that RoPE turns
-    rope_theta: float
+    freq_base: float
     scaling: RopeScaling
     attention_bias: bool
     mlp_bias: bool
@@ -56,7 +63,7 @@ class Llama(Decoder):
     def read(cls, config: Config, shapes: Shapes) -> Self:
         if cls.activations:
             config.expects("hidden_act", *cls.activations)
-        spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": cls.eps_keys[:1]}
+        spelled = {"n_ctx": ("max_position_embeddings", "n_ctx"), "eps": (cls.eps_key,)}
         n_ctx = 131072 if "Mistral" in str(config.get("architectures")) else cls.usual_ctx
         sizes = cls.sizes(config, shapes, n_ctx=n_ctx, eps=cls.usual_eps, tied=cls.usually_tied, spelled=spelled)
         # a checkpoint of the model without its head, for embeddings
@@ -72,7 +79,7 @@ class Llama(Decoder):
             n_ff=config.integer("intermediate_size"),
             heads=heads,
             n_rot=n_rot,
-            rope_theta=theta,
+            freq_base=theta,
             scaling=read_scaling(rope, cls.rope_kinds.get(kind, kind), rotation, reads_yarn=cls.reads_yarn),
             windows=cls.read_windows(config, sizes["n_layer"]),
             **cls.read_biases(config),
@@ -111,38 +118,15 @@ class Llama(Decoder):
     # those that guess tokens ahead: a field of families that have some
     heads_ahead = tuple[Head, ...]()
 
-    @property
-    def blocks_in_file(self) -> int:
-        """Blocks of the file: the layers, and those of heads behind them."""
-        return self.n_layer + len(self.heads_ahead)
-
     def block_name(self, i: int) -> str:
         """How the names of block i begin in the checkpoint."""
         return f"model.layers.{i}."
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        heads = self.heads
-        yield from size_keys(self.blocks_in_file, self.n_ctx, self.n_embd, self.n_ff, heads.n_head, heads.n_kv)
-        yield from self.scaling.keys
-        yield "rope.freq_base", self.rope_theta
-        yield self.eps_keys[1], self.eps
-        if heads.stated:
-            yield from heads.keys()
-        yield "general.file_type", int(file_type)
-        yield from self.more_keys()
-        yield from self.window_keys()
-
-    def window_keys(self) -> Iterator[tuple[str, Any]]:
-        """The keys of windows."""
+    def values(self) -> dict[str, Any]:
+        own = {} if self.heads.stated else {"d_head": None}
         if self.known_windows:
-            yield from known_window_keys(max(self.windows), self.windows)
-        else:
-            yield from window_keys(self.windows)
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        """The keys after those that all these families have."""
-        yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.n_rot
+            return own | window_values(max(self.windows), self.windows)
+        return own | {"windows": one_or_each(self.windows)}
 
     def canonical(self, name: str) -> str:
         return name if name.startswith(("model.", "lm_head.")) else f"model.{name}"
@@ -197,6 +181,7 @@ class Mixtral(Llama):
     """One model of Mixtral: a Llama with experts, in GGUF, too. arXiv:2401.04088"""
 
     architectures = ("MixtralForCausalLM",)
+    order = f"{LLAMA} n_expert n_expert_used .vocab_size n_rot windows?"
     without_effect: ClassVar[Mapping[str, str]] = {
         "router_jitter_noise": "only training: noise of what routers read",
         **dict.fromkeys(("attention_bias", "mlp_bias"), "it has no biases, as in transformers"),
@@ -219,11 +204,6 @@ class Mixtral(Llama):
         n_expert = config.integer("num_local_experts", "num_experts", default=8, maximum=4096)
         used = config.integer("num_experts_per_tok", default=2, maximum=n_expert)
         return {"n_expert": n_expert, "n_expert_used": used}
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield from super().more_keys()
 
     def feed_forward(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         hf = hf.removesuffix("mlp.") + "block_sparse_moe."

@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.families.hparams import by_period
+from hybrid.quant.ggml.families.llama4 import Llama4Hparams
+
 from ..checkpoint import Config
 from ..transforms import columns_from, transposed
-from .blocks import MAX_LAYERS, all_but_last, attention_bias_notes, read_kinds, read_layers, swiglu
+from .blocks import MAX_LAYERS, attention_bias_notes, read_kinds, read_layers, swiglu
 from .family import Row, Shapes, row
-from .llama import Llama
-from .smollm3 import KEY as TURNED
+from .llama import LLAMA, Llama
 from .smollm3 import PERIOD, read_turned
 from .unused_fields import PICTURE_TENSORS, PICTURES
 
 # docs/gguf-extensions.md
-CHUNK, NORMED = "hybrid.attention.chunk_size", "hybrid.attention.qk_norm"
 KINDS = {kind: kind for kind in ("chunked_attention", "full_attention")}
 USUAL_CHUNK = 8192  # readers know no other, and neither do they know others than these:
 TEMPERATURE = 0.1, 8192
@@ -29,6 +30,11 @@ class Llama4(Llama):
 
     arch = "llama4"
     architectures = ("Llama4ForCausalLM", "Llama4ForConditionalGeneration")
+    hparams = Llama4Hparams
+    order = (
+        f"{LLAMA} n_expert? n_expert_used? .vocab_size n_rot .interleave_moe_layer_step n_ff_expert window chunked? "
+        "chunk? turned .hybrid.attention.qk_norm? temperature=temperature/0 period=temperature/1"
+    )
     pre = ("llama4",)
     dropped: ClassVar[tuple[str, ...]] = (*PICTURE_TENSORS, "vision_model.", "model.vision_model.")
     conditional: ClassVar[Mapping[str, str]] = {
@@ -108,35 +114,24 @@ class Llama4(Llama):
     @property
     def _usually_turned(self) -> tuple[bool, ...]:
         """As readers assume it."""
-        return all_but_last(PERIOD, self.n_layer) if any(self.chunked) else (True,) * self.n_layer
+        return by_period(PERIOD, self.n_layer) if any(self.chunked) else (True,) * self.n_layer
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        if self.n_expert:
-            yield "expert_count", self.n_expert
-            yield "expert_used_count", self.n_expert_used
-        yield from super().more_keys()
-        yield "interleave_moe_layer_step", max(0, self._step)
-        yield "expert_feed_forward_length", self.n_ff_expert
-        if not any(self.chunked):
-            yield "attention.sliding_window", 0
-        elif self.chunked != all_but_last(PERIOD, self.n_layer):
-            yield "attention.sliding_window_pattern", list(self.chunked)
-        if self.chunk != USUAL_CHUNK:
-            yield CHUNK, self.chunk
-        if self.turned != self._usually_turned:
-            yield TURNED, list(self.turned)
-        if self.normed != (self.n_expert != NOT_NORMED):
-            yield NORMED, self.normed
-        if self.temperature != TEMPERATURE:
-            yield "attention.temperature_scale", self.temperature[0]
-            yield "attention.temperature_length", self.temperature[1]
+    def values(self) -> dict[str, Any]:
+        return super().values() | {
+            "interleave_moe_layer_step": max(0, self._step),
+            "window": None if any(self.chunked) else 0,
+            "chunked": self.chunked if any(self.chunked) else None,
+            "turned": self.turned if self.turned != self._usually_turned else None,
+            "hybrid.attention.qk_norm": self.normed if self.normed == (self.n_expert == NOT_NORMED) else None,
+            "temperature": self.temperature if self.temperature != TEMPERATURE else (None, None),
+        }
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
         yield from attention_bias_notes(self.attention_bias)
         if self._step == -1 or not self.n_expert:
             yield "llama.cpp cannot load this file: there the last of every so many layers has experts"
-        if self.turned != all_but_last(PERIOD, self.n_layer) and (any(self.chunked) or self.turned[-1]):
+        if self.turned != by_period(PERIOD, self.n_layer) and (any(self.chunked) or self.turned[-1]):
             last = f"every layer but each {PERIOD}th" if any(self.chunked) else "every layer but the last"
             yield f"llama.cpp takes {last} to have RoPE: its results differ"
         if any(self.chunked) and self.chunk != USUAL_CHUNK and min(self.chunk, USUAL_CHUNK) < self.n_ctx:

@@ -8,17 +8,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.mamba import MambaHparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, Transform
-from .blocks import MAX_LAYERS, SILU, conv1d, mamba_size_keys, no_ssm_biases, twice_as_wide
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import MAX_LAYERS, SILU, conv1d, no_ssm_biases, twice_as_wide
+from .family import Family, Keyed, Row, Shapes, row, vocabulary_rows
 from .unused_fields import NO_POSITIONS, STATE_SPACES, STEP_SIZES
+
+# words of Family.order: sizes of a model without attention and feed-forward parts; of Mamba-1
+MAMBA_SIZES = "n_ctx_train n_embd .feed_forward_length .attention.head_count n_layer"
+NO_ATTENTION = {"feed_forward_length": 0, "attention.head_count": 0}
+SCAN = "d_conv d_inner d_state dt_rank"
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(Keyed):
     """Sizes of a Mamba-1 layer; `bias`: of the projections in and out."""
 
     d_conv: int
@@ -43,13 +48,6 @@ class Scan:
             bias=config.boolean("mamba_proj_bias", "use_bias", "bias", default=False),
             conv_bias=config.boolean("mamba_conv_bias", "use_conv_bias", "conv_bias", default=True),
         )
-
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        """The sizes, as they are called in GGUF."""
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.inner_size", self.d_inner
-        yield "ssm.state_size", self.d_state
-        yield "ssm.time_step_rank", self.dt_rank
 
     def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
         """in_proj holds [x | z], x_proj [dt | B | C] by rows."""
@@ -82,6 +80,8 @@ class Mamba(Family):
 
     arch = "mamba"
     architectures = ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM")
+    hparams = MambaHparams
+    order = f"{MAMBA_SIZES} {SCAN} eps dt_b_c_rms dt_b_c_eps=norm_eps .general.file_type"
     pre = ("mpt",)
     conditional: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("expand", "d_inner"), "where intermediate_size is absent"),
@@ -120,15 +120,9 @@ class Mamba(Family):
             norm_eps=merged.number("mixer_rms_eps", default=1e-6) if is_falcon else None,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from mamba_size_keys(self.n_layer, self.n_embd)
-        yield from self.scan.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "ssm.dt_b_c_rms", self.norm_eps is not None
-        if self.norm_eps is not None:
-            # Not a key of llama.cpp, which takes the layers' epsilon here; transformers has another for these norms.
-            yield "ssm.dt_b_c_rms_epsilon", self.norm_eps
-        yield "general.file_type", int(file_type)
+    def values(self) -> dict[str, Any]:
+        # transformers has another epsilon for these norms than for the layers' own
+        return {**NO_ATTENTION, "dt_b_c_rms": self.norm_eps is not None}
 
     def notes(self) -> Iterator[str]:
         yield from self.scan.notes(self.n_embd)

@@ -6,20 +6,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, Transform
-from .blocks import MAX_LAYERS, SILU, conv1d, mamba_size_keys, no_ssm_biases
-from .family import Family, Row, Shapes, row, vocabulary_rows
+from .blocks import MAX_LAYERS, SILU, conv1d, no_ssm_biases
+from .family import Family, Keyed, Row, Shapes, row, vocabulary_rows
+from .mamba import MAMBA_SIZES, NO_ATTENTION
 from .unused_fields import NO_POSITIONS, STATE_SPACES, STEP_SIZES
 
+SSM = "d_conv d_inner d_state n_ssm_head n_group dt_min? dt_max?"  # words of Family.order
 NO_LIMITS = (0.0, math.inf)  # of step sizes
 
 
 @dataclass(frozen=True)
-class Ssm:
-    """Sizes of a Mamba-2 layer; `n_head` heads share `n_group` groups of B and C; step sizes stay within `limits`.
+class Ssm(Keyed):
+    """Sizes of a Mamba-2 layer; `n_ssm_head` heads share `n_group` groups of B and C; step sizes stay within `limits`.
 
     bias_in, bias_out: of the projections.
     """
@@ -27,7 +29,7 @@ class Ssm:
     d_conv: int
     d_inner: int
     d_state: int
-    n_head: int
+    n_ssm_head: int
     n_group: int
     conv_bias: bool
     bias_in: bool
@@ -58,7 +60,7 @@ class Ssm:
             d_conv=config.integer("mamba_d_conv", "conv_kernel", "d_conv", default=4, minimum=2),
             d_inner=d_inner,
             d_state=config.integer("mamba_d_state", "ssm_state_size", "state_size", "d_state", default=128),
-            n_head=n_head,
+            n_ssm_head=n_head,
             n_group=n_group,
             conv_bias=config.boolean("mamba_conv_bias", "use_conv_bias", "conv_bias", default=True),
             bias_in=bias,
@@ -66,18 +68,9 @@ class Ssm:
             limits=_limits(config),
         )
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        """The sizes, as they are called in GGUF."""
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.inner_size", self.d_inner
-        yield "ssm.state_size", self.d_state
-        yield "ssm.time_step_rank", self.n_head
-        yield "ssm.group_count", self.n_group
-        # not keys of llama.cpp
-        if self.limits[0] > 0:
-            yield "ssm.time_step_min", self.limits[0]
-        if self.limits[1] < math.inf:
-            yield "ssm.time_step_max", self.limits[1]
+    def values(self) -> dict[str, Any]:
+        dt_min, dt_max = self.limits
+        return {**vars(self), "dt_min": dt_min, "dt_max": dt_max if dt_max < math.inf else 0.0}
 
     def notes(self) -> Iterator[str]:
         """What llama.cpp cannot load or does not do."""
@@ -90,7 +83,7 @@ class Ssm:
     def parts(self) -> tuple[int, ...]:
         """Rows of in_proj: z, x, B, C, dt."""
         groups = self.n_group * self.d_state
-        return self.d_inner, self.d_inner, groups, groups, self.n_head
+        return self.d_inner, self.d_inner, groups, groups, self.n_ssm_head
 
     def rows(
         self, hf: str, blk: str, n_embd: int, *, normed: bool = True, into: Transform | None = None,
@@ -102,10 +95,10 @@ class Ssm:
         if self.bias_in:
             yield row(hf + "in_proj.bias", blk + "ssm_in.bias", sum(self.parts), transform=into_bias)
         yield from conv1d(hf, blk, mixed, self.d_conv, bias=self.conv_bias)
-        yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_head)
-        per_head: dict[str, Any] = {"source_shape": (self.n_head,)}
-        yield row(hf + "A_log", blk + "ssm_a", self.n_head, 1, transform=NEGATIVE_EXP, **per_head)
-        yield row(hf + "D", blk + "ssm_d", self.n_head, 1, **per_head)
+        yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_ssm_head)
+        per_head: dict[str, Any] = {"source_shape": (self.n_ssm_head,)}
+        yield row(hf + "A_log", blk + "ssm_a", self.n_ssm_head, 1, transform=NEGATIVE_EXP, **per_head)
+        yield row(hf + "D", blk + "ssm_d", self.n_ssm_head, 1, **per_head)
         group = self.d_inner // self.n_group
         if normed:
             yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.n_group, group, source_shape=(self.d_inner,))
@@ -137,6 +130,8 @@ class Mamba2(Family):
 
     arch = "mamba2"
     architectures = ("Mamba2ForCausalLM",)
+    hparams = Mamba2Hparams
+    order = f"{MAMBA_SIZES} {SSM} eps .general.file_type"
     pre = ("mpt",)
     without_effect: ClassVar[Mapping[str, str]] = {
         **NO_POSITIONS, **STEP_SIZES, **STATE_SPACES,
@@ -177,11 +172,8 @@ class Mamba2(Family):
             ssm=Ssm.read(merged, n_embd, n_group=1 if original else 8),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from mamba_size_keys(self.n_layer, self.n_embd)
-        yield from self.ssm.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "general.file_type", int(file_type)
+    def values(self) -> dict[str, Any]:
+        return NO_ATTENTION
 
     def notes(self) -> Iterator[str]:
         yield from self.ssm.notes()

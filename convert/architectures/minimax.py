@@ -4,14 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.hparams import by_period
+from hybrid.quant.ggml.families.minimax import MiniMaxHparams
 
 from ..checkpoint import Config
-from .blocks import SILU, Heads, all_but_last, read_kinds, read_rope, size_keys, stacked_experts
+from .blocks import SILU, SIZES, Heads, read_kinds, read_rope, stacked_experts
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .rope import RopeScaling, read_stretching
-from .windows import read_window, window_keys, window_notes
+from .rope import SCALING, RopeScaling, read_stretching
+from .windows import one_or_each, read_window, window_notes
 
 PUBLISHED = ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM")
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
@@ -32,6 +33,12 @@ class MiniMax(Decoder):
 
     arch = "minimax-01"
     architectures = ("MiniMaxForCausalLM", *PUBLISHED)
+    hparams = MiniMaxHparams
+    order = (
+        f"{SIZES} {SCALING} freq_base eps n_expert n_expert_used d_head? .attention.value_length=d_head? "
+        ".general.file_type residual_scale=kept/0 n_rot .attention.recurrent_layers? kept_attention share_attention "
+        "kept_lightning share_lightning kept_feed_forward share_feed_forward lightning_eps windows?"
+    )
     conditional: ClassVar[Mapping[str, str]] = {
         "rotary_dim": f"of {' and '.join(PUBLISHED)}", "postnorm": f"of {' and '.join(PUBLISHED)}"
     }  # fmt: skip
@@ -44,7 +51,7 @@ class MiniMax(Decoder):
     heads: Heads
     n_rot: int  # values of a head that RoPE turns
     stated_rot: int  # those that the config names, though its class turns all; 0: none
-    rope_theta: float
+    freq_base: float
     scaling: RopeScaling
     attention: tuple[bool, ...]  # per layer, whether it has softmax attention
     window: int
@@ -72,7 +79,7 @@ class MiniMax(Decoder):
             heads=heads,
             n_rot=n_rot,
             stated_rot=stated_rot,
-            rope_theta=theta,
+            freq_base=theta,
             scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             attention=_attention(config, n_layer),
             window=read_window(config),
@@ -82,28 +89,17 @@ class MiniMax(Decoder):
             shares=_factors(config, "beta"),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
-        yield from self.scaling.keys
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        if self.heads.stated:
-            yield from self.heads.keys()
-        yield "general.file_type", int(file_type)
-        yield "residual_scale", self.kept[0]
-        yield "rope.dimension_count", self.n_rot
-        if self.attention != _usual(self.n_layer):
-            yield "attention.recurrent_layers", [not there for there in self.attention]
+    def values(self) -> dict[str, Any]:
+        own: dict[str, Any] = {} if self.heads.stated else {"d_head": None}
         for (_, _, part), kept, share in zip(PARTS, self.kept, self.shares, strict=True):
-            if kept != self.kept[0]:
-                yield f"hybrid.{part}.residual_scale", kept
-            if share != 1.0:
-                yield f"hybrid.{part}.output_scale", share
-        if self.eps != LIGHTNING_EPS:
-            yield "hybrid.lightning.norm_rms_epsilon", LIGHTNING_EPS
-        yield from window_keys(self._windows)
+            own |= {
+                f"kept_{part}": kept if kept != self.kept[0] else None,
+                f"share_{part}": share if share != 1.0 else None,
+            }
+        recurrent = None if self.attention == _usual(self.n_layer) else [not there for there in self.attention]
+        lightning_eps = LIGHTNING_EPS if self.eps != LIGHTNING_EPS else None
+        windows = one_or_each(self._windows)
+        return own | {"attention.recurrent_layers": recurrent, "lightning_eps": lightning_eps, "windows": windows}
 
     @property
     def _windows(self) -> tuple[int, ...]:
@@ -151,7 +147,7 @@ class MiniMax(Decoder):
 
 
 def _usual(n_layer: int) -> tuple[bool, ...]:
-    return tuple(not lightning for lightning in all_but_last(PERIOD, n_layer))
+    return tuple(not lightning for lightning in by_period(PERIOD, n_layer))
 
 
 def _check_published(config: Config, heads: Heads, n_rot: int) -> None:

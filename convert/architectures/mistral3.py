@@ -1,13 +1,14 @@
 """Ministral 3: Llama with queries that grow with their position; also Mistral Small 3.1, without. arXiv:2601.08584"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from hybrid.quant.ggml.families.mistral3 import Mistral3Hparams
+
 from ..checkpoint import Config
 from .family import Shapes
-from .llama import Llama
-from .rope import ORIGINAL
+from .llama import LLAMA, Llama
 from .unused_fields import PICTURE_TENSORS, PICTURES
 from .windows import read_window
 
@@ -34,6 +35,8 @@ class Mistral3(Llama):
 
     arch = "mistral3"
     architectures = ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")
+    hparams = Mistral3Hparams
+    order = f"{LLAMA} .vocab_size n_rot temperature? original=own_ctx windows?"
     pre = ("tekken",)
     dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
     reads_yarn = True
@@ -48,7 +51,7 @@ class Mistral3(Llama):
     }  # fmt: skip
 
     temperature: float  # queries are times 1 + this * log(1 + number of whole contexts before them)
-    original: int  # such a context
+    first_ctx: int  # such a context
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -71,20 +74,17 @@ class Mistral3(Llama):
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
         if config.get("model_type") == "mistral":
-            return {"temperature": 0.0, "original": 0}
+            return {"temperature": 0.0, "first_ctx": 0}
         rope = config.section("rope_parameters", "rope_scaling")
         beta = rope.number("llama_4_scaling_beta", default=0.0, positive=False)
         if beta < 0:
             raise rope.wrong("llama_4_scaling_beta", "a number of at least 0")
         n_ctx = config.integer("max_position_embeddings")
-        return {"temperature": beta, "original": rope.integer("original_max_position_embeddings", default=n_ctx)}
+        return {"temperature": beta, "first_ctx": rope.integer("original_max_position_embeddings", default=n_ctx)}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from super().more_keys()
-        if self.temperature:
-            yield "attention.temperature_scale", self.temperature
-            if ORIGINAL not in dict(self.scaling.keys):
-                yield ORIGINAL, self.original
+    def values(self) -> dict[str, Any]:
+        scaled = not self.temperature or "original" in self.scaling.stated
+        return super().values() | {"own_ctx": None if scaled else self.first_ctx}
 
     def canonical(self, name: str) -> str:
         name = name.replace("model.language_model.", "model.", 1).removeprefix("language_model.")

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+
+from hybrid.quant.ggml.families.llama import LayerNormLlamaHparams
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE
 from .blocks import Heads, read_turned
 from .family import Row
-from .llama import Llama
+from .llama import LLAMA, Llama
+from .rope import UNSCALED
 from .ungated import up_and_down
 
 
@@ -18,20 +20,16 @@ class Nemotron(Llama):
 
     arch = "nemotron"
     architectures = ("NemotronForCausalLM",)
+    hparams = LayerNormLlamaHparams
+    order = f"{LLAMA} .vocab_size n_rot {UNSCALED}"
     activations = ("relu2",)
-    eps_keys = ("norm_eps", "attention.layer_norm_epsilon")
+    eps_key = "norm_eps"
     norm_bias = True
     usual_ctx, usual_eps = 4096, 1e-5
 
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
         return read_turned(config, heads.d_head, 0.5, "partial_rotary_factor")
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.n_rot
-        if not self.scaling.keys:
-            yield "rope.scaling.type", "none"
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

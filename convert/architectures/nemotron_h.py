@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.nemotron_h import NemotronHHparams
 
 from ..checkpoint import Config
 from ..transforms import interleave_rope
-from .blocks import UNLIMITED, Heads, read_kinds, size_keys, stacked_experts
-from .experts import read_expert_groups
+from .blocks import HEAD_SIZE, SIZES, Heads, read_kinds, stacked_experts
+from .experts import GROUPS, read_expert_groups
 from .family import Family, Row, Shapes, row, vocabulary_rows
 from .heads import Head
-from .mamba2 import NO_LIMITS, Ssm
+from .mamba2 import NO_LIMITS, SSM, Ssm
 from .unused_fields import HEADS, NO_POSITIONS, STEP_SIZES
 
 # published configs have a string of letters, those of transformers 5 a list of words
@@ -37,6 +37,11 @@ class NemotronH(Family):
 
     arch = "nemotron_h"
     architectures = ("NemotronHForCausalLM",)
+    hparams = NemotronHHparams
+    order = (
+        f"{SIZES} eps .attention.layer_norm_epsilon=eps .general.file_type .vocab_size "
+        f".rope.dimension_count=heads/d_head {SSM} .rope.scaling.finetuned {HEAD_SIZE}"
+    )
     conditional: ClassVar[Mapping[str, str]] = {
         "intermediate_size": "where a layer is dense",
         **dict.fromkeys(
@@ -127,35 +132,16 @@ class NemotronH(Family):
             heads_ahead=read_heads(shapes) if experts else (),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+    @property
+    def blocks_in_file(self) -> int:
+        return len(self.kinds) + len(self.heads_ahead)
+
+    def values(self) -> dict[str, Any]:
         sizes = {"mlp": self.n_ff, "moe": self.n_ff_expert}
-        n_ahead = len(self.heads_ahead)
-        n_head_kv = self.heads.per_layer([*(kind == "attention" for kind in self.kinds), *[True] * n_ahead])
-        n_ff = [*(sizes.get(kind, 0) for kind in self.kinds), *[self.n_ff_expert] * n_ahead]
-        yield from size_keys(len(n_ff), UNLIMITED, self.n_embd, n_ff, self.heads.n_head, n_head_kv)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "attention.layer_norm_epsilon", self.eps  # the one that llama.cpp needs
-        if self.n_expert:
-            yield "expert_count", self.n_expert
-            yield "expert_used_count", self.n_expert_used
-            yield "expert_group_count", self.groups[0]
-            yield "expert_group_used_count", self.groups[1]
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
-        yield "rope.dimension_count", self.heads.d_head
-        yield from self.ssm.keys()
-        yield "rope.scaling.finetuned", False
-        yield from self.heads.keys()
-        if self.n_expert:
-            yield "expert_feed_forward_length", self.n_ff_expert
-            yield "expert_shared_feed_forward_length", self.n_ff_shared
-            yield "expert_shared_count", self.n_shared
-            yield "expert_weights_norm", self.weights_norm
-            yield "expert_weights_scale", self.weights_scale
-            if self.n_latent:
-                yield "moe_latent_size", self.n_latent
-        if n_ahead:
-            yield "nextn_predict_layers", n_ahead
+        ahead = len(self.heads_ahead)
+        kinds = [*(kind == "attention" for kind in self.kinds), *[True] * ahead]
+        n_ff = [*(sizes.get(kind, 0) for kind in self.kinds), *[self.n_ff_expert] * ahead]
+        return {"n_ff": n_ff, "n_head_kv": self.heads.per_layer(kinds), "rope.scaling.finetuned": False}
 
     def left_out(self) -> tuple[str, ...]:
         if not self.heads_ahead:
@@ -226,6 +212,12 @@ class NemotronHMoe(NemotronH):
     """With experts in place of dense feed-forward layers, or beside some."""
 
     arch = "nemotron_h_moe"
+    hparams = NemotronHHparams
+    order = (
+        f"{SIZES} eps .attention.layer_norm_epsilon=eps n_expert n_expert_used {GROUPS} .general.file_type .vocab_size "
+        f".rope.dimension_count=heads/d_head {SSM} .rope.scaling.finetuned {HEAD_SIZE} n_ff_expert n_ff_shared "
+        ".expert_shared_count=n_shared weights_norm weights_scale n_latent? n_ahead?"
+    )
 
 
 def read_heads(shapes: Shapes) -> tuple[Head, ...]:

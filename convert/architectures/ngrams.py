@@ -11,16 +11,21 @@ from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
-from .family import Row, Shapes, row
+from .family import Keyed, Row, Shapes, row
 
 GAMMA, MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1  # splitmix64
 MODULE = 10007  # between the seeds of layers
 TABLE = "ple_embedding.ngram_embedding."
 BUFFERS = {"factors": "layer_multipliers", "sizes": "ngram_heads_vocab_sizes", "offsets": "ngram_heads_offsets"}
+# words of Family.order
+NGRAMS = (
+    ".ple.layers? ple_gram ple_each ple_taps ple_end .ple.image_token_id? d_row .ple.layer_multipliers? "
+    ".ple.head_offsets? .ple.head_vocab_sizes?"
+)
 
 
 @dataclass(frozen=True)
-class Ngrams:
+class Ngrams(Keyed):
     """Of n-grams of 2 .. n_gram tokens n_each rows of the table each, d_row values in a row.
 
     factors         of the tokens of an n-gram, the last one first
@@ -48,18 +53,13 @@ class Ngrams:
         """Values of all rows of a token."""
         return (self.n_gram - 1) * self.n_each * self.d_row
 
-    def keys(self) -> Iterator[tuple[str, Any]]:
-        yield "ple.layers", [self.layer]
-        yield "ple.ngram_size", self.n_gram
-        yield "ple.heads_per_ngram", self.n_each
-        yield "ple.conv_kernel", self.taps
-        yield "ple.eos_token_id", self.end
-        if self.image is not None:
-            yield "ple.image_token_id", self.image
-        yield "embedding_length_per_layer_input", self.d_row
-        yield "ple.layer_multipliers", np.array(self.factors, np.uint64)
-        yield "ple.head_offsets", np.array(self.offsets, np.uint64)
-        yield "ple.head_vocab_sizes", np.array(self.sizes, np.uint64)
+    def values(self) -> dict[str, Any]:
+        arrays = {"layer_multipliers": self.factors, "head_offsets": self.offsets, "head_vocab_sizes": self.sizes}
+        return {
+            "ple.layers": [self.layer], "ple_gram": self.n_gram, "ple_each": self.n_each, "ple_taps": self.taps,
+            "ple_end": self.end, "ple.image_token_id": self.image, "d_row": self.d_row,
+            **{f"ple.{name}": np.array(values, np.uint64) for name, values in arrays.items()},
+        }  # fmt: skip
 
     def notes(self, n_embd: int) -> Iterator[str]:
         if self.d_embd != n_embd:

@@ -5,11 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.hparams import by_period
+from hybrid.quant.ggml.families.olmo import Olmo2Hparams, OlmoeHparams
+
 from ..checkpoint import Config
-from .blocks import all_but_last, attention_bias_notes, refuse_scaling, stacked_experts
+from .blocks import attention_bias_notes, refuse_scaling, stacked_experts
 from .experts import weights_norm_note
 from .family import Row, row
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window, windows_of
 
 
@@ -19,15 +22,14 @@ class Olmo2(Llama):
 
     arch = "olmo2"
     architectures: ClassVar[tuple[str, ...]] = ("Olmo2ForCausalLM",)
+    hparams: ClassVar[type[Any]] = Olmo2Hparams
+    order = f"{LLAMA} windows?"
     pre = ("olmo", "dbrx")
     usual_eps = 1e-5
     norms: ClassVar[dict[str, str]] = {
         "post_attention_layernorm": "post_attention_norm",
         "post_feedforward_layernorm": "post_ffw_norm",
     }
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         heads = self.heads
@@ -47,6 +49,7 @@ class Olmo3(Olmo2):
     """OLMo 3, as llama.cpp stores it: an OLMo 2 with windows on all layers but every fourth. arXiv:2512.13961"""
 
     architectures = ("Olmo3ForCausalLM",)
+    order = f"{LLAMA} freq_base_local=local_theta window? local"
     conditional: ClassVar[Mapping[str, str]] = {
         **Olmo2.conditional, **dict.fromkeys(("rope_theta", "rope_scaling"), "where rope_parameters does not say it"),
     }  # fmt: skip
@@ -57,7 +60,7 @@ class Olmo3(Olmo2):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        local = read_layer_types(config, n_layer) or all_but_last(4, n_layer)
+        local = read_layer_types(config, n_layer) or by_period(4, n_layer)
         return windows_of(config, read_window(config, 4096), local)
 
     @classmethod
@@ -75,12 +78,9 @@ class Olmo3(Olmo2):
         refuse_scaling(local)
         return {"local_theta": local.number("rope_theta", default=cls.usual_theta)}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.freq_base_swa", self.local_theta
-
     def notes(self) -> Iterator[str]:
         yield from super().notes()
-        if self.local_theta != self.rope_theta:
+        if self.local_theta != self.freq_base:
             yield "llama.cpp turns queries and keys with one rope_theta on all layers: its results differ"
 
 
@@ -90,6 +90,8 @@ class Olmoe(Olmo2):
 
     arch = "olmoe"
     architectures = ("OlmoeForCausalLM",)
+    hparams = OlmoeHparams
+    order = f"{LLAMA} n_expert n_expert_used weights_norm? clip?"
     usual_ctx = 4096
     norms = Llama.norms
 
@@ -108,14 +110,6 @@ class Olmoe(Olmo2):
             "weights_norm": config.boolean("norm_topk_prob", default=False),
             "clip": config.number("clip_qkv", default=0.0),
         }
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        if self.weights_norm:
-            yield "expert_weights_norm", True
-        if self.clip:
-            yield "attention.clamp_kqv", self.clip
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.olmo_hybrid import OlmoHybridHparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
-from .blocks import Heads, check_rows, read_kinds, refuse_scaling, size_keys, swiglu
+from .blocks import SIZES, Heads, check_rows, read_kinds, refuse_scaling, swiglu
 from .decoder import Decoder
 from .family import Part, Row, Shapes, row
 from .qwen3next import KINDS, LINEAR_SIZES
@@ -27,6 +27,11 @@ class OlmoHybrid(Decoder):
 
     arch = "olmo-hybrid"
     architectures = ("OlmoHybridForCausalLM",)
+    hparams = OlmoHybridHparams
+    order = (
+        f"{SIZES} eps n_rot freq_base d_conv d_state=d_k n_group=n_k_head n_ssm_head=n_v_head d_inner beta_scale "
+        "gated_eps .general.file_type .vocab_size"
+    )
     in_llama_cpp = False
     pre = ("dbrx",)
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -39,7 +44,7 @@ class OlmoHybrid(Decoder):
     attention_bias: bool
     n_head_kv: tuple[int, ...]  # per layer; 0 marks one with the delta rule
     n_rot: int  # 0: no positions
-    rope_theta: float
+    freq_base: float
     d_conv: int
     n_k_head: int
     n_v_head: int
@@ -73,7 +78,7 @@ class OlmoHybrid(Decoder):
             attention_bias=config.boolean("attention_bias", default=False),
             n_head_kv=heads.per_layer(_attention(config, n_layer)),
             n_rot=heads.d_head if turned else 0,
-            rope_theta=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
+            freq_base=rope.number("rope_theta", default=config.number("rope_theta", default=10000.0)),
             d_conv=config.integer("linear_conv_kernel_dim", default=4, minimum=2),
             n_k_head=n_k_head,
             n_v_head=n_v_head,
@@ -82,20 +87,8 @@ class OlmoHybrid(Decoder):
             beta_scale=2.0 if config.boolean("linear_allow_neg_eigval", default=True) else 1.0,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "rope.dimension_count", self.n_rot
-        yield "rope.freq_base", self.rope_theta
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.state_size", self.d_k
-        yield "ssm.group_count", self.n_k_head
-        yield "ssm.time_step_rank", self.n_v_head
-        yield "ssm.inner_size", self.n_v_head * self.d_v
-        yield "ssm.beta_scale", self.beta_scale
-        yield "ssm.norm_rms_epsilon", GATED_NORM_EPS
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
+    def values(self) -> dict[str, Any]:
+        return {"d_inner": self.n_v_head * self.d_v, "gated_eps": GATED_NORM_EPS}
 
     def canonical(self, name: str) -> str:
         # the released checkpoints' names

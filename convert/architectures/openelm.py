@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.openelm import OpenElmHparams
 
 from ..checkpoint import Config
-from .blocks import MAX_LAYERS, size_keys
+from .blocks import HEAD_SIZE, MAX_LAYERS, SIZES
 from .family import Family, Part, Row, Shapes, row, vocabulary_rows
 
 
@@ -17,6 +17,8 @@ class OpenElm(Family):
 
     arch: ClassVar[str] = "openelm"
     architectures: ClassVar[tuple[str, ...]] = ("OpenELMForCausalLM",)
+    hparams = OpenElmHparams
+    order = f"{SIZES} freq_base eps .rope.dimension_count=d_head {HEAD_SIZE} .general.file_type"
     tokenizer_hint: ClassVar[str] = "Llama 2's tokenizer, of meta-llama/Llama-2-7b-hf"
     without_effect: ClassVar[Mapping[str, str]] = {
         "qkv_multipliers": "num_query_heads and num_kv_heads are what follows from it",
@@ -33,7 +35,7 @@ class OpenElm(Family):
     n_head: tuple[int, ...]
     n_kv: tuple[int, ...]
     d_head: int
-    rope_theta: float
+    freq_base: float
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
@@ -60,19 +62,15 @@ class OpenElm(Family):
             n_head=n_head,
             n_kv=n_kv,
             d_head=d_head,
-            rope_theta=config.number("rope_freq_constant", default=10000.0),
+            freq_base=config.number("rope_freq_constant", default=10000.0),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        sizes = size_keys(len(self.n_ff), self.n_ctx, self.n_embd, list(self.n_ff), 0, self.n_kv)
-        for key, value in sizes:
-            yield key, list(self.n_head) if key == "attention.head_count" else value
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "rope.dimension_count", self.d_head
-        yield "attention.key_length", self.d_head
-        yield "attention.value_length", self.d_head
-        yield "general.file_type", int(file_type)
+    @property
+    def blocks_in_file(self) -> int:
+        return len(self.n_ff)
+
+    def values(self) -> dict[str, Any]:
+        return {"n_head_kv": self.n_kv}
 
     def rows(self) -> Iterator[Row]:
         n, d = self.n_embd, self.d_head

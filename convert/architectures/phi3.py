@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 from ..checkpoint import Config
 from .blocks import Heads, read_turned
 from .family import Row, row
-from .llama import Llama
-from .rope import ORIGINAL
+from .llama import LLAMA, Llama
 from .windows import read_window
 
 
@@ -18,6 +17,7 @@ class Phi3(Llama):
 
     arch = "phi3"
     architectures: ClassVar[tuple[str, ...]] = ("Phi3ForCausalLM",)
+    order = f"{LLAMA} n_rot original=own_ctx .attention.sliding_window windows?"
     pre: ClassVar[tuple[str, ...]] = ("gpt-4o",)
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "original_max_position_embeddings": "where rope_type is longrope",
@@ -36,11 +36,9 @@ class Phi3(Llama):
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         return (read_window(config),) * n_layer
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.dimension_count", self.n_rot
-        if ORIGINAL not in dict(self.scaling.keys):
-            yield ORIGINAL, self.n_ctx
-        yield "attention.sliding_window", self.windows[0]  # llama.cpp reads it, and goes without (its PR 13676)
+    def values(self) -> dict[str, Any]:
+        own_ctx = self.n_ctx if "original" not in self.scaling.stated else None
+        return super().values() | {"own_ctx": own_ctx, "attention.sliding_window": self.windows[0]}
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         n, heads = self.n_embd, self.heads

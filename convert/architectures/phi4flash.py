@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.phi4flash import Phi4FlashHparams
 
 from ..checkpoint import Config
-from .blocks import SILU, Heads, size_keys
+from .blocks import SILU, SIZES, Heads
 from .decoder import Decoder
 from .family import Part, Row, Shapes, experts, row
-from .mamba import Scan
+from .mamba import SCAN, Scan
 from .ungated import norm_rows
 from .windows import read_layer_types, read_window
 
@@ -32,6 +32,11 @@ class Phi4Flash(Decoder):
 
     arch = "phi4flash"
     architectures = ("Phi4FlashForCausalLM",)
+    hparams = Phi4FlashHparams
+    order = (
+        f"{SIZES} .attention.key_length=heads/d_head .attention.value_length=heads/d_head {SCAN} eps sub_eps window "
+        "local n_shared .general.file_type .vocab_size"
+    )
     in_llama_cpp = False
     without_effect: ClassVar[Mapping[str, str]] = {"rope_theta": "no layer has positions"}
 
@@ -76,18 +81,9 @@ class Phi4Flash(Decoder):
         """Layers in front of those that keep nothing."""
         return self.n_layer // 2 + 2
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
+    def values(self) -> dict[str, Any]:
         attends = self.heads.per_layer([i % 2 == 1 for i in range(self.n_layer)])
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, attends)
-        yield from self.heads.keys()
-        yield from self.scan.keys()
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "attention.layer_norm_rms_epsilon", SUB_EPS
-        yield "attention.sliding_window", self.window
-        yield "attention.sliding_window_pattern", self.local
-        yield "attention.shared_kv_layers", self.n_layer - self.n_own
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
+        return {"n_head_kv": attends, "sub_eps": SUB_EPS, "n_shared": self.n_layer - self.n_own}
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """Wqkv holds the rows of queries, keys and values; of the last layers, those of queries alone."""

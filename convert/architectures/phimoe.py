@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hybrid.quant.ggml.errors import UnsupportedError
+from hybrid.quant.ggml.families.phimoe import PhiMoeHparams
 
 from ..checkpoint import Config
 from .blocks import NUMBERED, Heads, stacked_experts
 from .family import Row, row
+from .llama import LLAMA
 from .phi3 import Phi3
 from .rope import read_kind
 
@@ -22,6 +24,9 @@ class PhiMoe(Phi3):
 
     arch = "phimoe"
     architectures = ("PhiMoEForCausalLM", "PhimoeForCausalLM")
+    hparams = PhiMoeHparams
+    order = f"{LLAMA} n_rot original=own_ctx .attention.sliding_window n_expert_used n_expert jitter? windows?"
+    n_expert_used = 2
     pre = ()
     without_effect: ClassVar[Mapping[str, str]] = {
         "input_jitter_noise": "only training: noise of what routers read",
@@ -70,13 +75,6 @@ class PhiMoe(Phi3):
             "n_expert": config.integer("num_local_experts", default=16, minimum=2, maximum=4096), "jitter": jitter,
             "head_bias": config.boolean("lm_head_bias", default=False),
         }  # fmt: skip
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from super().more_keys()
-        yield "expert_used_count", 2
-        yield "expert_count", self.n_expert
-        if self.jitter != USUAL_JITTER:
-            yield "hybrid.expert_router_jitter", self.jitter
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

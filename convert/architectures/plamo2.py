@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.plamo2 import Plamo2Hparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, PLUS_ONE, plus
-from .blocks import Heads
+from .blocks import HEAD_SIZE, Heads
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .unused_fields import PICTURES
-from .windows import window_keys, window_notes
+from .windows import one_or_each, window_notes
 
 HEAD_EPS = 1e-6  # of the norms on queries and keys, whatever the config says of the others
 # Of a layer: the checkpoint's names of norms, GGUF's, and what the stored weights lack.
@@ -29,6 +29,11 @@ class Plamo2(Decoder):
 
     arch = "plamo2"
     architectures = ("Plamo2ForCausalLM", "PLaMo2ForCausalLM")
+    hparams = Plamo2Hparams
+    order = (
+        f".vocab_size n_head_kv n_head n_ctx_train n_embd {HEAD_SIZE} n_layer eps freq_base d_state d_conv n_ssm_head "
+        "d_inner .ssm.group_count n_ff .general.file_type windows? head_eps"
+    )
     tokenizer_hint = "pfnet/plamo-2-1b"
     conditional: ClassVar[Mapping[str, str]] = {
         "attention_window_size": "where a layer with attention is not one of full_attention_idx",
@@ -44,7 +49,7 @@ class Plamo2(Decoder):
     heads: Heads
     attention: tuple[bool, ...]  # per layer
     windows: tuple[int, ...]  # per layer, tokens that a token sees, itself included; 0: all
-    rope_theta: float
+    freq_base: float
     d_conv: int
     d_state: int
     n_ssm_head: int
@@ -69,7 +74,7 @@ class Plamo2(Decoder):
             heads=heads,
             attention=attention,
             windows=_windows(config, attention),
-            rope_theta=config.number("rope_theta", default=10000.0),
+            freq_base=config.number("rope_theta", default=10000.0),
             d_conv=config.integer("mamba_d_conv", default=4, minimum=2),
             d_state=config.integer("mamba_d_state", default=64),
             n_ssm_head=config.integer("mamba_num_heads", default=64),
@@ -83,27 +88,16 @@ class Plamo2(Decoder):
     def dt_rank(self) -> int:
         return max(64, self.n_embd // 16)
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "vocab_size", self.n_vocab
-        yield "attention.head_count_kv", list(self.heads.per_layer(self.attention))
-        # not 0 on Mamba layers: where the first layer has no heads llama.cpp turns 0 values of all, and never ends
-        yield "attention.head_count", self.heads.n_head
-        yield "context_length", self.n_ctx
-        yield "embedding_length", self.n_embd
-        yield from self.heads.keys()
-        yield "block_count", self.n_layer
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "rope.freq_base", self.rope_theta
-        yield "ssm.state_size", self.d_state
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.time_step_rank", self.n_ssm_head
-        yield "ssm.inner_size", self.d_inner
-        yield "ssm.group_count", 0
-        yield "feed_forward_length", self.n_ff
-        yield "general.file_type", int(file_type)
-        yield from window_keys(self.windows)
-        if self.eps != HEAD_EPS:
-            yield "hybrid.attention.head_norm_rms_epsilon", HEAD_EPS
+    def values(self) -> dict[str, Any]:
+        # heads not 0 on Mamba layers: where the first layer has none llama.cpp turns 0 values of all, and never ends
+        n_head_kv = self.heads.per_layer(self.attention)
+        head_eps = HEAD_EPS if self.eps != HEAD_EPS else None
+        return {
+            "n_head_kv": n_head_kv,
+            "ssm.group_count": 0,
+            "windows": one_or_each(self.windows),
+            "head_eps": head_eps,
+        }
 
     def notes(self) -> Iterator[str]:
         yield from window_notes(self.windows, self.n_ctx)

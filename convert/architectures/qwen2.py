@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams
+
 from ..checkpoint import Config
 from .blocks import attention_bias_notes, read_layers, stacked_experts
 from .experts import read_moe_layers, weights_norm_note
 from .family import Row, row
-from .llama import Llama
+from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window, windows_of
 
 
@@ -18,6 +20,7 @@ class Qwen2(Llama):
 
     arch = "qwen2"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM", "Qwen2Model")
+    order = f"{LLAMA} windows?"
     pre: ClassVar[tuple[str, ...]] = ("qwen2",)
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "sliding_window": "where use_sliding_window is true",
@@ -35,9 +38,6 @@ class Qwen2(Llama):
             first = config.integer("max_window_layers", default=28, minimum=0) if window else n_layer
             local = [i >= first for i in range(n_layer)]
         return windows_of(config, window, local)
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         """Queries, keys and values have biases, the output does not."""
@@ -66,6 +66,8 @@ class Qwen3Moe(Qwen3):
 
     arch = "qwen3moe"
     architectures = ("Qwen3MoeForCausalLM",)
+    hparams: ClassVar[type[Any]] = Qwen3MoeHparams
+    order = f"{LLAMA} n_expert n_expert_used n_ff_expert weights_norm? windows?"
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "sliding_window": "where use_sliding_window is true",
         "use_sliding_window": "where sliding_window is not null",
@@ -100,13 +102,6 @@ class Qwen3Moe(Qwen3):
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         """All layers: transformers reads neither max_window_layers nor layer_types here."""
         return (_window(config),) * n_layer
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", self.n_expert_used
-        yield "expert_feed_forward_length", self.n_ff_expert
-        if self.weights_norm != self.weights_normed:
-            yield "expert_weights_norm", self.weights_norm
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.qwen2moe import Qwen2MoeHparams
+
 from ..checkpoint import Config
 from .blocks import swiglu
 from .family import Row, row
+from .llama import LLAMA
 from .qwen2 import Qwen2, Qwen3Moe
 from .windows import read_layer_types, read_window, windows_of
 
@@ -17,6 +20,8 @@ class Qwen2Moe(Qwen3Moe):
 
     arch = "qwen2moe"
     architectures = ("Qwen2MoeForCausalLM",)
+    hparams = Qwen2MoeHparams
+    order = f"{LLAMA} n_expert n_expert_used n_ff_expert weights_norm? n_ff_shared windows?"
     conditional: ClassVar[Mapping[str, str]] = Qwen2.conditional
     without_effect: ClassVar[Mapping[str, str]] = {}
     weights_normed = False
@@ -46,10 +51,6 @@ class Qwen2Moe(Qwen3Moe):
             "n_ff_shared": config.integer("shared_expert_intermediate_size"),
             "qkv_bias": config.boolean("qkv_bias", default=True),
         }
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from super().more_keys()
-        yield "expert_shared_feed_forward_length", self.n_ff_shared
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

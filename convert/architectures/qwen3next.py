@@ -5,18 +5,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.qwen3next import Qwen3NextHparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, PLUS_ONE, Transform
 from .blocks import (
+    HEAD_SIZE,
+    SIZES,
     Heads,
     attention_bias_notes,
     check_rows,
     read_kinds,
     read_rope,
     read_turned,
-    size_keys,
     stacked_experts,
     swiglu,
 )
@@ -24,7 +25,7 @@ from .decoder import Decoder
 from .experts import read_moe_layers, weights_norm_note
 from .family import Part, Row, Shapes, row
 from .heads import Head
-from .rope import RopeScaling, read_stretching
+from .rope import SCALING, RopeScaling, read_stretching
 
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
 LINEAR_SIZES = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
@@ -38,6 +39,12 @@ class Qwen3Next(Decoder):
 
     arch = "qwen3next"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3NextForCausalLM",)
+    hparams: ClassVar[type[Any]] = Qwen3NextHparams
+    order = (
+        f"{SIZES} .rope.dimension_sections? {SCALING} freq_base eps n_expert? n_expert_used? {HEAD_SIZE} "
+        ".general.file_type n_ff_expert? n_ff_shared? weights_norm? d_conv d_state=d_k n_group=n_k_head "
+        "n_ssm_head=n_v_head d_inner .attention.recurrent_layers .full_attention_interval n_rot n_ahead?"
+    )
     pre = ("qwen2",)
     conditional: ClassVar[Mapping[str, str]] = {
         "full_attention_interval": "where layer_types is absent",
@@ -48,7 +55,7 @@ class Qwen3Next(Decoder):
     heads: Heads
     attention_bias: bool
     n_rot: int
-    rope_theta: float
+    freq_base: float
     scaling: RopeScaling
     attention: tuple[bool, ...]  # per layer
     moe: tuple[bool, ...]  # per layer
@@ -86,7 +93,7 @@ class Qwen3Next(Decoder):
             heads=heads,
             attention_bias=config.boolean("attention_bias", default=False),
             n_rot=n_rot,
-            rope_theta=theta,
+            freq_base=theta,
             scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             attention=read_attention_layers(config, n_layer),
             moe=read_moe_layers(config, n_layer, n_expert),
@@ -114,34 +121,13 @@ class Qwen3Next(Decoder):
         """How many pairs of a head turn by time, height and width of a picture."""
         return ()
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        n_block = self.n_layer + len(self.heads_ahead)
-        yield from size_keys(n_block, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
-        if self.sections:
-            yield "rope.dimension_sections", list(self.sections)
-        yield from self.scaling.keys
-        yield "rope.freq_base", self.rope_theta
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        if self.n_expert:
-            yield "expert_count", self.n_expert
-            yield "expert_used_count", self.n_expert_used
-        yield from self.heads.keys()
-        yield "general.file_type", int(file_type)
-        if self.n_expert:
-            yield "expert_feed_forward_length", self.n_ff_expert
-            yield "expert_shared_feed_forward_length", self.n_ff_shared
-            if not self.weights_norm:
-                yield "expert_weights_norm", False
-        yield "ssm.conv_kernel", self.d_conv
-        yield "ssm.state_size", self.d_k
-        yield "ssm.group_count", self.n_k_head
-        yield "ssm.time_step_rank", self.n_v_head
-        yield "ssm.inner_size", self.n_v_head * self.d_v
-        yield "attention.recurrent_layers", [*(not there for there in self.attention), *[False] * len(self.heads_ahead)]
-        yield "full_attention_interval", self.attention.index(True) + 1 if any(self.attention) else self.n_layer + 1
-        yield "rope.dimension_count", self.n_rot
-        if self.heads_ahead:
-            yield "nextn_predict_layers", len(self.heads_ahead)
+    def values(self) -> dict[str, Any]:
+        recurrent = [*(not there for there in self.attention), *[False] * len(self.heads_ahead)]
+        interval = self.attention.index(True) + 1 if any(self.attention) else self.n_layer + 1
+        own = {"attention.recurrent_layers": recurrent, "full_attention_interval": interval}
+        if not self.n_expert:
+            own |= dict.fromkeys(("n_ff_expert", "n_ff_shared", "weights_norm"))
+        return own | {"rope.dimension_sections": self.sections or None, "d_inner": self.n_v_head * self.d_v}
 
     def left_out(self) -> tuple[str, ...]:
         return (*super().left_out(), *(("mtp.layers.1.",) if self.heads_ahead else MTP))

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.errors import UnsupportedError
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 
 from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
 from .blocks import Heads, check_rows, read_rope, read_turned
-from .family import Part, Row, Shapes, row
+from .family import Keyed, Part, Row, Shapes, row
 from .heads import NOT_IN_LLAMA_CPP, Head
-from .ngrams import Ngrams, read_ngrams
+from .ngrams import NGRAMS, Ngrams, read_ngrams
 from .qwen3next import KINDS, LINEAR_SIZES, read_attention_layers
 from .qwen35 import Qwen35
 from .rope import read_stretching
@@ -30,13 +30,16 @@ HEAD = Head(
 
 
 @dataclass(frozen=True)
-class Indexer:
+class Indexer(Keyed):
     """n_head queries of d_head values; groups of `every` tokens, of which those of `budget` tokens are attended to."""
 
     n_head: int
     d_head: int
     budget: int
     every: int
+
+    def values(self) -> dict[str, Any]:
+        return {"n_index_head": self.n_head, "d_index": self.d_head, "budget": self.budget}
 
     @classmethod
     def read(cls, config: Config, n_rot: int) -> Self:
@@ -57,6 +60,8 @@ class Qwen4Exp(Qwen35):
 
     arch = "qwen4exp"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration")
+    hparams = Qwen4ExpHparams
+    order = f"{Qwen35.order} n_stream rank n_index_head d_index budget every {NGRAMS} silu_gate?"
     without_effect: ClassVar[Mapping[str, str]] = {
         **{name: reason for name, reason in PICTURES.items() if name != "image_token_id"}, **HEADS, **MROPE,
         "number_of_conv_states": "only how transformers keeps states",
@@ -110,7 +115,7 @@ class Qwen4Exp(Qwen35):
             heads=heads,
             attention_bias=config.boolean("attention_bias", default=False),
             n_rot=n_rot,
-            rope_theta=theta,
+            freq_base=theta,
             scaling=read_stretching(config, rope, theta, n_rot, sizes["n_ctx"]),
             attention=attention,
             moe=(True,) * n_layer,
@@ -136,19 +141,9 @@ class Qwen4Exp(Qwen35):
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
         return self if self.ngrams is None else replace(self, ngrams=self.ngrams.settled(stored))
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from ((key, value) for key, value in super().keys(file_type) if key != "feed_forward_length")
-        yield "hyper_connection.count", self.n_stream
-        yield "hyper_connection.low_rank", self.rank
-        yield "attention.indexer.head_count", self.indexer.n_head
-        yield "attention.indexer.key_length", self.indexer.d_head
-        yield "attention.indexer.top_k", self.indexer.budget
-        ratios = [self.indexer.every if there else 0 for there in self.attention]
-        yield "attention.compress_ratios", [*ratios, *[0] * len(self.heads_ahead)]
-        if self.ngrams:
-            yield from self.ngrams.keys()
-        if self.silu_gate:
-            yield "hybrid.ssm.silu_gate", True
+    def values(self) -> dict[str, Any]:
+        every = [self.indexer.every if there else 0 for there in self.attention]
+        return super().values() | {"n_ff": None, "every": [*every, *[0] * len(self.heads_ahead)]}
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.recurrentgemma import RecurrentGemmaHparams
 
 from ..checkpoint import Config
 from ..transforms import PLUS_ONE, transposed
-from .blocks import Heads, read_rope, read_turned, refuse_scaling, size_keys, swiglu, swiglu_bias
+from .blocks import HEAD_SIZE, SIZES, Heads, read_rope, read_turned, refuse_scaling, swiglu, swiglu_bias
 from .decoder import Decoder
 from .family import Row, Shapes, row
 from .unused_fields import HIDDEN_ACT, LAYER_KINDS
@@ -26,6 +26,11 @@ class RecurrentGemma(Decoder):
 
     arch = "recurrentgemma"
     architectures = ("RecurrentGemmaForCausalLM",)
+    hparams = RecurrentGemmaHparams
+    order = (
+        f"{SIZES} {HEAD_SIZE} window eps n_rot freq_base n_channel n_lru_head=heads/n_head d_conv embedding_scale "
+        "logit_cap=cap .general.file_type"
+    )
     in_llama_cpp = False
     without_effect: ClassVar[Mapping[str, str]] = {
         **HIDDEN_ACT, **LAYER_KINDS,
@@ -36,7 +41,7 @@ class RecurrentGemma(Decoder):
     heads: Heads
     n_head_kv: tuple[int, ...]  # per layer; 0 marks a recurrence
     n_rot: int
-    rope_theta: float
+    freq_base: float
     window: int
     n_channel: int
     d_conv: int
@@ -68,7 +73,7 @@ class RecurrentGemma(Decoder):
             heads=heads,
             n_head_kv=heads.per_layer([kinds[i % len(kinds)] == "attention" for i in range(n_layer)]),
             n_rot=n_rot,
-            rope_theta=theta,
+            freq_base=theta,
             window=config.integer("sliding_window", "attention_window_size", default=2048),
             n_channel=n_channel,
             d_conv=config.integer("conv1d_width", default=4, minimum=2),
@@ -76,19 +81,8 @@ class RecurrentGemma(Decoder):
             cap=config.number("logits_soft_cap", default=30.0),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.n_head_kv)
-        yield from self.heads.keys()
-        yield "attention.sliding_window", self.window
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "rope.dimension_count", self.n_rot
-        yield "rope.freq_base", self.rope_theta
-        yield "lru.width", self.n_channel
-        yield "lru.head_count", self.heads.n_head
-        yield "ssm.conv_kernel", self.d_conv
-        yield "embedding_scale", _as_bf16(math.sqrt(self.n_embd))  # so transformers keeps it
-        yield "final_logit_softcapping", self.cap
-        yield "general.file_type", int(file_type)
+    def values(self) -> dict[str, Any]:
+        return {"embedding_scale": _as_bf16(math.sqrt(self.n_embd))}  # so transformers keeps it
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

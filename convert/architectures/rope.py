@@ -1,32 +1,39 @@
 """RoPE scaling: what a config says of it, as the keys and constant tensors that llama.cpp has for it."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
+from hybrid.quant.ggml.families.rope import FREQS, LONG, SHORT
 
 from ..checkpoint import Config
-from .family import Row
+from .family import Keyed, Row
 
-TYPE, FACTOR = "rope.scaling.type", "rope.scaling.factor"
-ORIGINAL, ATTENTION = "rope.scaling.original_context_length", "rope.scaling.attn_factor"
-LOG_SHARE = "rope.scaling.yarn_log_multiplier"
-TRUNCATE = "hybrid.rope.scaling.truncate"  # docs/gguf-extensions.md
+# words of Family.order, also for llama.cpp's architectures that want to know that positions are not stretched
+SCALING = "rope_type factor original log_share attn_factor fast slow truncate"
+UNSCALED = "rope_type=scaling/unscaled"
 KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 BETAS = 32.0, 1.0  # of YaRN, where a config does not say; llama.cpp has no others for most architectures
 
 
 @dataclass(frozen=True, eq=False)
-class RopeScaling:
-    """Keys without the architecture's prefix; tensors are f32 [n_rot / 2] and divide the frequencies."""
+class RopeScaling(Keyed):
+    """stated: values of RopeHparams; tensors are f32 [n_rot / 2] and divide the frequencies."""
 
-    keys: tuple[tuple[str, Any], ...] = ()
+    stated: Mapping[str, Any] = field(default_factory=dict)
     tensors: tuple[tuple[str, np.ndarray], ...] = ()
     notes: tuple[str, ...] = ()
+
+    def values(self) -> dict[str, Any]:
+        return dict(self.stated)
+
+    @property
+    def unscaled(self) -> str | None:
+        return None if self.stated else "none"
 
     def rows(self) -> Iterator[Row]:
         """The tensors as rows of the file, computed from the config."""
@@ -70,9 +77,9 @@ def read_scaling(
         known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
         raise UnsupportedError(f"{rope.where}: rope_type = {shown(repr(kind), 60)} is not supported, only {known} are.")
     if kind == "linear":
-        return RopeScaling(((TYPE, "linear"), (FACTOR, rope.number("factor"))))
+        return RopeScaling({"rope_type": "linear", "factor": rope.number("factor")})
     if kind == "llama3":
-        return RopeScaling(tensors=(("rope_freqs.weight", _llama3_factors(rope, r)),))
+        return RopeScaling(tensors=((FREQS, _llama3_factors(rope, r)),))
     if kind == "yarn":
         return _yarn(rope, r, reads_yarn)
     return _longrope(rope, r) if kind == "longrope" else NOT_SCALED
@@ -117,20 +124,20 @@ def _yarn(rope: Config, r: Rotation, reads_yarn: bool) -> RopeScaling:
     given = (rope.number(key, default=0.0, positive=False) for key in ("beta_fast", "beta_slow"))
     fast, slow = (beta or usual for beta, usual in zip(given, BETAS, strict=True))
     truncate = rope.boolean("truncate", default=True)
-    keys: list[tuple[str, Any]] = [(TYPE, "yarn"), (FACTOR, factor), (ORIGINAL, r.original)]
+    stated: dict[str, Any] = {"rope_type": "yarn", "factor": factor, "original": r.original}
     if reads_yarn and divisor:
-        keys.append((LOG_SHARE, divisor))
+        stated["log_share"] = divisor
         known /= _magnitude(factor, divisor)
     if magnitude != known:
-        keys.append((ATTENTION, magnitude / known))
+        stated["attn_factor"] = magnitude / known
     if (fast, slow) != BETAS:
-        keys += [("rope.scaling.yarn_beta_fast", fast), ("rope.scaling.yarn_beta_slow", slow)]
+        stated |= {"fast": fast, "slow": slow}
     if not truncate:
-        keys.append((TRUNCATE, False))
+        stated["truncate"] = False
     unread = {"beta_fast and beta_slow": (fast, slow) != BETAS and not reads_yarn, "truncate": not truncate}
     own = [name for name, differs in unread.items() if differs]
     notes = [f"llama.cpp takes no {' and no '.join(own)} for this architecture: its results differ"] if own else []
-    return RopeScaling(tuple(keys), notes=tuple(notes))
+    return RopeScaling(stated, notes=tuple(notes))
 
 
 def _longrope(rope: Config, r: Rotation) -> RopeScaling:
@@ -138,13 +145,9 @@ def _longrope(rope: Config, r: Rotation) -> RopeScaling:
     short, long = (_factors(rope, key, r.n_rot // 2) for key in ("short_factor", "long_factor"))
     factor = rope.number("factor", default=r.n_ctx / r.original)
     magnitude = math.sqrt(1 + math.log(factor) / math.log(r.original)) if factor > 1 else 1.0
-    return RopeScaling(
-        (
-            (TYPE, "longrope"), (ORIGINAL, r.original),
-            (ATTENTION, rope.number("attention_factor", default=magnitude)),
-        ),
-        (("rope_factors_long.weight", long), ("rope_factors_short.weight", short)),
-    )  # fmt: skip
+    attn_factor = rope.number("attention_factor", default=magnitude)
+    stated = {"rope_type": "longrope", "original": r.original, "attn_factor": attn_factor}
+    return RopeScaling(stated, ((LONG, long), (SHORT, short)))
 
 
 def _factors(rope: Config, key: str, n: int) -> np.ndarray:

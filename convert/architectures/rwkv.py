@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.rwkv import Rwkv6Hparams, Rwkv7Hparams
 
 from ..checkpoint import Config
 from ..transforms import Transform, scaled, transposed
-from .blocks import MAX_LAYERS, UNLIMITED, read_layers
+from .blocks import MAX_LAYERS, read_layers
 from .family import Family, Row, Shapes, row, vocabulary_rows
 from .unused_fields import NO_POSITIONS
 
@@ -56,10 +56,14 @@ def read_head_eps(config: Config) -> float:
     return 1e-5 * config.number("head_size_divisor", default=8.0) ** 2
 
 
-def head_norm_keys(eps: float) -> Iterator[tuple[str, Any]]:
-    """The epsilon of the norm of the heads, where it is not the one that readers take for granted."""
-    if not math.isclose(eps, HEAD_NORM_EPS):
-        yield "wkv.norm_epsilon", eps
+# words of Family.order: ranks of RWKV-7's low-rank functions
+RANKS = "n_decay=ranks/0 n_rate=ranks/1 n_first=ranks/2 n_gate=ranks/3"
+
+
+def head_values(eps: float) -> dict[str, Any]:
+    """The epsilon of the norm of the heads, where it is not the one that readers take for granted, and no heads of
+    attention: llama.cpp needs to know."""
+    return {"head_eps": None if math.isclose(eps, HEAD_NORM_EPS) else eps, "attention.head_count": 0}
 
 
 def head_norm_notes(eps: float) -> Iterator[str]:
@@ -75,6 +79,11 @@ class Rwkv6(Family):
 
     arch = "rwkv6"
     architectures = ("Rwkv6ForCausalLM",)
+    hparams = Rwkv6Hparams
+    order = (
+        "n_ctx_train n_embd n_layer eps halve_every=rescale d_head n_mix n_decay n_ff .general.file_type "
+        ".attention.head_count head_eps"
+    )
     without_effect: ClassVar[Mapping[str, str]] = {
         **NO_POSITIONS, "num_attention_heads": "the size of a head says their number", "model_version": "only a name",
         "context_length": NO_POSITIONS["rope_theta"],
@@ -117,19 +126,8 @@ class Rwkv6(Family):
             head_eps=read_head_eps(config),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", UNLIMITED
-        yield "embedding_length", self.n_embd
-        yield "block_count", self.n_layer
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "rescale_every_n_layers", self.rescale
-        yield "wkv.head_size", self.d_head
-        yield "time_mix_extra_dim", self.n_mix
-        yield "time_decay_extra_dim", self.n_decay
-        yield "feed_forward_length", self.n_ff
-        yield "general.file_type", int(file_type)
-        yield "attention.head_count", 0  # llama.cpp needs it
-        yield from head_norm_keys(self.head_eps)
+    def values(self) -> dict[str, Any]:
+        return head_values(self.head_eps)
 
     def notes(self) -> Iterator[str]:
         yield from head_norm_notes(self.head_eps)
@@ -193,6 +191,8 @@ class Rwkv7(Family):
 
     arch = "rwkv7"
     architectures: ClassVar[tuple[str, ...]] = ("RWKV7ForCausalLM", "Rwkv7ForCausalLM")
+    hparams: ClassVar[type[Any]] = Rwkv7Hparams
+    order = f"n_ctx_train n_embd n_layer eps d_head {RANKS} n_ff .general.file_type .attention.head_count head_eps"
     dropped: ClassVar[tuple[str, ...]] = (
         "model.layers.0.attn.v_lora.",
         *(f"model.layers.0.attention.v{j}" for j in range(3)),
@@ -257,26 +257,12 @@ class Rwkv7(Family):
             head_eps=head_eps,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", UNLIMITED
-        yield "embedding_length", self.n_embd
-        yield "block_count", self.n_layer
-        yield "attention.layer_norm_epsilon", self.eps
-        yield "wkv.head_size", self.d_head
-        yield from self.rank_keys()
-        yield "feed_forward_length", self.n_ff
-        yield "general.file_type", int(file_type)
-        yield "attention.head_count", 0  # llama.cpp needs it
-        yield from head_norm_keys(self.head_eps)
+    def values(self) -> dict[str, Any]:
+        return head_values(self.head_eps)
 
     def notes(self) -> Iterator[str]:
         if self.normed:
             yield from head_norm_notes(self.head_eps)
-
-    def rank_keys(self) -> Iterator[tuple[str, Any]]:
-        """The ranks of the low-rank functions, in the order of `ranks`."""
-        for name, rank in zip(("decay", "iclr", "value_residual_mix", "gate"), self.ranks, strict=True):
-            yield f"attention.{name}_lora_rank", rank
 
     def canonical(self, name: str) -> str:
         for pattern, replacement in _RENAMED:

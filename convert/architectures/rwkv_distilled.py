@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.rwkv import Ranks7
+from hybrid.quant.ggml.families.rwkv_distilled import Rwkv6Qwen2Hparams
 
 from ..checkpoint import Config
 from ..transforms import Transform, transposed
-from .blocks import UNLIMITED, read_layers, swiglu
+from .blocks import read_layers, swiglu
 from .family import Family, Row, Shapes, row, vocabulary_rows
-from .rwkv import LERPS_6, Rwkv7, channels, head_norm_keys, read_head_eps
+from .rwkv import LERPS_6, RANKS, Rwkv7, channels, read_head_eps
 from .unused_fields import NO_POSITIONS
 
 _EMBEDDING = "model.embed_tokens.weight"
@@ -51,6 +52,11 @@ class Rwkv6Qwen2(Family):
 
     arch = "rwkv6qwen2"
     architectures = ("RWKV6Qwen2ForCausalLM",)
+    hparams = Rwkv6Qwen2Hparams
+    order = (
+        "n_ctx_train n_embd n_layer d_head n_mix n_decay n_ff .general.file_type eps n_shift n_kv .attention.head_count"
+    )
+    n_shift = 1
     conditional: ClassVar[Mapping[str, str]] = {"attention_bias": "where the tensors do not show it"}
     without_effect: ClassVar[Mapping[str, str]] = NO_POSITIONS
     pre = ("qwen2",)
@@ -97,19 +103,8 @@ class Rwkv6Qwen2(Family):
             biased=bias in shapes if shapes else biased,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", UNLIMITED
-        yield "embedding_length", self.n_embd
-        yield "block_count", self.n_layer
-        yield "wkv.head_size", self.n_embd // self.n_head
-        yield "time_mix_extra_dim", self.n_mix
-        yield "time_decay_extra_dim", self.n_decay
-        yield "feed_forward_length", self.n_ff
-        yield "general.file_type", int(file_type)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "token_shift_count", 1
-        yield "attention.head_count_kv", self.n_kv
-        yield "attention.head_count", 0  # llama.cpp needs it
+    def values(self) -> dict[str, Any]:
+        return {"d_head": self.n_embd // self.n_head, "attention.head_count": 0}  # llama.cpp needs the latter
 
     def rows(self) -> Iterator[Row]:
         return _around(self, lambda _, hf, blk: self._time_mix(hf + "self_attn.", blk + "time_mix_"))
@@ -141,6 +136,11 @@ class Arwkv7(Rwkv7):
 
     arch = "arwkv7"
     architectures: ClassVar[tuple[str, ...]] = ("RwkvHybridForCausalLM",)
+    hparams = Ranks7
+    order = (
+        f"n_ctx_train n_embd n_layer eps d_head {RANKS} n_ff .general.file_type n_shift .attention.head_count head_eps"
+    )
+    n_shift = 1
     pre = ("qwen2",)
     conditional: ClassVar[Mapping[str, str]] = {"wkv_has_group_norm": "where the tensors do not show it"}
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -180,19 +180,6 @@ class Arwkv7(Rwkv7):
             normed=normed in shapes if shapes else has_norm,
             head_eps=read_head_eps(config),
         )
-
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "context_length", UNLIMITED
-        yield "embedding_length", self.n_embd
-        yield "block_count", self.n_layer
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "wkv.head_size", self.d_head
-        yield from self.rank_keys()
-        yield "feed_forward_length", self.n_ff
-        yield "general.file_type", int(file_type)
-        yield "token_shift_count", 1
-        yield "attention.head_count", 0  # llama.cpp needs it
-        yield from head_norm_keys(self.head_eps)
 
     def rows(self) -> Iterator[Row]:
         return _around(self, lambda i, hf, blk: self.time_mix(i, hf + "attn.", blk + "time_mix_"))

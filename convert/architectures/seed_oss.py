@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from ..checkpoint import Config
 from .family import Row
-from .llama import Llama
+from .llama import LLAMA, Llama
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class SeedOss(Llama):
 
     arch = "seed_oss"
     architectures = ("SeedOssForCausalLM",)
+    order = LLAMA
     pre = ("seed-coder",)
     usual_ctx = 524288
     usual_head = 128
@@ -28,9 +29,6 @@ class SeedOss(Llama):
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
         return {"out_bias": config.boolean("attention_out_bias", default=False)}
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.hparams import by_period
+from hybrid.quant.ggml.families.smollm3 import SmolLM3Hparams
+
 from ..checkpoint import Config
-from .blocks import all_but_last, read_layers
-from .llama import Llama
+from .blocks import read_layers
+from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window, windows_of
 
 KEY = "hybrid.rope.layer_pattern"  # docs/gguf-extensions.md
@@ -19,6 +22,8 @@ class SmolLM3(Llama):
 
     arch = "smollm3"
     architectures = ("SmolLM3ForCausalLM",)
+    hparams = SmolLM3Hparams
+    order = f"{LLAMA} .vocab_size n_rot turned? windows?"
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional, "no_rope_layer_interval": "where no_rope_layers is absent",
         "sliding_window": "where use_sliding_window is true", "use_sliding_window": "where a layer has a window",
@@ -42,14 +47,9 @@ class SmolLM3(Llama):
     def read_more(cls, config: Config) -> dict[str, Any]:
         return {"turned": read_turned(config, read_layers(config))}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from super().more_keys()
-        if not self._is_as_usual:
-            yield KEY, list(self.turned)
-
     @property
     def _is_as_usual(self) -> bool:
-        return self.turned == all_but_last(PERIOD, self.n_layer)
+        return self.turned == by_period(PERIOD, self.n_layer)
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
@@ -66,7 +66,7 @@ def read_turned(config: Config, n_layer: int) -> tuple[bool, ...]:
     """Per layer, whether it has RoPE: no_rope_layers says 1 where it has, and may go on behind the last layer."""
     turned = config.get("no_rope_layers")
     if turned is None:
-        return all_but_last(config.integer("no_rope_layer_interval", default=PERIOD), n_layer)
+        return by_period(config.integer("no_rope_layer_interval", default=PERIOD), n_layer)
     if not isinstance(turned, list) or len(turned) < n_layer or not all(type(x) is int and x in (0, 1) for x in turned):
         raise config.wrong("no_rope_layers", f"{n_layer} times 1 for a layer with RoPE or 0 for one without")
     return tuple(x == 1 for x in turned[:n_layer])

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hybrid.quant.ggml.families.llama import LayerNormLlamaHparams
+
 from ..checkpoint import Config
 from .blocks import Heads, read_turned
 from .family import Row
-from .llama import Llama
+from .llama import LLAMA, Llama
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,10 @@ class StableLm(Llama):
 
     arch = "stablelm"
     architectures = ("StableLmForCausalLM", "StableLMEpochForCausalLM")
+    hparams = LayerNormLlamaHparams
+    order = f"{LLAMA} n_rot .use_parallel_residual"
     pre = ("stablelm2", "gpt-2")
-    eps_keys = ("layer_norm_eps", "attention.layer_norm_epsilon")
+    eps_key = "layer_norm_eps"
     norm_bias = True
     usual_ctx, usual_eps = 4096, 1e-5
 
@@ -36,9 +40,8 @@ class StableLm(Llama):
         config.expects("use_parallel_residual", False)
         return {}
 
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.dimension_count", self.n_rot
-        yield "use_parallel_residual", False
+    def values(self) -> dict[str, Any]:
+        return super().values() | {"use_parallel_residual": False}
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.starcoder2 import StarCoder2Hparams
+
 from ..checkpoint import Config
 from .blocks import Heads, read_turned
 from .family import Row, row
-from .llama import Llama
+from .llama import LLAMA_HEADS, Llama
 from .windows import read_window
 
 
@@ -18,9 +20,11 @@ class StarCoder2(Llama):
 
     arch = "starcoder2"
     architectures: ClassVar[tuple[str, ...]] = ("Starcoder2ForCausalLM",)
+    hparams = StarCoder2Hparams
+    order = f"{LLAMA_HEADS} windows?"
     pre = ("starcoder",)
     activations = ("gelu_pytorch_tanh",)
-    eps_keys = ("norm_epsilon", "attention.layer_norm_epsilon")
+    eps_key = "norm_epsilon"
     norm_bias = True
     usually_tied = True
     usual_ctx, usual_eps = 4096, 1e-5
@@ -35,9 +39,6 @@ class StarCoder2(Llama):
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         return (read_window(config),) * n_layer
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield from ()
 
     def attention(self, hf: str, blk: str) -> Iterator[Row]:
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.bias, out=self.linear[0])
@@ -58,9 +59,11 @@ class Phi2(StarCoder2):
 
     arch = "phi2"
     architectures = ("PhiForCausalLM",)
+    hparams = StarCoder2Hparams
+    order = f"{LLAMA_HEADS} n_rot windows?"
     pre = ("gpt-2",)
     activations = ("gelu_new",)
-    eps_keys = ("layer_norm_eps", "attention.layer_norm_epsilon")
+    eps_key = "layer_norm_eps"
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm"}
     last_norm = "model.final_layernorm"
     usually_tied = False
@@ -80,9 +83,6 @@ class Phi2(StarCoder2):
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
         return (0,) * n_layer
-
-    def more_keys(self) -> Iterator[tuple[str, Any]]:
-        yield "rope.dimension_count", self.n_rot
 
     def rows(self) -> Iterator[Row]:
         yield from super().rows()

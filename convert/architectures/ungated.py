@@ -2,19 +2,11 @@
 two matrices of feed-forward parts without a gate."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from .family import Row, row
 
 EXACT = "gelu"
 GELUS = (EXACT, "gelu_new", "gelu_fast", "gelu_pytorch_tanh")  # names in transformers; all but the first by tanh
-KEY = "hybrid.feed_forward.exact_gelu"  # docs/gguf-extensions.md
-
-
-def gelu_keys(name: str) -> Iterator[tuple[str, Any]]:
-    """Without the key a file runs as in llama.cpp, by tanh."""
-    if name == EXACT:
-        yield KEY, True
 
 
 def gelu_notes(name: str) -> Iterator[str]:

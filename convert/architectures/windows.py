@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checkpoint import Config
-from .blocks import all_but_last, read_kinds
+from .blocks import read_kinds
 
-KEY = "hybrid.attention.sliding_window"  # docs/gguf-extensions.md
 KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_attention"}
 
 
@@ -32,20 +31,14 @@ def windows_of(config: Config, window: int, local: Sequence[bool]) -> tuple[int,
     return tuple(window if is_local else 0 for is_local in local)
 
 
-def known_window_keys(window: int, windows: Sequence[int], period: int = 0) -> Iterator[tuple[str, Any]]:
-    """Of an architecture in which llama.cpp has windows. `period`: without the second key readers take the last of so
-    many layers to have none; 0: the key is always there."""
-    local = tuple(size > 0 for size in windows)
-    if window:
-        yield "attention.sliding_window", window
-        if not period or local != all_but_last(period, len(local)):
-            yield "attention.sliding_window_pattern", list(local)
+def window_values(window: int, windows: Sequence[int]) -> dict[str, Any]:
+    """Of an architecture in which llama.cpp has windows; `window` 0: no keys."""
+    return {"window": window or None, "local": tuple(size > 0 for size in windows) if window else None}
 
 
-def window_keys(windows: Sequence[int]) -> Iterator[tuple[str, Any]]:
-    """`windows`: per layer, as `read_window` has it."""
-    if any(windows):
-        yield KEY, windows[0] if len(set(windows)) == 1 else list(windows)
+def one_or_each(windows: Sequence[int]) -> int | Sequence[int]:
+    """A number where all layers have the same. `windows`: per layer, as `read_window` has it."""
+    return windows[0] if len(set(windows)) == 1 else windows
 
 
 def window_notes(windows: Sequence[int], n_ctx: int) -> Iterator[str]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.xlstm import XlstmHparams
 
 from ..checkpoint import Config
-from .blocks import MAX_LAYERS, UNLIMITED
+from .blocks import MAX_LAYERS
 from .family import Family, Row, Shapes, row, vocabulary_rows
 from .unused_fields import NO_POSITIONS
 
@@ -25,6 +25,11 @@ class Xlstm(Family):
 
     arch = "xlstm"
     architectures = ("xLSTMForCausalLM",)
+    hparams = XlstmHparams
+    order = (
+        "n_layer n_ctx_train n_embd n_ff .attention.head_count eps n_head d_k d_v gate_cap mlstm_eps logit_cap=cap "
+        ".general.file_type .vocab_size"
+    )
     in_llama_cpp = False
     tokenizer_hint = "EleutherAI/gpt-neox-20b"
     without_effect: ClassVar[Mapping[str, str]] = NO_POSITIONS | dict.fromkeys(
@@ -77,21 +82,8 @@ class Xlstm(Family):
             cap=config.number("output_logit_soft_cap", default=30.0),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield "block_count", self.n_layer
-        yield "context_length", UNLIMITED
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", 0
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "mlstm.head_count", self.n_head
-        yield "mlstm.key_length", self.d_k
-        yield "mlstm.value_length", self.d_v
-        yield "mlstm.gate_softcapping", self.gate_cap
-        yield "mlstm.epsilon", self.mlstm_eps
-        yield "final_logit_softcapping", self.cap
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
+    def values(self) -> dict[str, Any]:
+        return {"attention.head_count": 0}
 
     def rows(self) -> Iterator[Row]:
         n, n_k, n_v = self.n_embd, self.n_head * self.d_k, self.n_head * self.d_v

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.zamba import ZambaHparams
 
 from ..checkpoint import Config, Dtype, StoredTensor
 from ..transforms import NEGATIVE_EXP, rows_in_order
-from .blocks import SILU, Heads, check_rows, conv1d, read_kinds, read_layers, size_keys, swiglu
+from .blocks import HEAD_SIZE, SILU, SIZES, Heads, check_rows, conv1d, read_kinds, read_layers, swiglu
 from .decoder import Decoder
-from .family import Row, Shapes, row
-from .mamba import Scan
+from .family import Keyed, Row, Shapes, row
+from .mamba import SCAN, Scan
 from .unused_fields import STEP_SIZES
 
 # "mamba" became "linear_attention" in transformers 5; "attention+mamba" is of the first release
@@ -25,7 +25,7 @@ KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid", "att
 
 
 @dataclass(frozen=True)
-class Transformers:
+class Transformers(Keyed):
     """Attention and feed-forward parts in front of some layers. They are `n_shared` blocks: the k-th layer that has one
     uses that of layer users[k % n_shared], where its tensors stand. `name` is what checkpoints call a block.
 
@@ -47,13 +47,13 @@ class Transformers:
         n_ff = config.integer("intermediate_size", default=4 * n_embd)
         return cls(name, Heads.read(config, 2 * n_embd), n_ff, users, n_shared)
 
-    def keys(self, n_layer: int, n_ctx: int, n_embd: int) -> Iterator[tuple[str, Any]]:
-        """Sizes of the model and its attention."""
-        n_head_kv = self.heads.per_layer([i in self.users for i in range(n_layer)])
-        yield from size_keys(n_layer, n_ctx, n_embd, self.n_ff, self.heads.n_head, n_head_kv)
-        yield from self.heads.keys()
-        yield "attention.scale", math.sqrt(2 / self.heads.d_head)
-        yield "shared_block_count", self.n_shared
+    def values(self) -> dict[str, Any]:
+        attention_scale = math.sqrt(2 / self.heads.d_head)
+        return self.heads.values() | {"n_ff": self.n_ff, "n_shared": self.n_shared, "attention_scale": attention_scale}
+
+    def n_head_kv(self, n_layer: int) -> tuple[int, ...]:
+        """Heads of keys and values per layer."""
+        return self.heads.per_layer([i in self.users for i in range(n_layer)])
 
     def block(self, i: int) -> str:
         """Where the tensors of the block in front of layer i stand in the checkpoint."""
@@ -96,6 +96,8 @@ class Zamba(Decoder):
 
     arch = "zamba"
     architectures = ("ZambaForCausalLM",)
+    hparams = ZambaHparams
+    order = f"{SIZES} {HEAD_SIZE} attention_scale n_shared eps {SCAN} n_ssm_head .general.file_type .vocab_size"
     conditional: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("attn_layer_period", "attn_layer_offset"), "where layers_block_type and layer_types are absent"
     )
@@ -123,13 +125,8 @@ class Zamba(Decoder):
             scan=scan,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from self.transformers.keys(self.n_layer, self.n_ctx, self.n_embd)
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield from self.scan.keys()
-        yield "ssm.head_count", self.n_ssm_head
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
+    def values(self) -> dict[str, Any]:
+        return {"n_head_kv": self.transformers.n_head_kv(self.n_layer)}
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
         return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))

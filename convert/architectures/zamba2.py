@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.zamba import Zamba2Hparams
 
 from ..checkpoint import Config, StoredTensor
-from .blocks import read_plain_rope
+from .blocks import HEAD_SIZE, SIZES, read_plain_rope
 from .decoder import Decoder
 from .family import Row, Shapes, row
-from .mamba2 import Ssm
+from .mamba2 import SSM, Ssm
 from .unused_fields import STEP_SIZES
 from .zamba import Transformers, read_users
 
@@ -28,6 +28,11 @@ class Zamba2(Decoder):
 
     arch = "zamba2"
     architectures = ("Zamba2ForCausalLM",)
+    hparams = Zamba2Hparams
+    order = (
+        f"{SIZES} {HEAD_SIZE} attention_scale n_shared attention_rank ff_rank eps gated_eps n_rot freq_base {SSM} "
+        ".general.file_type .vocab_size"
+    )
     in_llama_cpp = False
     without_effect: ClassVar[Mapping[str, str]] = {
         **STEP_SIZES,
@@ -41,7 +46,7 @@ class Zamba2(Decoder):
     transformers: Transformers
     ff_rank: int  # of adapters
     attention_rank: int  # 0: no adapters
-    rope_theta: float
+    freq_base: float
     n_rot: int  # 0: without positions
     n_block: int  # what the config says; the k-th user of blocks has adapters in those of users k % n_block
     bias: bool  # of all projections but attention's
@@ -73,25 +78,16 @@ class Zamba2(Decoder):
             transformers=transformers,
             ff_rank=ff_rank,
             attention_rank=ff_rank if adapted else 0,
-            rope_theta=read_plain_rope(config),
+            freq_base=read_plain_rope(config),
             n_rot=heads.d_head if turned else 0,
             n_block=n_shared,
             bias=bias,
             ssm=ssm,
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from self.transformers.keys(self.n_layer, self.n_ctx, self.n_embd)
-        yield "attention.lora_rank", self.attention_rank
-        yield "feed_forward_lora_rank", self.ff_rank
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        if self.eps != GATED_NORM_EPS:
-            yield "ssm.norm_rms_epsilon", GATED_NORM_EPS
-        yield "rope.dimension_count", self.n_rot
-        yield "rope.freq_base", self.rope_theta
-        yield from self.ssm.keys()
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
+    def values(self) -> dict[str, Any]:
+        gated_eps = GATED_NORM_EPS if self.eps != GATED_NORM_EPS else None
+        return {"n_head_kv": self.transformers.n_head_kv(self.n_layer), "gated_eps": gated_eps}
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
         return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))

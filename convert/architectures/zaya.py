@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hybrid.quant.ggml.types import FileType
+from hybrid.quant.ggml.families.zaya import ZayaHparams
 
 from ..checkpoint import Config
 from ..transforms import Transform, transposed
-from .blocks import Heads, read_kinds, refuse_scaling, size_keys
+from .blocks import HEAD_SIZE, SIZES, Heads, read_kinds, refuse_scaling
 from .decoder import Decoder
 from .family import Part, Row, Shapes, experts, row
-from .rope import NOT_SCALED, RopeScaling, read_stretching
+from .rope import NOT_SCALED, SCALING, RopeScaling, read_stretching
 from .windows import read_window
 
 KINDS = {"hybrid": "hybrid", "hybrid_sliding": "hybrid_sliding"}
@@ -52,6 +52,12 @@ class Zaya(Decoder):
 
     arch = "zaya"
     architectures = ("ZayaForCausalLM",)
+    hparams = ZayaHparams
+    order = (
+        f"{SIZES} {HEAD_SIZE} eps taps_channel=taps/0 taps_head=taps/1 n_rot=turned/n_rot freq_base=turned/theta "
+        f"{SCALING} window? local n_rot_local freq_base_local n_expert .expert_used_count n_router .general.file_type "
+        ".vocab_size"
+    )
     in_llama_cpp = False
     conditional: ClassVar[Mapping[str, str]] = {"sliding_window": "where layer_types has hybrid_sliding"}
     without_effect: ClassVar[Mapping[str, str]] = {
@@ -108,25 +114,12 @@ class Zaya(Decoder):
             n_router=config.integer("router_hidden_size", default=256),
         )
 
-    def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
-        yield from size_keys(self.n_layer, self.n_ctx, self.n_embd, self.n_ff, self.heads.n_head, self.heads.n_kv)
-        yield from self.heads.keys()
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        yield "ssm.conv_kernel", self.taps[0]
-        yield "attention.conv_kernel", self.taps[1]
-        yield "rope.dimension_count", self.turned.n_rot
-        yield "rope.freq_base", self.turned.theta
-        yield from self.turned.scaling.keys
-        if self.window:
-            yield "attention.sliding_window", self.window
-            yield "attention.sliding_window_pattern", list(self.local)
-            yield "rope.dimension_count_swa", self.turned_local.n_rot
-            yield "rope.freq_base_swa", self.turned_local.theta
-        yield "expert_count", self.n_expert
-        yield "expert_used_count", 1
-        yield "expert_router_length", self.n_router
-        yield "general.file_type", int(file_type)
-        yield "vocab_size", self.n_vocab
+    def values(self) -> dict[str, Any]:
+        own = {**self.turned.scaling.values(), "expert_used_count": 1}
+        if not self.window:
+            return own | {"local": None}
+        local = self.turned_local
+        return own | {"local": self.local, "n_rot_local": local.n_rot, "freq_base_local": local.theta}
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
         """gate_up_proj holds the rows of gate, then those of up, expert by expert. Other shapes have no place."""

@@ -1,28 +1,16 @@
 """Apertus: Llama with norms on heads of queries and keys and xIELU instead of a gate. arXiv:2509.14233"""
 
 import math
-from dataclasses import dataclass
 from typing import Any
+
+from hybrid.quant.ggml.families.apertus import ApertusHparams
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.xielu import xielu
 from ..layers.base import Layer
 from ..layers.feed_forward import FeedForward
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .llama import Llama, LlamaHparams
-
-LOWEST = -1e30  # of numbers that may be negative
-
-
-@dataclass(frozen=True)
-class ApertusHparams(LlamaHparams):
-    """Of xIELU, per layer: alphas are stored before their softplus."""
-
-    alpha_n: tuple[float, ...] = key("xielu.alpha_n", per_layer=True, minimum=LOWEST)
-    alpha_p: tuple[float, ...] = key("xielu.alpha_p", per_layer=True, minimum=LOWEST)
-    beta: tuple[float, ...] = key("xielu.beta", per_layer=True, minimum=LOWEST)
-    least: tuple[float, ...] = key("xielu.eps", per_layer=True, minimum=LOWEST)
+from .llama import Llama
 
 
 class Apertus(Llama):

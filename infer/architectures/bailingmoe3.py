@@ -1,25 +1,14 @@
 """Ling 3.0: Kimi's delta rule with a bounded decay, gated latent attention, experts in groups. Of inclusionAI."""
 
-from dataclasses import dataclass
+from hybrid.quant.ggml.families.bailingmoe3 import BailingMoe3Hparams
 
 from ..kernels.attention.rope import NORM
 from ..layers.base import Layer
 from ..layers.kimi_delta import KimiDelta
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .kimi_linear import KimiLinear, KimiLinearHparams
+from .kimi_linear import KimiLinear
 from .latent import latent_attention
-from .rope import RopeHparams
-
-LOWEST = 80  # no state is left of what is multiplied by exp(-80)
-
-
-@dataclass(frozen=True)
-class BailingMoe3Hparams(RopeHparams, KimiLinearHparams):
-    """lowest: logarithm of the lowest decay of a state."""
-
-    lowest: float = key("kda.gate_lower_bound", minimum=-LOWEST)
-    safe_gate: bool = key("kda.safe_gate", True)
+from .rope import rope_of
 
 
 class BailingMoe3(KimiLinear):
@@ -39,4 +28,4 @@ class BailingMoe3(KimiLinear):
         )  # fmt: skip
 
     def attention(self, h: BailingMoe3Hparams, i: int, w: Weights) -> Layer:
-        return latent_attention(h, i, w, h.rope(w, h.n_rot, NORM), gated=True)
+        return latent_attention(h, i, w, rope_of(h, w, h.n_rot, NORM), gated=True)

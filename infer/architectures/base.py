@@ -3,14 +3,16 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from hybrid.quant.ggml.families.hparams import AttentionHparams
+from hybrid.quant.ggml.families.mamba import Mamba1Hparams
+from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
 
 from ..layers.base import Layer
 from ..layers.mamba1 import Mamba1
 from ..layers.mamba2 import Mamba2
 from ..layers.streams import Streams
-from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 
 # A part of a block and the tensor of the norm in front of it: x += layer(norm(x)); without a name, x += layer(x), or
@@ -60,51 +62,21 @@ class EncoderFamily(ABC):
         """
 
 
-@dataclass(frozen=True)
-class AttentionHparams(Hparams):
-    """Of a model with attention on some layers or all."""
-
-    n_head: int = key("attention.head_count", minimum=1)
-    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a layer without attention
-
-    def head_size(self, w: Weights, stated: int = 0) -> int:
-        """`stated`: attention.key_length, 0 where the file has no such key."""
-        if not stated and self.n_embd % self.n_head:
-            raise w.wrong("attention.head_count", self.n_head, f"a divisor of embedding_length = {self.n_embd}")
-        return stated or self.n_embd // self.n_head
+def head_size(h: AttentionHparams, w: Weights, stated: int = 0) -> int:
+    """`stated`: attention.key_length, 0 where the file has no such key."""
+    if not stated and h.n_embd % h.n_head:
+        raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
+    return stated or h.n_embd // h.n_head
 
 
-@dataclass(frozen=True)
-class Mamba1Hparams(Hparams):
-    """Of a model with Mamba-1 on some layers or all."""
-
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)
-    dt_rank: int = key("ssm.time_step_rank", minimum=1)
-
-    def mamba1(self, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0, leaves: str = "") -> Mamba1:
-        """`eps`: of the norms on dt, B and C; 0: that of the others."""
-        sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.dt_rank)
-        return Mamba1(i, *sizes, eps or self.eps, norms, n_head, leaves)
+def mamba1(h: Mamba1Hparams, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0, leaves: str = "") -> Mamba1:
+    """`eps`: of the norms on dt, B and C; 0: that of the others."""
+    sizes = (h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank)
+    return Mamba1(i, *sizes, eps or h.eps, norms, n_head, leaves)
 
 
-@dataclass(frozen=True)
-class Mamba2Hparams(Hparams):
-    """Of a model with Mamba-2 on some layers or all."""
-
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)
-    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
-    n_group: int = key("ssm.group_count", minimum=1)
-    # keys that only our converter writes: limits of the step size, and the norm's epsilon where it differs
-    dt_min: float = key("ssm.time_step_min", 0.0)
-    dt_max: float = key("ssm.time_step_max", 0.0)  # 0: none
-    gated_eps: float = key("ssm.norm_rms_epsilon", 0.0)  # 0: eps
-
-    def mamba2(self, i: int, *, normed: bool = True, norm_first: bool = False) -> Mamba2:
-        """Layer i; `normed`: with a norm behind its gate, or with norm_first in front of it."""
-        sizes = (self.n_embd, self.d_inner, self.d_state, self.d_conv, self.n_ssm_head, self.n_group)
-        limits = (self.dt_min, self.dt_max or math.inf)
-        return Mamba2(i, *sizes, self.gated_eps or self.eps, limits, normed, norm_first)
+def mamba2(h: Mamba2Hparams, i: int, *, normed: bool = True, norm_first: bool = False) -> Mamba2:
+    """Layer i; `normed`: with a norm behind its gate, or with norm_first in front of it."""
+    sizes = (h.n_embd, h.d_inner, h.d_state, h.d_conv, h.n_ssm_head, h.n_group)
+    limits = (h.dt_min, h.dt_max or math.inf)
+    return Mamba2(i, *sizes, h.gated_eps or h.eps, limits, normed, norm_first)

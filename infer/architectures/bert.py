@@ -1,24 +1,14 @@
 """BERT: attention in both directions, learned positions, a norm behind every part. arXiv:1810.04805"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.bert import BertHparams
 
 from ..kernels.rows.gelu import gelu
 from ..layers.attention import EncoderAttention
 from ..layers.feed_forward import FeedForward
-from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 from .base import EncoderFamily, Part
-
-
-@dataclass(frozen=True)
-class BertHparams(Hparams):
-    """pooling: how the rows of a text become its embedding; embed.py has the numbers."""
-
-    eps: float = key("attention.layer_norm_epsilon")  # of the norms, which take the mean off
-    n_head: int = key("attention.head_count", minimum=1)
-    n_ff: int = key("feed_forward_length", minimum=1)
-    pooling: int = key("pooling_type", 0)
 
 
 class Bert(EncoderFamily):

@@ -1,22 +1,13 @@
 """Cohere 2: attention beside the feed-forward part, layer norms without biases; windows and positions on three layers
 of four. arXiv:2504.00698"""
 
-from dataclasses import dataclass
 from typing import Any
 
+from hybrid.quant.ggml.families.cohere2 import Cohere2Hparams
+
 from ..layers.attention import Rope
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .command_r import CommandR, CommandRHparams
-
-
-@dataclass(frozen=True)
-class Cohere2Hparams(CommandRHparams):
-    """A token of a `local` layer sees `window` tokens, 0: all."""
-
-    logit_scale: float = key("logit_scale")
-    window: int = key("attention.sliding_window")
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 4, pattern=True)
+from .command_r import CommandR
 
 
 class Cohere2(CommandR):

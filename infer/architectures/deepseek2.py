@@ -2,23 +2,15 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.deepseek2 import DeepSeek2Hparams
 
 from ..kernels.attention.rope import NORM
 from ..layers.base import Layer
-from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part
-from .latent import LatentHparams, feed_forward, latent_attention
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class DeepSeek2Hparams(RopeHparams, LatentHparams):
-    """group_best: the score of a group of experts is the sum of so many of its best."""
-
-    weights_norm: bool = key("expert_weights_norm", False)
-    group_best: int = key("hybrid.expert_group_best_count", 2, minimum=1)
+from .latent import feed_forward, latent_attention
+from .rope import rope_of
 
 
 class DeepSeek2(Family):
@@ -35,9 +27,9 @@ class DeepSeek2(Family):
     def attention(self, h: DeepSeek2Hparams, i: int, w: Weights) -> Layer:
         """With YaRN llama.cpp takes yarn_log_multiplier for a tenth of mscale_all_dim, as its converter writes it for
         this architecture alone, and for that of both mscales: scores grow with it, cos and sin do not."""
-        rope, growth = h.rope(w, h.n_rot, NORM), 1.0
-        if h.scaling == "yarn" and h.factor > 1:
+        rope, growth = rope_of(h, w, h.n_rot, NORM), 1.0
+        if h.rope_type == "yarn" and h.factor > 1:
             grown = 1.0 if h.log_share else 0.1 * math.log(h.factor) + 1
-            rope.magnitude = h.attention * (h.magnitude or grown)
+            rope.magnitude = h.attn_factor * (h.magnitude or grown)
             growth = rope.magnitude * (h.log_share * math.log(h.factor) + 1)
         return latent_attention(h, i, w, rope, scale=growth**2 / math.sqrt(h.d_key))

@@ -1,30 +1,12 @@
 """Experts as DeepSeek has them: the keys of families that do, and the layer."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from hybrid.quant.ggml.families.experts import SIGMOID, SOFTMAX, RoutedHparams
 
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import Clamp, GatedFeedForward, MixtureOfExperts
-from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
-
-SOFTMAX, SIGMOID = 1, 2  # of expert_gating_func
-
-
-@dataclass(frozen=True)
-class RoutedHparams(Hparams):
-    """n_dense: first layers without experts; n_shared experts, as wide together as so many, are for every token."""
-
-    n_dense: int = key("leading_dense_block_count", 0)
-    n_expert: int = key("expert_count", 0)
-    n_expert_used: int = key("expert_used_count", 0)
-    n_ff_expert: int = key("expert_feed_forward_length", 0)
-    n_shared: int = key("expert_shared_count", 0)
-    weights_norm: bool = key("expert_weights_norm", True)
-    weights_scale: float = key("expert_weights_scale", 1.0)
-    gating: int = key("expert_gating_func", SOFTMAX)
-    n_expert_group: int = key("expert_group_count", 1)
-    n_expert_group_used: int = key("expert_group_used_count", 1)
 
 
 def routed(

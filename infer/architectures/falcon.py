@@ -1,7 +1,8 @@
 """Falcon: layer norms, no gates, the feed-forward part beside attention, few heads of keys. arXiv:2311.16867"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.falcon import FalconHparams
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.gelu import gelu, gelu_tanh
@@ -9,19 +10,9 @@ from ..layers.attention import Attention
 from ..layers.base import Sum
 from ..layers.feed_forward import FeedForward
 from ..layers.parallel import NormedSum
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class FalconHparams(RopeHparams, AttentionHparams):
-    """exact: GELU as it is defined, otherwise by its tanh formula, as in llama.cpp."""
-
-    eps: float = key("attention.layer_norm_epsilon")
-    n_ff: int = key("feed_forward_length", minimum=1)
-    exact: bool = key("hybrid.feed_forward.exact_gelu", False)
+from .base import Family, Part, head_size
+from .rope import rope_of
 
 
 class Falcon(Family):
@@ -32,8 +23,8 @@ class Falcon(Family):
     layer_norms = True
 
     def block(self, h: FalconHparams, i: int, w: Weights) -> Iterator[Part]:
-        d_head, p = h.head_size(w), f"blk.{i}."
-        rope = h.rope(w, d_head, NEOX)
+        d_head, p = head_size(h, w), f"blk.{i}."
+        rope = rope_of(h, w, d_head, NEOX)
         attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, fused=True)
         feed_forward = FeedForward(i, h.n_embd, h.n_ff, act=gelu if h.exact else gelu_tanh)
         if p + "attn_norm_2.weight" in w:

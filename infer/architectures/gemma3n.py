@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from hybrid.quant.ggml.families.gemma3n import Gemma3nHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.altup import AltUpBlock, AltUpSizes, AltUpStreams, FirstOnStreams, SparseFeedForward
@@ -14,44 +15,18 @@ from ..layers.base import PostNorm
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
 from ..layers.shared_keys import BorrowedKeys, NormedValues
-from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
+from .base import Family, Part
 from .kv_sharing import source_of
-from .rope import RopeHparams
+from .rope import rope_of
 
 SPARSITY = "gemma3n.activation_sparsity_scale"
 # What llama.cpp takes whatever the file says, and we where it says nothing: of so many first layers.
 USUAL_LAYERS, USUAL_DEVIATIONS = 10, 1.6448533535003662
 
 
-@dataclass(frozen=True)
-class Gemma3nHparams(RopeHparams, AttentionHparams):
-    """`local` layers have a window and a base of RoPE of their own. The last n_shared layers have no keys and values.
-    n_per_layer: values of a token's embedding for each layer."""
-
-    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
-    d_head: int = key("attention.key_length", minimum=1)
-    window: int = key("attention.sliding_window", minimum=1)
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 5, pattern=True)
-    freq_base_local: float = key("rope.freq_base_swa", 10000.0, minimum=1)
-    n_shared: int = key("attention.shared_kv_layers")
-    n_per_layer: int = key("embedding_length_per_layer_input", minimum=1)
-    n_stream: int = key("altup.num_inputs", 4)
-    active: int = key("altup.active_idx", 0)
-    cap: float = key("final_logit_softcapping", 0.0)
-
-    @property
-    def scales(self) -> Scales:
-        return Scales(embedding=math.sqrt(self.n_embd))
-
-    @property
-    def logit_cap(self) -> float:
-        return self.cap
-
-    @property
-    def sizes(self) -> AltUpSizes:
-        return AltUpSizes(self.n_embd, self.n_stream, self.active, self.eps)
+def sizes_of(h: Gemma3nHparams) -> AltUpSizes:
+    return AltUpSizes(h.n_embd, h.n_stream, h.active, h.eps)
 
 
 class Gemma3n(Family):
@@ -61,14 +36,14 @@ class Gemma3n(Family):
     hparams = Gemma3nHparams
 
     def streams(self, h: Any) -> AltUpStreams:
-        return AltUpStreams(h.sizes)
+        return AltUpStreams(sizes_of(h))
 
     def block(self, h: Gemma3nHparams, i: int, w: Weights) -> Iterator[Part]:
         p = f"blk.{i}."
         attention = PostNorm(self._attention(h, i, w), p + "post_attention_norm.weight", h.n_embd, h.eps)
         second = PostNorm(self._feed_forward(h, i, w), p + "post_ffw_norm.weight", h.n_embd, h.eps)
         gate = PerLayerGate(i, h.n_embd, h.n_per_layer, h.eps)
-        block = AltUpBlock(i, attention, second, gate, h.sizes)
+        block = AltUpBlock(i, attention, second, gate, sizes_of(h))
         if i == 0:
             yield "", FirstOnStreams(PerLayerInputs(block, h.n_embd, h.n_per_layer, h.n_layer, h.eps))
         else:
@@ -76,7 +51,7 @@ class Gemma3n(Family):
 
     def _attention(self, h: Gemma3nHparams, i: int, w: Weights) -> Attention:
         source, p = source_of(i, w, h.n_shared, h.local, h.n_head_kv), f"blk.{i}."
-        rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else h.rope(w, h.d_head, NEOX)
+        rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else rope_of(h, w, h.d_head, NEOX)
         sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
         if source == i:
             return NormedValues(i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, **sizes)

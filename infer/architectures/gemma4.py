@@ -1,9 +1,9 @@
 """Gemma 4 (text): windows on most layers, shared keys and values, embeddings for every layer, experts. Of Google."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from hybrid.quant.ggml.families.gemma4 import Gemma4Hparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
@@ -12,40 +12,10 @@ from ..layers.beside_experts import BesideExperts
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
 from ..layers.shared_keys import BorrowedKeys, NormedValues
-from ..loading.hparams import Scales, key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
+from .base import Family, Part
 from .kv_sharing import source_of
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class Gemma4Hparams(RopeHparams, AttentionHparams):
-    """`local` layers have a window, heads of d_head_local values and a base of RoPE of their own. The last n_shared
-    layers have no keys and values. n_per_layer: values of a token's embedding for each layer, 0: it has none."""
-
-    n_ff: tuple[int, ...] = key("feed_forward_length", per_layer=True, minimum=1)
-    d_head: int = key("attention.key_length", minimum=1)
-    d_head_local: int = key("attention.key_length_swa", minimum=1)
-    window: int = key("attention.sliding_window")
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", pattern=True)
-    freq_base_local: float = key("rope.freq_base_swa", 10000.0, minimum=1)
-    n_rot: int = key("rope.dimension_count", 0)
-    n_rot_local: int = key("rope.dimension_count_swa", 0)
-    n_shared: int = key("attention.shared_kv_layers", 0)
-    n_per_layer: int = key("embedding_length_per_layer_input", 0)
-    n_expert: int = key("expert_count", 0)
-    n_expert_used: int = key("expert_used_count", 0)
-    n_ff_expert: int = key("expert_feed_forward_length", 0)
-    cap: float = key("final_logit_softcapping", 0.0)
-
-    @property
-    def scales(self) -> Scales:
-        return Scales(embedding=math.sqrt(self.n_embd))
-
-    @property
-    def logit_cap(self) -> float:
-        return self.cap
+from .rope import rope_of
 
 
 class Gemma4(Family):
@@ -75,7 +45,7 @@ class Gemma4(Family):
         if h.local[i]:
             d_head, rope = h.d_head_local, Rope(h.n_rot_local or h.d_head_local, h.freq_base_local, NEOX)
         else:
-            d_head, rope = h.d_head, h.rope(w, h.n_rot or h.d_head, NEOX)
+            d_head, rope = h.d_head, rope_of(h, w, h.n_rot or h.d_head, NEOX)
         sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
         if source == i:
             sizes["tied"] = p + "attn_v.weight" not in w

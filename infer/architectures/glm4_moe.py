@@ -1,19 +1,14 @@
 """GLM-4.5: half of every head turned, experts as in DeepSeek-V3 behind the first layers. arXiv:2508.06471"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ..loading.hparams import key
+from hybrid.quant.ggml.families.glm4_moe import Glm4MoeHparams
+
 from ..loading.weights import Weights
 from .base import Part
-from .dots1 import Dots1, Dots1Hparams
-from .experts import SIGMOID
-
-
-@dataclass(frozen=True)
-class Glm4MoeHparams(Dots1Hparams):
-    gating: int = key("expert_gating_func", SIGMOID)
+from .dots1 import Dots1
 
 
 class Glm4Moe(Dots1):

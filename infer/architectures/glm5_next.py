@@ -2,7 +2,8 @@
 on hyper-connections. Of Z.ai."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.glm5_next import Glm5NextHparams
 
 from ..layers.base import Layer
 from ..layers.feed_forward import Clamp, GatedFeedForward
@@ -10,38 +11,16 @@ from ..layers.hyper_connections import HyperConnected, HyperSizes, MeanOfStreams
 from ..layers.kimi_delta import KimiDelta
 from ..layers.pooled_latent import PooledLatentAttention as Pooled
 from ..layers.pooled_latent import PoolIndex
-from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Part
 from .experts import routed
-from .kimi_linear import KimiLinear, KimiLinearHparams
+from .kimi_linear import KimiLinear
 from .latent import latent_attention
 
-LOWEST = 80  # no state is left of what is multiplied by exp(-80)
 
-
-@dataclass(frozen=True)
-class Glm5NextHparams(KimiLinearHparams):
-    """full: per layer, whether it chooses tokens itself. lowest: logarithm of the lowest decay; 0: there is none."""
-
-    lowest: float = key("kda.gate_lower_bound", 0.0, minimum=-LOWEST)
-    index_eps: float = key("attention.layer_norm_epsilon", 1e-6)
-    n_index_head: int = key("attention.indexer.head_count", minimum=1)
-    d_index: int = key("attention.indexer.key_length", minimum=1)
-    n_chosen: int = key("attention.indexer.top_k", minimum=1)
-    n_pool: int = key("attention.indexer.kpool", minimum=1)
-    with_tail: bool = key("attention.indexer.kpool_select_tail", True)
-    full: tuple[bool, ...] = key("attention.indexer.types", 0, pattern=True)
-    n_stream: int = key("hyper_connection.count")
-    n_iter: int = key("hyper_connection.sinkhorn_iterations")
-    floor: float = key("hyper_connection.epsilon")
-    limit: tuple[float, ...] = key("swiglu_clamp_exp", 0.0, per_layer=True)  # 0: none
-    limit_shared: tuple[float, ...] = key("swiglu_clamp_shexp", 0.0, per_layer=True)  # and of dense layers
-
-    @property
-    def hyper(self) -> HyperSizes:
-        """Sizes of the residual streams."""
-        return HyperSizes(self.n_embd, self.n_stream, self.n_iter, self.floor, self.eps)
+def hyper(h: Glm5NextHparams) -> HyperSizes:
+    """Sizes of the residual streams."""
+    return HyperSizes(h.n_embd, h.n_stream, h.n_iter, h.floor, h.eps)
 
 
 class Glm5Next(KimiLinear):
@@ -52,7 +31,7 @@ class Glm5Next(KimiLinear):
     has_heads = True
 
     def streams(self, h: Glm5NextHparams) -> MeanOfStreams:
-        return MeanOfStreams(h.hyper)
+        return MeanOfStreams(hyper(h))
 
     def block(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
         if i >= h.n_run:
@@ -60,7 +39,7 @@ class Glm5Next(KimiLinear):
             return
         for norm, layer in super().block(h, i, w):
             part = norm.removesuffix("_norm.weight")
-            yield "", HyperConnected(layer, f"blk.{i}.hc_{part}", f"blk.{i}.{norm}", h.hyper)
+            yield "", HyperConnected(layer, f"blk.{i}.hc_{part}", f"blk.{i}.{norm}", hyper(h))
 
     def _ahead(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
         """A block that guesses tokens ahead: on a single stream. It sees all tokens, as with its indexer in texts of up

@@ -1,24 +1,15 @@
 """GPT-2 (OpenAI 2019): learned positions, layer norms with biases, no gates."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from hybrid.quant.ggml.families.gpt2 import Gpt2Hparams
 
 from ..kernels.rows.gelu import gelu_tanh
 from ..layers.attention import Attention
 from ..layers.feed_forward import FeedForward
-from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 from .base import Family, Part
-
-
-@dataclass(frozen=True)
-class Gpt2Hparams(Hparams):
-    """Every head has its own keys."""
-
-    eps: float = key("attention.layer_norm_epsilon")
-    n_head: int = key("attention.head_count", minimum=1)
-    n_ff: int = key("feed_forward_length", minimum=1)
 
 
 class Gpt2(Family):

@@ -1,29 +1,17 @@
 """GPT-NeoX and Pythia: layer norms, no gates, the feed-forward part beside attention. arXiv:2204.06745"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.gptneox import GptNeoxHparams
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.gelu import gelu, gelu_tanh
 from ..layers.attention import Attention
 from ..layers.feed_forward import FeedForward
 from ..layers.parallel import NormedSum
-from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class GptNeoxHparams(RopeHparams):
-    """Every head has its own keys. exact: GELU as it is defined, otherwise by its tanh formula, as in llama.cpp."""
-
-    eps: float = key("attention.layer_norm_epsilon")
-    n_head: int = key("attention.head_count", minimum=1)
-    n_ff: int = key("feed_forward_length", minimum=1)
-    n_rot: int = key("rope.dimension_count", 0)  # 0: all values of a head
-    parallel: bool = key("use_parallel_residual")
-    exact: bool = key("hybrid.feed_forward.exact_gelu", False)
+from .rope import rope_of
 
 
 class GptNeox(Family):
@@ -37,7 +25,7 @@ class GptNeox(Family):
         if h.n_embd % h.n_head:
             raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
         d_head = h.n_embd // h.n_head
-        rope = h.rope(w, h.n_rot or d_head, NEOX)
+        rope = rope_of(h, w, h.n_rot or d_head, NEOX)
         attention = Attention(i, h.n_embd, h.n_head, h.n_head, d_head, rope, fused=True)
         feed_forward = FeedForward(i, h.n_embd, h.n_ff, act=gelu if h.exact else gelu_tanh)
         norms = f"blk.{i}.attn_norm", f"blk.{i}.ffn_norm"

@@ -2,16 +2,12 @@
 attention alone. Of ibm-granite."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.granitehybrid import GraniteHybridHparams
 
 from ..loading.weights import Weights
-from .base import Family, Mamba2Hparams, Part
-from .granite import Granite, GraniteHparams, attention, feed_forward
-
-
-@dataclass(frozen=True)
-class GraniteHybridHparams(GraniteHparams, Mamba2Hparams):
-    """A layer without heads of keys is a Mamba-2 layer."""
+from .base import Family, Part, mamba2
+from .granite import Granite, attention, feed_forward
 
 
 class GraniteHybrid(Family):
@@ -21,7 +17,7 @@ class GraniteHybrid(Family):
     hparams = GraniteHybridHparams
 
     def block(self, h: GraniteHybridHparams, i: int, w: Weights) -> Iterator[Part]:
-        yield "attn_norm.weight", attention(h, i, w) if h.n_head_kv[i] else h.mamba2(i)
+        yield "attn_norm.weight", attention(h, i, w) if h.n_head_kv[i] else mamba2(h, i)
         yield "ffn_norm.weight", feed_forward(h, i)
 
 

@@ -1,35 +1,21 @@
 """Kimi K3: Kimi's delta rule, gated latent attention, narrow experts, banked residuals. Of Moonshot AI."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, Situ
 from ..layers.kimi_delta import KimiDelta
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .bailingmoe3 import LOWEST
 from .base import Family, Part
 from .experts import mixture
-from .kimi_linear import KimiLinearHparams
 from .latent import latent_attention
 
 
-@dataclass(frozen=True)
-class KimiK3Hparams(KimiLinearHparams):
-    """A layer without heads of keys has the delta rule. n_latent 0: experts read the token's rows; n_block: layers that
-    share a bank; lowest: logarithm of the lowest decay of a state, 0: none."""
-
-    lowest: float = key("kda.gate_lower_bound", 0.0, minimum=-LOWEST)
-    n_latent: int = key("expert_latent_length", 0)
-    n_block: int = key("attn_res.block_size", minimum=1)
-    beta: float = key("activation.situ_beta")
-    linear_beta: float = key("activation.situ_linear_beta")
-
-    @property
-    def banks(self) -> Banks:
-        return Banks(self.n_embd, self.n_layer, self.n_block, self.eps)
+def banks(h: KimiK3Hparams) -> Banks:
+    return Banks(h.n_embd, h.n_layer, h.n_block, h.eps)
 
 
 class KimiK3(Family):
@@ -39,15 +25,15 @@ class KimiK3(Family):
     hparams = KimiK3Hparams
 
     def streams(self, h: KimiK3Hparams) -> BankedStreams:
-        return BankedStreams(h.banks)
+        return BankedStreams(banks(h))
 
     def block(self, h: KimiK3Hparams, i: int, w: Weights) -> Iterator[Part]:
         mixer = self.attention(h, i, w) if h.n_head_kv[i] else self.delta(h, i, w)
-        yield "", BankedResidual(mixer, i, "attn_norm.weight", "attn_res_score.weight", h.banks)
+        yield "", BankedResidual(mixer, i, "attn_norm.weight", "attn_res_score.weight", banks(h))
         yield (
             "",
             BankedResidual(
-                self.feed_forward(h, i, w), i, "ffn_norm.weight", "ffn_res_score.weight", h.banks, behind=True
+                self.feed_forward(h, i, w), i, "ffn_norm.weight", "ffn_res_score.weight", banks(h), behind=True
             ),
         )
 

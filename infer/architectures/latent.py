@@ -1,28 +1,13 @@
 """Families with latent attention, and DeepSeek's experts: the keys that they share, and the layers that follow."""
 
-from dataclasses import dataclass
+from hybrid.quant.ggml.families.latent import LatentHparams
 
 from ..layers.attention import Rope
 from ..layers.base import Layer
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.latent_attention import LatentAttention
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams
-from .experts import RoutedHparams, routed
-
-
-@dataclass(frozen=True)
-class LatentHparams(AttentionHparams, RoutedHparams):
-    """n_rot values of a key are for all heads."""
-
-    n_ff: int = key("feed_forward_length")
-    rank: int = key("attention.kv_lora_rank", minimum=1)
-    q_rank: int = key("attention.q_lora_rank", 0)
-    d_key: int = key("attention.key_length_mla", minimum=1)
-    d_value: int = key("attention.value_length_mla", minimum=1)
-    n_rot: int = key("rope.dimension_count")
-    latent_eps: float = key("hybrid.attention.latent_norm_rms_epsilon", 0.0)  # 0: eps
+from .experts import routed
 
 
 def feed_forward(h: LatentHparams, i: int, w: Weights, group_best: int = 2) -> Layer:

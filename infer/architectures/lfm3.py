@@ -4,30 +4,17 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.lfm3 import Lfm3Hparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.short_conv import ShortConv
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class Lfm3Hparams(RopeHparams, AttentionHparams):
-    """A layer without heads of keys is a convolution over d_conv tokens; `local` are those whose tokens see the last
-    `window`."""
-
-    n_ff: int = key("feed_forward_length", minimum=1)
-    d_head: int = key("attention.key_length", minimum=1)
-    d_conv: int = key("shortconv.l_cache", minimum=2)
-    window: int = key("attention.sliding_window", 0)
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", pattern=True)
-    freq_base_local: float = key("rope.freq_base_swa", 10000.0, minimum=1)
+from .base import Family, Part
+from .rope import rope_of
 
 
 class Lfm3(Family):
@@ -45,7 +32,7 @@ class Lfm3(Family):
         yield "ffn_norm.weight", self._normed(h, feed_forward, p + "post_ffw_norm.weight", w)
 
     def _attention(self, h: Lfm3Hparams, i: int, w: Weights) -> Attention:
-        rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else h.rope(w, h.d_head, NEOX)
+        rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else rope_of(h, w, h.d_head, NEOX)
         return Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, window=h.window if h.local[i] else 0,
             norm_eps=h.eps, head_gate=f"blk.{i}.attn_gate.weight" in w,

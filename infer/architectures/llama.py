@@ -1,31 +1,18 @@
 """Llama: attention with rotary positions and a gated feed-forward in every layer. arXiv:2302.13971"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+
+from hybrid.quant.ggml.families.llama import LlamaHparams
 
 from ..kernels.attention.rope import NORM
 from ..layers.attention import Attention, Rope
 from ..layers.base import Layer
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.query_scale import QueryScale
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class LlamaHparams(RopeHparams, AttentionHparams):
-    """n_rot: values of a head that RoPE turns, d_head: its values; 0: n_embd / n_head. windows: tokens that a token of
-    a layer sees, 0: all. The key is ours, since llama.cpp goes without a window where its own key gives one."""
-
-    n_ff: int = key("feed_forward_length", minimum=1)
-    n_rot: int = key("rope.dimension_count", 0)
-    d_head: int = key("attention.key_length", 0)
-    windows: tuple[int, ...] = key("hybrid.attention.sliding_window", 0, per_layer=True)
-    n_expert: int = key("expert_count", 0)
-    n_expert_used: int = key("expert_used_count", 0)
+from .base import Family, Part, head_size
+from .rope import rope_of
 
 
 class Llama(Family):
@@ -40,7 +27,7 @@ class Llama(Family):
     fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
-        d_head = h.head_size(w, h.d_head)
+        d_head = head_size(h, w, h.d_head)
         norm_eps = h.eps if self.normed else 0.0
         yield self.norms[0], Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
@@ -56,7 +43,7 @@ class Llama(Family):
 
     def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
         """How n_rot values of a head of block i turn; None: they do not."""
-        return h.rope(w, n_rot, self.style)
+        return rope_of(h, w, n_rot, self.style)
 
     def query_scale(self, h: Any) -> QueryScale | None:
         """What queries are multiplied by, by position; None: nothing."""

@@ -1,34 +1,19 @@
 """Llama 4 (text): attention in chunks with RoPE, on every fourth layer over all tokens without; experts. Of Meta."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.llama4 import Llama4Hparams
 
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.query_scale import QueryScale
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import Part
-from .llama import Llama, LlamaHparams
+from .base import Part, head_size
+from .llama import Llama
+from .rope import rope_of
 
 NOT_NORMED = 128  # experts of the one model whose queries and keys have no norm; llama.cpp knows it so
-
-
-@dataclass(frozen=True)
-class Llama4Hparams(LlamaHparams):
-    """chunked: layers whose tokens see those of their chunk of `chunk` tokens; window 0: none is. turned: layers with
-    RoPE. On the others queries at p are times 1 + temperature * log(1 + floor((p + 1) / period))."""
-
-    window: int = key("attention.sliding_window", 8192)
-    chunk: int = key("hybrid.attention.chunk_size", 8192, minimum=1)
-    chunked: tuple[bool, ...] = key("attention.sliding_window_pattern", 4, pattern=True)
-    turned: tuple[bool, ...] = key("hybrid.rope.layer_pattern", 4, pattern=True)
-    temperature: float = key("attention.temperature_scale", 0.1)
-    period: int = key("attention.temperature_length", 8192, minimum=1)
-    n_expert: int = key("expert_count", 0)
-    n_expert_used: int = key("expert_used_count", 0)
-    n_ff_expert: int = key("expert_feed_forward_length", 0)
 
 
 class Llama4(Llama):
@@ -39,7 +24,7 @@ class Llama4(Llama):
     hparams = Llama4Hparams
 
     def block(self, h: Llama4Hparams, i: int, w: Weights) -> Iterator[Part]:
-        d_head = h.head_size(w, h.d_head)
+        d_head = head_size(h, w, h.d_head)
         turned = self._turned(h, i, w)
         normed = w.gguf.get("hybrid.attention.qk_norm", h.n_expert != NOT_NORMED)
         if not isinstance(normed, bool):
@@ -47,7 +32,8 @@ class Llama4(Llama):
         chunked = h.window > 0 and h.chunked[i]
         scale = QueryScale(h.temperature, h.period, 1) if h.temperature and not turned else None
         yield "attn_norm.weight", Attention(
-            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, h.rope(w, h.n_rot or d_head, self.style) if turned else None,
+            i, h.n_embd, h.n_head, h.n_head_kv[i], d_head,
+            rope_of(h, w, h.n_rot or d_head, self.style) if turned else None,
             window=h.chunk if chunked else 0, aligned=chunked, norm_eps=h.eps if turned and normed else 0.0,
             norm_last=True, norm_plain=True, query_scale=scale,
         )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
+
 from ..loading.weights import Weights
-from .base import Family, Mamba2Hparams, Part
+from .base import Family, Part, mamba2
 
 
 class Mamba2(Family):
@@ -13,4 +15,4 @@ class Mamba2(Family):
     hparams = Mamba2Hparams
 
     def block(self, h: Mamba2Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield "attn_norm.weight", h.mamba2(i)
+        yield "attn_norm.weight", mamba2(h, i)

@@ -1,26 +1,18 @@
 """OLMoE and OLMo 2: norms on the whole of queries and keys; norms behind the parts of OLMo 2. arXiv:2409.02060"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
+
+from hybrid.quant.ggml.families.olmo import Olmo2Hparams, OlmoeHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Rope
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import MixtureOfExperts
-from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Part
-from .llama import Llama, LlamaHparams
-
-
-@dataclass(frozen=True)
-class Olmo2Hparams(LlamaHparams):
-    """OLMo 3 in llama.cpp's files: `local` layers have a window, and RoPE unscaled, with another base (0: the same)."""
-
-    window: int = key("attention.sliding_window", 0)
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 4, pattern=True)
-    freq_base_local: float = key("rope.freq_base_swa", 0.0)
+from .llama import Llama
 
 
 class Olmo2(Llama):
@@ -41,17 +33,6 @@ class Olmo2(Llama):
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         for norm, (_, layer) in zip(("post_attention_norm", "post_ffw_norm"), super().block(h, i, w), strict=True):
             yield "", PostNorm(layer, f"blk.{i}.{norm}.weight", h.n_embd, h.eps)
-
-
-@dataclass(frozen=True)
-class OlmoeHparams(LlamaHparams):
-    """n_ff is the width of an expert; weights_norm: the weights of those used are made to add up to 1; clip: limit of
-    queries, keys and values, 0: none."""
-
-    n_expert: int = key("expert_count", minimum=1)
-    n_expert_used: int = key("expert_used_count", minimum=1)
-    weights_norm: bool = key("expert_weights_norm", False)
-    clip: float = key("attention.clamp_kqv", 0.0)
 
 
 class Olmoe(Llama):

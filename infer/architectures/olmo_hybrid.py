@@ -4,33 +4,16 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.olmo_hybrid import OlmoHybridHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
 from ..layers.base import PostNorm
 from ..layers.delta_net import GatedDeltaNet
 from ..layers.feed_forward import GatedFeedForward
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-
-
-@dataclass(frozen=True)
-class OlmoHybridHparams(AttentionHparams):
-    """A layer without heads of keys has the delta rule: n_ssm_head heads of d_inner / n_ssm_head values, which share
-    n_group heads of keys. beta_scale: 2 where its transitions may have negative eigenvalues."""
-
-    n_ff: int = key("feed_forward_length", minimum=1)
-    n_rot: int = key("rope.dimension_count", 0)  # 0: no positions
-    freq_base: float = key("rope.freq_base", 10000.0, minimum=1)
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)  # width of a head of keys
-    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
-    n_group: int = key("ssm.group_count", minimum=1)  # heads of keys
-    beta_scale: float = key("ssm.beta_scale", 1.0)
-    gated_eps: float = key("ssm.norm_rms_epsilon", 0.0)  # 0: eps
+from .base import Family, Part, head_size
 
 
 class OlmoHybrid(Family):
@@ -51,7 +34,7 @@ class OlmoHybrid(Family):
             yield "ffn_norm.weight", feed_forward
             return
         attention = Attention(
-            i, h.n_embd, h.n_head, h.n_head_kv[i], h.head_size(w),
+            i, h.n_embd, h.n_head, h.n_head_kv[i], head_size(h, w),
             Rope(h.n_rot, h.freq_base, NEOX) if h.n_rot else None, norm_eps=h.eps, norm_all=True,
         )  # fmt: skip
         yield "", PostNorm(attention, f"blk.{i}.post_attention_norm.weight", h.n_embd, h.eps)

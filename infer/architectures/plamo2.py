@@ -1,39 +1,17 @@
 """PLaMo 2: Mamba-2 and attention in turns, norms around every part. arXiv:2509.04897"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.plamo2 import Plamo2Hparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.mamba2_projected import ProjectedMamba2
-from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class Plamo2Hparams(RopeHparams):
-    """A layer without heads of keys is a Mamba layer. windows: tokens that a token of a layer sees, 0: all."""
-
-    n_ff: int = key("feed_forward_length", minimum=1)
-    n_head: tuple[int, ...] = key("attention.head_count", per_layer=True)
-    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)
-    d_head: int = key("attention.key_length", minimum=1)
-    n_rot: int = key("rope.dimension_count", 0)  # 0: d_head
-    windows: tuple[int, ...] = key("hybrid.attention.sliding_window", 0, per_layer=True)
-    head_eps: float = key("hybrid.attention.head_norm_rms_epsilon", 0.0)  # 0: eps
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)
-    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
-
-    @property
-    def dt_rank(self) -> int:
-        """No key says it; llama.cpp takes the same for granted."""
-        return max(64, self.n_embd // 16)
+from .rope import rope_of
 
 
 class Plamo2(Family):
@@ -53,7 +31,7 @@ class Plamo2(Family):
         if not h.n_head[i]:
             raise w.wrong("attention.head_count", h.n_head[i], f"queries on layer {i}, which has keys")
         return Attention(
-            i, h.n_embd, h.n_head[i], h.n_head_kv[i], h.d_head, h.rope(w, h.n_rot or h.d_head, NEOX),
+            i, h.n_embd, h.n_head[i], h.n_head_kv[i], h.d_head, rope_of(h, w, h.n_rot or h.d_head, NEOX),
             window=h.windows[i], norm_eps=h.head_eps or h.eps, norm_each=True, fused=True,
         )  # fmt: skip
 

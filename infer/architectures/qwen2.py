@@ -1,14 +1,14 @@
 """Qwen2 and Qwen3: Llama with biases, then with norms on queries and keys, also with experts. arXiv:2505.09388"""
 
-from dataclasses import dataclass
 from typing import Any
+
+from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.base import Layer
 from ..layers.feed_forward import MixtureOfExperts
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .llama import Llama, LlamaHparams
+from .llama import Llama
 
 
 class Qwen2(Llama):
@@ -23,16 +23,6 @@ class Qwen3(Qwen2):
 
     name = "qwen3"
     normed = "heads"
-
-
-@dataclass(frozen=True)
-class Qwen3MoeHparams(LlamaHparams):
-    """n_ff_expert: width of an expert; weights_norm: the weights of those used are made to add up to 1."""
-
-    n_expert: int = key("expert_count", minimum=1)
-    n_expert_used: int = key("expert_used_count", minimum=1)
-    n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
-    weights_norm: bool = key("expert_weights_norm", True)
 
 
 class Qwen3Moe(Qwen3):

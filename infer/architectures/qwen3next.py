@@ -1,36 +1,17 @@
 """Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.qwen3next import Qwen3NextHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
 from ..layers.base import Sum
 from ..layers.delta_net import GatedDeltaNet
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class Qwen3NextHparams(RopeHparams, AttentionHparams):
-    """n_ssm_head heads of d_inner / n_ssm_head values on n_group heads of keys; a width of experts of 0: n_ff."""
-
-    n_ff: int = key("feed_forward_length", 0)  # of a layer without experts
-    d_head: int = key("attention.key_length", 0)
-    n_rot: int = key("rope.dimension_count", 0)
-    d_conv: int = key("ssm.conv_kernel", minimum=2)
-    d_inner: int = key("ssm.inner_size", minimum=1)
-    d_state: int = key("ssm.state_size", minimum=1)  # width of a head of keys
-    n_ssm_head: int = key("ssm.time_step_rank", minimum=1)
-    n_group: int = key("ssm.group_count", minimum=1)  # heads of keys
-    n_expert: int = key("expert_count", 0)
-    n_expert_used: int = key("expert_used_count", 0)
-    n_ff_expert: int = key("expert_feed_forward_length", 0)
-    n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
-    weights_norm: bool = key("expert_weights_norm", True)
+from .base import Family, Part, head_size
+from .rope import rope_of
 
 
 class Qwen3Next(Family):
@@ -44,8 +25,8 @@ class Qwen3Next(Family):
     def block(self, h: Qwen3NextHparams, i: int, w: Weights) -> Iterator[Part]:
         # layers are told apart by their tensors: keys that say it are optional, and llama.cpp has two of them
         if f"blk.{i}.attn_q.weight" in w:
-            d_head = h.head_size(w, h.d_head)
-            rope = h.rope(w, h.n_rot or d_head, NEOX)
+            d_head = head_size(h, w, h.d_head)
+            rope = rope_of(h, w, h.n_rot or d_head, NEOX)
             yield "attn_norm.weight", Attention(
                 i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps, gated=True
             )  # fmt: skip

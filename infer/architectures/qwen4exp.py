@@ -2,9 +2,10 @@
 residual streams, n-gram embeddings. Of Qwen."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+
+from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
@@ -15,33 +16,13 @@ from ..layers.gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
 from ..layers.indexed_attention import IndexedAttention
 from ..layers.ngram_inputs import NgramInputs, Ngrams
 from ..layers.streams import Streams
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import Family, Part
-from .qwen3next import Qwen3NextHparams
+from .base import Family, Part, head_size
+from .rope import rope_of
 
 
-@dataclass(frozen=True)
-class Qwen4ExpHparams(Qwen3NextHparams):
-    """every: tokens of a group that the indexer scores, of which it chooses `budget` tokens' worth; ple_*: of n-gram
-    embeddings, which the layers of ple.layers have."""
-
-    n_stream: int = key("hyper_connection.count", minimum=2)
-    rank: int = key("hyper_connection.low_rank", minimum=1)
-    n_index_head: int = key("attention.indexer.head_count", minimum=1)
-    d_index: int = key("attention.indexer.key_length", minimum=1)
-    budget: int = key("attention.indexer.top_k", minimum=1)
-    every: tuple[int, ...] = key("attention.compress_ratios", per_layer=True)
-    ple_gram: int = key("ple.ngram_size", 0)
-    ple_each: int = key("ple.heads_per_ngram", 0)
-    ple_taps: int = key("ple.conv_kernel", 0)
-    ple_end: int = key("ple.eos_token_id", 0)
-    d_row: int = key("embedding_length_per_layer_input", 0)
-    silu_gate: bool = key("hybrid.ssm.silu_gate", False)  # of the delta rule, in place of the sigmoid
-
-    @property
-    def sizes(self) -> GatedSizes:
-        return GatedSizes(self.n_embd, self.n_stream, self.rank, self.eps)
+def sizes_of(h: Qwen4ExpHparams) -> GatedSizes:
+    return GatedSizes(h.n_embd, h.n_stream, h.rank, h.eps)
 
 
 class Qwen4Exp(Family):
@@ -53,10 +34,10 @@ class Qwen4Exp(Family):
     has_heads = True
 
     def streams(self, h: Qwen4ExpHparams) -> Streams:
-        return GatedMixOfStreams(h.sizes)
+        return GatedMixOfStreams(sizes_of(h))
 
     def head_streams(self, h: Qwen4ExpHparams, i: int, w: Weights) -> Streams:
-        return GatedMixOfStreams(h.sizes, f"blk.{i}.nextn.hc_head")
+        return GatedMixOfStreams(sizes_of(h), f"blk.{i}.nextn.hc_head")
 
     def block(self, h: Qwen4ExpHparams, i: int, w: Weights) -> Iterator[Part]:
         if i in _numbers(w, "layers"):
@@ -64,20 +45,21 @@ class Qwen4Exp(Family):
         attends = f"blk.{i}.attn_q.weight" in w
         ahead = i >= h.n_run
         mixer = _whole_attention(h, i, w) if ahead else _attention(h, i, w) if attends else _delta_net(h, i, w)
-        yield "", GatedResidual(mixer, f"blk.{i}.hc_attn", h.sizes)
+        yield "", GatedResidual(mixer, f"blk.{i}.hc_attn", sizes_of(h))
         experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm)
         shared = GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp", weighted=True)
-        yield "", GatedResidual(Sum(experts, shared), f"blk.{i}.hc_ffn", h.sizes)
+        yield "", GatedResidual(Sum(experts, shared), f"blk.{i}.hc_ffn", sizes_of(h))
 
 
 def _attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
-    d_head, every = h.head_size(w, h.d_head), h.every[i]
+    d_head, every = head_size(h, w, h.d_head), h.every[i]
     if every < 1:
         raise w.wrong("attention.compress_ratios", every, f"a group of tokens on layer {i}, which has attention")
     if h.budget < every:
         raise w.wrong("attention.indexer.top_k", h.budget, f"a group of {every} tokens or more")
     return IndexedAttention(
-        i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, h.rope(w, h.n_rot or d_head, NEOX), norm_eps=h.eps, gated=True,
+        i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
+        norm_eps=h.eps, gated=True,
         every=every, n_best=h.budget // every, n_index_head=h.n_index_head, d_index=h.d_index,
     )  # fmt: skip
 
@@ -86,9 +68,10 @@ def _whole_attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
     """Of a head that guesses tokens ahead: over all tokens, as with its indexer in texts of up to the budget. The mean
     of an unfinished group could not be taken back with what was guessed."""
     w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.indexer.")))
-    d_head = h.head_size(w, h.d_head)
+    d_head = head_size(h, w, h.d_head)
     return Attention(
-        i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, h.rope(w, h.n_rot or d_head, NEOX), norm_eps=h.eps, gated=True
+        i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
+        norm_eps=h.eps, gated=True
     )  # fmt: skip
 
 

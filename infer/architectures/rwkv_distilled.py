@@ -1,22 +1,15 @@
 """Qwen2 distilled into RWKV, with its feed-forward parts and norms: QRWKV6, ARWKV. arXiv:2501.15570"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.rwkv import Ranks7, RwkvHparams
+from hybrid.quant.ggml.families.rwkv_distilled import Rwkv6Qwen2Hparams
 
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.rwkv import Rwkv6 as TimeMix6
 from ..layers.rwkv import Rwkv7 as TimeMix7
-from ..loading.hparams import key
 from ..loading.weights import Weights
 from .base import Family, Part
-from .rwkv import Ranks6, Ranks7, RwkvHparams
-
-
-@dataclass(frozen=True)
-class Rwkv6Qwen2Hparams(Ranks6):
-    """n_kv: heads of keys that the others share, 0: each has its own."""
-
-    n_kv: int = key("attention.head_count_kv", 0)
 
 
 class _Distilled(Family):

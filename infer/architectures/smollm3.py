@@ -1,19 +1,12 @@
 """SmolLM3: Llama without positions on some layers, usually every fourth. Of HuggingFaceTB."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from hybrid.quant.ggml.families.smollm3 import SmolLM3Hparams
+
 from ..layers.attention import Rope
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .llama import Llama, LlamaHparams
-
-
-@dataclass(frozen=True)
-class SmolLM3Hparams(LlamaHparams):
-    """turned: layers with RoPE. The key is ours; llama.cpp knows one order of layers."""
-
-    turned: tuple[bool, ...] = key("hybrid.rope.layer_pattern", 4, pattern=True)
+from .llama import Llama
 
 
 class SmolLM3(Llama):

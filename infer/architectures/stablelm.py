@@ -1,23 +1,15 @@
 """StableLM: Llama with layer norms, a quarter of every head turned. arXiv:2402.17834"""
 
-from dataclasses import dataclass
+from hybrid.quant.ggml.families.llama import LayerNormLlamaHparams
 
 from ..kernels.attention.rope import NEOX
-from ..loading.hparams import key
-from .llama import Llama, LlamaHparams
-
-
-@dataclass(frozen=True)
-class StableLmHparams(LlamaHparams):
-    """Its norms are layer norms."""
-
-    eps: float = key("attention.layer_norm_epsilon")
+from .llama import Llama
 
 
 class StableLm(Llama):
     """StableLM 3B and StableLM 2 1.6B; biases are used where the file has them."""
 
     name = "stablelm"
-    hparams = StableLmHparams
+    hparams = LayerNormLlamaHparams
     style = NEOX
     layer_norms = True

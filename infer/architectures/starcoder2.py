@@ -1,28 +1,18 @@
 """StarCoder2 (arXiv:2402.19173) and Phi-2: layer norms with biases, no gates, RoPE."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from hybrid.quant.ggml.families.starcoder2 import StarCoder2Hparams
 
 from ..kernels.attention.rope import NEOX
 from ..kernels.rows.gelu import gelu_tanh
 from ..layers.attention import Attention
 from ..layers.base import Sum
 from ..layers.feed_forward import FeedForward
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class StarCoder2Hparams(RopeHparams, AttentionHparams):
-    """n_rot: values of a head that RoPE turns, 0: all; windows: tokens that a token of a layer sees, 0: all."""
-
-    eps: float = key("attention.layer_norm_epsilon")
-    n_ff: int = key("feed_forward_length", minimum=1)
-    n_rot: int = key("rope.dimension_count", 0)
-    windows: tuple[int, ...] = key("hybrid.attention.sliding_window", 0, per_layer=True)
+from .base import Family, Part, head_size
+from .rope import rope_of
 
 
 class StarCoder2(Family):
@@ -39,8 +29,8 @@ class StarCoder2(Family):
 
     def parts(self, h: StarCoder2Hparams, i: int, w: Weights) -> tuple[Attention, FeedForward]:
         """Attention and the feed-forward part of block i."""
-        d_head = h.head_size(w)
-        rope = h.rope(w, h.n_rot or d_head, NEOX)
+        d_head = head_size(h, w)
+        rope = rope_of(h, w, h.n_rot or d_head, NEOX)
         attention = Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, window=h.windows[i])
         return attention, FeedForward(i, h.n_embd, h.n_ff, act=gelu_tanh)
 

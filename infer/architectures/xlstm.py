@@ -4,30 +4,13 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.xlstm import XlstmHparams
 
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.mlstm import Mlstm
-from ..loading.hparams import Hparams, key
 from ..loading.weights import Weights
 from .base import Family, Part
-
-
-@dataclass(frozen=True)
-class XlstmHparams(Hparams):
-    """Of the mLSTM and the feed-forward part."""
-
-    n_ff: int = key("feed_forward_length", minimum=1)
-    n_head: int = key("mlstm.head_count", minimum=1)
-    d_k: int = key("mlstm.key_length", minimum=1)
-    d_v: int = key("mlstm.value_length", minimum=1)
-    gate_cap: float = key("mlstm.gate_softcapping", minimum=1e-3)
-    mlstm_eps: float = key("mlstm.epsilon")
-    cap: float = key("final_logit_softcapping", 0.0)
-
-    @property
-    def logit_cap(self) -> float:
-        return self.cap
 
 
 class Xlstm(Family):

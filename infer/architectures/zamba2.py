@@ -5,16 +5,12 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.zamba import Zamba2Hparams
 
 from ..loading.weights import Weights
-from .base import Family, Mamba2Hparams, Part
-from .zamba import SharedHparams
-
-
-@dataclass(frozen=True)
-class Zamba2Hparams(SharedHparams, Mamba2Hparams):
-    """Both of what it is made of."""
+from .base import Family, Part, mamba2
+from .zamba import part
 
 
 class Zamba2(Family):
@@ -24,4 +20,4 @@ class Zamba2(Family):
     hparams = Zamba2Hparams
 
     def block(self, h: Zamba2Hparams, i: int, w: Weights) -> Iterator[Part]:
-        yield h.part(i, h.mamba2(i), fused=True)
+        yield part(h, i, mamba2(h, i), fused=True)

@@ -4,35 +4,17 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hybrid.quant.ggml.families.zaya import ZayaHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.affine_residual import AffineResidual
 from ..layers.attention import Rope
 from ..layers.carried_router import CarriedRouterExperts
 from ..layers.convolved_attention import ConvolvedAttention
-from ..loading.hparams import key
 from ..loading.weights import Weights
-from .base import AttentionHparams, Family, Part
-from .rope import RopeHparams
-
-
-@dataclass(frozen=True)
-class ZayaHparams(RopeHparams, AttentionHparams):
-    """`local` layers see `window` tokens, and have rotary positions of their own."""
-
-    n_ff: int = key("feed_forward_length", minimum=1)  # of an expert
-    d_head: int = key("attention.key_length", minimum=1)
-    taps_channel: int = key("ssm.conv_kernel", minimum=1)
-    taps_head: int = key("attention.conv_kernel", minimum=1)
-    window: int = key("attention.sliding_window", 0)
-    local: tuple[bool, ...] = key("attention.sliding_window_pattern", 1, pattern=True)
-    freq_base: float = key("rope.freq_base", minimum=1)
-    freq_base_local: float = key("rope.freq_base_swa", 0.0)  # 0: the same
-    n_rot: int = key("rope.dimension_count", minimum=2)
-    n_rot_local: int = key("rope.dimension_count_swa", 0)
-    n_expert: int = key("expert_count", minimum=1)
-    n_router: int = key("expert_router_length", minimum=1)
+from .base import Family, Part
+from .rope import rope_of
 
 
 class Zaya(Family):
@@ -44,7 +26,7 @@ class Zaya(Family):
 
     def block(self, h: ZayaHparams, i: int, w: Weights) -> Iterator[Part]:
         local, p = h.window > 0 and h.local[i], f"blk.{i}."
-        rope = h.rope(w, h.n_rot, NEOX)
+        rope = rope_of(h, w, h.n_rot, NEOX)
         if local:
             rope = Rope(h.n_rot_local or h.n_rot, h.freq_base_local or h.freq_base, NEOX)
         attention = ConvolvedAttention(

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
+from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..kernels.attention.kv import PAGE, KVType
 from ..kernels.build.jit import CompileProgress
-from ..loading.hparams import Hparams
 from ..loading.options import DEFAULT_UBATCH
 from ..loading.read_ahead import ReadAhead
 from ..memory import HybridMemory, Move, plan_memory

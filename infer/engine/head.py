@@ -13,12 +13,12 @@ import math
 from typing import NamedTuple
 
 from hybrid.quant.ggml.errors import FormatError
+from hybrid.quant.ggml.families.hparams import Hparams
 
 from ..kernels import execute
 from ..kernels.rows import elementwise
 from ..layers.base import Layer
 from ..layers.streams import OnStreams, Streams
-from ..loading.hparams import Hparams
 from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..memory.needs import Specs

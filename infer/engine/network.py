@@ -9,6 +9,7 @@ import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import Remedy, UnsupportedError, shown
+from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..architectures import ENCODERS, FAMILIES, Family
@@ -19,7 +20,6 @@ from ..kernels.rows.layer_norm import layer_norm
 from ..kernels.rows.likelihood import negative_log_likelihood
 from ..layers.base import Layer, OwnResidual, optional_bias
 from ..layers.streams import OnStreams, Streams
-from ..loading.hparams import Hparams
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..memory.hybrid import Specs

@@ -5,9 +5,8 @@ from enum import StrEnum
 import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError
+from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.reader import GGUFFile
-
-from ..loading.hparams import wrong
 
 
 class Pooling(StrEnum):

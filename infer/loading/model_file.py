@@ -9,10 +9,9 @@ import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
-
-from .hparams import Hparams
 
 if TYPE_CHECKING:
     from ..text.chat_template import ChatTemplate

@@ -7,11 +7,11 @@ import numpy as np
 
 from hybrid.quant.ggml.adapter import Adapter
 from hybrid.quant.ggml.errors import FormatError, shown
+from hybrid.quant.ggml.families.hparams import wrong
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from ..program.builder import Weight, aligned_empty, round_up
-from .hparams import wrong
 
 # Written by converters for other engines' sake, or derived from the metadata; not needed here.
 OPTIONAL = ("rope_freqs.weight",)

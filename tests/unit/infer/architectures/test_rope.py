@@ -17,11 +17,12 @@ from tiny_models import D_HEAD, FAMILIES, Tensor, Tiny
 
 from hybrid.convert import convert
 from hybrid.infer import Model, Work
-from hybrid.infer.architectures.rope import RopeHparams
+from hybrid.infer.architectures.rope import rope_of
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.layers.attention import Rope
 from hybrid.infer.loading.weights import Weights
 from hybrid.quant.ggml.errors import FormatError, StateError, UnsupportedError
+from hybrid.quant.ggml.families.rope import RopeHparams
 from hybrid.quant.ggml.reader import GGUFFile
 
 EXPERTS = {".expert_count": 3, ".expert_used_count": 2, ".expert_feed_forward_length": 8}
@@ -139,7 +140,7 @@ GGUF_YARN = {".rope.scaling.type": "yarn", ".rope.scaling.factor": 4.0, ".rope.s
 def test_yarn(keys: dict[str, float], settings: dict[str, float], file: Callable[..., Path]) -> None:
     path = file({**GGUF_YARN, **{f".rope.scaling.{key}": value for key, value in keys.items()}})
     with GGUFFile.open(path) as gguf:
-        rope = RopeHparams.read(gguf, "llama").rope(Weights(gguf), D_HEAD, 0)
+        rope = rope_of(RopeHparams.read(gguf, "llama"), Weights(gguf), D_HEAD, 0)
     factors, magnitude = scaling({"rope_parameters": {**YARN, **settings}}, D_HEAD, 90.0, 1)
     np.testing.assert_allclose(rope.factors, factors, rtol=1e-6)
     assert 1 < factors[1] < 4  # a ramp
@@ -148,7 +149,7 @@ def test_yarn(keys: dict[str, float], settings: dict[str, float], file: Callable
 
 def test_yarn_with_bounds_between_pairs(file: Callable[..., Path]) -> None:
     with GGUFFile.open(file({**GGUF_YARN, "hybrid.rope.scaling.truncate": False})) as gguf:
-        rope = RopeHparams.read(gguf, "llama").rope(Weights(gguf), D_HEAD, 0)
+        rope = rope_of(RopeHparams.read(gguf, "llama"), Weights(gguf), D_HEAD, 0)
     factors, _ = scaling({"rope_parameters": {**YARN, "truncate": False}}, D_HEAD, 90.0, 1)
     np.testing.assert_allclose(rope.factors, factors, rtol=1e-6)
     assert not np.allclose(factors, scaling({"rope_parameters": YARN}, D_HEAD, 90.0, 1)[0])

@@ -7,9 +7,9 @@ import pytest
 from reference.tokenizer_files import FakeGGUF
 
 from hybrid.infer.bench.shapes import Shape, write_shape
-from hybrid.infer.loading.hparams import Hparams
 from hybrid.infer.loading.model_file import ModelFile, fitting_tokenizer
 from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
@@ -24,7 +24,7 @@ class TwoTables(Hparams):
 
 
 def test_who_it_is(tmp_path: Path) -> None:
-    hparams = TwoTables(2, 0, 64, 512, 1e-5)
+    hparams = TwoTables(n_layer=2, n_ahead=0, n_embd=64, n_ctx_train=512, eps=1e-5)
     with GGUFFile.open(write_shape(MAMBA, tmp_path / "m.gguf", FileType.Q8_0)) as gguf:
         short, long = (ModelFile(gguf, hparams, n_ctx, 320) for n_ctx in (64, 128))
         assert (short.arch, short.file_type, short.n_layer) == ("mamba", "Q8_0", 2)

@@ -1,15 +1,15 @@
 """Hyper-parameters: a dataclass field per GGUF key, read and checked in one place."""
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import FormatError, shown
-from hybrid.quant.ggml.metadata import full_key
-from hybrid.quant.ggml.reader import GGUFFile
+from ..errors import FormatError, shown
+from ..metadata import full_key
+from ..reader import GGUFFile
 
 _REQUIRED = object()
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
@@ -45,15 +45,20 @@ class Scales:
     logits: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(key,))
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Hparams:
-    """What every family has. n_layer: blocks of the file, the last n_ahead of which guess tokens ahead."""
+    """What every family has; its subclasses are frozen dataclasses, too. n_layer: blocks of the file, the last
+    n_ahead of which guess tokens ahead."""
 
     n_layer: int = key("block_count", minimum=1)
     n_ahead: int = key("nextn_predict_layers", 0)
     n_embd: int = key("embedding_length", minimum=1)
     n_ctx_train: int = key("context_length", minimum=1)
     eps: float = key("attention.layer_norm_rms_epsilon")  # of the norms
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True, eq=False)(cls)  # nobody compares, and there are many
 
     @property
     def n_run(self) -> int:
@@ -64,10 +69,8 @@ class Hparams:
     def scales(self) -> Scales:
         return Scales()
 
-    @property
-    def logit_cap(self) -> float:
-        """Logits become cap * tanh(logit / cap); 0: they stay."""
-        return 0.0
+    logit_cap = 0.0  # logits become cap * tanh(logit / cap); 0: they stay
+    halve_every = 0  # the residual stream is halved after every so many layers; 0: never
 
     def usual_context(self, tensors: Container[str]) -> int:
         """Tokens of a sequence where nobody says how many: the longest texts that the model was trained for."""
@@ -76,11 +79,6 @@ class Hparams:
     def variant(self, tensors: Container[str], n_ctx: int) -> str:
         """What a context of n_ctx tokens changes in the results of a model with these tensors; mostly nothing."""
         return ""
-
-    @property
-    def halve_every(self) -> int:
-        """The residual stream is halved after every so many layers; 0: never."""
-        return 0
 
     @classmethod
     def read(cls: type[H], gguf: GGUFFile, arch: str) -> H:
@@ -108,6 +106,41 @@ class Hparams:
             if field.name == "n_ahead" and not values["n_ahead"] < values["n_layer"]:
                 raise wrong(gguf, name, raw, f"fewer than its {values['n_layer']} blocks")
         return cls(**values)
+
+    @classmethod
+    def written(cls, value: Callable[[str], Any], order: str) -> Iterator[tuple[str, Any]]:
+        """Pairs of a file, without the architecture in front of their keys. A word of `order` is
+
+            name         of a field: `value(name)` is written
+            .key         no field's, since no reader here asks for it: `value(key)` is written
+            name=source  `value(source)` is
+            word?        not where it is the default of the field
+
+        What is None is not written; then its field has a default, or the word a question mark."""
+        fields = {field.name: field.metadata for field in dataclasses.fields(cls)}
+        for word in order.split():
+            name, _, source = word.removesuffix("?").partition("=")
+            key = name.removeprefix(".")
+            meta: Mapping[str, Any] = fields[name] if key == name else {"key": key, "default": _REQUIRED}
+            found = value(source or key)
+            if found is None:
+                assert word.endswith("?") or meta["default"] is not _REQUIRED, f"{cls.__name__}: no {name}"
+            elif not (word.endswith("?") and _is_default(meta, found, value("n_layer"))):
+                yield meta["key"], list(found) if isinstance(found, tuple) else found
+
+
+def by_period(period: int, n_layer: int) -> tuple[bool, ...]:
+    """Per layer, whether it is another one than the last of every `period`; 0: all are."""
+    return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
+
+
+def _is_default(meta: Mapping[str, Any], value: Any, n_layer: int) -> bool:
+    default = meta["default"]
+    if default is _REQUIRED:
+        return False
+    if isinstance(value, list | tuple):
+        return tuple(value) == (by_period(default, n_layer) if meta["pattern"] else (default,) * n_layer)
+    return bool(value == default)
 
 
 def wrong(gguf: GGUFFile, name: str, value: Any, expected: str) -> FormatError:
@@ -141,10 +174,22 @@ def _per_layer(gguf: GGUFFile, name: str, raw: Any, n_layer: int, kind: type, mi
 def _pattern(gguf: GGUFFile, name: str, raw: Any, n_layer: int, n_ahead: int) -> tuple[bool, ...]:
     """n_ahead: the last of the layers, of which nothing need be said."""
     if isinstance(raw, int) and not isinstance(raw, bool):
-        period = _scalar(gguf, name, raw, int, 0)
-        return tuple(period == 0 or i % period < period - 1 for i in range(n_layer))
+        return by_period(_scalar(gguf, name, raw, int, 0), n_layer)
     if not isinstance(raw, np.ndarray) or raw.dtype.kind not in "biu" or not ((raw == 0) | (raw == 1)).all():
         raise wrong(gguf, name, raw, "a number of layers, or true or false for every layer")
     if len(raw) not in (n_layer, n_layer - n_ahead):
         raise FormatError(f"{gguf.path.name}: {name} has {len(raw)} values for {n_layer} layers.")
     return (*raw.astype(bool).tolist(), *[True] * (n_layer - len(raw)))
+
+
+class AttentionHparams(Hparams):
+    """Of a model with attention on some layers or all."""
+
+    n_head: int = key("attention.head_count", minimum=1)
+    n_head_kv: tuple[int, ...] = key("attention.head_count_kv", per_layer=True)  # 0 marks a layer without attention
+
+
+class TransformerHparams(AttentionHparams):
+    """With a feed-forward part on all layers; n_ff may be the width of an expert."""
+
+    n_ff: int = key("feed_forward_length", minimum=1)

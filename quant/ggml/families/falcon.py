@@ -1,0 +1,9 @@
+"""Keys of Falcon. exact: GELU as it is defined, otherwise by its tanh formula, as in llama.cpp."""
+
+from .hparams import TransformerHparams, key
+from .rope import RopeHparams
+
+
+class FalconHparams(RopeHparams, TransformerHparams):
+    eps: float = key("attention.layer_norm_epsilon")
+    exact: bool = key("hybrid.feed_forward.exact_gelu", False)

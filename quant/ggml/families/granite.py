@@ -1,0 +1,20 @@
+"""Keys of Granite 3. n_expert 0: dense; n_ff_shared: width of an expert that every token uses, 0: no such expert."""
+
+from .experts import OptionalExpertsHparams
+from .hparams import Scales, TransformerHparams, key
+from .rope import RopeHparams
+
+
+class GraniteHparams(RopeHparams, TransformerHparams, OptionalExpertsHparams):
+    n_ff_shared: int = key("expert_shared_feed_forward_length", 0)
+    # of these, 0 stands for "none", as in llama.cpp
+    embedding_scale: float = key("embedding_scale", 0.0)
+    residual_scale: float = key("residual_scale", 0.0)
+    logit_scale: float = key("logit_scale", 0.0)
+    attention_scale: float = key("attention.scale", 0.0)
+    uses_rope: bool = key("rope.scaling.finetuned", True)  # llama.cpp took a key that was there
+    n_rot: int = key("rope.dimension_count", 0)
+
+    @property
+    def scales(self) -> Scales:
+        return Scales(self.embedding_scale or 1.0, self.residual_scale or 1.0, self.logit_scale or 1.0)

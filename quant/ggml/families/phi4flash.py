@@ -1,0 +1,13 @@
+"""Keys of Phi-4-mini-flash. A layer without heads of keys is Mamba-1; `local` are those whose tokens see the last
+`window`. The last n_shared layers keep nothing: without heads of keys, they gate what the last scan made."""
+
+from .hparams import TransformerHparams, key
+from .mamba import Mamba1Hparams
+
+
+class Phi4FlashHparams(TransformerHparams, Mamba1Hparams):
+    eps: float = key("attention.layer_norm_epsilon")
+    sub_eps: float = key("attention.layer_norm_rms_epsilon")  # of the norm behind a difference
+    window: int = key("attention.sliding_window", 0)
+    local: tuple[bool, ...] = key("attention.sliding_window_pattern", pattern=True)
+    n_shared: int = key("attention.shared_kv_layers")

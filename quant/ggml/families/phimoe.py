@@ -1,0 +1,10 @@
+"""Keys of Phi-MoE. jitter: of the sparse mixer. The key is ours; nobody else's files have another one than the
+usual."""
+
+from .experts import ExpertsHparams
+from .hparams import key
+from .llama import LlamaHparams
+
+
+class PhiMoeHparams(ExpertsHparams, LlamaHparams):
+    jitter: float = key("hybrid.expert_router_jitter", 0.01)

@@ -1,0 +1,11 @@
+"""Keys of Qwen2 and Qwen3. n_ff_expert: width of an expert; weights_norm: the weights of those used are made to add up
+to 1."""
+
+from .experts import ExpertsHparams
+from .hparams import key
+from .llama import LlamaHparams
+
+
+class Qwen3MoeHparams(ExpertsHparams, LlamaHparams):
+    n_ff_expert: int = key("expert_feed_forward_length", minimum=1)
+    weights_norm: bool = key("expert_weights_norm", True)
