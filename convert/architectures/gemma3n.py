@@ -1,7 +1,8 @@
 """Gemma 3n (text): streams of which layers compute on one, embeddings for every layer, sparse gates. Of Google."""
 
 import math
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
@@ -33,7 +34,74 @@ ONES = Transform("one", lambda x, _: np.ones_like(x), arithmetic=False)
 
 
 @dataclass(frozen=True)
-class Gemma3n(Decoder):
+class PerLayerInputs(Decoder):
+    """What Gemma 3n and Gemma 4 have in common: the last layers share keys and values, and a token has an embedding for
+    each layer."""
+
+    dropped: ClassVar[tuple[str, ...]] = tuple(
+        f"{outer}{tower}." for outer in ("", "model.")
+        for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
+    )  # fmt: skip
+
+    heads: Heads
+    window: int
+    local: tuple[bool, ...]  # per layer, whether it has the window
+    n_shared: int  # of the last layers, without keys and values
+    n_per_layer: int  # values that a token has for each layer; 0: none
+    n_vocab_per_layer: int
+    cap: float  # of logits; 0: none
+
+    @classmethod
+    def read(cls, config: Config, shapes: Shapes) -> Self:
+        text = config.section("text_config")
+        if not text.data:
+            return cls.read_text(config, shapes)
+        config.expects("tie_word_embeddings", True)
+        return cls.read_text(text, shapes)
+
+    @classmethod
+    @abstractmethod
+    def read_text(cls, config: Config, shapes: Shapes) -> Self:
+        """From the part of a config that is the text's."""
+
+    def token_rows(self, n_tokens: int, **more: Any) -> Iterator[Row]:
+        """The embeddings of layers, and what makes them of the others."""
+        n_table = self.n_layer * self.n_per_layer
+        table = "model.embed_tokens_per_layer.weight"
+        yield row(table, "per_layer_token_embd.weight", n_tokens, n_table, **more)
+        yield row("model.per_layer_model_projection.weight", "per_layer_model_proj.weight", n_table, self.n_embd)
+        yield row("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", self.n_per_layer)
+
+    def layer_rows(self, hf: str, blk: str) -> Iterator[Row]:
+        """How a layer reads its own."""
+        n, per = self.n_embd, self.n_per_layer
+        yield row(hf + "per_layer_input_gate.weight", blk + "inp_gate.weight", per, n)
+        yield row(hf + "per_layer_projection.weight", blk + "proj.weight", n, per)
+        yield row(hf + "post_per_layer_input_norm.weight", blk + "post_norm.weight", n)
+
+
+def read_shared(config: Config, local: Sequence[bool], default: int) -> int:
+    """How many of the last layers have no keys and values."""
+    n_layer = len(local)
+    n_shared = config.integer("num_kv_shared_layers", default=default, minimum=0, maximum=n_layer - 1)
+    if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
+        raise config.wrong("num_kv_shared_layers", "a layer of each kind in front of those that share")
+    return n_shared
+
+
+def read_heads(config: Config, own: Config, usual: tuple[int, int]) -> Heads:
+    """`own`: has the size of heads and the number of those of keys; usual: where it does not."""
+    n_head = config.integer("num_attention_heads", default=8)
+    d_head = own.integer("head_dim", default=usual[0], maximum=1 << 16)
+    heads = Heads(n_head, own.integer("num_key_value_heads", default=usual[1]), d_head, stated=True)
+    if n_head % heads.n_kv:
+        raise own.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
+    heads.require_even(own)
+    return heads
+
+
+@dataclass(frozen=True)
+class Gemma3n(PerLayerInputs):
     """The text's part of one model."""
 
     arch = "gemma3n"
@@ -43,10 +111,6 @@ class Gemma3n(Decoder):
         f"{SIZES} {SCALING} freq_base freq_base_local eps {HEAD_SIZE} .general.file_type logit_cap=cap? window active "
         "n_stream n_per_layer n_shared .activation_sparsity_scale local"
     )
-    dropped = tuple(
-        f"{outer}{tower}." for outer in ("", "model.")
-        for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
-    )  # fmt: skip
     conditional: ClassVar[Mapping[str, str]] = {
         "rope_theta": "where rope_parameters does not say it", "rope_scaling": "where rope_parameters is absent",
         "rope_local_base_freq": "where rope_parameters does not say it",
@@ -62,30 +126,15 @@ class Gemma3n(Decoder):
     }  # fmt: skip
 
     n_ff: tuple[int, ...]
-    heads: Heads
-    window: int
-    local: tuple[bool, ...]  # per layer, whether it has the window
     freq_base: float
     freq_base_local: float
     scaling: RopeScaling  # of layers that see all tokens
-    n_shared: int  # of the last layers, without keys and values
-    stored: bool  # which the checkpoint has all the same
-    n_per_layer: int  # values that a token has for each layer
-    n_vocab_per_layer: int
+    stored: bool  # keys and values of layers that share, which the checkpoint has all the same
     n_stream: int
     active: int  # the stream that layers compute on
     scaled: bool  # what is read of it for the embeddings of layers
     rank: int  # of the residual beside attention
     sparsity: tuple[float, ...]  # per layer, the share of gates that do not count; 0: all count
-    cap: float  # of logits; 0: none
-
-    @classmethod
-    def read(cls, config: Config, shapes: Shapes) -> Self:
-        text = config.section("text_config")
-        if not text.data:
-            return cls.read_text(config, shapes)
-        config.expects("tie_word_embeddings", True)
-        return cls.read_text(text, shapes)
 
     @classmethod
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
@@ -94,14 +143,12 @@ class Gemma3n(Decoder):
         config.expects("tie_word_embeddings", True)
         sizes = cls.sizes(config, shapes, n_ctx=32768, tied=True)
         n_layer = sizes["n_layer"]
-        heads = _read_heads(config)
+        heads = read_heads(config, config, (256, 2))
         local = tuple(read_layer_types(config, n_layer) or by_period(PERIOD, n_layer))
         window = read_window(config, 512)
         if not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
-        n_shared = config.integer("num_kv_shared_layers", default=15, minimum=0, maximum=n_layer - 1)
-        if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
-            raise config.wrong("num_kv_shared_layers", "a layer of each kind in front of those that share")
+        n_shared = read_shared(config, local, 15)
         n_stream = config.integer("altup_num_inputs", default=STREAMS, minimum=2, maximum=MOST_STREAMS)
         rope, theta, theta_local = Gemma3.read_ropes(config)
         return cls(
@@ -160,17 +207,12 @@ class Gemma3n(Decoder):
         return name.replace("language_model.model.", "model.", 1).replace("model.language_model.", "model.", 1)
 
     def rows(self) -> Iterator[Row]:
-        n, per = self.n_embd, self.n_per_layer
+        n = self.n_embd
         yield from self.outer_rows(self.embedding, "model.norm.weight")
         yield from self.scaling.rows()
-        n_table = self.n_layer * per
         padding = max(0, self.n_vocab - self.n_vocab_per_layer)
-        yield row(
-            "model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", self.n_vocab_per_layer + padding,
-            n_table, source_shape=(self.n_vocab_per_layer, n_table) if padding else None, padding=padding,
-        )  # fmt: skip
-        yield row("model.per_layer_model_projection.weight", "per_layer_model_proj.weight", n_table, n)
-        yield row("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", per)
+        source_shape = (self.n_vocab_per_layer, self.n_layer * self.n_per_layer) if padding else None
+        yield from self.token_rows(self.n_vocab_per_layer + padding, source_shape=source_shape, padding=padding)
         for source, target in (("altup_projections", "altup_proj"), ("altup_unembed_projections", "altup_unembd_proj")):
             names = tuple(f"model.{source}.{i}.weight" for i in range(self.n_stream - 1))
             yield Row(target + ".weight", (len(names), n, n), names, group=f"model.{source}.")
@@ -184,9 +226,7 @@ class Gemma3n(Decoder):
             yield row(hf + "laurel.linear_left.weight", blk + "laurel_l.weight", self.rank, n)
             yield row(hf + "laurel.linear_right.weight", blk + "laurel_r.weight", n, self.rank)
             yield row(hf + "laurel.post_laurel_norm.weight", blk + "laurel_post_norm.weight", n)
-            yield row(hf + "per_layer_input_gate.weight", blk + "inp_gate.weight", per, n)
-            yield row(hf + "per_layer_projection.weight", blk + "proj.weight", n, per)
-            yield row(hf + "post_per_layer_input_norm.weight", blk + "post_norm.weight", n)
+            yield from self.layer_rows(hf, blk)
 
     def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         absent = i >= self.n_layer - self.n_shared and not self.stored
@@ -202,18 +242,6 @@ class Gemma3n(Decoder):
         yield row(hf + "correction_coefs.weight", blk + "altup_correct_coef.weight", h, h)
         yield row(hf + "prediction_coefs.weight", blk + "altup_predict_coef.weight", h * h, h)
         yield row(hf + "router_norm.weight", blk + "altup_router_norm.weight", n)
-
-
-def _read_heads(config: Config) -> Heads:
-    n_head = config.integer("num_attention_heads", default=8)
-    heads = Heads(
-        n_head, config.integer("num_key_value_heads", default=2),
-        config.integer("head_dim", default=256, maximum=1 << 16), stated=True,
-    )  # fmt: skip
-    if n_head % heads.n_kv:
-        raise config.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-    heads.require_even(config)
-    return heads
 
 
 def _read_widths(config: Config, n_layer: int) -> tuple[int, ...]:

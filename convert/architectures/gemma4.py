@@ -10,9 +10,9 @@ from hybrid.quant.ggml.families.hparams import by_period
 
 from ..checkpoint import Config
 from .blocks import HEAD_SIZE, SIZES, Heads, swiglu
-from .decoder import Decoder
 from .family import Keyed, Row, Shapes, row
 from .gemma import NORMS
+from .gemma3n import PerLayerInputs, read_heads, read_shared
 from .layer_ropes import LayerRopes
 from .rope import SCALING
 from .unused_fields import HIDDEN_ACT, PICTURES
@@ -43,7 +43,7 @@ class Experts(Keyed):
 
 
 @dataclass(frozen=True)
-class Gemma4(Decoder):
+class Gemma4(PerLayerInputs):
     """One model of Gemma 4."""
 
     arch = "gemma4"
@@ -55,10 +55,6 @@ class Gemma4(Decoder):
         "n_ff_expert n_rot=d_head n_rot_local=d_head_local"
     )
     understood = (PER_LAYER,)
-    dropped = tuple(
-        f"{outer}{tower}." for outer in ("", "model.")
-        for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
-    )  # fmt: skip
     conditional: ClassVar[Mapping[str, str]] = {
         "layer_types": "of all layers but the last, which sees all tokens whatever it says",
         "global_head_dim": "where per_layer_config is absent",
@@ -76,27 +72,17 @@ class Gemma4(Decoder):
     }  # fmt: skip
 
     n_ff: int
-    heads: Heads  # of layers with a window
-    heads_full: Heads  # of those that see all tokens
-    window: int
-    local: tuple[bool, ...]  # per layer, whether it has the window
+    heads_full: Heads  # of layers that see all tokens; `heads`: of those with a window
     ropes: LayerRopes
     tied_values: bool  # of layers that see all tokens: values are keys
-    n_shared: int  # of the last layers, without keys and values
-    double_wide: bool  # and with feed-forward parts twice as wide
-    n_per_layer: int  # values that a token has for each layer; 0: none
-    n_vocab_per_layer: int
+    double_wide: bool  # feed-forward parts of the layers that share, twice as wide
     experts: Experts | None
-    cap: float  # of logits; 0: none
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        text = config.section("text_config")
-        if not text.data:
-            return cls.read_text(config, shapes)
-        config.expects("tie_word_embeddings", True)
-        config.expects(PER_LAYER, {})  # the text's stands in its own part
-        return cls.read_text(text, shapes)
+        if config.section("text_config").data:
+            config.expects(PER_LAYER, {})  # the text's stands in its own part
+        return super().read(config, shapes)
 
     @classmethod
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
@@ -111,11 +97,9 @@ class Gemma4(Decoder):
         if any(local) and not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
         tied_values = config.boolean("attention_k_eq_v", default=False)
-        heads = _read_heads(config, config)
+        heads = read_heads(config, config, (256, 4))
         heads_full = _read_full_heads(config, heads, local, tied_values)
-        n_shared = config.integer("num_kv_shared_layers", default=0, minimum=0, maximum=n_layer - 1)
-        if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
-            raise config.wrong("num_kv_shared_layers", "a layer of each kind in front of those that share")
+        n_shared = read_shared(config, local, 0)
         n_per_layer = config.integer("hidden_size_per_layer_input", default=256, minimum=0)
         return cls(
             **sizes,
@@ -161,15 +145,11 @@ class Gemma4(Decoder):
         return self.n_ff * (2 if self.double_wide and self._shares(i) else 1)
 
     def rows(self) -> Iterator[Row]:
-        n, per = self.n_embd, self.n_per_layer
+        n = self.n_embd
         yield from self.outer_rows(self.embedding, "model.norm.weight")
         yield from self.ropes.rows()
-        if per:
-            table = "model.embed_tokens_per_layer.weight"
-            yield row(table, "per_layer_token_embd.weight", self.n_vocab_per_layer, self.n_layer * per)
-            projection = "model.per_layer_model_projection.weight"
-            yield row(projection, "per_layer_model_proj.weight", self.n_layer * per, n)
-            yield row("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", per)
+        if self.n_per_layer:
+            yield from self.token_rows(self.n_vocab_per_layer)
         for i in range(self.n_layer):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             for source, target in NORMS.items():
@@ -179,10 +159,8 @@ class Gemma4(Decoder):
             yield from swiglu(hf + "mlp.", blk, n, self._n_ff(i))
             if self.experts:
                 yield from self._experts(hf, blk, self.experts)
-            if per:
-                yield row(hf + "per_layer_input_gate.weight", blk + "inp_gate.weight", per, n)
-                yield row(hf + "per_layer_projection.weight", blk + "proj.weight", n, per)
-                yield row(hf + "post_per_layer_input_norm.weight", blk + "post_norm.weight", n)
+            if self.n_per_layer:
+                yield from self.layer_rows(hf, blk)
 
     def _attention(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         heads, shares = self._heads(i), self._shares(i)
@@ -210,17 +188,6 @@ class Gemma4(Decoder):
         return name.replace("model.language_model.", "model.", 1)
 
 
-def _read_heads(config: Config, own: Config, usual: tuple[int, int] = (256, 4)) -> Heads:
-    """`own`: has the size of heads and the number of those of keys; usual: where it does not."""
-    n_head = config.integer("num_attention_heads", default=8)
-    d_head = own.integer("head_dim", default=usual[0], maximum=1 << 16)
-    heads = Heads(n_head, own.integer("num_key_value_heads", default=usual[1]), d_head, stated=True)
-    if n_head % heads.n_kv:
-        raise own.wrong("num_key_value_heads", f"a divisor of the {n_head} attention heads")
-    heads.require_even(own)
-    return heads
-
-
 def _read_full_heads(config: Config, heads: Heads, local: tuple[bool, ...], tied_values: bool) -> Heads:
     """Of layers that see all tokens: transformers 5 says it for each layer, published configs for all of them."""
     each = config.section(PER_LAYER)
@@ -234,7 +201,7 @@ def _read_full_heads(config: Config, heads: Heads, local: tuple[bool, ...], tied
             raise config.wrong("global_head_dim", "heads of even size, for RoPE")
         return full
     usual = (heads.d_head, heads.n_kv)
-    found = [_read_heads(config, each.section(str(i)), usual) for i in range(len(local))]
+    found = [read_heads(config, each.section(str(i)), usual) for i in range(len(local))]
     for i, own in enumerate(found):
         unknown = set(each.section(str(i)).data) - {"head_dim", "num_key_value_heads"}
         if unknown or own != (heads if local[i] else found[-1]):

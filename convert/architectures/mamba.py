@@ -4,6 +4,7 @@ Also Falcon-Mamba (RMS norms without weights on dt, B and C) and the original ch
 config has no architecture's name and keeps the layer's sizes in `ssm_cfg`.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -18,7 +19,6 @@ from .unused_fields import NO_POSITIONS, STATE_SPACES, STEP_SIZES
 
 # words of Family.order: sizes of a model without attention and feed-forward parts; of Mamba-1
 MAMBA_SIZES = "n_ctx_train n_embd .feed_forward_length .attention.head_count n_layer"
-NO_ATTENTION = {"feed_forward_length": 0, "attention.head_count": 0}
 SCAN = "d_conv d_inner d_state dt_rank"
 
 
@@ -75,65 +75,93 @@ class Scan(Keyed):
 
 
 @dataclass(frozen=True)
-class Mamba(Family):
+class StateSpaces(Family):
+    """A model of one kind of state space layers alone: what Mamba and Mamba-2 have in common."""
+
+    pre: ClassVar[tuple[str, ...]] = ("mpt",)
+    tokenizer_hint: ClassVar[str] = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
+    widths: ClassVar[tuple[str, ...]] = ("hidden_size", "d_model")  # spellings
+    layer: ClassVar[tuple[str, ...]]  # what state-spaces' configs call it
+    multiple: ClassVar[int]  # of which the vocabulary is one
+
+    n_vocab: int
+    tied: bool
+    n_layer: int
+    n_embd: int
+    eps: float
+
+    @classmethod
+    def sizes(cls, config: Config, shapes: Shapes, *, tied: bool) -> tuple[Config, dict[str, Any]]:
+        """The config with `ssm_cfg`, and these fields. tied: where it does not say."""
+        config.expects("hidden_act", *SILU)
+        config.expects("rms_norm", True)
+        config.expects("attn_layer_idx", [])
+        config.expects("d_intermediate", 0)
+        ssm = config.section("ssm_cfg")
+        ssm.expects("layer", *cls.layer)
+        merged = config.over(ssm)
+        n_embd = merged.integer(*cls.widths)
+        multiple = config.integer("pad_vocab_size_multiple", default=cls.multiple, maximum=1 << 16)
+        return merged, {
+            "n_vocab": vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
+            "tied": config.boolean("tie_word_embeddings", "tie_embeddings", default=tied),
+            "n_layer": merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
+            "n_embd": n_embd,
+            "eps": merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
+        }
+
+    def values(self) -> dict[str, Any]:
+        return {"feed_forward_length": 0, "attention.head_count": 0}
+
+    def canonical(self, name: str) -> str:
+        return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
+
+    @abstractmethod
+    def mixer(self, hf: str, blk: str) -> Iterator[Row]:
+        """Of one layer."""
+
+    def rows(self) -> Iterator[Row]:
+        yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
+        for i in range(self.n_layer):
+            hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
+            yield row(hf + "norm.weight", blk + "attn_norm.weight", self.n_embd)
+            yield from self.mixer(hf + "mixer.", blk)
+
+
+@dataclass(frozen=True)
+class Mamba(StateSpaces):
     """One model of Mamba or Falcon-Mamba."""
 
     arch = "mamba"
     architectures = ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM")
     hparams = MambaHparams
     order = f"{MAMBA_SIZES} {SCAN} eps dt_b_c_rms dt_b_c_eps=norm_eps .general.file_type"
-    pre = ("mpt",)
+    layer, multiple = ("Mamba1", "Mamba"), 8
     conditional: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("expand", "d_inner"), "where intermediate_size is absent"),
         "pad_vocab_size_multiple": "where the vocabulary is not such a multiple",
     }
     without_effect: ClassVar[Mapping[str, str]] = {**NO_POSITIONS, **STEP_SIZES, **STATE_SPACES}
-    tokenizer_hint = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_embd: int
     scan: Scan
-    eps: float
     norm_eps: float | None  # of the norms on dt, B and C (Falcon-Mamba); None: no such norms
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", *SILU)
-        config.expects("rms_norm", True)
-        config.expects("attn_layer_idx", [])
-        config.expects("d_intermediate", 0)
-        ssm = config.section("ssm_cfg")
-        ssm.expects("layer", "Mamba1", "Mamba")
-        merged = config.over(ssm)
-        n_embd = merged.integer("hidden_size", "d_model")
-        multiple = config.integer("pad_vocab_size_multiple", default=8, maximum=1 << 16)
+        merged, sizes = cls.sizes(config, shapes, tied=True)
         is_falcon = config.get("model_type") == "falcon_mamba" or "FalconMamba" in str(config.get("architectures"))
         return cls(
-            n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
-            tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=True),
-            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
-            n_embd=n_embd,
-            scan=Scan.read(merged, n_embd, "intermediate_size", "d_inner"),
-            eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
+            **sizes,
+            scan=Scan.read(merged, sizes["n_embd"], "intermediate_size", "d_inner"),
             norm_eps=merged.number("mixer_rms_eps", default=1e-6) if is_falcon else None,
         )
 
     def values(self) -> dict[str, Any]:
         # transformers has another epsilon for these norms than for the layers' own
-        return {**NO_ATTENTION, "dt_b_c_rms": self.norm_eps is not None}
+        return {**super().values(), "dt_b_c_rms": self.norm_eps is not None}
 
     def notes(self) -> Iterator[str]:
         yield from self.scan.notes(self.n_embd)
 
-    def canonical(self, name: str) -> str:
-        return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
-
-    def rows(self) -> Iterator[Row]:
-        n = self.n_embd
-        yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
-        for i in range(self.n_layer):
-            hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
-            yield row(hf + "norm.weight", blk + "attn_norm.weight", n)
-            yield from self.scan.rows(hf + "mixer.", blk, n)
+    def mixer(self, hf: str, blk: str) -> Iterator[Row]:
+        return self.scan.rows(hf, blk, self.n_embd)

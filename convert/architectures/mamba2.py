@@ -10,9 +10,9 @@ from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
 
 from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP, Transform
-from .blocks import MAX_LAYERS, SILU, conv1d, no_ssm_biases
-from .family import Family, Keyed, Row, Shapes, row, vocabulary_rows
-from .mamba import MAMBA_SIZES, NO_ATTENTION
+from .blocks import conv1d, no_ssm_biases
+from .family import Keyed, Row, Shapes, row
+from .mamba import MAMBA_SIZES, StateSpaces
 from .unused_fields import NO_POSITIONS, STATE_SPACES, STEP_SIZES
 
 SSM = "d_conv d_inner d_state n_ssm_head n_group dt_min? dt_max?"  # words of Family.order
@@ -125,67 +125,40 @@ def _limits(config: Config) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Mamba2(Family):
+class Mamba2(StateSpaces):
     """One model."""
 
     arch = "mamba2"
     architectures = ("Mamba2ForCausalLM",)
     hparams = Mamba2Hparams
     order = f"{MAMBA_SIZES} {SSM} eps .general.file_type"
-    pre = ("mpt",)
+    widths: ClassVar[tuple[str, ...]] = ("hidden_size", "d_model", "dim")
+    layer, multiple = ("Mamba2",), 16
     without_effect: ClassVar[Mapping[str, str]] = {
         **NO_POSITIONS, **STEP_SIZES, **STATE_SPACES,
         "norm_before_gate": "transformers' model does not read it",
         "time_step_rank": "of Mamba-1: here the step sizes are rows of in_proj",
     }  # fmt: skip
-    tokenizer_hint = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
 
-    n_vocab: int
-    tied: bool
-    n_layer: int
-    n_embd: int
-    eps: float
     ssm: Ssm
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        config.expects("hidden_act", *SILU)
-        config.expects("rms_norm", True)
         original = "model_type" not in config  # of state-spaces, with other defaults than those of transformers
         if original:  # Codestral-Mamba's config has it too, but its model does not read it
             config.expects("norm_before_gate", False)
         ssm = config.section("ssm_cfg")
-        ssm.expects("layer", "Mamba2")
         ssm.expects("rmsnorm", True)
         ssm.expects("norm_before_gate", False)
-        config.expects("attn_layer_idx", [])
-        config.expects("d_intermediate", 0)
-        merged = config.over(ssm)
-        n_embd = merged.integer("hidden_size", "d_model", "dim")
-        multiple = config.integer("pad_vocab_size_multiple", default=16, maximum=1 << 16)
-        return cls(
-            n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight", multiple),
-            tied=config.boolean("tie_word_embeddings", "tie_embeddings", default=original),
-            n_layer=merged.integer("num_hidden_layers", "n_layer", "n_layers", maximum=MAX_LAYERS),
-            n_embd=n_embd,
-            eps=merged.number("layer_norm_epsilon", "rms_norm_eps", default=1e-5),
-            ssm=Ssm.read(merged, n_embd, n_group=1 if original else 8),
-        )
-
-    def values(self) -> dict[str, Any]:
-        return NO_ATTENTION
+        merged, sizes = cls.sizes(config, shapes, tied=original)
+        return cls(**sizes, ssm=Ssm.read(merged, sizes["n_embd"], n_group=1 if original else 8))
 
     def notes(self) -> Iterator[str]:
         yield from self.ssm.notes()
 
     def canonical(self, name: str) -> str:
         name = name.removeprefix("model.") if name.startswith(("model.backbone.", "model.lm_head.")) else name
-        return "backbone.embeddings.weight" if name == "backbone.embedding.weight" else name  # state-spaces
+        return super().canonical(name)
 
-    def rows(self) -> Iterator[Row]:
-        n = self.n_embd
-        yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")
-        for i in range(self.n_layer):
-            hf, blk = f"backbone.layers.{i}.", f"blk.{i}."
-            yield row(hf + "norm.weight", blk + "attn_norm.weight", n)
-            yield from self.ssm.rows(hf + "mixer.", blk, n)
+    def mixer(self, hf: str, blk: str) -> Iterator[Row]:
+        return self.ssm.rows(hf, blk, self.n_embd)

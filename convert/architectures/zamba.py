@@ -4,6 +4,7 @@ llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.m
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -51,10 +52,6 @@ class Transformers(Keyed):
         attention_scale = math.sqrt(2 / self.heads.d_head)
         return self.heads.values() | {"n_ff": self.n_ff, "n_shared": self.n_shared, "attention_scale": attention_scale}
 
-    def n_head_kv(self, n_layer: int) -> tuple[int, ...]:
-        """Heads of keys and values per layer."""
-        return self.heads.per_layer([i in self.users for i in range(n_layer)])
-
     def block(self, i: int) -> str:
         """Where the tensors of the block in front of layer i stand in the checkpoint."""
         return self._prefix(self.users[self.users.index(i) % self.n_shared])
@@ -91,7 +88,46 @@ class Transformers(Keyed):
 
 
 @dataclass(frozen=True)
-class Zamba(Decoder):
+class SharedBlocks(Decoder):
+    """What Zamba and Zamba2 have in common: Mamba layers, some with a transformer block in front."""
+
+    in_llama_cpp = False
+
+    transformers: Transformers
+
+    def values(self) -> dict[str, Any]:
+        t = self.transformers
+        return {"n_head_kv": t.heads.per_layer([i in t.users for i in range(self.n_layer)])}
+
+    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
+        return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))
+
+    def rows(self) -> Iterator[Row]:
+        yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
+        for i in range(self.n_layer):
+            hf, blk, t = f"model.layers.{i}.", f"blk.{i}.", self.transformers
+            if i in t.users:
+                yield from t.rows(i, self.n_embd, self.feed_forward(t.block(i) + "feed_forward.", blk))
+                yield from self.adapters(i)
+                hf += "mamba_decoder."
+            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", self.n_embd)
+            yield from self.mixer(hf + "mamba.", blk)
+
+    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+        """Of a block."""
+        return swiglu(hf, blk, self.n_embd, self.transformers.n_ff)
+
+    def adapters(self, i: int) -> Iterator[Row]:
+        """What layer i adds to matrices of its block."""
+        yield from ()
+
+    @abstractmethod
+    def mixer(self, hf: str, blk: str) -> Iterator[Row]:
+        """The Mamba part of a layer."""
+
+
+@dataclass(frozen=True)
+class Zamba(SharedBlocks):
     """One model."""
 
     arch = "zamba"
@@ -102,9 +138,7 @@ class Zamba(Decoder):
         ("attn_layer_period", "attn_layer_offset"), "where layers_block_type and layer_types are absent"
     )
     without_effect: ClassVar[Mapping[str, str]] = STEP_SIZES
-    in_llama_cpp = False
 
-    transformers: Transformers
     n_ssm_head: int
     scan: Scan
 
@@ -125,24 +159,7 @@ class Zamba(Decoder):
             scan=scan,
         )
 
-    def values(self) -> dict[str, Any]:
-        return {"n_head_kv": self.transformers.n_head_kv(self.n_layer)}
-
-    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
-        return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))
-
-    def rows(self) -> Iterator[Row]:
-        n, t = self.n_embd, self.transformers
-        yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
-        for i in range(self.n_layer):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            if i in t.users:
-                yield from t.rows(i, n, swiglu(t.block(i) + "feed_forward.", blk, n, t.n_ff))
-                hf += "mamba_decoder."
-            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
-            yield from self._mamba(hf + "mamba.", blk)
-
-    def _mamba(self, hf: str, blk: str) -> Iterator[Row]:
+    def mixer(self, hf: str, blk: str) -> Iterator[Row]:
         """Rows of in_proj are x and z of the same channel in turn; in GGUF all of x stands before z, as in Mamba."""
         c, heads, width = self.scan.d_inner, self.n_ssm_head, self.scan.d_inner // self.n_ssm_head
         n, rank = self.scan.d_state, self.scan.dt_rank

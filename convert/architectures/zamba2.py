@@ -11,19 +11,18 @@ from typing import Any, ClassVar, Self
 
 from hybrid.quant.ggml.families.zamba import Zamba2Hparams
 
-from ..checkpoint import Config, StoredTensor
+from ..checkpoint import Config
 from .blocks import HEAD_SIZE, SIZES, read_plain_rope
-from .decoder import Decoder
 from .family import Row, Shapes, row
 from .mamba2 import SSM, Ssm
 from .unused_fields import STEP_SIZES
-from .zamba import Transformers, read_users
+from .zamba import SharedBlocks, Transformers, read_users
 
 GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
 
 
 @dataclass(frozen=True)
-class Zamba2(Decoder):
+class Zamba2(SharedBlocks):
     """One model; adapters on the feed-forward part always, on attention or not."""
 
     arch = "zamba2"
@@ -33,7 +32,6 @@ class Zamba2(Decoder):
         f"{SIZES} {HEAD_SIZE} attention_scale n_shared attention_rank ff_rank eps gated_eps n_rot freq_base {SSM} "
         ".general.file_type .vocab_size"
     )
-    in_llama_cpp = False
     without_effect: ClassVar[Mapping[str, str]] = {
         **STEP_SIZES,
         "hybrid_layer_ids": "transformers derives it from layers_block_type",
@@ -43,7 +41,6 @@ class Zamba2(Decoder):
         ),
     }
 
-    transformers: Transformers
     ff_rank: int  # of adapters
     attention_rank: int  # 0: no adapters
     freq_base: float
@@ -87,31 +84,19 @@ class Zamba2(Decoder):
 
     def values(self) -> dict[str, Any]:
         gated_eps = GATED_NORM_EPS if self.eps != GATED_NORM_EPS else None
-        return {"n_head_kv": self.transformers.n_head_kv(self.n_layer), "gated_eps": gated_eps}
+        return super().values() | {"gated_eps": gated_eps}
 
-    def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
-        return self if self.tied else replace(self, transformers=self.transformers.settled(self.rows(), stored))
+    def mixer(self, hf: str, blk: str) -> Iterator[Row]:
+        return self.ssm.rows(hf, blk, self.n_embd)
 
-    def rows(self) -> Iterator[Row]:
-        n, t = self.n_embd, self.transformers
-        yield from self.outer_rows(self.embedding, "model.final_layernorm.weight")
-        for i in range(self.n_layer):
-            hf, blk = f"model.layers.{i}.", f"blk.{i}."
-            if i in t.users:
-                yield from t.rows(i, n, self._feed_forward(t.block(i) + "feed_forward.", blk))
-                yield from self._adapters(i)
-                hf += "mamba_decoder."
-            yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
-            yield from self.ssm.rows(hf + "mamba.", blk, n)
-
-    def _feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
+    def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
         n, n_ff = self.n_embd, self.transformers.n_ff
         for source, target, *shape in (("gate_up_proj", "ffn_up", 2 * n_ff, n), ("down_proj", "ffn_down", n, n_ff)):
             yield row(f"{hf}{source}.weight", f"{blk}{target}.weight", *shape)
             if self.bias:
                 yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", shape[0])
 
-    def _adapters(self, i: int) -> Iterator[Row]:
+    def adapters(self, i: int) -> Iterator[Row]:
         """What layer i adds to matrices of its block, each as two factors. Every block has a list of adapters, one for
         each layer that would use it if all were shared."""
         n, t, blk = self.n_embd, self.transformers, f"blk.{i}."

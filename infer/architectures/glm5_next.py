@@ -74,7 +74,7 @@ class Glm5Next(KimiLinear):
         clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
         if i < h.n_dense:
             return GatedFeedForward(i, h.n_embd, h.n_ff, clamp=shared)
-        return routed(h, i, w, clamp=clamp, clamp_shared=shared)
+        return routed(h, i, w, {"clamp": shared}, clamp=clamp)
 
 
 def _source(h: Glm5NextHparams, i: int, w: Weights) -> int:

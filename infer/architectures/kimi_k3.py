@@ -1,16 +1,17 @@
 """Kimi K3: Kimi's delta rule, gated latent attention, narrow experts, banked residuals. Of Moonshot AI."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
-from ..layers.base import Layer, Sum
+from ..layers.base import Layer
 from ..layers.feed_forward import GatedFeedForward, Situ
 from ..layers.kimi_delta import KimiDelta
 from ..loading.weights import Weights
 from .base import Family, Part
-from .experts import mixture
+from .experts import routed
 from .latent import latent_attention
 
 
@@ -30,12 +31,8 @@ class KimiK3(Family):
     def block(self, h: KimiK3Hparams, i: int, w: Weights) -> Iterator[Part]:
         mixer = self.attention(h, i, w) if h.n_head_kv[i] else self.delta(h, i, w)
         yield "", BankedResidual(mixer, i, "attn_norm.weight", "attn_res_score.weight", banks(h))
-        yield (
-            "",
-            BankedResidual(
-                self.feed_forward(h, i, w), i, "ffn_norm.weight", "ffn_res_score.weight", banks(h), behind=True
-            ),
-        )
+        feed_forward = self.feed_forward(h, i, w)
+        yield "", BankedResidual(feed_forward, i, "ffn_norm.weight", "ffn_res_score.weight", banks(h), behind=True)
 
     def delta(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:
@@ -55,9 +52,5 @@ class KimiK3(Family):
         if i < h.n_dense:
             return GatedFeedForward(i, h.n_embd, h.n_ff, activation=gate)
         normed = h.n_latent and f"blk.{i}.ffn_routed_norm.weight" in w
-        experts = mixture(
-            h, i, w, activation=gate, n_latent=h.n_latent, latent="routed", latent_eps=h.eps if normed else 0.0
-        )  # fmt: skip
-        if not h.n_shared:
-            return experts
-        return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp", activation=gate))
+        latent: dict[str, Any] = {"n_latent": h.n_latent, "latent": "routed", "latent_eps": h.eps if normed else 0.0}
+        return routed(h, i, w, {"activation": gate}, activation=gate, **latent)

@@ -12,7 +12,7 @@ from .experts import routed
 
 def feed_forward(h: LatentHparams, i: int, w: Weights, group_best: int = 2) -> Layer:
     """Dense on the first layers, then experts. group_best: see MixtureOfExperts."""
-    return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, group_best)
+    return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, group_best=group_best)
 
 
 def latent_attention(

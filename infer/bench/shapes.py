@@ -14,6 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.families.granitehybrid import GraniteHybridHparams
+from hybrid.quant.ggml.families.hparams import Hparams
+from hybrid.quant.ggml.families.jamba import JambaHparams
+from hybrid.quant.ggml.families.llama import LlamaHparams
+from hybrid.quant.ggml.families.mamba import MambaHparams
+from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
 from hybrid.quant.ggml.metadata import full_key
 from hybrid.quant.ggml.mixes import MIXES, Model, fitting, mixed_types
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, NOT_WEIGHTS, TRAITS, FileType, GGMLType
@@ -48,6 +54,27 @@ class AnyShape(Protocol):
     def n_params(self) -> int: ...
     def tensors(self) -> Iterator[ShapeTensor]: ...
     def metadata(self) -> Iterator[tuple[str, Any]]: ...
+
+
+_GRANITE = {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 6.0}
+# words of Hparams.written
+_SIZES, _SSM = "n_layer n_ctx_train n_embd n_ff n_head n_head_kv", "d_conv d_inner d_state n_ssm_head n_group eps"
+_MAMBA = "n_layer n_ctx_train n_embd .feed_forward_length=n_ff .attention.head_count=n_head"
+_KEYS: dict[str, tuple[type[Hparams], str]] = {
+    "mamba": (MambaHparams, f"{_MAMBA} d_conv d_inner d_state dt_rank eps dt_b_c_rms"),
+    "mamba2": (Mamba2Hparams, f"{_MAMBA} {_SSM}"),
+    "jamba": (JambaHparams, f"{_SIZES} d_conv d_inner d_state dt_rank eps n_expert n_expert_used"),
+    "llama": (
+        LlamaHparams,
+        f"{_SIZES} d_head=head_dim .attention.value_length=head_dim n_rot=head_dim freq_base=rope_base "
+        ".vocab_size=n_vocab eps",
+    ),
+    "granitehybrid": (
+        GraniteHybridHparams,
+        f"{_SIZES} {_SSM} freq_base=rope_base n_rot=head_dim uses_rope .vocab_size=n_vocab n_expert n_expert_used "
+        "n_ff_shared? attention_scale embedding_scale residual_scale logit_scale",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -164,48 +191,17 @@ class Shape:
             yield "ffn_down.weight", down, Fill.WEIGHT
 
     def metadata(self) -> Iterator[tuple[str, Any]]:
-        """The keys of `<arch>.*` that llama.cpp's converter writes, in its order."""
-        yield "block_count", self.n_layer
-        yield "context_length", self.n_ctx_train
-        yield "embedding_length", self.n_embd
-        yield "feed_forward_length", self.n_ff
-        yield "attention.head_count", self.n_head
+        """The keys of `<arch>.*` that llama.cpp's converter writes."""
+        own: dict[str, Any] = {}
         if self.arch in ("jamba", "granitehybrid"):
-            kv = [self.n_head_kv if self.has_attention(i) else 0 for i in range(self.n_layer)]
-            yield "attention.head_count_kv", kv
-        elif self.arch == "llama":
-            yield "attention.head_count_kv", self.n_head_kv
-            yield "attention.key_length", self.head_dim
-            yield "attention.value_length", self.head_dim
-            yield "rope.dimension_count", self.head_dim
-            yield "rope.freq_base", self.rope_base
-            yield "vocab_size", self.n_vocab
-        if self.dt_rank or self.n_ssm_head:
-            yield "ssm.conv_kernel", self.d_conv
-            yield "ssm.inner_size", self.d_inner
-            yield "ssm.state_size", self.d_state
-            yield "ssm.time_step_rank", self.n_ssm_head or self.dt_rank
-        if self.n_ssm_head:
-            yield "ssm.group_count", self.n_group
-        yield "attention.layer_norm_rms_epsilon", self.eps
-        if self.arch == "mamba":
-            yield "ssm.dt_b_c_rms", self.dt_b_c_rms
+            own["n_head_kv"] = [self.n_head_kv if self.has_attention(i) else 0 for i in range(self.n_layer)]
         if self.arch == "jamba":
-            yield "expert_count", max(1, self.n_expert)
-            yield "expert_used_count", max(1, self.n_expert_used)
+            own |= {"n_expert": max(1, self.n_expert), "n_expert_used": max(1, self.n_expert_used)}
         if self.arch == "granitehybrid":
-            yield "rope.freq_base", self.rope_base or 10000.0
-            yield "rope.dimension_count", self.head_dim
-            yield "rope.scaling.finetuned", bool(self.rope_base)
-            yield "vocab_size", self.n_vocab
-            yield "expert_count", self.n_expert
-            yield "expert_used_count", self.n_expert_used
-            if self.n_ff_shared:
-                yield "expert_shared_feed_forward_length", self.n_ff_shared
-            yield "attention.scale", 1 / self.head_dim
-            yield "embedding_scale", 12.0
-            yield "residual_scale", 0.22
-            yield "logit_scale", 6.0
+            own |= {"attention_scale": 1 / self.head_dim, **_GRANITE, "uses_rope": bool(self.rope_base)}
+            own["rope_base"] = self.rope_base or 10000.0
+        hparams, order = _KEYS[self.arch]
+        yield from hparams.written(lambda name: own[name] if name in own else getattr(self, name), order)
 
 
 def _mamba(name: str, n_embd: int, n_layer: int, n_vocab: int = 50280, **more: Any) -> Shape:
