@@ -4,9 +4,8 @@ from hybrid.quant.ggml.families.bailingmoe3 import BailingMoe3Hparams
 
 from ..kernels.attention.rope import NORM
 from ..layers.base import Layer
-from ..layers.kimi_delta import KimiDelta
 from ..loading.weights import Weights
-from .kimi_linear import KimiLinear
+from .kimi_linear import KimiLinear, kimi_delta
 from .latent import latent_attention
 from .rope import rope_of
 
@@ -23,9 +22,7 @@ class BailingMoe3(KimiLinear):
             raise w.wrong("kda.safe_gate", h.safe_gate, "true")
         if not h.lowest < 0:
             raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number")
-        return KimiDelta(
-            i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, lowest=h.lowest, low_rank=False
-        )  # fmt: skip
+        return kimi_delta(h, i, lowest=h.lowest, low_rank=False)
 
     def attention(self, h: BailingMoe3Hparams, i: int, w: Weights) -> Layer:
         return latent_attention(h, i, w, rope_of(h, w, h.n_rot, NORM), gated=True)

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from hybrid.quant.ggml.families.gpt2 import Gpt2Hparams
 from hybrid.quant.ggml.families.hparams import AttentionHparams
 from hybrid.quant.ggml.families.mamba import Mamba1Hparams
 from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
@@ -62,7 +63,7 @@ class EncoderFamily(ABC):
         """
 
 
-def head_size(h: AttentionHparams, w: Weights, stated: int = 0) -> int:
+def head_size(h: AttentionHparams | Gpt2Hparams, w: Weights, stated: int = 0) -> int:
     """`stated`: attention.key_length, 0 where the file has no such key."""
     if not stated and h.n_embd % h.n_head:
         raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")

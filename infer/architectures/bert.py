@@ -8,7 +8,7 @@ from ..kernels.rows.gelu import gelu
 from ..layers.attention import EncoderAttention
 from ..layers.feed_forward import FeedForward
 from ..loading.weights import Weights
-from .base import EncoderFamily, Part
+from .base import EncoderFamily, Part, head_size
 
 
 class Bert(EncoderFamily):
@@ -18,8 +18,6 @@ class Bert(EncoderFamily):
     hparams = BertHparams
 
     def block(self, h: BertHparams, i: int, w: Weights, n_text: int) -> Iterator[Part]:
-        if h.n_embd % h.n_head:
-            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
-        d_head = h.n_embd // h.n_head
+        d_head = head_size(h, w)
         yield "attn_output_norm.weight", EncoderAttention(i, h.n_embd, h.n_head, h.n_head, d_head, n_text=n_text)
         yield "layer_output_norm.weight", FeedForward(i, h.n_embd, h.n_ff, act=gelu)

@@ -8,13 +8,12 @@ from hybrid.quant.ggml.families.glm5_next import Glm5NextHparams
 from ..layers.base import Layer
 from ..layers.feed_forward import Clamp, GatedFeedForward
 from ..layers.hyper_connections import HyperConnected, HyperSizes, MeanOfStreams
-from ..layers.kimi_delta import KimiDelta
 from ..layers.pooled_latent import PooledLatentAttention as Pooled
 from ..layers.pooled_latent import PoolIndex
 from ..loading.weights import Weights
 from .base import Part
 from .experts import routed
-from .kimi_linear import KimiLinear
+from .kimi_linear import KimiLinear, kimi_delta
 from .latent import latent_attention
 
 
@@ -51,7 +50,7 @@ class Glm5Next(KimiLinear):
     def delta(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:
             raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number")
-        return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, lowest=h.lowest)
+        return kimi_delta(h, i, lowest=h.lowest)
 
     def attention(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
         for name, value, right in (

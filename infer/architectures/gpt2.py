@@ -9,7 +9,7 @@ from ..kernels.rows.gelu import gelu_tanh
 from ..layers.attention import Attention
 from ..layers.feed_forward import FeedForward
 from ..loading.weights import Weights
-from .base import Family, Part
+from .base import Family, Part, head_size
 
 
 class Gpt2(Family):
@@ -21,7 +21,5 @@ class Gpt2(Family):
     learned_positions = True
 
     def block(self, h: Gpt2Hparams, i: int, w: Weights) -> Iterator[Part]:
-        if h.n_embd % h.n_head:
-            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
-        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head, h.n_embd // h.n_head, fused=True)
+        yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head, head_size(h, w), fused=True)
         yield "ffn_norm.weight", FeedForward(i, h.n_embd, h.n_ff, act=gelu_tanh)

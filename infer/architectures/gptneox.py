@@ -10,7 +10,7 @@ from ..layers.attention import Attention
 from ..layers.feed_forward import FeedForward
 from ..layers.parallel import NormedSum
 from ..loading.weights import Weights
-from .base import Family, Part
+from .base import Family, Part, head_size
 from .rope import rope_of
 
 
@@ -22,9 +22,7 @@ class GptNeox(Family):
     layer_norms = True
 
     def block(self, h: GptNeoxHparams, i: int, w: Weights) -> Iterator[Part]:
-        if h.n_embd % h.n_head:
-            raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
-        d_head = h.n_embd // h.n_head
+        d_head = head_size(h, w)
         rope = rope_of(h, w, h.n_rot or d_head, NEOX)
         attention = Attention(i, h.n_embd, h.n_head, h.n_head, d_head, rope, fused=True)
         feed_forward = FeedForward(i, h.n_embd, h.n_ff, act=gelu if h.exact else gelu_tanh)

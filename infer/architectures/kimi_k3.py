@@ -8,10 +8,10 @@ from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
 from ..layers.base import Layer
 from ..layers.feed_forward import GatedFeedForward, Situ
-from ..layers.kimi_delta import KimiDelta
 from ..loading.weights import Weights
 from .base import Family, Part
 from .experts import routed
+from .kimi_linear import kimi_delta
 from .latent import latent_attention
 
 
@@ -37,8 +37,7 @@ class KimiK3(Family):
     def delta(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:
             raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number, or none")
-        n_head = h.n_kda or h.n_head
-        return KimiDelta(i, h.n_embd, n_head, h.d_kda, h.d_conv, h.eps, lowest=h.lowest, full_gate=True)
+        return kimi_delta(h, i, lowest=h.lowest, full_gate=True)
 
     def attention(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
         return latent_attention(h, i, w, gated=f"blk.{i}.attn_gate.weight" in w, gated_values=True)

@@ -12,6 +12,11 @@ from .base import Family, Part
 from .latent import feed_forward, latent_attention
 
 
+def kimi_delta(h: KimiLinearHparams, i: int, **more: Any) -> KimiDelta:
+    """Layer i; `more`: fields of KimiDelta."""
+    return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, **more)
+
+
 class KimiLinear(Family):
     """Kimi Linear."""
 
@@ -24,7 +29,7 @@ class KimiLinear(Family):
 
     def delta(self, h: Any, i: int, w: Weights) -> Layer:
         """A layer with the delta rule."""
-        return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps)
+        return kimi_delta(h, i)
 
     def attention(self, h: Any, i: int, w: Weights) -> Layer:
         """A layer with latent attention."""

@@ -10,10 +10,10 @@ from hybrid.quant.ggml.families.olmo_hybrid import OlmoHybridHparams
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
 from ..layers.base import PostNorm
-from ..layers.delta_net import GatedDeltaNet
 from ..layers.feed_forward import GatedFeedForward
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
+from .qwen3next import delta_net
 
 
 class OlmoHybrid(Family):
@@ -25,12 +25,8 @@ class OlmoHybrid(Family):
     def block(self, h: OlmoHybridHparams, i: int, w: Weights) -> Iterator[Part]:
         feed_forward = GatedFeedForward(i, h.n_embd, h.n_ff)
         if not h.n_head_kv[i]:
-            if h.d_inner % h.n_ssm_head:
-                raise w.wrong("ssm.time_step_rank", h.n_ssm_head, f"a divisor of ssm.inner_size = {h.d_inner}")
-            yield "attn_norm.weight", GatedDeltaNet(
-                i, h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv,
-                h.gated_eps or h.eps, True, h.beta_scale,
-            )  # fmt: skip
+            eps = h.gated_eps or h.eps
+            yield "attn_norm.weight", delta_net(h, i, w, eps, grouped=True, beta_scale=h.beta_scale)
             yield "ffn_norm.weight", feed_forward
             return
         attention = Attention(

@@ -1,7 +1,9 @@
 """Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
 
 from collections.abc import Iterator
+from typing import Any
 
+from hybrid.quant.ggml.families.mamba2 import SsmHparams
 from hybrid.quant.ggml.families.qwen3next import Qwen3NextHparams
 
 from ..kernels.attention.rope import NEOX
@@ -12,6 +14,14 @@ from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .rope import rope_of
+
+
+def delta_net(h: SsmHparams, i: int, w: Weights, eps: float, **more: Any) -> GatedDeltaNet:
+    """Layer i; `more`: fields of GatedDeltaNet."""
+    if h.d_inner % h.n_ssm_head:
+        raise w.wrong("ssm.time_step_rank", h.n_ssm_head, f"a divisor of ssm.inner_size = {h.d_inner}")
+    sizes = (h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv)
+    return GatedDeltaNet(i, *sizes, eps, **more)
 
 
 class Qwen3Next(Family):
@@ -31,12 +41,7 @@ class Qwen3Next(Family):
                 i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps, gated=True
             )  # fmt: skip
         else:
-            if h.d_inner % h.n_ssm_head:
-                raise w.wrong("ssm.time_step_rank", h.n_ssm_head, f"a divisor of ssm.inner_size = {h.d_inner}")
-            yield "attn_norm.weight", GatedDeltaNet(
-                i, h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv, h.eps,
-                self.grouped,
-            )  # fmt: skip
+            yield "attn_norm.weight", delta_net(h, i, w, h.eps, grouped=self.grouped)
         norm = "post_attention_norm.weight"
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             yield norm, GatedFeedForward(i, h.n_embd, h.n_ff)

@@ -10,7 +10,6 @@ from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
-from ..layers.delta_net import GatedDeltaNet
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
 from ..layers.indexed_attention import IndexedAttention
@@ -18,6 +17,7 @@ from ..layers.ngram_inputs import NgramInputs, Ngrams
 from ..layers.streams import Streams
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
+from .qwen3next import delta_net
 from .rope import rope_of
 
 
@@ -76,12 +76,7 @@ def _whole_attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
 
 
 def _delta_net(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
-    if h.d_inner % h.n_ssm_head:
-        raise w.wrong("ssm.time_step_rank", h.n_ssm_head, f"a divisor of ssm.inner_size = {h.d_inner}")
-    return GatedDeltaNet(
-        i, h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv, h.eps, False,
-        sigmoid_gate=not h.silu_gate,
-    )  # fmt: skip
+    return delta_net(h, i, w, h.eps, grouped=False, sigmoid_gate=not h.silu_gate)
 
 
 def _ngram_inputs(h: Qwen4ExpHparams, i: int, w: Weights) -> NgramInputs:
