@@ -71,10 +71,10 @@ def experts(sources: Sequence[str], target: str, *shape: int, group: str) -> Row
 
 
 class Keyed:
-    """A part of a family, whose attributes are values of keys, too."""
+    """A part of a family, such as its attention: `Family.order` finds what it has, too."""
 
     def values(self) -> dict[str, Any]:
-        """By the names of `Family.order`."""
+        """Values of keys, by the words of `order`."""
         return dict(vars(self))
 
 
@@ -85,8 +85,8 @@ class Family(ABC):
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
     pre: ClassVar[tuple[str, ...]] = ()  # names of tokenizer.ggml.pre preferred among those of the same rule
     dropped: ClassVar[tuple[str, ...]] = ()  # beginnings of names of tensors that the file does without
-    hparams: ClassVar[type[Any]]  # its keys
-    order: ClassVar[str]  # in which they are written (Hparams.written), from what attributes: "heads/d_head", "taps/0"
+    hparams: ClassVar[type[Any]]  # the keys that readers ask for
+    order: ClassVar[str]  # in which these are written: words of Hparams.written; "heads/n_kv" is self.heads.n_kv
     understood: ClassVar[tuple[str, ...]] = ()  # fields that are refused in the configs of other families
     in_llama_cpp: ClassVar[bool] = True  # otherwise docs/gguf-extensions.md says how it is stored
     tokenizer_hint: ClassVar[str] = ""  # whose tokenizer the models use that ship none
@@ -112,7 +112,7 @@ class Family(ABC):
         return self.n_layer + self.n_heads_ahead
 
     def values(self) -> dict[str, Any]:
-        """Of what `order` names and has no attribute of that name, or another value than that; None: no key."""
+        """Values of keys that no attribute of the same name has, by the words of `order`. None: the key is left out."""
         return {}
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:

@@ -170,10 +170,7 @@ class GraniteMoe(GraniteHybrid):
     arch = "granitemoe"
     architectures = ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
     hparams = GraniteHparams
-    order = (
-        f"{SIZES} freq_base eps n_expert n_expert_used .general.file_type .vocab_size n_rot=heads/d_head {SCALES} "
-        "n_ff_shared? uses_rope"
-    )
+    order = GraniteHybrid.order.replace(f" {SSM}", "")
 
 
 @dataclass(frozen=True)

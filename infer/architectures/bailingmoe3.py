@@ -19,9 +19,9 @@ class BailingMoe3(KimiLinear):
 
     def delta(self, h: BailingMoe3Hparams, i: int, w: Weights) -> Layer:
         if not h.safe_gate:
-            raise w.wrong("kda.safe_gate", h.safe_gate, "true")
+            raise h.wrong(w.gguf, "safe_gate", "true")
         if not h.lowest < 0:
-            raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number")
+            raise h.wrong(w.gguf, "lowest", "a negative number")
         return kimi_delta(h, i, lowest=h.lowest, low_rank=False)
 
     def attention(self, h: BailingMoe3Hparams, i: int, w: Weights) -> Layer:

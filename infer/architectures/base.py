@@ -66,7 +66,7 @@ class EncoderFamily(ABC):
 def head_size(h: AttentionHparams | Gpt2Hparams, w: Weights, stated: int = 0) -> int:
     """`stated`: attention.key_length, 0 where the file has no such key."""
     if not stated and h.n_embd % h.n_head:
-        raise w.wrong("attention.head_count", h.n_head, f"a divisor of embedding_length = {h.n_embd}")
+        raise h.wrong(w.gguf, "n_head", f"a divisor of embedding_length = {h.n_embd}")
     return stated or h.n_embd // h.n_head
 
 

@@ -55,7 +55,7 @@ class DeepSeek4(Family):
     def attention(self, h: DeepSeek4Hparams, i: int, w: Weights) -> Layer:
         indexed = [f"blk.{j}.indexer.proj.weight" in w for j in range(h.n_layer)]
         if indexed[i] and not h.every[i]:
-            raise w.wrong("attention.compress_ratios", list(h.every), f"entries for the indexer of layer {i}")
+            raise h.wrong(w.gguf, "every", f"entries for the indexer of layer {i}")
         return CompressedAttention(
             i, h.n_embd, h.n_head, h.d_head, h.q_rank, h.n_group, h.out_rank, h.window, turned(h, w, h.every[i]), h.eps,
             h.every[i], IndexSizes(h.n_index_head, h.d_index, h.n_best) if indexed[i] else None,
@@ -64,7 +64,7 @@ class DeepSeek4(Family):
 
     def experts(self, h: DeepSeek4Hparams, i: int, w: Weights) -> Layer:
         if h.gating != SQRT_SOFTPLUS:
-            raise w.wrong("expert_gating_func", h.gating, f"{SQRT_SOFTPLUS}, the root of the softplus")
+            raise h.wrong(w.gguf, "gating", f"{SQRT_SOFTPLUS}, the root of the softplus")
         clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
         routed = MixtureOfExperts(
             i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, scale=h.weights_scale or 1.0,

@@ -13,7 +13,7 @@ from ..loading.weights import Weights
 def routed(h: RoutedHparams, i: int, w: Weights, shared: Mapping[str, Any] | None = None, **more: Any) -> Layer:
     """The experts of layer i, beside the shared ones if there are any. shared, more: fields of both layers."""
     if h.gating not in (SOFTMAX, SIGMOID):
-        raise w.wrong("expert_gating_func", h.gating, f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
+        raise h.wrong(w.gguf, "gating", f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
     experts = MixtureOfExperts(
         i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=h.gating == SIGMOID,
         scale=h.weights_scale or 1.0, n_group=max(1, h.n_expert_group), n_group_used=h.n_expert_group_used,

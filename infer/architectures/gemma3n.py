@@ -14,10 +14,9 @@ from ..layers.attention import Attention, Rope
 from ..layers.base import PostNorm
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
-from ..layers.shared_keys import BorrowedKeys, NormedValues
 from ..loading.weights import Weights
 from .base import Family, Part
-from .kv_sharing import source_of
+from .kv_sharing import sharing_attention
 from .rope import rope_of
 
 SPARSITY = "gemma3n.activation_sparsity_scale"
@@ -50,14 +49,8 @@ class Gemma3n(Family):
             yield "", block
 
     def _attention(self, h: Gemma3nHparams, i: int, w: Weights) -> Attention:
-        source, p = source_of(i, w, h.n_shared, h.local, h.n_head_kv), f"blk.{i}."
         rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else rope_of(h, w, h.d_head, NEOX)
-        sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
-        if source == i:
-            return NormedValues(i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, **sizes)
-        # which published files have all the same
-        w.ignore(*(f"{p}attn_{part}.weight" for part in ("k", "v", "k_norm")))
-        return BorrowedKeys(source, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, block=i, **sizes)
+        return sharing_attention(h, i, w, h.d_head, rope)
 
     def _feed_forward(self, h: Gemma3nHparams, i: int, w: Weights) -> GatedFeedForward:
         deviations = _deviations(h, w)[i]

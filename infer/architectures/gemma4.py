@@ -1,7 +1,6 @@
 """Gemma 4 (text): windows on most layers, shared keys and values, embeddings for every layer, experts. Of Google."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from hybrid.quant.ggml.families.gemma4 import Gemma4Hparams
 
@@ -11,10 +10,9 @@ from ..layers.base import Layer, PostNorm
 from ..layers.beside_experts import BesideExperts
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
-from ..layers.shared_keys import BorrowedKeys, NormedValues
 from ..loading.weights import Weights
 from .base import Family, Part
-from .kv_sharing import source_of
+from .kv_sharing import sharing_attention
 from .rope import rope_of
 
 
@@ -41,18 +39,11 @@ class Gemma4(Family):
             yield "", PerLayerGate(i, h.n_embd, h.n_per_layer, h.eps)
 
     def _attention(self, h: Gemma4Hparams, i: int, w: Weights) -> Attention:
-        source, p = source_of(i, w, h.n_shared, h.local, h.n_head_kv), f"blk.{i}."
         if h.local[i]:
             d_head, rope = h.d_head_local, Rope(h.n_rot_local or h.d_head_local, h.freq_base_local, NEOX)
         else:
             d_head, rope = h.d_head, rope_of(h, w, h.n_rot or h.d_head, NEOX)
-        sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
-        if source == i:
-            sizes["tied"] = p + "attn_v.weight" not in w
-            return NormedValues(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, **sizes)
-        # which files may have all the same
-        w.ignore(*(f"{p}attn_{part}.weight" for part in ("k", "v", "k_norm")))
-        return BorrowedKeys(source, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, block=i, **sizes)
+        return sharing_attention(h, i, w, d_head, rope, tied=f"blk.{i}.attn_v.weight" not in w)
 
     def _experts(self, h: Gemma4Hparams, i: int, w: Weights) -> MixtureOfExperts:
         return MixtureOfExperts(

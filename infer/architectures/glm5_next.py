@@ -49,20 +49,17 @@ class Glm5Next(KimiLinear):
 
     def delta(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:
-            raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number")
+            raise h.wrong(w.gguf, "lowest", "a negative number")
         return kimi_delta(h, i, lowest=h.lowest)
 
     def attention(self, h: Glm5NextHparams, i: int, w: Weights) -> Layer:
-        for name, value, right in (
-            ("rope.dimension_count", h.n_rot, 0),
-            ("attention.indexer.kpool_select_tail", h.with_tail, True),
-        ):
-            if value != right:
-                raise w.wrong(name, value, str(right))
+        for name, right in (("n_rot", 0), ("with_tail", True)):
+            if getattr(h, name) != right:
+                raise h.wrong(w.gguf, name, str(right))
         if not h.q_rank:
-            raise w.wrong("attention.q_lora_rank", h.q_rank, "1 or more: the indexer reads what queries are made of")
+            raise h.wrong(w.gguf, "q_rank", "1 or more: the indexer reads what queries are made of")
         if h.n_chosen % h.n_pool:
-            raise w.wrong("attention.indexer.top_k", h.n_chosen, f"a multiple of kpool = {h.n_pool}")
+            raise h.wrong(w.gguf, "n_chosen", f"a multiple of kpool = {h.n_pool}")
         index = PoolIndex(h.n_index_head, h.d_index, h.n_pool, h.n_chosen // h.n_pool, h.index_eps)
         return Pooled(
             i, h.n_embd, h.n_head, h.d_key, 0, h.d_value, h.rank, h.latent_eps or h.eps, q_rank=h.q_rank, index=index,
@@ -82,5 +79,5 @@ def _source(h: Glm5NextHparams, i: int, w: Weights) -> int:
         return -1
     before = [j for j in range(i) if h.n_head_kv[j] and h.full[j]]
     if not before:
-        raise w.wrong("attention.indexer.types", list(h.full), f"a layer that chooses before layer {i}, which does not")
+        raise h.wrong(w.gguf, "full", f"a layer that chooses before layer {i}, which does not")
     return before[-1]

@@ -36,7 +36,7 @@ class KimiK3(Family):
 
     def delta(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
         if h.lowest > 0:
-            raise w.wrong("kda.gate_lower_bound", h.lowest, "a negative number, or none")
+            raise h.wrong(w.gguf, "lowest", "a negative number, or none")
         return kimi_delta(h, i, lowest=h.lowest, full_gate=True)
 
     def attention(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
@@ -44,9 +44,7 @@ class KimiK3(Family):
 
     def feed_forward(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
         if not (h.beta > 0 and h.linear_beta >= 0):
-            raise w.wrong(
-                "activation.situ_beta", h.beta, "a positive number, with a situ_linear_beta that is not negative"
-            )
+            raise h.wrong(w.gguf, "beta", "a positive number, with a situ_linear_beta that is not negative")
         gate = Situ(h.beta, h.linear_beta)
         if i < h.n_dense:
             return GatedFeedForward(i, h.n_embd, h.n_ff, activation=gate)

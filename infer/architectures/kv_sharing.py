@@ -1,18 +1,36 @@
-"""Layers at the end of a model that use the keys and values of a layer before them."""
+"""Layers at the end of a model that use the keys and values of a layer before them: Gemma 3n and Gemma 4."""
 
-from collections.abc import Sequence
+from typing import Any
 
+from hybrid.quant.ggml.families.gemma3n import Gemma3nHparams
+from hybrid.quant.ggml.families.gemma4 import Gemma4Hparams
+
+from ..layers.attention import Attention, Rope
+from ..layers.shared_keys import BorrowedKeys, NormedValues
 from ..loading.weights import Weights
 
 
-def source_of(i: int, w: Weights, n_shared: int, local: Sequence[bool], n_head_kv: Sequence[int]) -> int:
+def sharing_attention(
+    h: Gemma3nHparams | Gemma4Hparams, i: int, w: Weights, d_head: int, rope: Rope, *, tied: bool = False
+) -> Attention:
+    """Of layer i. tied: values are keys."""
+    source, n_head_kv = _source_of(h, i, w), h.n_head_kv[i]
+    sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
+    if source == i:
+        return NormedValues(i, h.n_embd, h.n_head, n_head_kv, d_head, rope, **sizes, tied=tied)
+    # which files may have all the same
+    w.ignore(*(f"blk.{i}.attn_{part}.weight" for part in ("k", "v", "k_norm")))
+    return BorrowedKeys(source, h.n_embd, h.n_head, n_head_kv, d_head, rope, block=i, **sizes)
+
+
+def _source_of(h: Gemma3nHparams | Gemma4Hparams, i: int, w: Weights) -> int:
     """The layer whose keys and values layer i uses: itself, or, of the last n_shared, the last one of its kind that
     has any. FormatError: there is none, or it has another number of heads."""
-    first = len(local) - n_shared
+    first = len(h.local) - h.n_shared
     if i < first:
         return i
-    same = [j for j in range(first) if local[j] == local[i]]
-    if not same or n_head_kv[same[-1]] != n_head_kv[i]:
+    same = [j for j in range(first) if h.local[j] == h.local[i]]
+    if not same or h.n_head_kv[same[-1]] != h.n_head_kv[i]:
         expected = f"before layer {i} one that keeps keys and values, with the same window and heads"
-        raise w.wrong("attention.shared_kv_layers", n_shared, expected)
+        raise h.wrong(w.gguf, "n_shared", expected)
     return same[-1]

@@ -27,7 +27,7 @@ def latent_attention(
 ) -> LatentAttention:
     """Layer i; scale: of the scores, 0: as usual; gated_values: see LatentAttention."""
     if not 0 <= h.n_rot < h.d_key:
-        raise w.wrong("rope.dimension_count", h.n_rot, f"less than attention.key_length_mla = {h.d_key}")
+        raise h.wrong(w.gguf, "n_rot", f"less than attention.key_length_mla = {h.d_key}")
     return LatentAttention(
         i, h.n_embd, h.n_head, h.d_key - h.n_rot, h.n_rot, h.d_value, h.rank, h.latent_eps or h.eps,
         rope if h.n_rot else None, h.q_rank, gated, scale, gated_values,

@@ -22,7 +22,7 @@ class MiniMax(Family):
 
     def block(self, h: MiniMaxHparams, i: int, w: Weights) -> Iterator[Part]:
         if not h.residual_scale:
-            raise w.wrong("residual_scale", h.residual_scale, "a positive number")
+            raise h.wrong(w.gguf, "residual_scale", "a positive number")
         d_head, scale = head_size(h, w, h.d_head), h.residual_scale
         # layers are told apart by their tensors: llama.cpp has two keys that may say it, and its converter writes none
         if f"blk.{i}.attn_q.weight" in w:

@@ -24,7 +24,7 @@ def source_of(h: Phi4FlashHparams, w: Weights, *, attends: bool) -> int:
     same = [i for i in range(first) if bool(h.n_head_kv[i]) == attends]
     if not same or (attends and h.local[same[-1]]):
         what = "attention over all tokens" if attends else "Mamba"
-        raise w.wrong("attention.shared_kv_layers", h.n_shared, f"a layer of {what} as the last of its kind")
+        raise h.wrong(w.gguf, "n_shared", f"a layer of {what} as the last of its kind")
     return same[-1]
 
 
@@ -48,11 +48,11 @@ class Phi4Flash(Family):
     def _attention(self, h: Phi4FlashHparams, i: int, w: Weights) -> Attention:
         d, n_kv = head_size(h, w), h.n_head_kv[i]
         if n_kv % 2 or h.n_head % n_kv:
-            raise w.wrong("attention.head_count_kv", n_kv, f"an even divisor of the {h.n_head} query heads")
+            raise h.wrong(w.gguf, "n_head_kv", f"an even divisor of the {h.n_head} query heads", n_kv)
         sizes = h.n_embd, h.n_head, n_kv // 2, 2 * d
         if i < h.n_layer - h.n_shared:
             return DifferentialAttention(i, *sizes, window=h.window if h.local[i] else 0, sub_eps=h.sub_eps)
         source = source_of(h, w, attends=True)
         if h.n_head_kv[source] != n_kv:
-            raise w.wrong("attention.head_count_kv", n_kv, f"the {h.n_head_kv[source]} heads of layer {source}")
+            raise h.wrong(w.gguf, "n_head_kv", f"the {h.n_head_kv[source]} heads of layer {source}", n_kv)
         return BorrowedDifferential(source, *sizes, block=i, sub_eps=h.sub_eps)

@@ -29,7 +29,7 @@ class Plamo2(Family):
     def attention(self, h: Plamo2Hparams, i: int, w: Weights) -> Layer:
         """A layer with attention."""
         if not h.n_head[i]:
-            raise w.wrong("attention.head_count", h.n_head[i], f"queries on layer {i}, which has keys")
+            raise h.wrong(w.gguf, "n_head", f"queries on layer {i}, which has keys", h.n_head[i])
         return Attention(
             i, h.n_embd, h.n_head[i], h.n_head_kv[i], h.d_head, rope_of(h, w, h.n_rot or h.d_head, NEOX),
             window=h.windows[i], norm_eps=h.head_eps or h.eps, norm_each=True, fused=True,

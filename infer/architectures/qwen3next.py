@@ -19,7 +19,7 @@ from .rope import rope_of
 def delta_net(h: SsmHparams, i: int, w: Weights, eps: float, **more: Any) -> GatedDeltaNet:
     """Layer i; `more`: fields of GatedDeltaNet."""
     if h.d_inner % h.n_ssm_head:
-        raise w.wrong("ssm.time_step_rank", h.n_ssm_head, f"a divisor of ssm.inner_size = {h.d_inner}")
+        raise h.wrong(w.gguf, "n_ssm_head", f"a divisor of ssm.inner_size = {h.d_inner}")
     sizes = (h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv)
     return GatedDeltaNet(i, *sizes, eps, **more)
 

@@ -54,9 +54,9 @@ class Qwen4Exp(Family):
 def _attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
     d_head, every = head_size(h, w, h.d_head), h.every[i]
     if every < 1:
-        raise w.wrong("attention.compress_ratios", every, f"a group of tokens on layer {i}, which has attention")
+        raise h.wrong(w.gguf, "every", f"a group of tokens on layer {i}, which has attention", every)
     if h.budget < every:
-        raise w.wrong("attention.indexer.top_k", h.budget, f"a group of {every} tokens or more")
+        raise h.wrong(w.gguf, "budget", f"a group of {every} tokens or more")
     return IndexedAttention(
         i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
         norm_eps=h.eps, gated=True,
@@ -80,12 +80,10 @@ def _delta_net(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
 
 
 def _ngram_inputs(h: Qwen4ExpHparams, i: int, w: Weights) -> NgramInputs:
-    for name, value, least, most in (
-        ("ple.ngram_size", h.ple_gram, 2, 64), ("ple.heads_per_ngram", h.ple_each, 1, 1024),
-        ("ple.conv_kernel", h.ple_taps, 1, 1024), ("embedding_length_per_layer_input", h.d_row, 1, 1 << 16),
-    ):  # fmt: skip
-        if not least <= value <= most:
-            raise w.wrong(name, value, f"{least} to {most}, where a layer has n-gram embeddings")
+    bounds = {"ple_gram": (2, 64), "ple_each": (1, 1024), "ple_taps": (1, 1024), "d_row": (1, 1 << 16)}
+    for name, (least, most) in bounds.items():
+        if not least <= getattr(h, name) <= most:
+            raise h.wrong(w.gguf, name, f"{least} to {most}, where a layer has n-gram embeddings")
     constants = (_numbers(w, name) for name in ("layer_multipliers", "head_vocab_sizes", "head_offsets"))
     ngrams = Ngrams(h.ple_gram, h.ple_each, h.ple_end, *constants)
     return NgramInputs(i, h.n_embd, h.n_stream, h.d_row, h.ple_taps, h.eps, ngrams)

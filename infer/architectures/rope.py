@@ -22,7 +22,7 @@ def rope_of(h: RopeHparams, w: Weights, n_rot: int, style: int) -> Rope:
             f"{w.gguf.path.name}: {name} = {shown(repr(h.rope_type), 60)} is not supported, only {known} are."
         )
     if not h.attn_factor > 0:
-        raise w.wrong("rope.scaling.attn_factor", h.attn_factor, "a positive number")
+        raise h.wrong(w.gguf, "attn_factor", "a positive number")
     rope = Rope(n_rot, h.freq_base, style, magnitude=h.attn_factor)
     # an odd n_rot is refused where the layer is loaded, by another key
     if h.rope_type == "yarn":
@@ -45,10 +45,10 @@ def _yarn(h: RopeHparams, w: Weights, n_rot: int) -> np.ndarray:
     if n_rot > MOST_TURNED:
         raise w.wrong("rope.dimension_count", n_rot, f"at most {MOST_TURNED}")
     if not h.freq_base > 1:
-        raise w.wrong("rope.freq_base", h.freq_base, "more than 1, with YaRN")
-    for name, turns in (("fast", h.fast), ("slow", h.slow)):
-        if not turns > 0:
-            raise w.wrong(f"rope.scaling.yarn_beta_{name}", turns, "a positive number")
+        raise h.wrong(w.gguf, "freq_base", "more than 1, with YaRN")
+    for name in ("fast", "slow"):
+        if not getattr(h, name) > 0:
+            raise h.wrong(w.gguf, name, "a positive number")
     factor, half = h.factor or 1.0, n_rot // 2
     first, last = (
         n_rot * math.log(h.original_ctx / (2 * math.pi * turns)) / (2 * math.log(h.freq_base))

@@ -17,7 +17,7 @@ class _Rwkv(Family):
 
     def parts(self, h: RwkvHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
         if h.n_shift != 2:
-            raise w.wrong("token_shift_count", h.n_shift, "2")
+            raise h.wrong(w.gguf, "n_shift", "2")
         yield "attn_norm.weight", mixer
         yield "attn_norm_2.weight", ChannelMix(i, h.n_embd, h.n_ff, gated=isinstance(mixer, TimeMix6))
 

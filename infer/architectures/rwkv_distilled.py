@@ -15,7 +15,7 @@ from .base import Family, Part
 class _Distilled(Family):
     def parts(self, h: RwkvHparams, i: int, w: Weights, mixer: TimeMix6 | TimeMix7) -> Iterator[Part]:
         if h.n_shift != 1:
-            raise w.wrong("token_shift_count", h.n_shift, "1")
+            raise h.wrong(w.gguf, "n_shift", "1")
         yield "attn_norm.weight", mixer
         yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
 

@@ -107,6 +107,13 @@ class Hparams:
                 raise wrong(gguf, name, raw, f"fewer than its {values['n_layer']} blocks")
         return cls(**values)
 
+    def wrong(self, gguf: GGUFFile, field: str, expected: str, value: Any = None) -> FormatError:
+        """The error for a field that no layer can work with; `value`: that of one layer."""
+        (key,) = (own.metadata["key"] for own in dataclasses.fields(self) if own.name == field)
+        found = getattr(self, field) if value is None else value
+        name = full_key(str(gguf.get("general.architecture")), key)
+        return wrong(gguf, name, list(found) if isinstance(found, tuple) else found, expected)
+
     @classmethod
     def written(cls, value: Callable[[str], Any], order: str) -> Iterator[tuple[str, Any]]:
         """Pairs of a file, without the architecture in front of their keys. A word of `order` is
