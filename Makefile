@@ -87,8 +87,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
 
-# The checkout, seen by mypy under the names it is imported by: the modules of library are those of `hybrid` itself.
-LIBRARY := $(wildcard library/*.py) library/py.typed
+# The checkout, seen by mypy under the names it is imported by: the modules and rooms of library are those of `hybrid` itself.
+LIBRARY := $(wildcard library/*.py) library/py.typed $(patsubst %/__init__.py,%,$(wildcard library/*/__init__.py))
 $(VENV)/.typing: Makefile $(LIBRARY) | $(VENV)/.python
 	@rm -rf $(VENV)/typing
 	@mkdir -p $(VENV)/typing/hybrid

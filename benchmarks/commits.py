@@ -30,8 +30,8 @@ from model_files import shape_file
 from programs import command
 from quiet import Watch, busy_now
 
-from hybrid.cli.chains.models import bundled_checkpoint
 from hybrid.infer.bench.tables import markdown_table
+from hybrid.pipeline.models import bundled_checkpoint
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 ROOT = Path(__file__).resolve().parent.parent

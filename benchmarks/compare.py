@@ -32,13 +32,13 @@ from plan import SETS, Plan, groups, may_be_wanted, types, wanted
 from programs import Hybrid, LlamaCpp, llama_cpp, ours
 from quiet import Watch, busy_now, disturbed
 
-from hybrid.cli.chains.config_shapes import find
 from hybrid.infer.bench.benchmark import BenchTest
 from hybrid.infer.bench.machine import Machine, measure_machine
 from hybrid.infer.bench.needs import TokenNeeds
 from hybrid.infer.bench.params import parse_ints
 from hybrid.infer.bench.shapes import find_type, write_shape
 from hybrid.infer.program.threads import default_threads
+from hybrid.pipeline.config_shapes import find
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 

@@ -28,7 +28,7 @@ from hybrid.infer.bench.tables import duration, markdown_table, size
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import GGMLType
 
-TOKENIZER = Path(__file__).resolve().parent.parent / "cli" / "bundled" / "jamba-11m"
+TOKENIZER = Path(__file__).resolve().parent.parent / "library" / "bundled" / "jamba-11m"
 _SHARD = 2 << 30
 
 # GGUF name -> name in a Jamba repository. ssm_a is stored as its logarithm there; random weights need not be exact.

@@ -26,7 +26,7 @@ from hybrid.infer.evaluate.hellaswag import read_tasks
 from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.split import open_gguf
 
-PROSE = Path(__file__).resolve().parent.parent / "cli" / "bundled" / "prose.txt"
+PROSE = Path(__file__).resolve().parent.parent / "library" / "bundled" / "prose.txt"
 Report = dict[str, Any]
 
 

@@ -98,7 +98,7 @@ def substitute(unit: Path) -> None:
 def make_models(folder: Path, encoder: Path | None) -> None:
     """The bundled model in one file and in three, an encoder, and templates."""
     folder.mkdir()
-    bundled = HERE.parent / "cli" / "bundled" / "jamba-11m"
+    bundled = HERE.parent / "library" / "bundled" / "jamba-11m"
     for arguments in (
         ["convert", bundled, "-o", folder / "whole.gguf"],
         ["quantize", folder / "whole.gguf", folder / "text.gguf", "q8_0"],

@@ -5,9 +5,9 @@ from math import prod
 from os import sysconf
 from pathlib import Path
 
-from hybrid.cli.chains.cache_paths import cache_dir
-from hybrid.cli.chains.config_shapes import find
+from hybrid.cache_paths import cache_dir
 from hybrid.infer.bench.shapes import find_type, tensor_types
+from hybrid.pipeline.config_shapes import find
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, row_nbytes

@@ -22,14 +22,14 @@ from pathlib import Path
 from quality import TARGETS, table, table_row
 from quality import load as load_rows
 
-from hybrid.cli.chains import target
-from hybrid.cli.chains.importance import imatrix_of
-from hybrid.cli.chains.target import EFFORT
 from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
 from hybrid.infer.text.encode import document_ids
+from hybrid.pipeline import target
+from hybrid.pipeline.importance import imatrix_of
+from hybrid.pipeline.target import EFFORT
 from hybrid.quant import TARGETS as FILE_TYPES
 from hybrid.quant import Imatrix, Options, SsmType, budget, quantize
 from hybrid.quant.ggml.mixes import NEED_IMPORTANCE

@@ -39,8 +39,8 @@ from soak_requests import (
     whole_answer,
 )  # fmt: skip
 
-from hybrid.cli.chains.models import bundled_checkpoint
 from hybrid.convert import convert
+from hybrid.pipeline.models import bundled_checkpoint
 
 PARALLEL, QUEUE, CLIENTS = 4, 8, 16
 OPTIONS = ("--parallel", PARALLEL, "--queue", QUEUE, "-c", 1024, "--checkpoint-budget", "32MiB")

@@ -36,7 +36,7 @@ from hybrid.infer.guessers import Credit
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.reader import GGUFFile
 
-PROSE = Path(__file__).parent.parent / "cli" / "bundled" / "prose.txt"
+PROSE = Path(__file__).parent.parent / "library" / "bundled" / "prose.txt"
 PARAGRAPHS = 4
 QUESTION = "\n\nSummarise this text.\n\n"
 WORDS = """\

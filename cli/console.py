@@ -1,4 +1,4 @@
-"""What the commands put on the screen: text, notes, tables, progress. The only importer of rich, when it draws.
+"""What the commands put on the screen: text, notes, tables. Imports rich when it draws.
 
 Results go to stdout; notes, progress and errors go to stderr, so that `hybrid run -p ... > file` keeps text only.
 """
@@ -6,19 +6,25 @@ Results go to stdout; notes, progress and errors go to stderr, so that `hybrid r
 import dataclasses
 import json
 import math
-import os
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
+# what notebooks see, too: commands take it from here
+from hybrid.display.bars import ProgressBar as ProgressBar
+from hybrid.display.lines import count as count
+from hybrid.display.lines import dim as dim
+from hybrid.display.lines import has_colours as has_colours
+from hybrid.display.lines import is_screen as is_screen
+from hybrid.display.lines import note as note
+from hybrid.display.lines import one_line as one_line
+from hybrid.display.lines import styled
+from hybrid.display.screen import SCREEN as SCREEN
 from hybrid.quant.ggml.byte_sizes import size_text
-
-from .screen.notebook import Amount, NotebookBar, is_notebook
 
 _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): None}
 
@@ -26,17 +32,6 @@ _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) n
 def out(text: str = "", end: str = "\n") -> None:
     """A line of the result, on stdout."""
     print(text, end=end, flush=True)
-
-
-def note(text: str = "") -> None:
-    """A line about the work, on stderr."""
-    print(dim(text, sys.stderr), file=sys.stderr, flush=True)
-
-
-def notes(sentences: Iterable[str]) -> None:
-    """What a conversion could not keep, a line each on stderr."""
-    for sentence in sentences:
-        note(f"note: {sentence}")
 
 
 def paragraph(text: str) -> None:
@@ -56,34 +51,11 @@ def folded(text: str, indent: int = 0) -> str:
 
 def error(text: str) -> None:
     """An error, as one line."""
-    print(f"{_styled('error:', '1;31', sys.stderr)} {one_line(text)}", file=sys.stderr, flush=True)
-
-
-def one_line(text: str) -> str:
-    """Newlines become spaces and control characters (terminal escapes in file names) become `?`."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
-
-
-def dim(text: str, stream: TextIO | None = None) -> str:
-    return _styled(text, "2", stream or sys.stdout) if text else text
+    print(f"{styled('error:', '1;31', sys.stderr)} {one_line(text)}", file=sys.stderr, flush=True)
 
 
 def bold(text: str, stream: TextIO | None = None) -> str:
-    return _styled(text, "1", stream or sys.stdout)
-
-
-def _styled(text: str, code: str, stream: TextIO) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if has_colours(stream) else text
-
-
-def is_screen(stream: TextIO) -> bool:
-    """Whether it is a terminal that can write a line again."""
-    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-
-
-def has_colours(stream: TextIO) -> bool:
-    """Whether it is a terminal that shows colours, and nobody has forbidden them (https://no-color.org)."""
-    return is_screen(stream) and not os.environ.get("NO_COLOR")
+    return styled(text, "1", stream or sys.stdout)
 
 
 def harmless(text: str) -> str:
@@ -168,15 +140,6 @@ def size(nbytes: float) -> str:
     return size_text(nbytes)
 
 
-def count(n: float) -> str:
-    """Numbers for people: `11.4 M`."""
-    for unit in ("", " K", " M"):
-        if abs(n) < 1000:
-            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
-        n /= 1000
-    return f"{n:.2f} B"
-
-
 def duration(seconds: float) -> str:
     """`256 ms`, `1.3 s` or `2 min 5 s`."""
     if seconds < 1:
@@ -215,84 +178,3 @@ class StatusLine:
         if self._there:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         self._there, self._next = False, 0.0
-
-
-class ProgressBar:
-    """A bar with rate and time left, on stderr when that is a terminal, in a notebook in its cell; silent otherwise.
-
-    Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Nothing is drawn for
-    work that is over within `delay` seconds.
-    """
-
-    def __init__(self, label: str, unit: str = "", delay: float = 0.3) -> None:
-        self._label, self._unit, self._delay = label, unit, delay
-        self._in_notebook = is_notebook()
-        self._shown = self._in_notebook or is_screen(sys.stderr)
-        self._start = time.monotonic()
-        self._bar: _TerminalBar | NotebookBar | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-    def __call__(self, label: str, done: int, total: int) -> None:
-        if not self._shown:
-            return
-        if self._bar is None:
-            if time.monotonic() - self._start < self._delay:
-                return
-            self._bar = NotebookBar(self._amount) if self._in_notebook else _TerminalBar(self._label, self._amount)
-        self._bar.show(one_line(label) or self._label, done, total)
-
-    def step(self, done: int, total: int) -> None:
-        """The same for callbacks that only count."""
-        self(self._label, done, total)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def _amount(self, done: float, total: float, per_second: float | None) -> str:
-        show = size if self._unit == "bytes" else count
-        unit = "" if self._unit == "bytes" else f" {self._unit}"
-        text = f"{show(done)} of {show(total)}{unit}"
-        return f"{text}, {show(per_second)}{unit}/s" if per_second else text
-
-
-class _TerminalBar:
-    """Drawn by rich. amount: of (done, total, per second) as text."""
-
-    def __init__(self, label: str, amount: Amount) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-        from rich.progress import Task as RichTask
-        from rich.text import Text
-
-        class Done(ProgressColumn):
-            def render(self, task: RichTask) -> Text:
-                return Text(amount(task.completed, task.total or 0, task.speed))
-
-        self._bar = RichProgress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            Done(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task(label, total=None)
-        self._last = sys.maxsize
-
-    def show(self, label: str, done: int, total: int) -> None:
-        if done < self._last:  # the next piece of work, with its own total; the rate is of what comes from here on
-            self._bar.reset(self._task, completed=done, total=total)
-        self._last = done
-        self._bar.update(self._task, completed=done, total=total, description=label)
-
-    def stop(self) -> None:
-        self._bar.stop()

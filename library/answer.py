@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from hybrid.cli import console
 from hybrid.infer.answers.batches.service import ClosedError, FaultError
 from hybrid.infer.answers.chat.reader import Part
 from hybrid.infer.answers.chat.tools import ToolCall
 
 from .advice import advised
 from .answering import Answering, Round
+from .display.bars import ProgressBar
 from .settings import data_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Answer:
         self._parts: list[Part] = []
         self._before = Timings()  # of the rounds that are over
         self._is_running = self._stopped = False
-        self._bar: console.ProgressBar | None = None
+        self._bar: ProgressBar | None = None
         self.called: list[Called] = []
         self.finish: Finish | None = None
         with advised():
@@ -215,7 +215,7 @@ class Answer:
         self._n_before = len(self._parts)
         self._logprobs: list[TokenLogprobs] = []
         self._spoken = self._round.exchange is None  # white space before the first word belongs to it
-        self._bar = console.ProgressBar("reading", "tokens")
+        self._bar = ProgressBar("reading", "tokens")
         if not self._answering.service.is_open and self._answering.service.fault is None:
             raise ClosedError(CLOSED)
         self._answering.service.submit(job)

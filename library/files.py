@@ -4,9 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid.cli import console
-
 from .advice import advised
+from .display.bars import ProgressBar
 
 if TYPE_CHECKING:
     from hybrid.convert import ConvertReport
@@ -23,7 +22,7 @@ def to_gguf(source: PathLike, target: PathLike, *, type: str = "auto", threads: 
     """
     from hybrid.convert import convert
 
-    with advised(), console.ProgressBar("converting", "bytes") as progress:
+    with advised(), ProgressBar("converting", "bytes") as progress:
         return convert(Path(source), Path(target), outtype=type, n_threads=threads, progress=progress)
 
 
@@ -49,7 +48,7 @@ def quantize(
     from hybrid.quant import Imatrix
     from hybrid.quant import quantize as library
 
-    with advised(), console.ProgressBar("quantizing", "bytes") as progress:
+    with advised(), ProgressBar("quantizing", "bytes") as progress:
         return library(
             _source(Path(source)),
             Path(target),
@@ -65,6 +64,6 @@ def quantize(
 def _source(path: Path) -> "Path | Source":
     if not path.is_dir():
         return path
-    from hybrid.cli.chains.checkpoint_source import CheckpointSource
+    from .pipeline.checkpoint_source import CheckpointSource
 
     return CheckpointSource(path)

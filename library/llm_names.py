@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from hybrid.cli.chains import cached_models
-from hybrid.cli.chains.models import bundled_checkpoint
-from hybrid.cli.hub import present
+from .pipeline import cached_models, present
+from .pipeline.models import bundled_checkpoint
 
 
 def here() -> list[str]:

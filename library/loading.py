@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hybrid.cli.chains import models
 from hybrid.infer.architectures import ENCODERS
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.loading.options import KVTypeName, LoadOptions, NumaName, Precision
@@ -14,7 +13,9 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import open_gguf
 
 from .advice import advised
+from .display.screen import SCREEN
 from .model import Model
+from .pipeline import models
 
 if TYPE_CHECKING:
     from hybrid.infer import Model as Loaded
@@ -73,16 +74,16 @@ def load(
             cpus=cpus,  # type: ignore[arg-type]  # any iterable; it is checked there
             numa=numa,
         )
-        path = models.resolve(_named(model))
+        path = models.resolve(_named(model), SCREEN)
         chosen = _pooling(pooling)
         if _is_encoder(path):
             from hybrid.infer.evaluate.embed import Embedder
 
             if draft is not None:
                 raise UsageError(f"draft = {shown(draft)}: {path.name} makes embeddings, it draws no answers to guess.")
-            with models.compiling() as progress:
+            with models.compiling(SCREEN) as progress:
                 return Model(Embedder(path, options, pooling=chosen, progress=progress))
-        loaded = models.load(path, options) if draft is None else _drafted(path, options, draft)
+        loaded = models.load(path, options, reporter=SCREEN) if draft is None else _drafted(path, options, draft)
         return Model(loaded, parallel=parallel, template=template, pooling=chosen)
 
 
@@ -91,9 +92,9 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str | None:
 
 
 def _drafted(path: Path, options: LoadOptions, draft: str | os.PathLike[str]) -> "Loaded":
-    from hybrid.cli.chains import drafts
+    from .pipeline import drafts
 
-    return drafts.load(path, options, _named(draft) or "", n_texts=options.n_seq_max)
+    return drafts.load(path, options, _named(draft) or "", n_texts=options.n_seq_max, reporter=SCREEN)
 
 
 def _is_encoder(path: Path) -> bool:

@@ -151,8 +151,8 @@ def _answer(connection: socket.socket) -> None:
 
 def run(words: list[str], folder: str) -> NoReturn:
     """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's."""
+    from hybrid import cache_paths
     from hybrid.cli.__main__ import main
-    from hybrid.cli.chains import cache_paths
 
     assert cache_paths.cache_dir and cache_paths.state_dir
     # kernels stay where they are, or every test would compile its own

@@ -137,13 +137,13 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session")
 def bundled() -> Path:
     """The trained Jamba that comes with the package, as a Hugging Face folder."""
-    return ROOT / "cli" / "bundled" / "jamba-11m"
+    return ROOT / "library" / "bundled" / "jamba-11m"
 
 
 @pytest.fixture(scope="session")
 def prose() -> Path:
     """The text that demo and tests measure perplexity on."""
-    return ROOT / "cli" / "bundled" / "prose.txt"
+    return ROOT / "library" / "bundled" / "prose.txt"
 
 
 @pytest.fixture(scope="session", autouse=True)

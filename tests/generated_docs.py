@@ -128,7 +128,7 @@ def chat_commands() -> str:
 
 def shapes() -> str:
     """What `hybrid bench --shape` accepts."""
-    from hybrid.cli.chains.config_shapes import ALL_SHAPES
+    from hybrid.pipeline.config_shapes import ALL_SHAPES
 
     return textwrap.fill(", ".join(f"`{name}`" for name in ALL_SHAPES), 120, break_on_hyphens=False) + "\n"
 

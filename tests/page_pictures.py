@@ -46,7 +46,7 @@ def bundled() -> Iterator[Model]:
     """The model that comes with the package."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
-        assert run(["convert", str(ROOT / "cli" / "bundled" / "jamba-11m"), "-o", str(path)]) == 0
+        assert run(["convert", str(ROOT / "library" / "bundled" / "jamba-11m"), "-o", str(path)]) == 0
         with Model.load(path, n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as model:
             yield model
 

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from hybrid.infer.answers.conversations.moving import moved
+from hybrid.pipeline import cached_models
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..chains import cached_models
 from ..screen.line_editing import Words
 from .session import Chat
 
@@ -48,7 +48,7 @@ def title(model: "Model") -> str:
 
 def models_here(chat: Chat, typed: str) -> Words:
     """Files, folders, what was downloaded, and what was converted or run before."""
-    from ..hub import present
+    from hybrid.pipeline import present
 
     return Words(typed, dict.fromkeys([*present.names(), *converted_models()]), files=GGUF)
 

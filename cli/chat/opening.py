@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid.infer.answers.conversations.conversation import Conversation
+from hybrid.pipeline import models
 
 from .. import console
-from ..chains import models
 from ..options.sampling_options import Sampling
 from ..options.tool_options import Asking
 from ..screen.line_editing import prompt_reader
@@ -109,7 +109,7 @@ def told_first(model: "Model", start: Start, most: int) -> list[str]:
 
 def _another(name: str, start: Start, first: "Model") -> "Model":
     """A model to go on with. It guesses as the first one does, but for the draft, which is the first one's."""
-    model = models.load(name, start.options)
+    model = models.load(name, start.options, reporter=console.SCREEN)
     model.runner.guessers.ngrams = first.runner.guessers.ngrams
     return model
 

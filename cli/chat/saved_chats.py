@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid import cache_paths
 from hybrid.infer.answers.conversations.conversation import SAVED_CHECKPOINTS, Conversation
 from hybrid.infer.answers.conversations.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
-
-from ..chains import cache_paths
 
 if TYPE_CHECKING:
     from hybrid.infer import Model

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from hybrid.pipeline.checkpoint_source import CheckpointSource
 from hybrid.quant.tensor_parts import FilledPart, Spread, TensorPart, fill
 
-from ..chains.checkpoint_source import CheckpointSource
 from ..options.cluster import ClusterAddress
 from .connection import Connection, connected
 from .holding import HERE

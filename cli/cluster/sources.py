@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hybrid.pipeline.checkpoint_source import CheckpointSource
 from hybrid.quant import GGUFSource, Source
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 from hybrid.quant.ggml.places import not_seen
 
-from ..chains.checkpoint_source import CheckpointSource
 from .connection import Connection
 from .fit import SAMPLE, FileAsked, find
 

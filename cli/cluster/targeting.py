@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from hybrid.pipeline.target import ProbedCopy, Probing
 from hybrid.quant import Imatrix, PlannedTensor
 from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.target import Candidate, is_free, measure
 from hybrid.quant.tensor_parts import Spread
 
-from ..chains.target import ProbedCopy, Probing
 from ..options.cluster import ClusterAddress
 from .connection import Connection, connected
 from .fit import FileAsked, ModelAsked, find
@@ -41,7 +41,7 @@ class _CopyAsked:
 
 
 class Workers:
-    """Implements `chains.max_kld.TriedElsewhere`. n_threads: of each process, 0: see `connected`."""
+    """Implements `pipeline.max_kld.TriedElsewhere`. n_threads: of each process, 0: see `connected`."""
 
     def __init__(self, connection: Connection, path: Path, n_threads: int) -> None:
         self._connection, self._path, self._file = connection, path, FileAsked.of(path)

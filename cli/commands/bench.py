@@ -133,7 +133,7 @@ def bench(
     from hybrid.infer.bench.params import parse_ints, parse_pair
 
     if list_shapes:
-        from ..chains.config_shapes import ALL_SHAPES
+        from hybrid.pipeline.config_shapes import ALL_SHAPES
 
         if as_json:
             console.out_json(
@@ -211,19 +211,18 @@ def kv_type(name: str) -> KVTypeName:
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
     """What to measure, in the order given; the bundled model when nothing is."""
-    from ..chains.models import resolve
+    from hybrid.pipeline.models import resolve
 
-    paths = [resolve(model) for model in models]
+    paths = [resolve(model, console.SCREEN) for model in models]
     paths += [shaped(shape, kind) for shape in shapes for kind in file_type.split(",")]
-    return paths or [resolve(None)]
+    return paths or [resolve(None, console.SCREEN)]
 
 
 def shaped(name: str, kind: str) -> Path:
     """A random-weight file of this size and type, written into the cache directory when it is not there."""
+    from hybrid.cache_paths import cache_dir
     from hybrid.infer.bench.shapes import find_type, write_shape
-
-    from ..chains.cache_paths import cache_dir
-    from ..chains.config_shapes import find
+    from hybrid.pipeline.config_shapes import find
 
     target = find_type(kind)
     shape = find(name)
@@ -261,9 +260,9 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
     from hybrid.infer.bench.profile import profile as library
+    from hybrid.pipeline.models import note_numa
 
     from ..about import version_text
-    from ..chains.models import note_numa
 
     tests = options.tests()
     n_ctx = max(test.n_ctx for test in tests)
@@ -278,7 +277,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
         n_threads=options.threads[0],
         kv_type=options.kv_types[0] if options.kv_types else None,
     ) as model:
-        note_numa(model)
+        note_numa(model, console.SCREEN)
         machine = measure_machine(model.n_threads)
         if as_json:
             found = [library(model, test, machine) for test in tests]

@@ -11,8 +11,7 @@ from .. import console
 
 if TYPE_CHECKING:
     from hybrid.infer.kernels.build.cache_folders import CacheFolder
-
-    from ..chains.cached_models import CachedModel
+    from hybrid.pipeline.cached_models import CachedModel
 
 
 class Action(StrEnum):
@@ -50,8 +49,7 @@ def cache(
     of kernels, and conversions of folders that changed or are gone.
     """
     from hybrid.infer.kernels.build import cache_folders as library
-
-    from ..chains import cached_models
+    from hybrid.pipeline import cached_models
 
     if action != Action.CLEAR and (old or everything):
         raise UsageError(f"--{'old' if old else 'all'} belongs to `hybrid cache clear`.")

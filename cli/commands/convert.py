@@ -82,8 +82,7 @@ def convert(
     An unfinished conversion leaves no file behind.
     """
     from hybrid import convert as library
-
-    from ..chains import models
+    from hybrid.pipeline import models
 
     if list_architectures:
         names = sorted(library.ARCHITECTURES)
@@ -103,7 +102,7 @@ def convert(
         return
     if source is None:
         raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")
-    source = models.checkpoint(source)
+    source = models.checkpoint(source, console.SCREEN)
     if dry_run:
         plan = library.plan(
             source,

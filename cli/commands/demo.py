@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from hybrid import cache_paths
+from hybrid.pipeline import models
+
 from .. import console
-from ..chains import cache_paths, models
 from ..options.loading_options import Threads
 
 PROMPT = "A file that comes from somewhere else should"
@@ -64,7 +66,7 @@ def demo(
 
     chosen = files[1]
     heading("4. Text", f'hybrid run {near(chosen)} -p "{PROMPT}" -n 80 --seed 2')
-    with models.load(chosen, n_threads=threads) as model:
+    with models.load(chosen, reporter=console.SCREEN, n_threads=threads) as model:
         params = SamplingParams.from_metadata(model.gguf.metadata, seed=2)
         console.out(console.bold(PROMPT), end="")
         single_text.complete(model, params, PROMPT, 80)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybrid.pipeline import models
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import failures_named, replace_file
 
 from .. import console
-from ..chains import models
 from ..options import model_argument, texts
 from ..options.loading_options import (
     Cpus,
@@ -82,12 +82,12 @@ def embed(
     if output is not None and output.is_dir():
         raise UsageError(f"{shown(output)} is a folder. Name a file.")
     lines = lines_of(texts.read_text(file))
-    path = models.resolve(model)
+    path = models.resolve(model, console.SCREEN)
     from hybrid.infer.evaluate.embed import Embedder, Pooling
 
     start = time.perf_counter()
     with (
-        models.compiling() as compiling,
+        models.compiling(console.SCREEN) as compiling,
         Embedder(
             path,
             load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, numa=numa, exact=exact, kv_type=kv_type),
@@ -95,13 +95,13 @@ def embed(
             progress=compiling,
         ) as embedder,
     ):
-        models.note_vocabulary(embedder)
+        models.note_vocabulary(embedder, console.SCREEN)
         ids = embedder.tokens(lines, truncate=truncate)
         with console.ProgressBar("embedding", "tokens") as progress:
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)
         result = rendered(embedder, ids, vectors, as_json, as_npy, normalize)
         kind = embedder.pooling.value
-        models.note_numa(embedder)
+        models.note_numa(embedder, console.SCREEN)
     write(result, output)  # when nothing is left to end: an interrupt finds the file as it was for as long as can be
     n, seconds = sum(map(len, ids)), time.perf_counter() - start
     console.note(

@@ -169,8 +169,8 @@ def scored(
 ) -> dict[str, Any]:
     """Loads the tasks, then the model, and lets the harness ask."""
     from hybrid.infer.evaluate.continuations import TOGETHER, slots_for
+    from hybrid.pipeline import models
 
-    from ..chains import models
     from ..measuring.opened import opened
 
     status = console.StatusLine()
@@ -183,7 +183,7 @@ def scored(
     finally:
         status.clear()
     generates = "generate_until" in ready.kinds
-    file = models.resolve(path)
+    file = models.resolve(path, console.SCREEN)
     loading["n_ctx"] = loading["n_ctx"] or usual_context(file)
     options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
     asked = evaluation.Protocol(**protocol)

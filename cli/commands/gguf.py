@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from hybrid.pipeline import models
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 from .. import console
-from ..chains import models
 from ..options import model_argument
 
 SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
@@ -43,7 +43,7 @@ def split(
 
     if (max_size is None) == (max_tensors is None):
         raise UsageError("give one of --split-max-size and --split-max-tensors.")
-    source = models.file(source)
+    source = models.file(source, console.SCREEN)
     with console.ProgressBar("splitting", "bytes") as progress:
         report = library(
             source,
@@ -73,7 +73,7 @@ def merge(
     """Put the parts of a model into one file."""
     from hybrid.quant import merge as library
 
-    source = models.file(source)
+    source = models.file(source, console.SCREEN)
     with console.ProgressBar("merging", "bytes") as progress:
         report = library(source, output, progress=progress)
     if as_json:
@@ -110,7 +110,7 @@ def hash_(
     if not kinds:
         kinds = [kind for kind in Kind if manifest is None or any(kind == k for k, _ in manifest)]
         kinds = kinds if manifest else [Kind.XXH64]
-    file = models.file(file)
+    file = models.file(file, console.SCREEN)
     hashes = []
     with console.ProgressBar("hashing", "bytes") as progress:
         for line in hashes_of(file, kinds, tensors=not no_layer, manifest=manifest, progress=progress):
@@ -178,7 +178,7 @@ def show(
 
     from .inspect import shortened
 
-    file = models.file(file)
+    file = models.file(file, console.SCREEN)
     with GGUFFile.open(file) as opened:
         names = keys or list(opened.metadata)
         for key in names:
@@ -219,7 +219,7 @@ def merge_lora(
 
     from ..options.loading_options import parse_lora
 
-    source = models.file(source)
+    source = models.file(source, console.SCREEN)
     with console.ProgressBar("merging", "bytes") as progress:
         report = library(
             source,

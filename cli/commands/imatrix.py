@@ -108,9 +108,9 @@ def _collected(
     resume: bool,
 ) -> "Imatrix":
     """What the text gives in chunks of loading.n_ctx tokens; written on the way, to go on from."""
+    from hybrid.pipeline import importance
     from hybrid.quant import Imatrix
 
-    from ..chains import importance
     from ..measuring.opened import opened
     from ..options import texts
 

@@ -60,16 +60,15 @@ def inspect(
     that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read. With
     --memory or --fit: what running it takes instead, to the byte what the loader reckons with.
     """
+    from hybrid.pipeline import models
     from hybrid.quant import inspect as library
     from hybrid.quant.ggml.split import open_gguf
-
-    from ..chains import models
 
     if ram is not None and not fit:
         raise UsageError("--ram says for which machine, which only --fit asks. Give both.")
     loading = load_options(n_ctx=n_ctx, exact=exact, kv_type=kv_type, checkpoint_budget=checkpoint_budget)
     free = None if ram is None else parse_size(ram, "--ram")
-    path = models.file(file)
+    path = models.file(file, console.SCREEN)
     needs = _needs(path, loading, parallel) if memory else None
     fits = _fits(path, loading, free) if fit else None
     with open_gguf(path) as gguf:

@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 
 if TYPE_CHECKING:
-    from ..hub.present import Present
+    from hybrid.pipeline.present import Present
 
 
 class Action(StrEnum):
@@ -40,13 +40,13 @@ def models(
     if action == Action.LIST:
         if names or yes:
             raise UsageError("`hybrid models list` takes no names. `hybrid models rm NAME` removes a model.")
-        from ..hub.present import everything
+        from hybrid.pipeline.present import everything
 
         show(everything(), as_json)
         return
     if not names:
         raise UsageError("`hybrid models rm` needs a name. `hybrid models` lists them.")
-    from ..hub import removal
+    from hybrid.pipeline import removal
 
     planned = [removal.planned(name) for name in names]
     size = console.size(sum(removal.nbytes for removal in planned))

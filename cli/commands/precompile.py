@@ -32,13 +32,12 @@ def precompile(
     from dataclasses import replace
 
     from hybrid.infer.engine.precompile import precompile as library
-
-    from ..chains.models import resolve
+    from hybrid.pipeline.models import resolve
 
     loading = load_options(exact=exact, kv_type=kv_type)
     loading = replace(loading, n_seq_max=parallel, n_ubatch=ubatch)
     done = []
-    for path in [resolve(model) for model in models] if models else [resolve(None)]:
+    for path in [resolve(model, console.SCREEN) for model in models] if models else [resolve(None, console.SCREEN)]:
         with console.ProgressBar(f"compiling for {path.name}", "kernels") as progress:
             result = library(path, loading, progress)
         done.append({"model_filename": str(path), **console.plain(result)})

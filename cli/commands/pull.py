@@ -22,15 +22,15 @@ def pull(
     converted; other commands do the same when a model is not here. What is here is used as it is until it is pulled
     again. An interrupted download goes on where it stopped.
     """
-    from ..hub import models
-    from ..hub.names import parse
+    from hybrid.hub.names import parse
+    from hybrid.pipeline import by_name
 
     found = []
     for text in names:
         name = parse(text)
         if name is None:
             raise UsageError(f"{shown(text)}: expected ORG/NAME, for example ibm-granite/granite-4.0-h-tiny-GGUF.")
-        found.append((str(name), models.pull(name)))
+        found.append((str(name), by_name.pull(name, console.SCREEN)))
         if not as_json:
             console.out(str(found[-1][1]))
     if as_json:

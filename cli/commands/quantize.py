@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybrid.pipeline import models
 from hybrid.quant import Options, SsmType
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
@@ -15,7 +16,6 @@ from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import type_named
 
 from .. import console
-from ..chains import models
 from ..measuring import plots
 from ..measuring.plots import Plot
 from ..options import model_argument, texts
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from hybrid.infer.evaluate.kl_statistics import Estimate
+    from hybrid.pipeline.checkpoint_source import CheckpointSource
+    from hybrid.pipeline.max_kld import Choice
+    from hybrid.pipeline.target import Elsewhere, Target
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
     from hybrid.quant.budget import SizeOf
     from hybrid.quant.tensor_parts import Spread
 
-    from ..chains.checkpoint_source import CheckpointSource
-    from ..chains.max_kld import Choice
-    from ..chains.target import Elsewhere, Target
     from ..options.cluster import ClusterAddress
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
@@ -151,7 +151,7 @@ def quantize(
     if plot is not None and dry_run:
         raise UsageError("--plot draws the errors of what was quantized: leave out --dry-run.")
     importance = _importance(imatrix, include_weights or (), exclude_weights or ())
-    source = models.source(source)
+    source = models.source(source, console.SCREEN)
     whole = _source(source)
     how: dict[str, Any] = {
         "imatrix": importance,
@@ -164,7 +164,7 @@ def quantize(
     if target is not None:
         effort = effort or 0
     else:
-        from ..chains.target import EFFORT, Target
+        from hybrid.pipeline.target import EFFORT, Target
 
         effort = EFFORT if effort is None else effort
         size = parse_size(target_size, "--target-size") if target_size is not None else None
@@ -207,7 +207,7 @@ def _within_divergence(
     measuring: dict[str, Any],
 ) -> "tuple[str, Options, Estimate]":
     """File type and options for --max-kld, and what the file diverges."""
-    from ..chains.max_kld import choose
+    from hybrid.pipeline.max_kld import choose
 
     if file is None:
         raise UsageError("--max-kld measures on a text. Give one with -f.")
@@ -217,7 +217,7 @@ def _within_divergence(
         most,
         options,
         importance,
-        stage=console.ProgressBar,
+        reporter=console.SCREEN,
         tried=lambda choice: show_trial(choice, most),
         **measuring,
     )
@@ -234,10 +234,10 @@ def _within_size(
     measuring: dict[str, Any],
 ) -> tuple[str, Options]:
     """File type and options for --target-bpw or --target-size."""
-    from ..chains.target import choose
+    from hybrid.pipeline.target import choose
 
     text = texts.read_text(file) if file is not None else None
-    kind, chosen = choose(source, text, wanted, options, importance, file_size, stage=console.ProgressBar, **measuring)
+    kind, chosen = choose(source, text, wanted, options, importance, file_size, reporter=console.SCREEN, **measuring)
     return kind.name, chosen
 
 
@@ -319,17 +319,17 @@ def measured_over(
         return nullcontext()
     from ..cluster.targeting import measuring
 
-    return measuring(workers, models.resolve(source), threads)
+    return measuring(workers, models.resolve(source, console.SCREEN), threads)
 
 
 def _source(path: Path) -> "Path | CheckpointSource":
     """A GGUF file, or what a folder's conversion would be."""
     if not (path / "config.json").is_file():
-        return models.resolve(path) if path.is_dir() else path
-    from ..chains.checkpoint_source import CheckpointSource
+        return models.resolve(path, console.SCREEN) if path.is_dir() else path
+    from hybrid.pipeline.checkpoint_source import CheckpointSource
 
     source = CheckpointSource(path)
-    console.notes(source.notes)
+    console.SCREEN.notes(source.notes)
     return source
 
 

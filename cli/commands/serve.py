@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from hybrid.pipeline import models
 from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
-from ..chains import models
 from ..options import model_argument, texts
 from ..options.cluster import Cluster
 from ..options.guessing import GUESSES, DraftOption, Spec
@@ -250,7 +250,7 @@ def _loaded(
     draft: Path | None,
 ) -> "Iterator[Model | EncoderModel]":
     """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
-    path = models.resolve(model)
+    path = models.resolve(model, console.SCREEN)
     from hybrid.infer.architectures import ENCODERS
     from hybrid.quant.ggml.split import open_gguf
 
@@ -268,9 +268,12 @@ def _loaded(
     from ..serve.embedding import EncoderModel
 
     chosen = Pooling(pooling.value) if pooling else None
-    with models.compiling() as compiling, Embedder(path, loading, pooling=chosen, progress=compiling) as embedder:
-        models.note_vocabulary(embedder)
-        models.note_numa(embedder)
+    with (
+        models.compiling(console.SCREEN) as compiling,
+        Embedder(path, loading, pooling=chosen, progress=compiling) as embedder,
+    ):
+        models.note_vocabulary(embedder, console.SCREEN)
+        models.note_numa(embedder, console.SCREEN)
         yield EncoderModel(embedder)
 
 

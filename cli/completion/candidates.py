@@ -90,7 +90,7 @@ def _values(parameter: Parameter, last: str) -> Candidates:
     if parameter.values:
         return _beginning(last, [(value, "") for value in parameter.values])
     if parameter.kind == MODEL:
-        from ..hub.present import names
+        from hybrid.pipeline.present import names
 
         return _beginning(last, [(name, "") for name in names()], "gguf")
     return Candidates(files="any" if parameter.kind == FILE else "")

@@ -115,7 +115,7 @@ def _stamp() -> str:
 
 
 def _file() -> Path:
-    from ..chains.cache_paths import cache_dir
+    from hybrid.cache_paths import cache_dir
 
     return cache_dir() / "completion.json"
 

@@ -62,13 +62,12 @@ def measure(
 ) -> "list[GuessRow]":
     """All files in turn."""
     from hybrid.infer.bench.guessing import GuessedText, guess_tests, measure_guesses
-
-    from ..chains.models import bundled_prose, resolve
+    from hybrid.pipeline.models import bundled_prose, resolve
 
     check_guesses(stages, spec, draft)
     guess_tests(options)  # says what is wrong before a model is loaded
     text = texts.read_text(text_file or bundled_prose())
-    small = None if draft is None else resolve(draft)
+    small = None if draft is None else resolve(draft, console.SCREEN)
     guessed = GuessedText(text, spec.value, small)
     rows: list[GuessRow] = []
     for path in paths:

@@ -21,15 +21,15 @@ def opened(
 ) -> "Iterator[Measurable]":  # fmt: skip
     """Resolves and loads MODEL with `options`, of which `fields` count first. cluster: None, or who loads it; stages:
     the layers are divided over so many of them, not the text."""
-    from ..chains import models
+    from hybrid.pipeline import models
 
     if cluster is None:
-        with models.load(model, options, **fields) as loaded:
+        with models.load(model, options, **fields, reporter=console.SCREEN) as loaded:
             yield loaded
         return
     from hybrid.infer.loading.options import merged
 
-    path = models.resolve_for_workers(model)
+    path = models.resolve_for_workers(model, console.SCREEN)
     if stages is not None:
         from ..cluster.stages import staged
 

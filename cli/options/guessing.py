@@ -8,6 +8,8 @@ import typer
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
+from .. import console
+
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.loading.options import LoadOptions
@@ -37,17 +39,17 @@ class Spec(StrEnum):
 
 def loaded_with(model: Path | None, options: "LoadOptions", spec: Spec, draft: Path | None) -> "Model":
     """MODEL, which guesses as it is told where answers are drawn with guesses. UsageError: its file has no head."""
-    from ..chains import models
+    from hybrid.pipeline import models
 
     if spec is Spec.MTP and draft is not None:
         raise UsageError("--spec mtp and --draft: either the model's own head guesses, or a draft does.")
 
     if draft is None:
-        made = models.load(model, options)
+        made = models.load(model, options, reporter=console.SCREEN)
     else:
-        from ..chains import drafts
+        from hybrid.pipeline import drafts
 
-        made = drafts.load(model, options, draft, n_texts=options.n_seq_max)
+        made = drafts.load(model, options, draft, n_texts=options.n_seq_max, reporter=console.SCREEN)
     made.runner.guessers.ngrams = spec is not Spec.NONE
     if spec is Spec.MTP:
         try:

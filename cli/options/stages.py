@@ -71,17 +71,19 @@ def loaded(
     **fields: "Unpack[LoadFields]",
 ) -> "AbstractContextManager[Model]":
     """The model, in stages on the workers or, where no number of them is given, in this process."""
-    from ..chains import models
+    from hybrid.pipeline import models
 
     if stages is None:
-        return models.load(model, options, **fields)
+        return models.load(model, options, reporter=console.SCREEN, **fields)
     address = cluster_address(cluster)
     assert address is not None
     from hybrid.infer.loading.options import merged
 
     from ..cluster.stages import staged
 
-    return staged(models.resolve_for_workers(model), merged(options, fields), address, stages, console.note)
+    return staged(
+        models.resolve_for_workers(model, console.SCREEN), merged(options, fields), address, stages, console.note
+    )
 
 
 @contextmanager
@@ -119,9 +121,8 @@ def loader(
 
 def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadFields]") -> "Model":
     from hybrid.infer import Model
-
-    from ..chains import models
+    from hybrid.pipeline import models
 
     model = Model.load(path, options, **fields)
-    models.note_numa(model)
+    models.note_numa(model, console.SCREEN)
     return model

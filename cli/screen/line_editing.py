@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..chains import cache_paths
+from hybrid import cache_paths
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer

@@ -138,8 +138,8 @@ def claude(server: Server) -> "Iterator[anthropic.Anthropic]":
 def own_cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Converted models go here, history and notes elsewhere; compiled kernels stay, or every test would compile."""
     state = tmp_path_factory.mktemp("state")
-    monkeypatch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache" / "hybrid")
-    monkeypatch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: state)
+    monkeypatch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache" / "hybrid")
+    monkeypatch.setattr("hybrid.cache_paths.state_dir", lambda: state)
 
 
 @pytest.fixture

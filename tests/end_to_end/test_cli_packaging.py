@@ -28,7 +28,7 @@ TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = TOML["tool"]["setuptools"]
 REQUIRED = [re.split(r"[^\w.-]", text)[0] for text in TOML["project"]["dependencies"]]
 PAGE = "hybrid.cli.serve.page"
-DATA = {"hybrid.cli.bundled", f"{PAGE}.licences", f"{PAGE}.static", f"{PAGE}.static.vendor"}
+DATA = {"hybrid.bundled", f"{PAGE}.licences", f"{PAGE}.static", f"{PAGE}.static.vendor"}
 # read in the repository, not by the program
 DOCUMENTS = {".md"}
 
@@ -55,7 +55,8 @@ def test_every_folder_of_modules_is_a_package() -> None:
 def test_every_data_file_is_matched() -> None:
     matched: set[Path] = set()
     for package, patterns in SETUPTOOLS["package-data"].items():
-        folder = ROOT.joinpath(*package.split(".")[1:] or ["library"])
+        parts = package.split(".")[1:]
+        folder = ROOT.joinpath(*["library"] * (parts[:1] not in [[stage] for stage in STAGES]), *parts)
         for pattern in patterns:
             files = {path for path in folder.glob(pattern) if path.is_file()}
             assert files, f"{package}: {pattern} matches nothing"

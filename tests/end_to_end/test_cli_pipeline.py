@@ -18,7 +18,7 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from test_batch_guessing import Free
 
-from hybrid.cli.chains import cache_paths
+from hybrid import cache_paths
 from hybrid.quant.ggml.reader import GGUFFile
 
 PROMPT = "A file that comes from somewhere else should"
@@ -490,8 +490,8 @@ def test_bench_profile(cli: Cli, files: dict[str, Path]) -> None:
 def test_demo(cli: Cli, small_checkpoint: Path, prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With another model and a shorter text; test_cli_packaging.py runs it as a newcomer does."""
     (tmp_path / "text.txt").write_text(prose.read_text(encoding="utf-8")[:2500], encoding="utf-8")
-    monkeypatch.setattr("hybrid.cli.chains.models.bundled_checkpoint", lambda: small_checkpoint)
-    monkeypatch.setattr("hybrid.cli.chains.models.bundled_prose", lambda: tmp_path / "text.txt")
+    monkeypatch.setattr("hybrid.pipeline.models.bundled_checkpoint", lambda: small_checkpoint)
+    monkeypatch.setattr("hybrid.pipeline.models.bundled_prose", lambda: tmp_path / "text.txt")
     out = ok(cli("demo", "-o", tmp_path / "demo"))
     assert out.count("$ hybrid ") == 7
     assert out.count("Final estimate: PPL = ") == 3

@@ -216,8 +216,8 @@ def test_quantize_to_a_size_by_what_matters(
     cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Types that were chosen by measuring diverge less than the fixed recipe of the same size."""
-    monkeypatch.setattr("hybrid.cli.chains.target.N_CTX", 64)
-    monkeypatch.setattr("hybrid.cli.chains.target.CHUNKS", 2)
+    monkeypatch.setattr("hybrid.pipeline.target.N_CTX", 64)
+    monkeypatch.setattr("hybrid.pipeline.target.CHUNKS", 2)
     base, recipe, chosen = (tmp_path / name for name in ("base.kld", "recipe.gguf", "chosen.gguf"))
     ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "128", "--kl-divergence-base", base))
     bits = json.loads(ok(cli("quantize", files["bf16"], recipe, "Q3_K_M", "--json")))["bits_per_weight"]
@@ -235,10 +235,10 @@ def test_quantize_within_a_divergence(
     cli: Cli, small: dict[str, Path], prose: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the file is said to diverge is what `perplexity` measures of it, and within the limit."""
-    monkeypatch.setattr("hybrid.cli.chains.target.CHUNKS", 1)
+    monkeypatch.setattr("hybrid.pipeline.target.CHUNKS", 1)
     for module in ("target", "max_kld"):
-        monkeypatch.setattr(f"hybrid.cli.chains.{module}.N_CTX", 64)
-    monkeypatch.setattr("hybrid.cli.chains.max_kld.CHUNKS", 4)
+        monkeypatch.setattr(f"hybrid.pipeline.{module}.N_CTX", 64)
+    monkeypatch.setattr("hybrid.pipeline.max_kld.CHUNKS", 4)
     base, out = tmp_path / "base.kld", tmp_path / "out.gguf"
     text = cli("quantize", small["bf16"], out, "--max-kld", "0.03", "-f", prose, "--json")
     report = json.loads(ok(text))

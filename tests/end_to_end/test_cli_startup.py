@@ -15,13 +15,16 @@ print(*sys.modules, sep="\\n", file=sys.stderr)
 sys.exit(code)
 """
 # of ours, in the rooms that not every run needs all of; kernels, layers and the floor are every model's
-ROOMS = ("cli.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.")
+ROOMS = (
+    "cli.", "display.", "hub.", "pipeline.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.",
+)  # fmt: skip
 PLAIN = {
     "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run",
     "cli.single", "cli.single.text",
-    "cli.screen", "cli.screen.code_blocks", "cli.screen.context_shift", "cli.screen.notebook",
+    "cli.screen", "cli.screen.code_blocks", "cli.screen.context_shift",
     "cli.screen.reading_line", "cli.screen.terminal",
-    "cli.chains", "cli.chains.cache_paths", "cli.chains.models", "cli.chains.recent",
+    "display", "display.bars", "display.lines", "display.notebook", "display.screen",
+    "pipeline", "pipeline.models", "pipeline.recent",
     "cli.options", "cli.options.cluster", "cli.options.stages",
     "cli.options.form_options", "cli.options.guessing", "cli.options.loading_options",
     "cli.options.model_argument", "cli.options.probabilities", "cli.options.sampling_options", "cli.options.texts",

@@ -15,11 +15,11 @@ from harness_tasks import write_tasks
 pytest.importorskip("distributed")
 from distributed import LocalCluster
 
-from hybrid.cli.chains.max_kld import Choice, choose
-from hybrid.cli.chains.target import measured
 from hybrid.cli.cluster.targeting import measuring
 from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.convert import convert
+from hybrid.pipeline.max_kld import Choice, choose
+from hybrid.pipeline.target import measured
 from hybrid.quant import Options, tensor_parts
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
@@ -170,13 +170,13 @@ def test_within_a_divergence(
 ) -> None:
     """Trials are written and measured by the workers, in a folder of which nothing is left. What single matrices do is
     another test's."""
-    monkeypatch.setattr("hybrid.cli.chains.max_kld.CHUNKS", 4)
+    monkeypatch.setattr("hybrid.pipeline.max_kld.CHUNKS", 4)
     path, text, trials = tmp_path / "m.gguf", prose.read_text(), tmp_path / "trials"
     trials.mkdir()
     convert(data_dir / "checkpoints" / "jamba-dense", path, outtype="f32")
-    monkeypatch.setattr("hybrid.cli.chains.max_kld.ROUNDS", 1)
+    monkeypatch.setattr("hybrid.pipeline.max_kld.ROUNDS", 1)
     known = measured(path, None, Options(), None, effort=0)
-    monkeypatch.setattr("hybrid.cli.chains.max_kld.measured", lambda *args, **how: known)
+    monkeypatch.setattr("hybrid.pipeline.max_kld.measured", lambda *args, **how: known)
     tried: dict[str, list[Choice]] = {"alone": [], "workers": []}
     alone = choose(path, text, 0.1, Options(), None, threads=1, tried=tried["alone"].append)
     with measuring(ClusterAddress("address", workers, workers), path, 1) as who:

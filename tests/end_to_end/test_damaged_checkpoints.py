@@ -239,7 +239,7 @@ def test_a_damaged_folder_is_refused_by_run(
     folder = checkpoint("jamba-dense")
     values(EMBEDDING, float("nan"))(folder)
     with monkeypatch.context() as patch:
-        patch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache")
+        patch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache")
         assert EMBEDDING in refused("run", folder, "-p", "a", code=1)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 

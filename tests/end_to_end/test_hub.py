@@ -18,14 +18,14 @@ from hub_server import Hub, use
 
 import hybrid
 from hybrid import llm_plugin
-from hybrid.cli.chains import models
+from hybrid.pipeline import models
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setattr("hybrid.cli.hub.download.pause", lambda failures: 0.0)
+    monkeypatch.setattr("hybrid.hub.download.pause", lambda failures: 0.0)
     with Hub() as hub:
         hub.use(monkeypatch, tmp_path / "hub")
         yield hub
@@ -54,7 +54,7 @@ def test_what_is_here_is_found_without_the_hub_s_client(hub: Hub, cli: Cli, larg
     path = pulled(cli, "org/m")
     code = """
 import sys
-from hybrid.cli.chains import models
+from hybrid.pipeline import models
 print(models.resolve("org/m"))
 slow = {"httpx", "httpx2", "requests", "tqdm", "huggingface_hub.hf_api", "huggingface_hub.file_download", "rich"}
 assert not slow & set(sys.modules), slow & set(sys.modules)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.chains.importance import imatrix_of
 from hybrid.infer import Model
 from hybrid.infer.evaluate.imatrix import collect
+from hybrid.pipeline.importance import imatrix_of
 from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile

@@ -208,4 +208,4 @@ def test_there_is_one_writer() -> None:
                     renaming_files.add(str(path.relative_to(ROOT)))
     # the prompt cache's store has one unfinished file in a folder that is locked as a whole; a download is appended to,
     # under the hub's own names and lock
-    assert renaming_files == {"quant/ggml/replacing.py", "infer/memory/store_file.py", "cli/hub/download.py"}
+    assert renaming_files == {"quant/ggml/replacing.py", "infer/memory/store_file.py", "library/hub/download.py"}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybrid.cli.chains.target import measured
 from hybrid.convert import convert
+from hybrid.pipeline.target import measured
 from hybrid.quant import Imatrix, InputSums, quantize
 from hybrid.quant.budget import Measured, of_bits_per_weight, of_file_size, tensor_nbytes
 from hybrid.quant.ggml.errors import UsageError
@@ -19,6 +19,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, ValueType
 from hybrid.quant.layout import file_nbytes
 from hybrid.quant.policy import Options, SsmType
+from hybrid.reporting import Reporter
 
 pytestmark = pytest.mark.exhaustive
 
@@ -65,7 +66,7 @@ def test_the_stages_are_told(model: Path) -> None:
         told.append((label, unit))
         yield lambda *step: told.append(step)
 
-    known = measured(model, None, Options(), None, effort=0, stage=stage)
+    known = measured(model, None, Options(), None, effort=0, reporter=Reporter(print, stage))
     assert told[0] == ("measuring errors", "tensors")
     assert told[1:] == [(name, i, len(known.choices)) for i, name in enumerate(known.choices)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-PROSE = HERE.parents[2] / "cli" / "bundled" / "prose.txt"
+PROSE = HERE.parents[2] / "library" / "bundled" / "prose.txt"
 OPTIONS = ("-c", "512", "-t", "1", "-ctk", "f32", "-ctv", "f32", "-fa", "off")
 BY_CHUNK = ("--ppl-output-type", "1")
 N_DRAWN = 5

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import re
-import time
 from enum import IntEnum
 from pathlib import Path
 
@@ -42,11 +40,6 @@ def test_sizes(nbytes: int, text: str) -> None:
     assert console.size(nbytes) == text
 
 
-@pytest.mark.parametrize(("n", "text"), [(12, "12"), (1_234, "1.2 K"), (11_400_000, "11.4 M"), (3.03e9, "3.03 B")])
-def test_counts(n: float, text: str) -> None:
-    assert console.count(n) == text
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (119.9, "119.9 s"), (3_661, "61 min 1 s")]
 )
@@ -63,58 +56,6 @@ def test_notes_are_broken_between_words_on_a_terminal(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "24")
     assert console.folded("/a  one two-three four five six", 4) == "/a  one two-three four\n    five six"
-
-
-def test_one_line() -> None:
-    assert console.one_line("a\nb\x1b[0m\tc") == "a b?[0m c"
-
-
-def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.ProgressBar("work", "bytes", delay=0) as progress:
-        progress.step(1, 10)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    with console.ProgressBar("work", "bytes", delay=0) as progress:
-        progress.step(1 << 20, 8 << 20)
-        progress.step(4 << 20, 8 << 20)
-        progress("second part", 1 << 20, 2 << 20)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "of 8.0 MiB" in err or "of 2.0 MiB" in err
-
-
-def test_the_rate_is_of_what_came_since_the_start(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of a download that goes on, the bytes of the first time did not come in no time."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "200")
-    with console.ProgressBar("work", "bytes", delay=0) as progress:
-        for i in range(4):
-            progress.step((1 << 40) + (i << 20), 2 << 40)
-            time.sleep(0.05)
-    rates = re.findall(r"([\d.]+) (\w+)/s", capsys.readouterr().err)
-    assert rates and {unit for _, unit in rates} <= {"B", "KiB", "MiB"}
-
-
-@pytest.mark.parametrize("name", ["[/red]x", "[bold]x[/bold]", "blk.0\x1b[31m.x"])
-def test_progress_shows_names_of_tensors_as_they_are(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A file may call its tensors as it likes: neither rich's markup nor an escape of the terminal may come of it."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    with console.ProgressBar("work", "bytes", delay=0) as progress:
-        progress(name, 1, 10)
-        progress(name, 5, 10)
-    text = capsys.readouterr().err
-    assert console.one_line(name) in text
-    assert "\x1b[31m" not in text
 
 
 def test_a_status_line_is_written_again_and_goes(

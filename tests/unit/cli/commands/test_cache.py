@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from hybrid.cli.chains import cache_paths, cached_models, models
+from hybrid import cache_paths
 from hybrid.cli.main import run
 from hybrid.infer.kernels.build import cache_folders
+from hybrid.pipeline import cached_models, models
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hybrid.cli.main import COMMANDS
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache")
-    monkeypatch.setattr("hybrid.cli.hub.present.names", lambda: ["org/name", "org/name:Q8_0", "other/model"])
+    monkeypatch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("hybrid.pipeline.present.names", lambda: ["org/name", "org/name:Q8_0", "other/model"])
 
 
 def offered(line: str) -> list[str]:
@@ -98,7 +98,7 @@ def test_what_zsh_and_fish_get() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_name_cannot_command_the_terminal(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = ["good", "bad\x1b[2J", "bad\t\x1b[2J", "bad\ngood"]
-    monkeypatch.setattr("hybrid.cli.hub.present.names", lambda: hostile)
+    monkeypatch.setattr("hybrid.pipeline.present.names", lambda: hostile)
     found = lines(shell=shell, line="hybrid run ", words="hybrid\nrun\n", breaks="")
     assert "good" in found and not any("\x1b" in line for line in found)
 

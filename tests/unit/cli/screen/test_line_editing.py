@@ -15,8 +15,8 @@ from hybrid.infer.answers.conversations.turns import Answer
 
 @pytest.fixture
 def chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Chat:
-    monkeypatch.setattr("hybrid.cli.chains.cache_paths.cache_dir", lambda: tmp_path / "cache")
-    monkeypatch.setattr("hybrid.cli.chains.cache_paths.state_dir", lambda: tmp_path / "state")
+    monkeypatch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("hybrid.cache_paths.state_dir", lambda: tmp_path / "state")
     conversation = talk(FakeModel(), Template(), system="Be brief.")
     conversation.model.path = tmp_path / "m.gguf"
     first = conversation.turns.add(None, "Why?", Answer("So."))

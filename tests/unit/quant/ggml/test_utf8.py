@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[4]
 MARK = b"\xef\xbb\xbf"
 # Files that this program or this machine wrote.
 OWN = {
-    "cli/chains/cached_models.py", "cli/hub/folders.py", "cli/hub/present.py", "infer/kernels/build/cache_folders.py",
-    "quant/ggml/pretokenizers.py", "library/llm_plugin.py",
+    "infer/kernels/build/cache_folders.py", "library/hub/folders.py", "library/llm_plugin.py",
+    "library/pipeline/cached_models.py", "library/pipeline/present.py", "quant/ggml/pretokenizers.py",
 }  # fmt: skip
 _READS = re.compile(r"read_bytes\(\)[^\n]*\.decode\(|read_text\(encoding|utf-8-sig|utf_8_sig")
 

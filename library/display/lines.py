@@ -1,0 +1,42 @@
+"""Lines for a terminal, and what a terminal can show."""
+
+import os
+import sys
+from typing import TextIO
+
+
+def note(text: str = "") -> None:
+    """A line about the work, on stderr."""
+    print(dim(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """Newlines become spaces and control characters (terminal escapes in file names) become `?`."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def dim(text: str, stream: TextIO | None = None) -> str:
+    return styled(text, "2", stream or sys.stdout) if text else text
+
+
+def styled(text: str, code: str, stream: TextIO) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if has_colours(stream) else text
+
+
+def is_screen(stream: TextIO) -> bool:
+    """Whether it is a terminal that can write a line again."""
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether it is a terminal that shows colours, and nobody has forbidden them (https://no-color.org)."""
+    return is_screen(stream) and not os.environ.get("NO_COLOR")
+
+
+def count(n: float) -> str:
+    """Numbers for people: `11.4 M`."""
+    for unit in ("", " K", " M"):
+        if abs(n) < 1000:
+            return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"
+        n /= 1000
+    return f"{n:.2f} B"

@@ -1,0 +1,217 @@
+"""Files of a repository, brought into the hub's cache: resumed, verified, and in their place only when whole."""
+
+import errno
+import hashlib
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from hybrid.quant.ggml.byte_sizes import size_text
+from hybrid.quant.ggml.errors import HybridError, shown
+from hybrid.quant.ggml.progress import Progress
+
+from ..reporting import SILENT
+from . import api, folders
+from .repository import Listing, RepoFile
+
+CHUNK = 1 << 20
+ATTEMPTS = 6  # without a single new byte
+MARGIN = 64 << 20  # bytes that stay free
+
+
+def missing(listing: Listing, files: Sequence[RepoFile]) -> int:
+    """Bytes of these files that are not here yet."""
+    return sum(file.nbytes - _here(listing, file) for file in files)
+
+
+def _here(listing: Listing, file: RepoFile) -> int:
+    if folders.is_here(listing.repository, listing.commit, file):
+        return file.nbytes
+    blob = folders.blob_path(listing.repository, file.blob)
+    for path in (blob, _incomplete(blob)):
+        with suppress(OSError):
+            return min(path.stat().st_size, file.nbytes)
+    return 0
+
+
+def check_room(needs: Mapping[Path, int], what: str) -> None:
+    """HybridError unless folders, which need not be there yet, are on disks with so many bytes to spare."""
+    total: dict[int, int] = defaultdict(int)
+    for folder, nbytes in needs.items():
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        disk = there.stat().st_dev
+        total[disk] += nbytes
+        free = shutil.disk_usage(there).free
+        if nbytes and total[disk] + MARGIN > free:
+            raise HybridError(
+                f"{what} needs {size_text(total[disk])}, and {folder} has {size_text(free)} of room. Make some "
+                "(`hybrid models` lists what is here), or set HF_HUB_CACHE to a folder on another disk."
+            )
+
+
+def download(
+    listing: Listing, files: Sequence[RepoFile], progress: Progress, note: Callable[[str], None] = SILENT.note
+) -> None:
+    """Brings those that are not here. progress(path, done, total) in bytes of all of them; note: told of a wait.
+
+    HybridError: no room, no answer, a wrong hash. What came before a failure or an interrupt stays, and the next time
+    goes on there.
+    """
+    total, before = sum(file.nbytes for file in files), 0
+    for file in files:
+        if not folders.is_here(listing.repository, listing.commit, file):
+            with _writable():
+                _bring(listing, file, partial(_step, progress, file.path, before, total), note)
+        before += file.nbytes
+        progress(file.path, before, total)
+
+
+def _step(progress: Progress, path: str, before: int, total: int, done: int) -> None:
+    progress(path, before + done, total)
+
+
+@contextmanager
+def _writable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as err:
+        where = shown(err.filename or folders.hub())
+        full = err.errno in (errno.ENOSPC, errno.EDQUOT)
+        step = "Make room: the same command goes on" if full else "Set HF_HUB_CACHE to a folder that can be"
+        raise HybridError(f"{where} cannot be written: {err.strerror or err}. {step}.") from err
+
+
+def _bring(listing: Listing, file: RepoFile, progress: Callable[[int], None], note: Callable[[str], None]) -> None:
+    blob = folders.blob_path(listing.repository, file.blob)
+    lock = folders.hub() / ".locks" / folders.folder_name(listing.repository) / f"{file.blob}.lock"
+    for folder in (blob.parent, lock.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _locked(lock, note):
+        if folders.is_here(listing.repository, listing.commit, file):
+            return
+        if not blob.is_file() or blob.stat().st_size != file.nbytes:
+            _fetch(listing, file, blob, progress)
+        _link(blob, folders.pointer(listing.repository, listing.commit, file.path))
+
+
+@contextmanager
+def _locked(lock: Path, note: Callable[[str], None]) -> Iterator[None]:
+    """As huggingface_hub locks it. Whoever else is at it has brought the file when the lock is ours."""
+    from filelock import Timeout
+    from huggingface_hub.utils import WeakFileLock
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(WeakFileLock(lock, timeout=0.5))
+        except Timeout:
+            note("another process downloads this file; waiting for it")
+            stack.enter_context(WeakFileLock(lock))
+        yield
+
+
+def _incomplete(blob: Path) -> Path:
+    return blob.with_name(f"{blob.name}.incomplete")
+
+
+def _fetch(listing: Listing, file: RepoFile, blob: Path, progress: Callable[[int], None]) -> None:
+    """Downloads to BLOB.incomplete, going on where that ends; it becomes the blob when its hash is right."""
+    path = _incomplete(blob)
+    with path.open("a+b") as out:
+        arriving = _Arriving(file, out)
+        failures = 0
+        while arriving.done < file.nbytes:
+            before = arriving.done
+            try:
+                _go_on(listing, arriving, progress)
+            except api.TransientError:
+                failures = 0 if arriving.done > before else failures + 1
+                if failures >= ATTEMPTS:
+                    raise
+                time.sleep(pause(failures))
+        out.flush()
+        os.fsync(out.fileno())
+    if not arriving.is_right():
+        path.unlink(missing_ok=True)
+        raise HybridError(
+            f"{listing.repository}: {shown(file.path)} did not arrive as it is on the hub (its hash is another); "
+            "it was removed. Run the command again."
+        )
+    path.replace(blob)
+
+
+def pause(failures: int) -> float:
+    """Seconds to wait before another attempt."""
+    return float(min(0.5 * 2**failures, 10))
+
+
+class _Arriving:
+    """A file of which the first `done` bytes are here, with their hash."""
+
+    def __init__(self, file: RepoFile, out: BinaryIO) -> None:
+        self.file, self._out = file, out
+        self.restart(keep=True)
+        out.seek(0)
+        while chunk := out.read(CHUNK):
+            self._digest.update(chunk)
+            self.done += len(chunk)
+        if self.done > file.nbytes:
+            self.restart()
+
+    def restart(self, keep: bool = False) -> None:
+        """Begins anew; keep: with what is in the file."""
+        if not keep:
+            self._out.truncate(0)
+        self.done = 0
+        # large files are named by the SHA-256 of their bytes, others by git's SHA-1 of a header and them
+        git = hashlib.sha1(b"blob %d\0" % self.file.nbytes, usedforsecurity=False)
+        self._digest = hashlib.sha256() if len(self.file.blob) == 64 else git
+
+    def add(self, chunk: bytes) -> None:
+        self._out.write(chunk)
+        self._digest.update(chunk)
+        self.done += len(chunk)
+
+    def is_right(self) -> bool:
+        return self.done == self.file.nbytes and self._digest.hexdigest() == self.file.blob
+
+
+def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None]) -> None:
+    """The bytes that are not here, as far as they come. TransientError: not all of them did."""
+    file = arriving.file
+    with api.stream(listing.repository, listing.commit, file.path, arriving.done) as response:
+        if arriving.done and response.status_code != 206:  # it sends all of it, or says that there is not so much
+            arriving.restart()
+        if response.status_code == 416:
+            return
+        for chunk in response.iter_bytes():  # as they come: what waits to be a whole chunk is lost with a connection
+            if arriving.done + len(chunk) > file.nbytes:
+                arriving.restart()
+                raise HybridError(
+                    f"{listing.repository}: {shown(file.path)} is larger than the {size_text(file.nbytes)} that the "
+                    "hub states; it was removed. Try again later."
+                )
+            arriving.add(chunk)
+            progress(arriving.done)
+    if arriving.done < file.nbytes:
+        raise api.TransientError(
+            f"{listing.repository}: {shown(file.path)} ended after {size_text(arriving.done)} of "
+            f"{size_text(file.nbytes)}. Run the command again; it goes on there."
+        )
+
+
+def _link(blob: Path, pointer: Path) -> None:
+    """A link where huggingface_hub makes one; the file itself where there are no links."""
+    pointer.parent.mkdir(parents=True, exist_ok=True)
+    temporary = pointer.with_name(f".{pointer.name[:100]}.{os.getpid()}.tmp")
+    try:
+        temporary.symlink_to(os.path.relpath(blob, pointer.parent))
+    except OSError:
+        blob.replace(pointer)
+        return
+    temporary.replace(pointer)

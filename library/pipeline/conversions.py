@@ -1,0 +1,107 @@
+"""Conversions of a repository's checkpoint, kept beside those of folders (../cache_paths.py).
+
+converted/ORG--NAME-COMMIT-VERSION-TYPE.gguf   TYPE: as asked for, or `own`: the checkpoint's own
+converted/ORG--NAME-COMMIT-VERSION-TYPE.json   {"repository", "commit", "revision", "type"}; its time: the last use
+"""
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.replacing import replace_file
+from hybrid.quant.ggml.types import FileType
+
+from .. import cache_paths
+from ..hub.names import Name
+from ..reporting import Reporter
+
+OWN = "own"
+_FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
+
+
+def folder() -> Path:
+    """Where all of them are, those of the user's folders too."""
+    return cache_paths.cache_dir() / "converted"
+
+
+def path(repository: str, commit: str, kind: FileType | None) -> Path:
+    """Where the conversion of a commit to this type is, if there is one."""
+    ours = hashlib.sha256(version("hybrid-lm").encode()).hexdigest()[:8]
+    name = f"{repository.replace('/', '--')}-{commit[:12]}-{ours}-{kind.name if kind is not None else OWN}.gguf"
+    return folder() / name
+
+
+def note_use(model: Path, name: Name, commit: str) -> None:
+    """Notes what `model` was made of, and that it is used now (to the hour)."""
+    note = cache_paths.about(model)
+    kind = model.stem.rpartition("-")[2]
+    facts = {"repository": name.repository, "commit": commit, "revision": name.revision, "type": kind}
+    with suppress(OSError):  # a cache that can only be read is good enough
+        if not note.exists():
+            replace_file(note, [json.dumps(facts).encode()])
+        elif time.time() - note.stat().st_mtime > 3600:
+            os.utime(note)
+
+
+def convert(name: Name, folder: Path, target: Path, kind: FileType | None, reporter: Reporter) -> None:
+    """Makes it. What is quantized is quantized in the same pass: no larger file is ever on the disk."""
+    from hybrid.convert import convert as converted
+    from hybrid.quant import quantize
+
+    from .checkpoint_source import CheckpointSource
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise UsageError(
+            f"{target.parent}: cannot keep the converted model there ({err.strerror}). "
+            f"Use: hybrid convert {name.with_choice('')} -o model.gguf"
+        ) from err
+    reporter.note(f"converting {name} once, into {target}")
+    try:
+        if kind is None or kind in _FLOATS:
+            with reporter.stage("converting", "bytes") as progress:
+                report = converted(folder, target, outtype=kind.name.lower() if kind else "auto", progress=progress)
+            reporter.notes(report.notes)
+        else:
+            source = CheckpointSource(folder)
+            reporter.notes(source.notes)
+            with reporter.stage("quantizing", "bytes") as progress:
+                quantize(source, target, kind, progress=progress)
+    except HybridError as err:
+        raise type(err)(f"{name}: {err}", remedy=err.remedy, value=err.value) from err
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a conversion was made of. type: as in its name."""
+
+    repository: str
+    commit: str
+    revision: str
+    type: str
+
+    @property
+    def name(self) -> str:
+        """What to type for it."""
+        return str(Name(self.repository, "" if self.type == OWN else self.type, "", self.revision))
+
+    @property
+    def path(self) -> Path:
+        """Where this version of ours looks for it."""
+        return path(self.repository, self.commit, FileType.__members__.get(self.type))
+
+
+def read_note(model: Path) -> Facts | None:
+    """None for the conversion of a folder, or one that nobody knows."""
+    try:
+        facts = json.loads(cache_paths.about(model).read_bytes())
+        return Facts(*(str(facts[key]) for key in ("repository", "commit", "revision", "type")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

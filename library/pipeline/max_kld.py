@@ -1,0 +1,155 @@
+"""`hybrid quantize --max-kld`: the smallest file whose predictions stay within a KL divergence of the original's."""
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
+from hybrid.infer.evaluate.kl_statistics import Estimate
+from hybrid.infer.evaluate.parts import Measurable, SpreadModel
+from hybrid.infer.evaluate.windows import check_length
+from hybrid.infer.text.encode import document_ids
+from hybrid.quant import Imatrix, Options, quantize, target
+from hybrid.quant.budget import Measured
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.tensor_parts import Spread
+
+from ..reporting import SILENT, Reporter
+from . import models
+from .target import EFFORT, N_CTX, Elsewhere, measured
+
+CHUNKS = 24  # of N_CTX tokens that a file is measured on
+SEQUENCES = 4  # at a time
+ROUNDS = 7
+CLOSE = 0.95  # of what is allowed: no further search
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Types for all matrices, and of a file of them the size and the mean KL divergence in nats per token."""
+
+    file_type: FileType
+    options: Options
+    kld: Estimate
+    nbytes: int
+    bits_per_weight: float
+
+
+class TriedElsewhere(Elsewhere, Protocol):
+    """Processes that write and measure trials as this one would. They see the folder of the trials."""
+
+    def spread(self) -> Spread:
+        """Who does the parts of a quantization of the file that is measured."""
+
+    def model(self, path: Path, n_ctx: int, n_seq_max: int) -> AbstractContextManager[SpreadModel]:
+        """The model of a file."""
+
+
+def choose(
+    source: Path,
+    text: str,
+    most: float,
+    options: Options,
+    imatrix: Imatrix | None,
+    *,
+    allow_requantize: bool = False,
+    effort: int = EFFORT,
+    threads: int = 0,
+    reporter: Reporter = SILENT,
+    tried: Callable[[Choice], None] | None = None,
+    elsewhere: TriedElsewhere | None = None,
+    folder: Path | None = None,
+) -> Choice:
+    """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
+
+    What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
+    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
+    elsewhere: who writes and measures, where that is not this process. folder: where trials are written, and nothing
+    of them is left; None: among temporary files. UsageError: not even the largest types stay within `most`.
+    """
+    path = models.resolve(source, reporter)
+    with ExitStack() as stack:
+        trials = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hybrid-", dir=folder)))
+        known = measured(
+            path, text, options, imatrix,
+            allow_requantize=allow_requantize, effort=effort, threads=threads, reporter=reporter, elsewhere=elsewhere,
+        )  # fmt: skip
+
+        def loaded(file: Path) -> AbstractContextManager[Measurable]:
+            if elsewhere is not None:
+                return elsewhere.model(file, N_CTX, SEQUENCES)
+            return models.load(file, reporter=reporter, n_ctx=N_CTX, n_seq_max=SEQUENCES, n_threads=threads)
+
+        with loaded(path) as original:
+            base = _base(original, text, trials / "base.kld", reporter)
+
+        def trial(types: Mapping[str, GGMLType]) -> Choice:
+            """A file of these types, written over the one before and measured on `base`."""
+            chosen = replace(options, by_name=types)
+            kind = target.file_type_of(types, known.choices)
+            file = trials / "trial.gguf"
+            report = quantize(
+                path,
+                file,
+                kind,
+                n_threads=threads,
+                options=chosen,
+                imatrix=imatrix,
+                allow_requantize=allow_requantize,
+                effort=effort,
+                spread=elsewhere.spread() if elsewhere is not None else None,
+            )
+            with loaded(file) as model:
+                kld = kl_divergence(model, base).kld
+            choice = Choice(kind, chosen, kld, report.nbytes, report.bits_per_weight)
+            if tried:
+                tried(choice)
+            return choice
+
+        return _search(known, most, trial)
+
+
+def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType]], Choice]) -> Choice:
+    best: Choice | None = None
+    tried: list[Mapping[str, GGMLType]] = []
+    aim, good, bad = most, 0.0, math.inf  # sums of what single matrices do: to try, known to be within, to be over
+    for _ in range(ROUNDS):
+        types = target.within(known.choices, known.sensitivity, aim)
+        if types in tried:
+            break
+        tried.append(types)
+        trial_file = trial(types)
+        sum_of_types = target.divergence(known.choices, known.sensitivity, types)
+        if trial_file.kld.value <= most:
+            best = trial_file if best is None or trial_file.nbytes < best.nbytes else best
+            good = max(good, sum_of_types)
+            if trial_file.kld.value >= CLOSE * most:
+                break
+        else:
+            bad = min(bad, sum_of_types)
+        aim = sum_of_types * (1 + CLOSE) / 2 * most / max(trial_file.kld.value, 1e-12)
+        if not good < aim < bad:
+            aim = math.sqrt(good * bad) if good and math.isfinite(bad) else bad / 2 if math.isfinite(bad) else 2 * good
+    if best is None:
+        best = trial(target.within(known.choices, known.sensitivity, 0.0))
+        if best.kld.value > most:
+            raise UsageError(
+                f"--max-kld {most:g}: the largest types to choose from give {best.kld.value:.5f}. "
+                "Allow more, or take F16 or BF16."
+            )
+    return best
+
+
+def _base(model: Measurable, text: str, file: Path, reporter: Reporter) -> BaseFile:
+    """What the original predicts."""
+    tokens = document_ids(model.tokenizer, text)
+    check_length(len(tokens), N_CTX, 2 * N_CTX)
+    name = shown(model.path.name)
+    with reporter.stage("measuring the original", "chunks") as progress:
+        write_base(model, file, tokens, N_CTX, chunks=CHUNKS, progress=lambda i, n, _: progress(name, i, n))
+    return BaseFile(file)

@@ -1,0 +1,229 @@
+"""`hybrid quantize --target-bpw` and `--target-size`: which types, by what each matrix does to the predictions."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from hybrid.quant import GGUFSource, Imatrix, Options, budget, plan, rewrite, target
+from hybrid.quant.budget import Measured, SizeOf
+from hybrid.quant.ggml import formats
+from hybrid.quant.ggml.cpus import cpus
+from hybrid.quant.ggml.progress import Progress
+from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.split import open_gguf
+from hybrid.quant.ggml.types import FileType, GGMLType
+from hybrid.quant.refit import refit
+
+from ..reporting import SILENT, Reporter
+from . import models
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.evaluate.sensitivity import Probe
+    from hybrid.quant import PlannedTensor
+
+N_CTX, CHUNKS = 256, 8
+EFFORT = 1  # where types are chosen, nobody expects llama-quantize's bytes
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a file may have at most: so many bytes, all parts together, or so many bits per weight in its tensors."""
+
+    file_size: int | None = None
+    bits_per_weight: float | None = None
+
+
+def choose(
+    source: Path,
+    text: str | None,
+    wanted: Target,
+    options: Options,
+    imatrix: Imatrix | None,
+    file_nbytes: SizeOf,
+    *,
+    allow_requantize: bool = False,
+    effort: int = EFFORT,
+    threads: int = 0,
+    reporter: Reporter = SILENT,
+    elsewhere: "Elsewhere | None" = None,
+) -> tuple[FileType, Options]:
+    """The file type to name and the options that give every matrix its type; the same for any number of threads.
+
+    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all. elsewhere: who
+    measures, where that is not this process. UsageError names the smallest possible size when even that is too large.
+    """
+    known = measured(
+        models.resolve(source, reporter),
+        text,
+        options,
+        imatrix,
+        allow_requantize=allow_requantize,
+        effort=effort,
+        threads=threads,
+        reporter=reporter,
+        elsewhere=elsewhere,
+    )
+    if wanted.file_size is not None:
+        return budget.of_file_size(known, wanted.file_size, options, file_nbytes)
+    assert wanted.bits_per_weight is not None
+    tensors = budget.tensor_nbytes(models.resolve(source, reporter), imatrix, allow_requantize=allow_requantize)
+    return budget.of_bits_per_weight(known, wanted.bits_per_weight, options, tensors)
+
+
+def measured(
+    path: Path,
+    text: str | None,
+    options: Options,
+    imatrix: Imatrix | None,
+    *,
+    allow_requantize: bool = False,
+    effort: int = EFFORT,
+    threads: int = 0,
+    reporter: Reporter = SILENT,
+    elsewhere: "Elsewhere | None" = None,
+) -> Measured:
+    """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
+    there."""
+    with GGUFSource(path) as opened:
+        planned = plan(
+            opened,
+            FileType.Q8_0,
+            options=replace(options, pure=True),
+            imatrix=imatrix,
+            allow_requantize=allow_requantize,
+        )
+        with reporter.stage("measuring errors", "tensors") as progress:
+            if elsewhere is None:
+                choices = target.measure(opened, planned, imatrix, progress, threads, effort)
+            else:
+                choices = elsewhere.errors(planned, imatrix, effort, progress)
+        sensitivity: Mapping[str, float] = dict.fromkeys(choices, 1.0)
+        if text is not None:
+            free = [t for t in planned if t.name in choices]
+            probing = Probing(text, effort, imatrix)
+            sensitivity = _sensitivities(path, free, choices, probing, threads, reporter, elsewhere)
+    return Measured(planned, choices, sensitivity)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """What sensitivities are measured with."""
+
+    text: str
+    effort: int
+    imatrix: Imatrix | None
+
+
+class Elsewhere(Protocol):
+    """Processes that measure, tensor by tensor, what this one would."""
+
+    def errors(
+        self, planned: "Sequence[PlannedTensor]", imatrix: Imatrix | None, effort: int, progress: Progress
+    ) -> dict[str, list[target.Candidate]]:
+        """As `target.measure`."""
+
+    def divergences(self, probing: Probing, tensors: "Sequence[PlannedTensor]") -> Iterator[tuple[str, float]]:
+        """As `ProbedCopy.divergences`."""
+
+
+class ProbedCopy:
+    """A model of a copy of a file, in which one matrix at a time is quantized."""
+
+    def __init__(self, path: Path, threads: int, load: "Callable[..., Model]", within: Path | None = None) -> None:
+        """load: as `Model.load`; within: the folder that the copy has its own in, None: that for temporary files."""
+        self._threads = threads
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-", dir=within)))
+            self._path = folder / path.name
+            with open_gguf(path) as parts:
+                rewrite.copy(parts, self._path)
+            self._model = stack.enter_context(
+                load(self._path, n_ctx=N_CTX, n_seq_max=4, n_threads=threads, precision="exact")
+            )
+            self._stack = stack.pop_all()
+
+    def divergences(self, probing: Probing, tensors: "Sequence[PlannedTensor]") -> Iterator[tuple[str, float]]:
+        """(name, mean KL divergence in nats) of each matrix quantized alone."""
+        from hybrid.infer.evaluate.sensitivity import divergences
+
+        probes = _probes(self._path, tensors, probing.imatrix, probing.effort, self._threads)
+        return divergences(self._model, probing.text, probes, n_ctx=N_CTX, chunks=CHUNKS)
+
+    def close(self) -> None:
+        """The model, then the copy."""
+        self._stack.close()
+
+
+def _sensitivities(
+    path: Path,
+    tensors: "Sequence[PlannedTensor]",
+    choices: Mapping[str, Sequence[target.Candidate]],
+    probing: Probing,
+    threads: int,
+    reporter: Reporter,
+    elsewhere: Elsewhere | None,
+) -> dict[str, float]:
+    """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
+    with ExitStack() as stack:
+        prober: Elsewhere | ProbedCopy
+        prober = elsewhere or stack.enter_context(
+            closing(ProbedCopy(path, threads, partial(models.load, reporter=reporter)))
+        )
+        progress = stack.enter_context(reporter.stage("measuring sensitivity", "tensors"))
+        sensitivity = {}
+        for i, (name, divergence) in enumerate(prober.divergences(probing, tensors)):
+            progress(name, i + 1, len(tensors))
+            kind = _probe_type(choices[name])
+            noise = next(c.noise for c in choices[name] if c.type is kind)
+            sensitivity[name] = max(divergence, 1e-12) / noise if noise else 0.0
+    return sensitivity
+
+
+def _probe_type(options: Sequence[target.Candidate]) -> GGMLType:
+    """The candidate next to the type that is made for measuring."""
+    kinds = [c.type for c in options]
+    return target.PROBE if target.PROBE in kinds else kinds[len(kinds) // 2]
+
+
+def _probes(
+    copy: Path, tensors: "Sequence[PlannedTensor]", imatrix: Imatrix | None, effort: int, threads: int
+) -> "Iterator[Probe]":
+    from hybrid.infer.evaluate.sensitivity import Probe
+
+    memory = np.memmap(copy, np.uint8, mode="r+")  # of a file that only this process reads, and removes at the end
+    with GGUFFile.open(copy) as file, ThreadPoolExecutor(threads or cpus(), thread_name_prefix="probe") as pool:
+        for t in tensors:
+            info = file.tensors[t.name]
+            where = slice(info.offset, info.offset + info.nbytes)
+            kind = _probe_type([target.Candidate(k, 0, 0.0) for k in target.candidates(t, imatrix)])
+            original = np.array(memory[where])
+            entry = imatrix.entries.get(t.name) if imatrix else None
+            importance = entry.importance() if entry else None
+            rows = max(1, target.BLOCK // t.shape[-1])
+            parts = [
+                (matrix, x[start : start + rows])
+                for matrix, x in enumerate(file.f32(t.name).reshape(-1, *t.shape[-2:]))
+                for start in range(0, len(x), rows)
+            ]
+            noisy = np.concatenate(list(pool.map(partial(_noisy_rows, t.source, kind, importance, effort), parts)))
+            yield Probe(t.name, partial(memory.__setitem__, where, noisy), partial(memory.__setitem__, where, original))
+
+
+def _noisy_rows(
+    source: GGMLType, kind: GGMLType, importance: np.ndarray | None, effort: int, part: tuple[int, np.ndarray]
+) -> np.ndarray:
+    """Rows of matrix `part[0]` as the file has them, u8 flat, with the noise of `kind`."""
+    matrix, x = part
+    of_matrix = None if importance is None else importance[matrix]
+    raw = formats.encode(kind, x, importance=of_matrix)
+    if effort:
+        refit(kind, x, raw, of_matrix)
+    return formats.encode(source, formats.decode(kind, raw)).reshape(-1)

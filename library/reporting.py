@@ -1,0 +1,22 @@
+"""What work says to whoever started it: notes, and how far it is. The rooms below print nothing themselves."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hybrid.quant.ggml.progress import Stage, silent
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """note: takes a sentence about the work; stage: see `hybrid.quant.ggml.progress`."""
+
+    note: Callable[[str], None]
+    stage: Stage
+
+    def notes(self, sentences: Iterable[str]) -> None:
+        """What a conversion could not keep, or had to assume."""
+        for sentence in sentences:
+            self.note(f"note: {sentence}")
+
+
+SILENT = Reporter(lambda text: None, silent)

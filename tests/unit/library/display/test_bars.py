@@ -1,0 +1,57 @@
+"""The bar of progress in a terminal."""
+
+import re
+import time
+
+import pytest
+
+from hybrid.display.bars import ProgressBar
+from hybrid.display.lines import one_line
+
+
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressBar("work", "bytes", delay=0) as progress:
+        progress.step(1, 10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with ProgressBar("work", "bytes", delay=0) as progress:
+        progress.step(1 << 20, 8 << 20)
+        progress.step(4 << 20, 8 << 20)
+        progress("second part", 1 << 20, 2 << 20)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "of 8.0 MiB" in err or "of 2.0 MiB" in err
+
+
+def test_the_rate_is_of_what_came_since_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a download that goes on, the bytes of the first time did not come in no time."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with ProgressBar("work", "bytes", delay=0) as progress:
+        for i in range(4):
+            progress.step((1 << 40) + (i << 20), 2 << 40)
+            time.sleep(0.05)
+    rates = re.findall(r"([\d.]+) (\w+)/s", capsys.readouterr().err)
+    assert rates and {unit for _, unit in rates} <= {"B", "KiB", "MiB"}
+
+
+@pytest.mark.parametrize("name", ["[/red]x", "[bold]x[/bold]", "blk.0\x1b[31m.x"])
+def test_progress_shows_names_of_tensors_as_they_are(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file may call its tensors as it likes: neither rich's markup nor an escape of the terminal may come of it."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with ProgressBar("work", "bytes", delay=0) as progress:
+        progress(name, 1, 10)
+        progress(name, 5, 10)
+    text = capsys.readouterr().err
+    assert one_line(name) in text
+    assert "\x1b[31m" not in text
