@@ -1,7 +1,8 @@
 """What the command line adds to an error of the library: which option, command or file would help.
 
 A sentence is said where all options that it names exist (`-c`, `--state`) and, in a chat, its commands (`/clear`). What
-stands in backticks is a whole command line. The first sentence of a remedy that fits is the one.
+stands in backticks is a whole command line. The first sentence of a remedy that fits is the one; it may go on with the
+error's own (`, or ...`).
 """
 
 import re
@@ -41,7 +42,7 @@ class Sentence:
 
 
 _NAMED = re.compile(r"(?<![\w/-])(?:--?[a-z][\w-]*|/[a-z]+)")
-_COMMAND_LINE = re.compile(r"`[^`]*`")
+_COMMAND_LINE = re.compile(r"`[^`]*`|(?<=Use: )hybrid .*")
 
 
 def _if_used(option: str, text: str) -> Sentence:
@@ -100,6 +101,8 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     ),
     Remedy.MAKE_IMATRIX: (Sentence("`hybrid imatrix` makes one."),),
     Remedy.IMATRIX_PATTERNS: (Sentence("Change --include-weights or --exclude-weights."),),
+    Remedy.IMATRIX_OF_FILE: (Sentence(", or use `hybrid imatrix` and `hybrid quantize`."),),
+    Remedy.SAME_TEXT: (Sentence("Leave out --resume, or give the same text and -c."),),
     Remedy.TENSOR_TYPE: (Sentence("Use --tensor-type '{value}'."),),
     Remedy.LIST_TENSORS: (Sentence("`hybrid inspect --tensors` lists them."),),
     Remedy.LIST_KEYS: (Sentence("`hybrid gguf show {value}` lists those it has."),),
@@ -118,6 +121,15 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     Remedy.BASE_MODEL: (Sentence("For example: `hybrid convert FOLDER --lora ADAPTER`."),),
     Remedy.LIST_ARCHITECTURES: (Sentence("`hybrid convert --list-architectures` lists those that are."),),
     Remedy.VERIFY: (Sentence("`hybrid convert --verify` checks the file."),),
+    Remedy.CONVERT_TO_FILE: (Sentence("Use: hybrid convert {value} -o model.gguf"),),
+    Remedy.WITHOUT_NETWORK: (Sentence("; what is here already runs without: `hybrid models`."),),
+    Remedy.DOWNLOADED: (Sentence(", or choose from `hybrid models`."),),
+    Remedy.DISK_ROOM: (
+        Sentence("Make some (`hybrid models` lists what is here), or set HF_HUB_CACHE to a folder on another disk."),
+    ),
+    Remedy.LIST_MODELS: (Sentence("`hybrid models` lists what is."),),
+    Remedy.SEE_MODELS: (Sentence("See `hybrid models`."),),
+    Remedy.IN_CACHES_ONLY: (Sentence(": `hybrid models rm` removes what is in a cache only."),),
 }
 
 
@@ -133,8 +145,8 @@ def message(error: HybridError, place: Place) -> str:
     """The fact and what to do, as one text."""
     fact = str(error)
     help_text = "" if error.remedy is None else sentence(error.remedy, error.value, place)
-    if not help_text:
-        return fact
+    if not help_text or help_text[0] in ",;:":
+        return fact + help_text
     return f"{fact}{'' if fact.endswith(('.', '?', '!')) else '.'} {help_text}"
 
 

@@ -16,6 +16,8 @@ SENTENCES = {
     Remedy.KV_TYPE: 'Use load(..., keys_values="{value}").',
     Remedy.TRUNCATE_OR_LARGER_CONTEXT: "Use a larger context: load(..., context=N).",
     Remedy.QUANTIZE: "Use hybrid.quantize(source, target, type).",
+    Remedy.CONVERT_TO_FILE: "Use a file: hybrid.to_gguf(folder, file).",
+    Remedy.DISK_ROOM: "Make some, or set HF_HUB_CACHE to a folder on another disk.",
 }
 
 

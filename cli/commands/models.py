@@ -1,6 +1,7 @@
 """`hybrid models`: what is on this disk and can be run."""
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,6 +66,7 @@ def models(
 
 def show(models: "list[Present]", as_json: bool) -> None:
     """One line for each."""
+    models = [replace(m, trouble="`hybrid pull` goes on") if m.kind.value == "partial" else m for m in models]
     if as_json:
         console.out_json([{**console.plain(model), "kind": model.kind.value} for model in models])
         return

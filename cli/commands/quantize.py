@@ -207,20 +207,23 @@ def _within_divergence(
     measuring: dict[str, Any],
 ) -> "tuple[str, Options, Estimate]":
     """File type and options for --max-kld, and what the file diverges."""
-    from hybrid.pipeline.max_kld import choose
+    from hybrid.pipeline.max_kld import OutOfReachError, choose
 
     if file is None:
         raise UsageError("--max-kld measures on a text. Give one with -f.")
-    choice = choose(
-        source,
-        texts.read_text(file),
-        most,
-        options,
-        importance,
-        reporter=console.SCREEN,
-        tried=lambda choice: show_trial(choice, most),
-        **measuring,
-    )
+    try:
+        choice = choose(
+            source,
+            texts.read_text(file),
+            most,
+            options,
+            importance,
+            reporter=console.SCREEN,
+            tried=lambda choice: show_trial(choice, most),
+            **measuring,
+        )
+    except OutOfReachError as err:
+        raise UsageError(f"--max-kld {most:g}: {err}") from err
     return choice.file_type.name, choice.options, choice.kld
 
 

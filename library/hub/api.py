@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from hybrid.quant.ggml.errors import HybridError, UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError, shown
 
 from . import folders
 from .names import MAIN
@@ -103,8 +103,8 @@ def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
         host = endpoint().partition("://")[2] or endpoint()
         why = " ".join(str(err).split()) or type(err).__name__
         raise TransientError(
-            f"{repository}: {shown(host)} cannot be reached ({shown(why)}). Check the network; "
-            "what is here already runs without: `hybrid models`."
+            f"{repository}: {shown(host)} cannot be reached ({shown(why)}). Check the network",
+            remedy=Remedy.WITHOUT_NETWORK,
         ) from None
 
 
@@ -116,8 +116,8 @@ def _failing(session: Any) -> tuple[type[Exception], ...]:
 
 def offline(repository: str) -> HybridError:
     return UsageError(
-        f"{repository}: what is asked for is not in the cache, and HF_HUB_OFFLINE forbids to download it. "
-        f"Unset it, or choose from `hybrid models`."
+        f"{repository}: what is asked for is not in the cache, and HF_HUB_OFFLINE forbids to download it. Unset it",
+        remedy=Remedy.DOWNLOADED,
     )
 
 

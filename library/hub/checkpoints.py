@@ -6,7 +6,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from hybrid.quant.ggml.errors import HybridError, UnsupportedError, UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError, UsageError, shown
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType
 
 from . import type_tags
@@ -118,7 +118,8 @@ def file_type(name: Name) -> FileType | None:
     if FILE_TYPE_WEIGHT[kind] in NEED_IMPORTANCE or kind is FileType.Q2_K_S:
         raise UsageError(
             f"{name}: {kind.name} needs an importance matrix, which a checkpoint does not have. Choose a type of "
-            f"3 bits or more, for example {name.with_choice('Q3_K_S')}, or use `hybrid imatrix` and `hybrid quantize`."
+            f"3 bits or more, for example {name.with_choice('Q3_K_S')}",
+            remedy=Remedy.IMATRIX_OF_FILE,
         )
     return kind
 

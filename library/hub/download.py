@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hybrid.quant.ggml.byte_sizes import size_text
-from hybrid.quant.ggml.errors import HybridError, shown
+from hybrid.quant.ggml.errors import HybridError, Remedy, shown
 from hybrid.quant.ggml.progress import Progress
 
 from ..reporting import SILENT
@@ -50,8 +50,8 @@ def check_room(needs: Mapping[Path, int], what: str) -> None:
         free = shutil.disk_usage(there).free
         if nbytes and total[disk] + MARGIN > free:
             raise HybridError(
-                f"{what} needs {size_text(total[disk])}, and {folder} has {size_text(free)} of room. Make some "
-                "(`hybrid models` lists what is here), or set HF_HUB_CACHE to a folder on another disk."
+                f"{what} needs {size_text(total[disk])}, and {folder} has {size_text(free)} of room.",
+                remedy=Remedy.DISK_ROOM,
             )
 
 

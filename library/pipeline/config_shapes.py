@@ -45,7 +45,7 @@ class ConfigShape:
     @cached_property
     def family(self) -> Family:
         read = ARCHITECTURES[self.config["architectures"][0]].read
-        return read(Config(self.config, f"--shape {self.name}"), {})
+        return read(Config(self.config, f"shape {self.name}"), {})
 
     @property
     def arch(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from hybrid.quant.ggml.errors import HybridError, UsageError
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.types import FileType
 
@@ -60,8 +60,9 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise UsageError(
-            f"{target.parent}: cannot keep the converted model there ({err.strerror}). "
-            f"Use: hybrid convert {name.with_choice('')} -o model.gguf"
+            f"{target.parent}: cannot keep the converted model there ({err.strerror}).",
+            remedy=Remedy.CONVERT_TO_FILE,
+            value=name.with_choice(""),
         ) from err
     reporter.note(f"converting {name} once, into {target}")
     try:

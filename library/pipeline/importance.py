@@ -7,7 +7,7 @@ import numpy as np
 
 from hybrid.infer.evaluate.imatrix import Sums, collect
 from hybrid.quant import Imatrix, InputSums, Progress
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 
 if TYPE_CHECKING:
     from hybrid.infer.evaluate.parts import Measurable
@@ -25,7 +25,8 @@ def check_continues(before: Imatrix, dataset: str, n_ctx: int) -> None:
         name = shown(before.path) if before.path else "the importance matrix"
         raise UsageError(
             f"{name} was made from {', '.join(map(shown, before.datasets))} in chunks of {before.chunk_size} tokens: "
-            "others cannot be added to it. Leave out --resume, or give the same text and -c."
+            "others cannot be added to it.",
+            remedy=Remedy.SAME_TEXT,
         )
 
 

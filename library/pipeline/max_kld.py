@@ -40,6 +40,10 @@ class Choice:
     bits_per_weight: float
 
 
+class OutOfReachError(UsageError):
+    """Not even the largest types stay within what is allowed."""
+
+
 class TriedElsewhere(Elsewhere, Protocol):
     """Processes that write and measure trials as this one would. They see the folder of the trials."""
 
@@ -70,7 +74,7 @@ def choose(
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
     as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
     elsewhere: who writes and measures, where that is not this process. folder: where trials are written, and nothing
-    of them is left; None: among temporary files. UsageError: not even the largest types stay within `most`.
+    of them is left; None: among temporary files. OutOfReachError: `most` is too little.
     """
     path = models.resolve(source, reporter)
     with ExitStack() as stack:
@@ -138,9 +142,8 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
     if best is None:
         best = trial(target.within(known.choices, known.sensitivity, 0.0))
         if best.kld.value > most:
-            raise UsageError(
-                f"--max-kld {most:g}: the largest types to choose from give {best.kld.value:.5f}. "
-                "Allow more, or take F16 or BF16."
+            raise OutOfReachError(
+                f"the largest types to choose from give {best.kld.value:.5f}. Allow more, or take F16 or BF16."
             )
     return best
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 from hybrid.quant.ggml.split import is_later_part, open_gguf
 
 from .. import cache_paths
@@ -132,8 +132,9 @@ def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise UsageError(
-            f"{target.parent}: cannot keep the converted model there ({err.strerror}). "
-            f"Use: hybrid convert {folder} -o model.gguf"
+            f"{target.parent}: cannot keep the converted model there ({err.strerror}).",
+            remedy=Remedy.CONVERT_TO_FILE,
+            value=folder,
         ) from err
     reporter.note(f"converting {folder} once, into {target}")
     with reporter.stage("converting", "bytes") as progress:

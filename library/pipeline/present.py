@@ -58,7 +58,7 @@ def of_repository(repository: str) -> list[Present]:
     with suppress(OSError):
         incomplete = sum(path.stat().st_size for path in (top / "blobs").glob("*.incomplete"))
         if incomplete:
-            found.append(Present(repository, Kind.PARTIAL, "", "", incomplete, top, "`hybrid pull` goes on"))
+            found.append(Present(repository, Kind.PARTIAL, "", "", incomplete, top))
     return found
 
 

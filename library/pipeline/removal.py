@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hybrid.quant.ggml.errors import HybridError, UsageError, shown
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError, shown
 
 from .. import cache_paths
 from ..hub import choice, folders, names, type_tags
@@ -33,7 +33,8 @@ def planned(text: str) -> Removal:
         return _of_path(path)
     name = names.parse(text)
     if name is None:
-        raise UsageError(f"{shown(text)} is not in a cache.{near(text, folders.repositories())} See `hybrid models`.")
+        here = near(text, folders.repositories())
+        raise UsageError(f"{shown(text)} is not in a cache.{here}", remedy=Remedy.SEE_MODELS)
     whole = not (name.type or name.file)
     kept = [model for model in cached_models.every() if _is_of(model, name)]
     top = folders.repository_folder(name.repository)
@@ -41,12 +42,12 @@ def planned(text: str) -> Removal:
     if whole:
         note = folders.note_path(name.repository, name.revision).parent
         if not kept and not top.is_dir() and not note.is_dir():
-            raise UsageError(f"{name} is not here.{near(text, folders.repositories())} `hybrid models` lists what is.")
+            raise _absent(name, text)
         nbytes = sum(model.nbytes for model in kept) + _nbytes(top)
         return Removal(str(name), name.repository, files, nbytes)
     links, blobs = _links(name)
     if not kept and not links:
-        raise UsageError(f"{name} is not here.{near(text, folders.repositories())} `hybrid models` lists what is.")
+        raise _absent(name, text)
     nbytes = sum(model.nbytes for model in kept) + sum(blob.stat().st_size for blob in blobs)
     return Removal(str(name), "", (*files, *links, *blobs), nbytes)
 
@@ -64,11 +65,15 @@ def remove(removal: Removal) -> None:
         raise HybridError(f"{shown(err.filename)} cannot be removed: {err.strerror}.") from err
 
 
+def _absent(name: Name, text: str) -> UsageError:
+    return UsageError(f"{name} is not here.{near(text, folders.repositories())}", remedy=Remedy.LIST_MODELS)
+
+
 def _of_path(path: Path) -> Removal:
     whole = path.resolve()
     kept = [model for model in cached_models.every() if model.path.resolve() == whole or model.made_of == str(whole)]
     if not kept:
-        raise UsageError(f"{shown(path)} is your own: `hybrid models rm` removes what is in a cache only.")
+        raise UsageError(f"{shown(path)} is your own", remedy=Remedy.IN_CACHES_ONLY)
     return Removal(str(path), "", tuple(model.path for model in kept), sum(model.nbytes for model in kept))
 
 

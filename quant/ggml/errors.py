@@ -49,6 +49,8 @@ class Remedy(StrEnum):
     IMATRIX = "imatrix"  # or another type
     MAKE_IMATRIX = "make_imatrix"
     IMATRIX_PATTERNS = "imatrix_patterns"
+    IMATRIX_OF_FILE = "imatrix_of_file"  # of a GGUF file: a checkpoint has none
+    SAME_TEXT = "same_text"  # or begin anew
     TENSOR_TYPE = "tensor_type"  # value: PATTERN=TYPE
     LIST_TENSORS = "list_tensors"
     LIST_KEYS = "list_keys"  # value: the file
@@ -62,6 +64,14 @@ class Remedy(StrEnum):
     BASE_MODEL = "base_model"  # of an adapter
     LIST_ARCHITECTURES = "list_architectures"
     VERIFY = "verify"
+    CONVERT_TO_FILE = "convert_to_file"  # value: the folder or name of the checkpoint
+    # models by name, and what is here
+    WITHOUT_NETWORK = "without_network"  # what is here already runs
+    DOWNLOADED = "downloaded"  # a model that is here
+    DISK_ROOM = "disk_room"
+    LIST_MODELS = "list_models"
+    SEE_MODELS = "see_models"  # nothing of this name is in a cache
+    IN_CACHES_ONLY = "in_caches_only"  # a file of the user's own was to be removed
 
 
 class HybridError(Exception):
