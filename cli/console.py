@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 # what notebooks see, too: commands take it from here
-from hybrid.display.bars import ProgressBar as ProgressBar
 from hybrid.display.lines import count as count
 from hybrid.display.lines import dim as dim
 from hybrid.display.lines import has_colours as has_colours
@@ -24,6 +23,7 @@ from hybrid.display.lines import note as note
 from hybrid.display.lines import one_line as one_line
 from hybrid.display.lines import styled
 from hybrid.display.screen import SCREEN as SCREEN
+from hybrid.display.screen import ProgressBar as ProgressBar
 from hybrid.quant.ggml.byte_sizes import size_text
 
 _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {ord("\r"): None}

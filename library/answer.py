@@ -13,7 +13,7 @@ from hybrid.infer.answers.chat.tools import ToolCall
 
 from .advice import advised
 from .answering import Answering, Round
-from .display.bars import ProgressBar
+from .display.screen import ProgressBar
 from .settings import data_of
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -46,11 +47,18 @@ def about(model: Path) -> Path:
     return model.with_suffix(".json")
 
 
-def note_use(model: Path, folder: Path) -> None:
-    """Notes which folder `model` was converted from, and that it is used now (to the hour)."""
+def remove(model: Path) -> None:
+    """With the note beside it. What cannot be removed stays."""
+    for path in (model, about(model)):
+        with suppress(OSError):
+            path.unlink()
+
+
+def note_use(model: Path, made_of: Mapping[str, str]) -> None:
+    """Notes what `model` was converted from, and that it is used now (to the hour)."""
     note = about(model)
     with suppress(OSError):  # a cache that can only be read is good enough
         if not note.exists():
-            replace_file(note, [json.dumps({"folder": str(folder.resolve())}).encode()])
+            replace_file(note, [json.dumps(made_of).encode()])
         elif time.time() - note.stat().st_mtime > 3600:
             os.utime(note)

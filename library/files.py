@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .advice import advised
-from .display.bars import ProgressBar
+from .display.screen import ProgressBar
 
 if TYPE_CHECKING:
     from hybrid.convert import ConvertReport

@@ -193,8 +193,6 @@ def names() -> list[tuple[str, tuple[str, ...]]]:
 
     A file has the name of its whole path, so that a conversation finds it again from any folder.
     """
-    from .llm_names import here
-
     found: dict[str, set[str]] = {BUNDLED: set()}
     for name in [*here(), *_asked()]:
         path = Path(name).expanduser()
@@ -203,6 +201,17 @@ def names() -> list[tuple[str, tuple[str, ...]]]:
         else:
             found.setdefault(name, set())
     return [(name, tuple(PREFIX + alias for alias in aliases - {name})) for name, aliases in found.items()]
+
+
+def here() -> list[str]:
+    """Downloaded, run lately, and folders that were converted."""
+    from .pipeline import cached_models, present
+    from .pipeline.models import bundled_checkpoint
+
+    converted = [Path(model.made_of) for model in cached_models.every() if model.in_use and model.made_of]
+    ours = bundled_checkpoint().resolve()
+    folders = [str(path) for path in converted if path.is_absolute() and path.resolve() != ours]
+    return [*present.names(), *dict.fromkeys(folders)]
 
 
 def _asked() -> list[str]:

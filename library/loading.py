@@ -5,12 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hybrid.infer.architectures import ENCODERS
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.loading.options import KVTypeName, LoadOptions, NumaName, Precision
 from hybrid.quant.ggml.byte_sizes import parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
-from hybrid.quant.ggml.split import open_gguf
 
 from .advice import advised
 from .display.screen import SCREEN
@@ -18,7 +16,6 @@ from .model import Model
 from .pipeline import models
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model as Loaded
     from hybrid.quant.ggml.adapter import Given
 
 PARALLEL = 4
@@ -76,33 +73,19 @@ def load(
         )
         path = models.resolve(_named(model), SCREEN)
         chosen = _pooling(pooling)
-        if _is_encoder(path):
+        if models.is_encoder(path):
             from hybrid.infer.evaluate.embed import Embedder
 
             if draft is not None:
                 raise UsageError(f"draft = {shown(draft)}: {path.name} makes embeddings, it draws no answers to guess.")
             with models.compiling(SCREEN) as progress:
                 return Model(Embedder(path, options, pooling=chosen, progress=progress))
-        loaded = models.load(path, options, reporter=SCREEN) if draft is None else _drafted(path, options, draft)
+        loaded = models.load(path, options, draft=_named(draft), reporter=SCREEN)
         return Model(loaded, parallel=parallel, template=template, pooling=chosen)
 
 
 def _named(model: str | os.PathLike[str] | None) -> Path | str | None:
     return model if model is None or isinstance(model, str) else Path(model)
-
-
-def _drafted(path: Path, options: LoadOptions, draft: str | os.PathLike[str]) -> "Loaded":
-    from .pipeline import drafts
-
-    return drafts.load(path, options, _named(draft) or "", n_texts=options.n_seq_max, reporter=SCREEN)
-
-
-def _is_encoder(path: Path) -> bool:
-    gguf = open_gguf(path)
-    try:
-        return gguf.get("general.architecture", "") in ENCODERS
-    finally:
-        gguf.close()
 
 
 def _pooling(name: str | None) -> Pooling | None:

@@ -68,7 +68,7 @@ LIBRARY_ROOMS = (
     ("display", "hub"),  # what a person sees; a hub of Hugging Face: names, lists of files, its cache, downloads
     ("pipeline",),  # conversion, quantization and loading in a row, and what is kept of them
     (  # `import hybrid`
-        "advice", "answer", "answering", "chat", "files", "functions", "llm_messages", "llm_names", "llm_plugin",
+        "advice", "answer", "answering", "chat", "files", "functions", "llm_messages", "llm_plugin",
         "loading", "model", "saved_chats", "scores", "settings",
     ),
 )  # fmt: skip
@@ -309,8 +309,8 @@ def test_outside_imports() -> None:
                 where = f"{path.relative_to(ROOT)}:{line} imports {top}"
                 if top in NEVER:
                     yield f"{where}: {NEVER[top]}"
-                if top == "rich" and module_of(path) not in ("cli.console", "library.display.bars"):
-                    yield f"{where}: only cli/console.py and library/display/bars.py draw"
+                if top == "rich" and module_of(path) not in ("cli.console", "library.display.screen"):
+                    yield f"{where}: only cli/console.py and library/display/screen.py draw"
 
     refuse(violations())
 

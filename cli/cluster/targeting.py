@@ -41,7 +41,7 @@ class _CopyAsked:
 
 
 class Workers:
-    """Implements `pipeline.max_kld.TriedElsewhere`. n_threads: of each process, 0: see `connected`."""
+    """Implements `pipeline.target.Elsewhere`. n_threads: of each process, 0: see `connected`."""
 
     def __init__(self, connection: Connection, path: Path, n_threads: int) -> None:
         self._connection, self._path, self._file = connection, path, FileAsked.of(path)

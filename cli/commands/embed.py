@@ -95,7 +95,7 @@ def embed(
             progress=compiling,
         ) as embedder,
     ):
-        models.note_vocabulary(embedder, console.SCREEN)
+        console.SCREEN.notes(embedder.tokenizer_notes)
         ids = embedder.tokens(lines, truncate=truncate)
         with console.ProgressBar("embedding", "tokens") as progress:
             vectors = embedder.embed_ids(ids, normalize=normalize, progress=progress.step)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.kl_statistics import Estimate
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import Choice
-    from hybrid.pipeline.target import Elsewhere, Target
+    from hybrid.pipeline.target import Elsewhere, Measuring, Target
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
     from hybrid.quant.budget import SizeOf
     from hybrid.quant.tensor_parts import Spread
@@ -164,20 +164,19 @@ def quantize(
     if target is not None:
         effort = effort or 0
     else:
-        from hybrid.pipeline.target import EFFORT, Target
+        from hybrid.pipeline.target import EFFORT, Measuring, Target
 
         effort = EFFORT if effort is None else effort
         size = parse_size(target_size, "--target-size") if target_size is not None else None
-        measuring: dict[str, Any] = {"allow_requantize": allow_requantize, "effort": effort, "threads": threads}
-        with measured_over(workers, source, threads) as measuring["elsewhere"]:
+        with measured_over(workers, source, threads) as elsewhere:
+            measuring = Measuring(options, importance, allow_requantize, effort, threads, elsewhere, console.SCREEN)
             if max_kld is not None:
-                if workers is not None:
-                    measuring["folder"] = output.parent  # they are to write there, too
-                target, options, divergence = _within_divergence(source, file, max_kld, options, importance, measuring)
+                folder = output.parent if workers is not None else None  # they are to write there, too
+                target, options, divergence = _within_divergence(source, file, max_kld, measuring, folder)
             else:
                 file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
                 wanted = Target(size, target_bpw)
-                target, options = _within_size(source, file, wanted, options, importance, file_size, measuring)
+                target, options = _within_size(source, file, wanted, file_size, measuring)
     if dry_run:
         planned = plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
         if as_json:
@@ -199,48 +198,30 @@ def quantize(
 
 
 def _within_divergence(
-    source: Path,
-    file: Path | None,
-    most: float,
-    options: Options,
-    importance: "Imatrix | None",
-    measuring: dict[str, Any],
+    source: Path, file: Path | None, most: float, how: "Measuring", folder: Path | None
 ) -> "tuple[str, Options, Estimate]":
     """File type and options for --max-kld, and what the file diverges."""
     from hybrid.pipeline.max_kld import OutOfReachError, choose
 
     if file is None:
         raise UsageError("--max-kld measures on a text. Give one with -f.")
+    text = texts.read_text(file)
     try:
-        choice = choose(
-            source,
-            texts.read_text(file),
-            most,
-            options,
-            importance,
-            reporter=console.SCREEN,
-            tried=lambda choice: show_trial(choice, most),
-            **measuring,
-        )
+        tried = lambda choice: show_trial(choice, most)
+        choice = choose(source, text, most, how, tried=tried, folder=folder)
     except OutOfReachError as err:
         raise UsageError(f"--max-kld {most:g}: {err}") from err
     return choice.file_type.name, choice.options, choice.kld
 
 
 def _within_size(
-    source: Path,
-    file: Path | None,
-    wanted: "Target",
-    options: Options,
-    importance: "Imatrix | None",
-    file_size: "SizeOf",
-    measuring: dict[str, Any],
+    source: Path, file: Path | None, wanted: "Target", file_size: "SizeOf", how: "Measuring"
 ) -> tuple[str, Options]:
     """File type and options for --target-bpw or --target-size."""
     from hybrid.pipeline.target import choose
 
     text = texts.read_text(file) if file is not None else None
-    kind, chosen = choose(source, text, wanted, options, importance, file_size, reporter=console.SCREEN, **measuring)
+    kind, chosen = choose(source, text, wanted, file_size, how)
     return kind.name, chosen
 
 

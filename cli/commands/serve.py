@@ -251,13 +251,7 @@ def _loaded(
 ) -> "Iterator[Model | EncoderModel]":
     """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
     path = models.resolve(model, console.SCREEN)
-    from hybrid.infer.architectures import ENCODERS
-    from hybrid.quant.ggml.split import open_gguf
-
-    gguf = open_gguf(path)
-    is_encoder = gguf.get("general.architecture", "") in ENCODERS
-    gguf.close()
-    if not is_encoder:
+    if not models.is_encoder(path):
         with answering(path, replace(loading, n_seq_max=parallel + 1), cluster, stages, spec, draft) as loaded:
             yield loaded
         return
@@ -272,7 +266,7 @@ def _loaded(
         models.compiling(console.SCREEN) as compiling,
         Embedder(path, loading, pooling=chosen, progress=compiling) as embedder,
     ):
-        models.note_vocabulary(embedder, console.SCREEN)
+        console.SCREEN.notes(embedder.tokenizer_notes)
         models.note_numa(embedder, console.SCREEN)
         yield EncoderModel(embedder)
 

@@ -43,13 +43,7 @@ def loaded_with(model: Path | None, options: "LoadOptions", spec: Spec, draft: P
 
     if spec is Spec.MTP and draft is not None:
         raise UsageError("--spec mtp and --draft: either the model's own head guesses, or a draft does.")
-
-    if draft is None:
-        made = models.load(model, options, reporter=console.SCREEN)
-    else:
-        from hybrid.pipeline import drafts
-
-        made = drafts.load(model, options, draft, n_texts=options.n_seq_max, reporter=console.SCREEN)
+    made = models.load(model, options, draft=draft, reporter=console.SCREEN)
     made.runner.guessers.ngrams = spec is not Spec.NONE
     if spec is Spec.MTP:
         try:

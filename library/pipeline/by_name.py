@@ -23,12 +23,7 @@ MANY_BYTES = 2 << 30  # of weights: from here on it is said that there are small
 def gguf(name: Name, reporter: Reporter) -> Path:
     """The GGUF file (of parts the first): from the caches, or downloaded, or converted."""
     found = cached(name, reporter)
-    return found if found is not None else _refreshed(name, reporter)
-
-
-def pull(name: Name, reporter: Reporter) -> Path:
-    """The same as the hub has it now."""
-    return _refreshed(name, reporter)
+    return found if found is not None else pull(name, reporter)
 
 
 def cached(name: Name, reporter: Reporter) -> Path | None:
@@ -113,7 +108,8 @@ def _tags_here(name: Name) -> list[str]:
     return [model.tag for model in choice.ggufs(folders.present(name.repository, commit))]
 
 
-def _refreshed(name: Name, reporter: Reporter) -> Path:
+def pull(name: Name, reporter: Reporter) -> Path:
+    """As `gguf`, as the hub has it now."""
     listing = _asked(name)
     models = choice.ggufs(listing.files)
     if not models and not name.file and checkpoints.has_checkpoint(listing):

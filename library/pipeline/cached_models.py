@@ -94,9 +94,7 @@ def remove(wanted: Callable[[CachedModel], bool]) -> list[CachedModel]:
     """Removes these files and returns those that are gone. What cannot be removed stays."""
     removed = [model for model in every() if wanted(model)]
     for model in removed:
-        for path in (model.path, cache_paths.about(model.path)):
-            with suppress(OSError):
-                path.unlink()
+        cache_paths.remove(model.path)
     return [model for model in removed if not model.path.exists()]
 
 

@@ -6,15 +6,11 @@ converted/ORG--NAME-COMMIT-VERSION-TYPE.json   {"repository", "commit", "revisio
 
 import hashlib
 import json
-import os
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
-from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.types import FileType
 
 from .. import cache_paths
@@ -39,14 +35,22 @@ def path(repository: str, commit: str, kind: FileType | None) -> Path:
 
 def note_use(model: Path, name: Name, commit: str) -> None:
     """Notes what `model` was made of, and that it is used now (to the hour)."""
-    note = cache_paths.about(model)
     kind = model.stem.rpartition("-")[2]
     facts = {"repository": name.repository, "commit": commit, "revision": name.revision, "type": kind}
-    with suppress(OSError):  # a cache that can only be read is good enough
-        if not note.exists():
-            replace_file(note, [json.dumps(facts).encode()])
-        elif time.time() - note.stat().st_mtime > 3600:
-            os.utime(note)
+    cache_paths.note_use(model, facts)
+
+
+def begin(target: Path, checkpoint: str, reporter: Reporter, name: str = "") -> None:
+    """Makes the folder of a conversion and notes that it begins; name: what was asked for. UsageError: it cannot be."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise UsageError(
+            f"{target.parent}: cannot keep the converted model there ({err.strerror}).",
+            remedy=Remedy.CONVERT_TO_FILE,
+            value=checkpoint,
+        ) from err
+    reporter.note(f"converting {name or checkpoint} once, into {target}")
 
 
 def convert(name: Name, folder: Path, target: Path, kind: FileType | None, reporter: Reporter) -> None:
@@ -56,15 +60,7 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
 
     from .checkpoint_source import CheckpointSource
 
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise UsageError(
-            f"{target.parent}: cannot keep the converted model there ({err.strerror}).",
-            remedy=Remedy.CONVERT_TO_FILE,
-            value=name.with_choice(""),
-        ) from err
-    reporter.note(f"converting {name} once, into {target}")
+    begin(target, name.with_choice(""), reporter, str(name))
     try:
         if kind is None or kind in _FLOATS:
             with reporter.stage("converting", "bytes") as progress:

@@ -6,22 +6,20 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import Estimate
-from hybrid.infer.evaluate.parts import Measurable, SpreadModel
+from hybrid.infer.evaluate.parts import Measurable
 from hybrid.infer.evaluate.windows import check_length
 from hybrid.infer.text.encode import document_ids
-from hybrid.quant import Imatrix, Options, quantize, target
+from hybrid.quant import Options, quantize, target
 from hybrid.quant.budget import Measured
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.types import FileType, GGMLType
-from hybrid.quant.tensor_parts import Spread
 
-from ..reporting import SILENT, Reporter
+from ..reporting import Reporter
 from . import models
-from .target import EFFORT, N_CTX, Elsewhere, measured
+from .target import N_CTX, Measuring, measured
 
 CHUNKS = 24  # of N_CTX tokens that a file is measured on
 SEQUENCES = 4  # at a time
@@ -44,69 +42,50 @@ class OutOfReachError(UsageError):
     """Not even the largest types stay within what is allowed."""
 
 
-class TriedElsewhere(Elsewhere, Protocol):
-    """Processes that write and measure trials as this one would. They see the folder of the trials."""
-
-    def spread(self) -> Spread:
-        """Who does the parts of a quantization of the file that is measured."""
-
-    def model(self, path: Path, n_ctx: int, n_seq_max: int) -> AbstractContextManager[SpreadModel]:
-        """The model of a file."""
-
-
 def choose(
     source: Path,
     text: str,
     most: float,
-    options: Options,
-    imatrix: Imatrix | None,
+    how: Measuring,
     *,
-    allow_requantize: bool = False,
-    effort: int = EFFORT,
-    threads: int = 0,
-    reporter: Reporter = SILENT,
     tried: Callable[[Choice], None] | None = None,
-    elsewhere: TriedElsewhere | None = None,
     folder: Path | None = None,
 ) -> Choice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
     as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
-    elsewhere: who writes and measures, where that is not this process. folder: where trials are written, and nothing
+    folder: where trials are written, and nothing
     of them is left; None: among temporary files. OutOfReachError: `most` is too little.
     """
-    path = models.resolve(source, reporter)
+    path = models.resolve(source, how.reporter)
     with ExitStack() as stack:
         trials = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hybrid-", dir=folder)))
-        known = measured(
-            path, text, options, imatrix,
-            allow_requantize=allow_requantize, effort=effort, threads=threads, reporter=reporter, elsewhere=elsewhere,
-        )  # fmt: skip
+        known = measured(path, text, how)
 
         def loaded(file: Path) -> AbstractContextManager[Measurable]:
-            if elsewhere is not None:
-                return elsewhere.model(file, N_CTX, SEQUENCES)
-            return models.load(file, reporter=reporter, n_ctx=N_CTX, n_seq_max=SEQUENCES, n_threads=threads)
+            if how.elsewhere is not None:
+                return how.elsewhere.model(file, N_CTX, SEQUENCES)
+            return models.load(file, reporter=how.reporter, n_ctx=N_CTX, n_seq_max=SEQUENCES, n_threads=how.threads)
 
         with loaded(path) as original:
-            base = _base(original, text, trials / "base.kld", reporter)
+            base = _base(original, text, trials / "base.kld", how.reporter)
 
         def trial(types: Mapping[str, GGMLType]) -> Choice:
             """A file of these types, written over the one before and measured on `base`."""
-            chosen = replace(options, by_name=types)
+            chosen = replace(how.options, by_name=types)
             kind = target.file_type_of(types, known.choices)
             file = trials / "trial.gguf"
             report = quantize(
                 path,
                 file,
                 kind,
-                n_threads=threads,
+                n_threads=how.threads,
                 options=chosen,
-                imatrix=imatrix,
-                allow_requantize=allow_requantize,
-                effort=effort,
-                spread=elsewhere.spread() if elsewhere is not None else None,
+                imatrix=how.imatrix,
+                allow_requantize=how.allow_requantize,
+                effort=how.effort,
+                spread=how.elsewhere.spread() if how.elsewhere is not None else None,
             )
             with loaded(file) as model:
                 kld = kl_divergence(model, base).kld

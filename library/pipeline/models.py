@@ -6,12 +6,13 @@ the names, sizes and times of its files, so that a changed folder is converted a
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hybrid.quant.ggml.errors import Remedy, UsageError, shown
+from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import is_later_part, open_gguf
 
 from .. import cache_paths
@@ -120,32 +121,23 @@ def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
         content = f"{len(ggufs)} .gguf files; name one of them" if ggufs else "no config.json and no .gguf file"
         raise UsageError(f"{folder} holds {content}. MODEL is a .gguf file or a Hugging Face folder with config.json.")
     target = cache_paths.cache_path(folder)
+    made_of = {"folder": str(folder.resolve())}
     if target.exists():
-        cache_paths.note_use(target, folder)
+        cache_paths.note_use(target, made_of)
         return target
 
     from hybrid.convert import convert
 
-    from . import cached_models
+    from . import cached_models, conversions
 
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise UsageError(
-            f"{target.parent}: cannot keep the converted model there ({err.strerror}).",
-            remedy=Remedy.CONVERT_TO_FILE,
-            value=folder,
-        ) from err
-    reporter.note(f"converting {folder} once, into {target}")
+    conversions.begin(target, str(folder), reporter)
     with reporter.stage("converting", "bytes") as progress:
         report = convert(folder, target, progress=progress)
     reporter.notes(report.notes)
     for stale in target.parent.glob(f"{target.name.rpartition('-')[0]}-*.gguf"):
         if stale != target:
-            for path in (stale, cache_paths.about(stale)):
-                with suppress(OSError):
-                    path.unlink()
-    cache_paths.note_use(target, folder)
+            cache_paths.remove(stale)
+    cache_paths.note_use(target, made_of)
     cached_models.tidy()
     return target
 
@@ -154,22 +146,49 @@ def load(
     model: Path | str | None,
     options: "LoadOptions | None" = None,
     *,
+    draft: Path | str | None = None,
     reporter: Reporter = SILENT,
     **fields: "Unpack[LoadFields]",
 ) -> "Model":
     """Resolves and loads MODEL, as `Model.load` has the options; notes when kernels are compiled, when the context is
     not what the model was trained for, what the file does not say of its vocabulary, and how memory was spread over
-    nodes where that is asked for."""
-    path = resolve(model, reporter)
-    from hybrid.infer import Model
+    nodes where that is asked for.
 
+    draft: a smaller model that guesses, closed with the model. UsageError: it has another vocabulary.
+    """
+    path = resolve(model, reporter)
+    small = None if draft is None else resolve(draft, reporter)
+    from hybrid.infer import Model
+    from hybrid.infer.loading.options import merged
+
+    options = merged(options, fields)
+    if small is not None:
+        from hybrid.infer.answers.generation.draft_loading import draft_bytes, load_draft
+
+        options = replace(options, beside=options.beside + draft_bytes(small, options.n_ctx, options.n_seq_max))
     with compiling(reporter) as progress:
-        loaded = Model.load(path, options, progress=progress, **fields)
+        loaded = Model.load(path, options, progress=progress)
     if loaded.context_note:
         reporter.note(loaded.context_note)
-    note_vocabulary(loaded, reporter)
+    reporter.notes(loaded.tokenizer_notes)
     note_numa(loaded, reporter)
+    if small is not None:
+        try:
+            with compiling(reporter) as progress:
+                helper = load_draft(small, loaded, options.n_seq_max, progress)
+        except BaseException:
+            loaded.close()
+            raise
+        reporter.note(f"{helper.model.description} guesses")
     return loaded
+
+
+def is_encoder(path: Path) -> bool:
+    """Whether a GGUF file makes embeddings only."""
+    from hybrid.infer.architectures import ENCODERS
+
+    with open_gguf(path) as gguf:
+        return gguf.get("general.architecture", "") in ENCODERS
 
 
 def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
@@ -179,11 +198,6 @@ def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
     path = resolve(model, reporter)
     reporter.notes(assumptions(open_gguf(path)))
     return path
-
-
-def note_vocabulary(loaded: "Model | Embedder", reporter: Reporter) -> None:
-    """Notes gaps in the file's vocabulary, with the assumption made for each."""
-    reporter.notes(loaded.tokenizer_notes)
 
 
 def note_numa(loaded: "Model | Embedder", reporter: Reporter) -> None:

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,14 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import FileType, GGMLType
 from hybrid.quant.refit import refit
+from hybrid.quant.tensor_parts import Spread
 
 from ..reporting import SILENT, Reporter
 from . import models
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.evaluate.parts import SpreadModel
     from hybrid.infer.evaluate.sensitivity import Probe
     from hybrid.quant import PlannedTensor
 
@@ -41,78 +43,6 @@ class Target:
     bits_per_weight: float | None = None
 
 
-def choose(
-    source: Path,
-    text: str | None,
-    wanted: Target,
-    options: Options,
-    imatrix: Imatrix | None,
-    file_nbytes: SizeOf,
-    *,
-    allow_requantize: bool = False,
-    effort: int = EFFORT,
-    threads: int = 0,
-    reporter: Reporter = SILENT,
-    elsewhere: "Elsewhere | None" = None,
-) -> tuple[FileType, Options]:
-    """The file type to name and the options that give every matrix its type; the same for any number of threads.
-
-    text: what to measure sensitivities on; without, all matrices count alike. threads = 0: all. elsewhere: who
-    measures, where that is not this process. UsageError names the smallest possible size when even that is too large.
-    """
-    known = measured(
-        models.resolve(source, reporter),
-        text,
-        options,
-        imatrix,
-        allow_requantize=allow_requantize,
-        effort=effort,
-        threads=threads,
-        reporter=reporter,
-        elsewhere=elsewhere,
-    )
-    if wanted.file_size is not None:
-        return budget.of_file_size(known, wanted.file_size, options, file_nbytes)
-    assert wanted.bits_per_weight is not None
-    tensors = budget.tensor_nbytes(models.resolve(source, reporter), imatrix, allow_requantize=allow_requantize)
-    return budget.of_bits_per_weight(known, wanted.bits_per_weight, options, tensors)
-
-
-def measured(
-    path: Path,
-    text: str | None,
-    options: Options,
-    imatrix: Imatrix | None,
-    *,
-    allow_requantize: bool = False,
-    effort: int = EFFORT,
-    threads: int = 0,
-    reporter: Reporter = SILENT,
-    elsewhere: "Elsewhere | None" = None,
-) -> Measured:
-    """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
-    there."""
-    with GGUFSource(path) as opened:
-        planned = plan(
-            opened,
-            FileType.Q8_0,
-            options=replace(options, pure=True),
-            imatrix=imatrix,
-            allow_requantize=allow_requantize,
-        )
-        with reporter.stage("measuring errors", "tensors") as progress:
-            if elsewhere is None:
-                choices = target.measure(opened, planned, imatrix, progress, threads, effort)
-            else:
-                choices = elsewhere.errors(planned, imatrix, effort, progress)
-        sensitivity: Mapping[str, float] = dict.fromkeys(choices, 1.0)
-        if text is not None:
-            free = [t for t in planned if t.name in choices]
-            probing = Probing(text, effort, imatrix)
-            sensitivity = _sensitivities(path, free, choices, probing, threads, reporter, elsewhere)
-    return Measured(planned, choices, sensitivity)
-
-
 @dataclass(frozen=True)
 class Probing:
     """What sensitivities are measured with."""
@@ -123,7 +53,7 @@ class Probing:
 
 
 class Elsewhere(Protocol):
-    """Processes that measure, tensor by tensor, what this one would."""
+    """Processes that measure as this one would, tensor by tensor and file by file. They see the folder of the files."""
 
     def errors(
         self, planned: "Sequence[PlannedTensor]", imatrix: Imatrix | None, effort: int, progress: Progress
@@ -132,6 +62,64 @@ class Elsewhere(Protocol):
 
     def divergences(self, probing: Probing, tensors: "Sequence[PlannedTensor]") -> Iterator[tuple[str, float]]:
         """As `ProbedCopy.divergences`."""
+
+    def spread(self) -> Spread:
+        """Who does the parts of a quantization of the file that is measured."""
+
+    def model(self, path: Path, n_ctx: int, n_seq_max: int) -> "AbstractContextManager[SpreadModel]":
+        """The model of a file."""
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How types are tried and measured. threads: 0: all; elsewhere: who measures, where that is not this process."""
+
+    options: Options
+    imatrix: Imatrix | None = None
+    allow_requantize: bool = False
+    effort: int = EFFORT
+    threads: int = 0
+    elsewhere: Elsewhere | None = None
+    reporter: Reporter = SILENT
+
+
+def choose(
+    source: Path,
+    text: str | None,
+    wanted: Target,
+    file_nbytes: SizeOf,
+    how: Measuring,
+) -> tuple[FileType, Options]:
+    """The file type to name and the options that give every matrix its type; the same for any number of threads.
+
+    text: what to measure sensitivities on; without, all matrices count alike. UsageError names the smallest possible
+    size when even that is too large.
+    """
+    path = models.resolve(source, how.reporter)
+    known = measured(path, text, how)
+    if wanted.file_size is not None:
+        return budget.of_file_size(known, wanted.file_size, how.options, file_nbytes)
+    assert wanted.bits_per_weight is not None
+    tensors = budget.tensor_nbytes(path, how.imatrix, allow_requantize=how.allow_requantize)
+    return budget.of_bits_per_weight(known, wanted.bits_per_weight, how.options, tensors)
+
+
+def measured(path: Path, text: str | None, how: Measuring) -> Measured:
+    """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
+    there."""
+    with GGUFSource(path) as opened:
+        pure = replace(how.options, pure=True)
+        planned = plan(opened, FileType.Q8_0, options=pure, imatrix=how.imatrix, allow_requantize=how.allow_requantize)
+        with how.reporter.stage("measuring errors", "tensors") as progress:
+            if how.elsewhere is None:
+                choices = target.measure(opened, planned, how.imatrix, progress, how.threads, how.effort)
+            else:
+                choices = how.elsewhere.errors(planned, how.imatrix, how.effort, progress)
+        sensitivity: Mapping[str, float] = dict.fromkeys(choices, 1.0)
+        if text is not None:
+            free = [t for t in planned if t.name in choices]
+            sensitivity = _sensitivities(path, free, choices, Probing(text, how.effort, how.imatrix), how)
+    return Measured(planned, choices, sensitivity)
 
 
 class ProbedCopy:
@@ -167,17 +155,14 @@ def _sensitivities(
     tensors: "Sequence[PlannedTensor]",
     choices: Mapping[str, Sequence[target.Candidate]],
     probing: Probing,
-    threads: int,
-    reporter: Reporter,
-    elsewhere: Elsewhere | None,
+    how: Measuring,
 ) -> dict[str, float]:
     """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
     with ExitStack() as stack:
         prober: Elsewhere | ProbedCopy
-        prober = elsewhere or stack.enter_context(
-            closing(ProbedCopy(path, threads, partial(models.load, reporter=reporter)))
-        )
-        progress = stack.enter_context(reporter.stage("measuring sensitivity", "tensors"))
+        load = partial(models.load, reporter=how.reporter)
+        prober = how.elsewhere or stack.enter_context(closing(ProbedCopy(path, how.threads, load)))
+        progress = stack.enter_context(how.reporter.stage("measuring sensitivity", "tensors"))
         sensitivity = {}
         for i, (name, divergence) in enumerate(prober.divergences(probing, tensors)):
             progress(name, i + 1, len(tensors))

@@ -23,7 +23,7 @@ PLAIN = {
     "cli.single", "cli.single.text",
     "cli.screen", "cli.screen.code_blocks", "cli.screen.context_shift",
     "cli.screen.reading_line", "cli.screen.terminal",
-    "display", "display.bars", "display.lines", "display.notebook", "display.screen",
+    "display", "display.lines", "display.notebook", "display.screen",
     "pipeline", "pipeline.models", "pipeline.recent",
     "cli.options", "cli.options.cluster", "cli.options.stages",
     "cli.options.form_options", "cli.options.guessing", "cli.options.loading_options",

@@ -19,7 +19,7 @@ from hybrid.cli.cluster.targeting import measuring
 from hybrid.cli.options.cluster import ClusterAddress
 from hybrid.convert import convert
 from hybrid.pipeline.max_kld import Choice, choose
-from hybrid.pipeline.target import measured
+from hybrid.pipeline.target import Measuring, measured
 from hybrid.quant import Options, tensor_parts
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
@@ -158,10 +158,10 @@ def test_eval(files: dict[str, Path], prose: Path, tmp_path: Path, cli: Cli, wor
 def test_types_by_what_each_matrix_does(data_dir: Path, prose: Path, tmp_path: Path, workers: str) -> None:
     path, text = tmp_path / "m.gguf", prose.read_text()[:2500]  # three chunks
     convert(data_dir / "checkpoints" / "jamba-dense", path, outtype="f32")
-    alone = measured(path, text, Options(), None, threads=1)
+    alone = measured(path, text, Measuring(Options(), threads=1))
     assert len({round(x, 9) for x in alone.sensitivity.values()}) > 3
     with measuring(ClusterAddress("address", workers, workers), path, 1) as who:
-        assert measured(path, text, Options(), None, elsewhere=who) == alone
+        assert measured(path, text, Measuring(Options(), elsewhere=who)) == alone
 
 
 @pytest.mark.slow
@@ -175,14 +175,15 @@ def test_within_a_divergence(
     trials.mkdir()
     convert(data_dir / "checkpoints" / "jamba-dense", path, outtype="f32")
     monkeypatch.setattr("hybrid.pipeline.max_kld.ROUNDS", 1)
-    known = measured(path, None, Options(), None, effort=0)
+    known = measured(path, None, Measuring(Options(), effort=0))
     monkeypatch.setattr("hybrid.pipeline.max_kld.measured", lambda *args, **how: known)
     tried: dict[str, list[Choice]] = {"alone": [], "workers": []}
-    alone = choose(path, text, 0.1, Options(), None, threads=1, tried=tried["alone"].append)
+    alone = choose(path, text, 0.1, Measuring(Options(), threads=1), tried=tried["alone"].append)
     with measuring(ClusterAddress("address", workers, workers), path, 1) as who:
         seen: list[Path] = []
         model = who.model
         monkeypatch.setattr(who, "model", lambda file, *how: (seen.append(file.parent.parent), model(file, *how))[1])
-        chosen = choose(path, text, 0.1, Options(), None, tried=tried["workers"].append, elsewhere=who, folder=trials)
+        how = Measuring(Options(), elsewhere=who)
+        chosen = choose(path, text, 0.1, how, tried=tried["workers"].append, folder=trials)
     assert chosen == alone and tried["workers"] == tried["alone"] and len(tried["alone"]) > 1
     assert set(seen) == {tmp_path.parent, trials} and not [*trials.iterdir()]

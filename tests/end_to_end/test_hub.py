@@ -440,14 +440,6 @@ def test_every_command_takes_names(
     assert "org/jamba-GGUF has no checkpoint to convert" in error_of(cli, "convert", "org/jamba-GGUF")
 
 
-def test_from_python(hub: Hub, files: dict[str, Path]) -> None:
-    import hybrid
-
-    hub.add("org/m", {"m-Q8_0.gguf": files["q8_0"]})
-    with hybrid.load("org/m") as by_name, hybrid.load(files["q8_0"]) as by_path:
-        assert str(by_name.complete("State", tokens=4, seed=1)) == str(by_path.complete("State", tokens=4, seed=1))
-
-
 def test_models_lists_and_removes(
     hub: Hub, cli: Cli, small: dict[str, Path], small_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybrid.convert import convert
-from hybrid.pipeline.target import measured
+from hybrid.pipeline.target import Measuring, measured
 from hybrid.quant import Imatrix, InputSums, quantize
 from hybrid.quant.budget import Measured, of_bits_per_weight, of_file_size, tensor_nbytes
 from hybrid.quant.ggml.errors import UsageError
@@ -55,7 +55,7 @@ def way(request: pytest.FixtureRequest, model: Path) -> tuple[Options, dict[str,
             matrices = {n: t.shape for n, t in file.tensors.items() if len(t.shape) == 2}
         entries = {n: InputSums(np.ones((1, s[-1]), np.float32), np.ones(1, np.float32)) for n, s in matrices.items()}
         imatrix = Imatrix(entries, ["a text" * 50], 1, 512)
-    return options, {**how, "imatrix": imatrix}, measured(model, None, options, imatrix, effort=0)
+    return options, {**how, "imatrix": imatrix}, measured(model, None, Measuring(options, imatrix, effort=0))
 
 
 def test_the_stages_are_told(model: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_stages_are_told(model: Path) -> None:
         told.append((label, unit))
         yield lambda *step: told.append(step)
 
-    known = measured(model, None, Options(), None, effort=0, reporter=Reporter(print, stage))
+    known = measured(model, None, Measuring(Options(), effort=0, reporter=Reporter(print, stage)))
     assert told[0] == ("measuring errors", "tensors")
     assert told[1:] == [(name, i, len(known.choices)) for i, name in enumerate(known.choices)]
 

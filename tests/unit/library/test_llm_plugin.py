@@ -20,13 +20,13 @@ from pydantic import BaseModel, ValidationError
 from scripted_chat import CALL, SECOND, WITH_THOUGHTS, Script
 
 import hybrid
-from hybrid import llm_names, llm_plugin
+from hybrid import llm_plugin
 from hybrid.quant import set_value
 from hybrid.quant.ggml.errors import HybridError
 
 pytestmark = pytest.mark.exhaustive
 
-HERE = llm_names.here
+HERE = llm_plugin.here
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -35,7 +35,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Registered as its entry point does, with a user's folder of the test's, and models that nobody else has."""
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path / "llm"))
     (tmp_path / "llm").mkdir()
-    monkeypatch.setattr("hybrid.llm_names.here", list)
+    monkeypatch.setattr("hybrid.llm_plugin.here", list)
     monkeypatch.setattr(sys, "argv", ["llm"])
     load_plugins()
     ours = not pm.has_plugin("hybrid")
@@ -244,7 +244,7 @@ def test_the_page_of_documentation(
 
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(gguf, tmp_path / "model.gguf")
-    monkeypatch.setattr(llm_names, "here", HERE)
+    monkeypatch.setattr(llm_plugin, "here", HERE)
     text = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
     commands = [shlex.split(line)[1:] for line in re.findall(r"^\$ (llm .*)$", text, re.MULTILINE)]
     commands = [words for words in commands if words[0] != "install"]

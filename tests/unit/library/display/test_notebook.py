@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybrid.display import notebook
-from hybrid.display.bars import ProgressBar
+from hybrid.display.screen import ProgressBar
 
 Shown = list[tuple[str, dict[str, str]]]
 

@@ -17,10 +17,7 @@ from hybrid.quant.ggml.progress import Progress
 
 CONTENT = bytes(range(256)) * 1024
 SMALL = b"not large"
-
-
-def silent(name: str, done: int, total: int) -> None:
-    pass
+SILENT: Progress = lambda name, done, total: None
 
 
 @pytest.fixture
@@ -31,7 +28,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-def bring(progress: Progress = silent) -> Path:
+def bring(progress: Progress = SILENT) -> Path:
     listing = api.listing("org/m")
     download.download(listing, listing.files, progress)
     return folders.snapshot("org/m", listing.commit)
@@ -53,7 +50,7 @@ def test_a_small_file_that_is_another(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     listing = api.listing("org/m")
     hub.repositories["org/m"].files["config.json"] = SMALL[::-1]
     with pytest.raises(HybridError, match=r"config\.json did not arrive as it is on the hub"):
-        download.download(listing, listing.files, silent)
+        download.download(listing, listing.files, SILENT)
 
 
 def test_a_full_disk(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
