@@ -18,16 +18,7 @@ from hybrid.quant.ggml.user_folders import cache_folder, state_folder
 
 # What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
-
-
-def cache_dir() -> Path:
-    """Converted models and compiled kernels, which can be made again."""
-    return cache_folder()
-
-
-def state_dir() -> Path:
-    """History and kept chats, which cannot be made again."""
-    return state_folder()
+cache_dir, state_dir = cache_folder, state_folder
 
 
 def cache_path(folder: Path) -> Path:

@@ -72,6 +72,7 @@ LIBRARY_ROOMS = (
         "loading", "model", "saved_chats", "scores", "settings",
     ),
 )  # fmt: skip
+ROOMS = {"infer": INFER_ROOMS, "infer.answers": ANSWER_ROOMS, "infer.kernels": KERNEL_ROOMS, "library": LIBRARY_ROOMS}
 
 # module -> names with an underscore in front that it uses of others, and why
 PRIVATES = {
@@ -156,15 +157,7 @@ def test_stages_import_what_the_table_allows() -> None:
     refuse(violations())
 
 
-@pytest.mark.parametrize(
-    ("package", "rooms"),
-    [
-        ("infer", INFER_ROOMS),
-        ("infer.answers", ANSWER_ROOMS),
-        ("infer.kernels", KERNEL_ROOMS),
-        ("library", LIBRARY_ROOMS),
-    ],
-)
+@pytest.mark.parametrize(("package", "rooms"), ROOMS.items())
 def test_rooms_import_what_is_below_them(package: str, rooms: tuple[tuple[str, ...], ...]) -> None:
     def violations() -> Iterator[str]:
         for path in sources(package.replace(".", "/")):

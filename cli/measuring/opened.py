@@ -1,7 +1,6 @@
 """The model that a command measures: loaded here, or by the workers of a cluster."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,29 +13,23 @@ if TYPE_CHECKING:
     from ..options.cluster import ClusterAddress
 
 
-@contextmanager
 def opened(
     model: Path | None, cluster: "ClusterAddress | None", options: "LoadOptions", stages: int | None = None,
     **fields: "Unpack[LoadFields]",
-) -> "Iterator[Measurable]":  # fmt: skip
+) -> "AbstractContextManager[Measurable]":  # fmt: skip
     """Resolves and loads MODEL with `options`, of which `fields` count first. cluster: None, or who loads it; stages:
     the layers are divided over so many of them, not the text."""
     from hybrid.pipeline import models
 
     if cluster is None:
-        with models.load(model, options, **fields, reporter=console.SCREEN) as loaded:
-            yield loaded
-        return
+        return models.load(model, options, **fields, reporter=console.SCREEN)
     from hybrid.infer.loading.options import merged
 
     path = models.resolve_for_workers(model, console.SCREEN)
     if stages is not None:
         from ..cluster.stages import staged
 
-        with staged(path, merged(options, fields), cluster, stages, console.note) as model_in_stages:
-            yield model_in_stages
-        return
+        return staged(path, merged(options, fields), cluster, stages, console.note)
     from ..cluster.measuring import spread
 
-    with spread(cluster, path, merged(options, fields)) as loaded:
-        yield loaded
+    return spread(cluster, path, merged(options, fields))

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -66,14 +65,11 @@ def download(
     total, before = sum(file.nbytes for file in files), 0
     for file in files:
         if not folders.is_here(listing.repository, listing.commit, file):
+            step = lambda done, path=file.path, before=before: progress(path, before + done, total)
             with _writable():
-                _bring(listing, file, partial(_step, progress, file.path, before, total), note)
+                _bring(listing, file, step, note)
         before += file.nbytes
         progress(file.path, before, total)
-
-
-def _step(progress: Progress, path: str, before: int, total: int, done: int) -> None:
-    progress(path, before + done, total)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,16 +115,10 @@ def _remove_repository(repository: str) -> None:
 
     with suppress(CacheNotFound):
         cache = scan_cache_dir(folders.hub())
-        commits = _commits(cache.repos, repository)
+        found = [repo for repo in cache.repos if (repo.repo_id, repo.repo_type) == (repository, "model")]
+        commits = [revision.commit_hash for repo in found for revision in repo.revisions]
         if commits:
             cache.delete_revisions(*commits).execute()
     for left in (folders.repository_folder(repository), folders.note_path(repository, "main").parent):
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)
-
-
-def _commits(repos: "frozenset[object]", repository: str) -> Sequence[str]:
-    for repo in repos:
-        if getattr(repo, "repo_id", "") == repository and getattr(repo, "repo_type", "") == "model":
-            return [revision.commit_hash for revision in getattr(repo, "revisions", ())]
-    return []

@@ -34,13 +34,6 @@ def test_json_of_a_dataclass(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (23 << 20, "23.0 MiB"), (7 << 40, "7.0 TiB")]
-)
-def test_sizes(nbytes: int, text: str) -> None:
-    assert console.size(nbytes) == text
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"), [(0.0123, "12 ms"), (1.26, "1.3 s"), (119.9, "119.9 s"), (3_661, "61 min 1 s")]
 )
 def test_durations(seconds: float, text: str) -> None:
