@@ -128,9 +128,8 @@ def main() -> None:
             given = imatrix if way.weighted else None
             if way.by_target:
                 if way.weighted not in known:
-                    known[way.weighted] = target.measured(
-                        args.model, args.calibration.read_text(), target.Measuring(options, given)
-                    )
+                    how = target.Measuring(options, given)
+                    known[way.weighted] = target.measured(args.model, args.calibration.read_text(), how)
                 of_recipe = rows.get(way.recipe, rows.get(f"{way.recipe}, importance", {}))["bits"]
                 measured = known[way.weighted]
                 tensors = budget.tensor_nbytes(args.model, given)

@@ -17,10 +17,8 @@ from hybrid.quant.ggml.errors import HybridError, Remedy, StateError
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = ("infer", "quant", "convert", "library")
-FACTS = {
-    "library/pipeline/cached_models.py": "which command made a file",
-    "library/pipeline/by_name.py": "a note, which has no Remedy",
-}
+# which command made a file; a note, which has no Remedy
+FACTS = {"library/pipeline/cached_models.py", "library/pipeline/by_name.py"}
 
 
 def commands() -> dict[str, Any]:
