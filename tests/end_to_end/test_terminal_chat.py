@@ -22,23 +22,24 @@ from hybrid.convert import convert
 SLOWLY = """
 import time
 from hybrid.cli.screen.reading_line import ReadingLine
-from hybrid.infer.sequence import Sequence
+from hybrid.infer.answers.batches.batching import Batcher
 ReadingLine.DELAY, ReadingLine.EVERY = 0.1, 0.05
-prefill = Sequence.prefill
-def slowly(self, ids, progress=None, boundaries=()):
-    for done in (len(ids) // 4, len(ids) // 2):
+go_on = Batcher.go_on
+def slowly(self, job, seq):
+    known = len(seq.tokens)
+    for part in (4, 2):
         time.sleep(0.4)
-        progress(done, len(ids))
+        job.on_read(known + (len(job.ids) - known) // part, len(job.ids))
     time.sleep(0.4)
-    return prefill(self, ids, progress, boundaries)
-Sequence.prefill = slowly
+    go_on(self, job, seq)
+Batcher.go_on = slowly
 """
 # the answer is written so slowly that there is time to interrupt it
 DRAWS_SLOWLY = """
 import time
-from hybrid.infer.sequence import Sequence
-decode = Sequence.decode
-Sequence.decode = lambda self, token: (time.sleep(0.05), decode(self, token))[1]
+from hybrid.infer.runner import Runner
+step = Runner.step
+Runner.step = lambda self, seq, token: (time.sleep(0.05), step(self, seq, token))[1]
 """
 Run = Callable[..., Terminal]
 pytestmark = pytest.mark.exhaustive

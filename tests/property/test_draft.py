@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_batch_guessing import BUDGET, Asked, outcome
 from test_conformance import SHAPES, tokens
@@ -25,6 +26,12 @@ class Steps(StepCosts):
     def __init__(self) -> None:
         super().__init__()
         self._widths = {n: _Width(2, 1.0) for n in range(1, 99)}
+
+    def plain_seconds(self, n_answers: int) -> float:
+        return 1.0
+
+    def seconds(self, n_answers: int, most: int) -> np.ndarray:
+        return np.ones(most)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from hybrid.infer.answers.batches.reuse import CODES, Reuse, read_anew
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.memory.cache import LADDER
+from hybrid.infer.runner import Runner
 from hybrid.infer.sequence import common_beginning
 from hybrid.quant.ggml.types import FileType
 
@@ -36,13 +37,13 @@ def load(random_model: Callable[..., Path]) -> Iterator[Loaded]:
         model.close()
 
 
-def job(model: Model, ids: list[int], n: int = 1, **more: object) -> Job:
+def job(model: Model | Runner, ids: list[int], n: int = 1, **more: object) -> Job:
     sampler = Sampler(SamplingParams(temp=0.9, seed=1), model.n_vocab)
     return Job(ids, Drawing(sampler, Plain(), n, ()), remember=True, **more)  # type: ignore[arg-type]
 
 
 def answered(batcher: Batcher, ids: list[int], n: int = 1) -> Reuse:
-    one = job(batcher.model, ids, n)
+    one = job(batcher.runner, ids, n)
     batcher.submit(one)
     for _ in batcher.run():
         pass

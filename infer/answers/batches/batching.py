@@ -19,10 +19,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from math import inf
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
@@ -36,11 +36,13 @@ from ..generation.drawing import GenerationResult
 from .figures import Figures
 from .job import Answer, AnswerFaultError, Job, PromptTooLongError
 from .planning import GUESSES, Counts, Plans
-from .reuse import Reasons
 from .sharing import is_being_read, look_up, marks
 from .slices import STEP_SECONDS
 from .turns import Queue, gives_way
 from .under_way import UnderWay
+
+if TYPE_CHECKING:
+    from .reuse import Reasons
 
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ class Batcher:
         self._running: list[Answer] = []
         self._ended: list[Job] = []  # in the step that runs
         self.n_steps = self.n_faults = 0
-        self.figures, self.reasons = Figures(), Reasons(runner.cache)
+        self.figures = Figures()
         # of each place the last text that has ended, and its owner
         self.texts: list[tuple[bytes, list[int]]] = [(b"", []) for _ in range(n_parallel)]
         self.plans = Plans(runner, step_seconds, self._confined)
@@ -81,6 +83,13 @@ class Batcher:
         self._changed = False  # whether a job that had to wait may go on
         self._stop = Stop()  # of the step that runs, or the last
         self._given_up: Stop | None = None  # the one that `cancel` has set
+
+    @cached_property
+    def reasons(self) -> "Reasons":
+        """Why tokens of prompts are read."""
+        from .reuse import Reasons
+
+        return Reasons(self.runner.cache)
 
     def check(self, job: Job) -> None:
         """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""

@@ -1,9 +1,12 @@
 """What a batcher has done so far, in numbers. Written by the thread that steps; any other may read them."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ..generation.drawing import GenerationResult
-from .reuse import Code, Reuse
+
+if TYPE_CHECKING:
+    from .reuse import Code, Reuse
 
 
 class Figures:
@@ -38,7 +41,7 @@ class Figures:
         self.n_busy += n_busy
         self.longest = max(self.longest, longest)
 
-    def ended(self, reuse: Reuse | None, result: GenerationResult) -> None:
+    def ended(self, reuse: "Reuse | None", result: GenerationResult) -> None:
         """After a job; reuse None: it never joined."""
         self.n_drawn += len(result.ids)
         self.n_guessed += result.guessed

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ from ..generation.context_shift import MARGIN, make_room
 from ..generation.drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
 from ..generation.prompt_logprobs import logprobs_of
 from .guessing import AnswerText
-from .reuse import Reuse
+
+if TYPE_CHECKING:
+    from .reuse import Reuse
 
 
 class PromptTooLongError(UsageError):
@@ -86,7 +89,7 @@ class Job:
     done: bool = False
     n_known: int = 0  # tokens of the prompt that did not have to be processed
     n_drawn: int = 0  # tokens of the prompt that stand for text as an earlier answer was drawn
-    reuse: Reuse | None = None  # why the others had to be; None: it has not joined yet
+    reuse: "Reuse | None" = None  # why the others had to be; None: it has not joined yet
     kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
     place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
     began: float = 0.0  # when it joined, by time.perf_counter

@@ -4,19 +4,24 @@ prompts get checkpoints where later ones in the queue differ from them."""
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ...memory.cache import LADDER, PromptCache
 from ...memory.prefix_tree import common_beginning
 from ...sequence import Sequence as TokenSequence
 from .job import Answer, Job
-from .reuse import Reasons, read_anew
+
+if TYPE_CHECKING:
+    from .reuse import Reasons
 
 WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
 MOST_MARKS = 4  # checkpoints that a prompt gets for those after it
 
 
-def look_up(job: Job, seq: TokenSequence, reasons: Reasons) -> None:
+def look_up(job: Job, seq: TokenSequence, reasons: "Reasons") -> None:
     """A job joins with this sequence, which takes the known beginning of its prompt from the cache."""
+    from .reuse import read_anew
+
     job.began = time.perf_counter()
     if job.prompt_top is not None:  # logits are not kept
         job.reuse = read_anew(len(job.ids), "logprobs")

@@ -92,11 +92,17 @@ class Constraint:
         if self._saved:  # once begun, their text is not written in other tokens
             saved, self._saved = self._saved, []
             return saved
-        return [] if self.ended else list(self._matcher.compute_ff_tokens())
+        if self.ended:
+            return []
+        tokens = list(self._matcher.compute_ff_tokens())
+        self._check()  # a fault of the tokenizer would end the answer
+        return tokens
 
     def n_possible(self, tokens: Sequence[int]) -> int:
         """How many of these tokens could follow."""
-        return 0 if self.ended else int(self._matcher.validate_tokens(list(tokens)))
+        n = 0 if self.ended else int(self._matcher.validate_tokens(list(tokens)))
+        self._check()
+        return n
 
     @property
     def may_end(self) -> bool:
