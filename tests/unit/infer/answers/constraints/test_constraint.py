@@ -210,3 +210,15 @@ def test_a_panic_of_llguidance_is_a_fault_of_ours(tokenizer: Tokenizer, monkeypa
     monkeypatch.setattr(constraint, "_matcher", Broken())
     with pytest.raises(RuntimeError, match=r"^llguidance: panic: called `Result::unwrap"):
         constraint.accept(5)
+
+
+def test_a_fault_of_the_tokenizer_is_no_end(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llguidance asks it how a forced text is written; after a fault there it says that the answer is whole."""
+    constraint = Constraint(Grammar.choice(["name: abc", "name: ab"]), tokenizer)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("in the tokenizer")
+
+    monkeypatch.setattr(type(tokenizer), "_slices", fail)
+    with pytest.raises(RuntimeError, match="^llguidance: panic"):
+        constraint.forced()
