@@ -160,12 +160,12 @@ class Chat:
 
     def _added(self, parent: Turn | None, question: Question, made: Round) -> Turn:
         """What a saved chat needs is that of `conversations.Conversation`."""
-        result, encoded = made.job.result, made.encoded
-        path = parent.path() if parent is not None and encoded.known else []
+        result, prompt = made.job.result, made.prompt
+        path = parent.path() if parent is not None and prompt.known else []
         turn = self._turns.add(parent, question, made.told)
-        turn.base = next((one for one in reversed(path) if one.ids == encoded.known), None)
-        turn.added = [*(encoded.rest if turn.base else encoded.ids), *result.ids]
-        turn.asked, turn.said = (made.text if result.stop is None else ""), result.text
+        turn.base = next((one for one in reversed(path) if one.ids == prompt.known), None)
+        turn.added = [*(prompt.rest if turn.base else prompt.ids), *result.ids]
+        turn.asked, turn.said = ((prompt.text or "") if result.stop is None else ""), result.text
         turn.written = made.written
         return turn
 

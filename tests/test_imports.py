@@ -51,7 +51,8 @@ ANSWER_ROOMS = (
     ("generation",),  # one answer: its tokens drawn, its text, guesses, a full context
     ("states",),  # state files, ours and llama.cpp's
     ("batches",),  # many answers together, or one, and the thread that serves them
-    ("conversations",),  # a tree of turns, and what was drawn in it
+    ("asking",),  # a text or a conversation becomes a prompt; what was drawn is known when it comes back
+    ("conversations",),  # a tree of turns, and its file
     ("prompts",),  # files of prompts
 )
 KERNEL_ROOMS = (

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid import cache_paths
-from hybrid.infer.answers.conversations.conversation import SAVED_CHECKPOINTS, Conversation
+from hybrid.infer.answers.conversations.chat_file import SAVED_CHECKPOINTS
+from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.conversations.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
 

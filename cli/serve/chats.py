@@ -6,18 +6,18 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
+from hybrid.infer.answers.asking.asker import Prompt
+from hybrid.infer.answers.asking.reading import Reading
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.dialect import Asked, Manner
 from hybrid.infer.answers.chat.reader import AnswerReader, Part
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
-from hybrid.infer.answers.conversations.ledger import WRITTEN
-from hybrid.infer.answers.conversations.reading import Reading
 from hybrid.infer.answers.generation.drawing import TextPiece
 from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
 from .forms import Form, FormFields, compiled, form_of
-from .jobs import Maker, Prompt
+from .jobs import Maker
 from .whose import Whose
 
 Message = Mapping[str, Any]
@@ -67,14 +67,11 @@ class Chat:
     @cached_property
     def prompt(self) -> Prompt:
         """As the model gets it."""
-        render = partial(self.dialect.rendered, self.written)
-        written = self.written
-        return self.maker.rendered(written.text, written.messages, render, self.whose, whole=self.has_thoughts)
+        return self.maker.messages(self.written, self.whose)
 
     def peek(self) -> list[int]:
         """The tokens of `prompt`; nothing is noted as used. RequestError: it is too long to be encoded."""
-        self.maker.check_length(self.written.text)
-        return self.maker.encoded(self.written.text, self.whose, peek=True).ids
+        return self.maker.peek(self.written, self.whose)
 
     # --- drawing ---
     def manner(self, body: FormFields, most_thoughts: int | None = None) -> Manner:
@@ -93,7 +90,7 @@ class Chat:
             grammar = self.dialect.grammar(self.asked, self.written.thinks, own)
         except UsageError as error:
             raise RequestError(f"{name}: {error}", param=name) from None
-        constraint = None if grammar is None else compiled(Form(name, grammar), self.maker.forms)
+        constraint = None if grammar is None else compiled(Form(name, grammar), self.maker.asker.forms)
         budget = partial(self.dialect.budget, replace(self.asked, budget=most), self.written.thinks)
         return Manner(constraint, self.dialect.shown(self.asked), budget)
 
@@ -107,12 +104,10 @@ class Chat:
     def note(self, job: Job, reader: AnswerReader) -> None:
         """What the model drew stays what it drew when the answer comes back as the message that the client was told,
         with other white space in its calls and around its thoughts."""
-        if self.written.written or not (reader.thoughts or reader.calls):
-            return
-        # not every template takes what its model says
-        rendered = WRITTEN.run(lambda: self.dialect.rendered_with(self.messages, self.asked, reader), lambda: "")
-        if rendered:
-            self.maker.ledger.note_rendered(self.written.text, rendered, job.ids, job.result, job.owner)
+        if not self.written.written:
+            self.maker.asker.note_written(
+                self.written, self.messages, self.asked, reader, job.ids, job.result, job.owner
+            )  # fmt: skip
 
 
 class Split:

@@ -1,16 +1,16 @@
 """From a request to jobs: the prompt's tokens, and how answers are drawn."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hybrid.infer import Model
+from hybrid.infer.answers.asking.asker import Asker, Prompt
+from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.chat.dialect import Dialect, Manner
-from hybrid.infer.answers.constraints.forms import Forms
-from hybrid.infer.answers.conversations.ledger import Encoded, Ledger
-from hybrid.infer.answers.conversations.message_ends import message_ends
+from hybrid.infer.answers.chat.prompting import ChatPrompt
 from hybrid.infer.answers.generation.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.generation.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -52,24 +52,6 @@ def check_tokens(ids: Sequence[int], n_vocab: int) -> None:
 
 MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces
 MOST_LISTED_OF_GUESSES = 1000  # candidates of each token: those of a step's tokens wait for the client together
-LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """What an answer follows.
-
-    text        that the tokens stand for, so that the answer is known when it comes back with it; None: tokens alone
-    plain       see Ledger
-    boundaries  see Job
-    n_drawn     tokens at its beginning that the ledger has given, the rest is encoded
-    """
-
-    ids: list[int]
-    text: str | None = None
-    plain: bool = False
-    boundaries: tuple[int, ...] = ()
-    n_drawn: int = 0
 
 
 @dataclass
@@ -78,7 +60,6 @@ class Maker:
 
     most       answers that a request may ask for: more than run and wait together would never fit
     speculate  guess tokens where it pays, unless a request says otherwise
-    ledger     the tokens of answers that may come back as text
     """
 
     model: Model
@@ -86,40 +67,31 @@ class Maker:
     most: int
     speculate: bool = True
     defaults: Defaults = Defaults()
-    ledger: Ledger = field(init=False)
-    forms: Forms = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.model.tokenizer)
-        self.forms = Forms(self.model.tokenizer)
+        self.asker = Asker(self.model.tokenizer, self.template)
 
-    @cached_property
+    @property
+    def ledger(self) -> Ledger:
+        """The tokens of answers that may come back as text."""
+        return self.asker.ledger
+
+    @property
     def dialect(self) -> Dialect:
         """How the model chats. RequestError: it has no template."""
-        template = self.checked_template()
+        self.checked_template()
         with stopped_by(None):  # it stays, whoever asks first
-            return Dialect(template, self.model.tokenizer, self.forms)
+            return self.asker.dialect
 
-    def rendered(
-        self,
-        text: str,
-        messages: Sequence[Any],
-        render: Callable[[Sequence[Any]], str],
-        whose: Whose,
-        *,
-        whole: bool = False,
-    ) -> Prompt:
-        """What the template has written for these messages. render, whole: see message_ends."""
-        self.check_length(text)
-        encoded = self.encoded(text, whose)
-        ends = message_ends(self.model.tokenizer, render, messages, text, encoded, LAST_MESSAGES, whole=whole)
-        return Prompt(encoded.ids, text, boundaries=tuple(ends), n_drawn=len(encoded.known))
+    def messages(self, written: ChatPrompt, whose: Whose) -> Prompt:
+        """What the template has written for messages."""
+        self.check_length(written.text)
+        return self.asker.messages(written, owner=whose.owner, drawn=whose.drawn)
 
-    def encoded(self, text: str, whose: Whose, *, plain: bool = False, peek: bool = False) -> Encoded:
-        """As this owner's answers were drawn, unless the request does not want that."""
-        if not whose.drawn:
-            return self.ledger.anew(text, plain=plain)
-        return self.ledger.find(text, plain=plain, peek=peek, owner=whose.owner)
+    def peek(self, written: ChatPrompt, whose: Whose) -> list[int]:
+        """Its tokens; nothing is noted as used."""
+        self.check_length(written.text)
+        return self.asker.encoded(written.text, peek=True, owner=whose.owner, drawn=whose.drawn).ids
 
     def check_length(self, text: str) -> None:
         """RequestError: too long for the context however it is encoded, which takes memory and time."""
@@ -153,8 +125,7 @@ class Maker:
     def text(self, text: str, whose: Whose, *, plain: bool = True) -> Prompt:
         """A prompt as it is; not plain: special tokens that are written out in it count."""
         self.check_length(text)
-        encoded = self.encoded(text, whose, plain=plain)
-        return Prompt(encoded.ids, text, plain, n_drawn=len(encoded.known))
+        return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn)
 
     def check_number(self, prompts: list[Any]) -> None:
         """RequestError: there are more prompts than are ever answered at a time."""
@@ -216,7 +187,7 @@ class Maker:
                     speculate=speculate,
                     owner=whose.owner,
                     client=whose.client,
-                    n_drawn=prompt.n_drawn,
+                    n_drawn=len(prompt.known),
                     boundaries=prompt.boundaries,
                     pin=pin,
                     place=None if request.id_slot < 0 else request.id_slot,
@@ -237,12 +208,12 @@ class Maker:
 
     def _in_form(self, request: AnswerFields) -> Manner:
         asked = form_of(request)
-        return Manner() if asked is None else Manner(compiled(asked, self.forms))
+        return Manner() if asked is None else Manner(compiled(asked, self.asker.forms))
 
     def _note(self, prompt: Prompt, job: Job) -> None:
         """In the service's thread, when an answer has ended."""
-        if prompt.text is not None and job.error is None:
-            self.ledger.note_answer(prompt.text, prompt.ids, job.result, plain=prompt.plain, owner=job.owner)
+        if job.error is None:
+            self.asker.note(prompt, job.result, job.owner)
 
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
         if not self.defaults.context_shift or not ids:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from hybrid.infer.answers.conversations.ledger import OWNER_BYTES
+from hybrid.infer.answers.asking.ledger import OWNER_BYTES
 from hybrid.infer.memory.pins import PARTY_BYTES
 
 SALT = {"cache_salt": {"schema": {"type": "string"}}}  # of a query, as OpenAPI has it

@@ -32,7 +32,7 @@ def answer(
     state: of a chat that is gone on with, and saved. Where that ends with calls, the text is their result: of one call
     as it is, of several a JSON list of texts.
     """
-    from hybrid.infer.answers.conversations.turns import call_json
+    from hybrid.infer.answers.asking.reading import call_json
 
     if conversation.template is None:
         raise UsageError(f"{conversation.model.path.name} has no chat template. Leave out --template.")

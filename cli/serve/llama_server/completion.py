@@ -8,6 +8,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hybrid.infer.answers.asking.asker import Prompt
 from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.answers.generation.drawing import TextPiece
 from hybrid.infer.text.encode import rendered_ids
@@ -18,7 +19,7 @@ from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Strict, Unsupported
 from ..in_thread import in_thread
-from ..jobs import Maker, Prompt
+from ..jobs import Maker
 from ..served import Served
 from ..streaming import event, respond
 from ..timings import Timings, prompt_progress

@@ -11,7 +11,6 @@ An answer may be calls of tools: their results are then what the model is told n
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,15 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 from ...progress import TokenProgress
 from ...text.encode import rendered_ids
-from ..chat.dialect import NOTHING, Asked, Dialect, Exchange, Manner
+from ..asking.asker import Asker
+from ..asking.ledger import Encoded
+from ..asking.reading import Answer, Reading
+from ..chat.dialect import NOTHING, Asked, Exchange, Manner
 from ..chat.prompting import AUTO, ChatPrompt, message_of
 from ..chat.reader import Part
-from ..chat.tools import ToolCall, tools_of
-from .ledger import WRITTEN, Encoded, Ledger
-from .message_ends import message_ends
-from .reading import Reading
-from .turns import Answer, Question, Turn, Turns, asking
+from ..chat.tools import ToolCall
+from .chat_file import SAVED_CHECKPOINTS, SavedChat, know_turns
+from .turns import Question, Turn, Turns, asking
 
 if TYPE_CHECKING:
     from ... import Model
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..sampling import SamplingParams
 
 Message = dict[str, Any]
-SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
 MOST_BOUNDARIES = 32  # messages that get a checkpoint when a whole conversation is encoded: the first, and the last
 
 
@@ -91,8 +90,9 @@ class Conversation:
 
         self.seq = self.model.sequence()
         self.sampler = Sampler(self.params, self.model.n_vocab, self.model.tokenizer)
-        self.ledger = Ledger(self.model.tokenizer)
-        self.dialect = None if self.template is None else Dialect(self.template, self.model.tokenizer)
+        self.asker = Asker(self.model.tokenizer, self.template)
+        self.ledger = self.asker.ledger
+        self.dialect = None if self.template is None else self.asker.dialect
         self.ask(self.asked)
 
     def ask(self, asked: Asked) -> None:
@@ -150,15 +150,7 @@ class Conversation:
         """Where in the encoded conversation its messages end."""
         if self.dialect is None or prompt is None:
             return []
-        return message_ends(
-            self.model.tokenizer,
-            partial(self.dialect.rendered, prompt),
-            prompt.messages,
-            prompt.text,
-            encoded,
-            MOST_BOUNDARIES,
-            whole=self._rewrites,
-        )
+        return self.asker.ends(prompt, encoded, MOST_BOUNDARIES)
 
     @property
     def _rewrites(self) -> bool:
@@ -242,7 +234,10 @@ class Conversation:
                 # a stop text is among the tokens but not part of the answer
                 turn.asked, turn.said = (text if result.stop is None else ""), result.text
                 self.ledger.note_answer(text, whole, result, plain=self.template is None)
-                turn.written = self._written(exchange, turn.answer, whole, result)
+                if self.dialect is not None:
+                    turn.written = self.asker.note_written(
+                        exchange.prompt, exchange.messages, exchange.asked, turn.answer, whole, result
+                    )  # fmt: skip
                 if shorter or result.discarded:
                     self.held, self.unseen = turn, list(result.pending)
 
@@ -258,15 +253,6 @@ class Conversation:
     def _reading(self, exchange: Exchange) -> Reading:
         thoughts = self.dialect.format.thoughts if self.dialect is not None else None
         return Reading(exchange.reader, thoughts.closing if thoughts else "", exchange.prompt.thinks)
-
-    def _written(self, exchange: Exchange, answer: Answer, ids: list[int], result: "GenerationResult") -> str:
-        """The answer as the template will write it, where that is not as it was drawn; it counts as drawn then."""
-        dialect = self.dialect
-        if dialect is None or not (answer.thoughts or answer.calls):
-            return ""
-        # a template need not take what the model said: the next question will tell
-        rendered = WRITTEN.run(lambda: dialect.rendered_with(exchange.messages, exchange.asked, answer), lambda: "")
-        return self.ledger.note_rendered(exchange.prompt.text, rendered, ids, result) if rendered else ""
 
     def _kept(self, prompt: ChatPrompt, ids: list[int]) -> int | None:
         """How many tokens at the beginning of `ids`, the encoded conversation, never leave the context."""
@@ -328,67 +314,31 @@ class Conversation:
 
     def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
         """Writes the conversation with the state of the model: going on from it processes nothing again."""
-        chat = {**self.turns.to_json(), "system": self.system}
-        if self.asked.tools:
-            chat["tools"] = [tool.as_given for tool in self.asked.tools]
-        if self.asked.think is not None:
-            chat["think"] = self.asked.think
-        if self.held is not None:
-            chat |= {"held": self.held.number, "unseen": self.unseen}
-        return self.seq.save(path, {"chat": chat, "sampler": self.sampler.state()}, checkpoints=checkpoints)
+        asked = self.asked
+        chat = SavedChat(self.turns, self.system, asked.tools, asked.think, self.held, tuple(self.unseen))
+        return self.seq.save(path, {"chat": chat.to_json(), "sampler": self.sampler.state()}, checkpoints=checkpoints)
 
     def load(self, path: Path) -> None:
         """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""
         self.seq = self.model.restore(path, self.seq)
         extra = self.seq.extra
-        chat = extra.get("chat")
-        if not isinstance(chat, dict):
-            self.clear()
-            raise StateError(f"{path} holds a completion, not a chat.", remedy=Remedy.STATE_IS_COMPLETION, value=path)
         try:
-            self.turns = Turns.from_json(chat, self.model.n_vocab)
-            self.system = str(chat["system"])
-            self.held, self.unseen = self._read_held(chat)
-            self.asked = self._read_asked(chat)
-            self._know_turns()
+            chat = SavedChat.read(extra.get("chat"), self.model.n_vocab, path)
             if "sampler" in extra:
                 self.sampler.set_state(extra["sampler"])
-        except (KeyError, TypeError, ValueError, IndexError):
-            self.clear()
-            raise StateError(f"{path} is damaged: its chat has no turns. Start a new one.") from None
         except StateError:
             self.clear()
             raise
-
-    def _know_turns(self) -> None:
+        self.turns, self.system, self.held, self.unseen = chat.turns, chat.system, chat.held, list(chat.unseen)
+        self.asked = self._asked_in(chat)
         self.ledger.clear()
-        for turn in self.turns.all:
-            if turn.asked:
-                for said in {turn.said, turn.written or turn.said}:
-                    self.ledger.note(turn.asked, said, turn.ids, plain=self.template is None)
+        know_turns(self.ledger, self.turns, plain=self.template is None)
 
-    def _read_asked(self, chat: dict[str, Any]) -> Asked:
-        """`asked` as it was when the chat was saved; ValueError when that is not valid."""
-        think = chat.get("think")
-        if not isinstance(think, bool | None):
-            raise ValueError("think")
-        try:
-            tools = tuple(tools_of(chat.get("tools", [])))
-        except UsageError:
-            raise ValueError("tools") from None
+    def _asked_in(self, chat: SavedChat) -> Asked:
+        """`asked` as it was when the chat was saved, as far as the template knows it."""
         if self.dialect is None:  # a chat that goes on without a template
             return self.asked
-        if self.dialect.format.thoughts is None:
-            think = None
-        named = self.asked.choice.name is None or any(tool.name == self.asked.choice.name for tool in tools)
-        choice = self.asked.choice if tools and named else AUTO
-        return replace(self.asked, tools=tools, think=think, choice=choice)
-
-    def _read_held(self, chat: dict[str, Any]) -> tuple[Turn | None, list[int]]:
-        """`held` and `unseen` of a saved chat; ValueError when they are not valid."""
-        number, unseen = chat.get("held", 0), chat.get("unseen", [])
-        if type(number) is not int or not 0 <= number <= len(self.turns.all):
-            raise ValueError("held")
-        if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < self.model.n_vocab for t in unseen):
-            raise ValueError("unseen")
-        return (self.turns.all[number - 1] if number else None), unseen
+        think = None if self.dialect.format.thoughts is None else chat.think
+        named = self.asked.choice.name is None or any(tool.name == self.asked.choice.name for tool in chat.tools)
+        choice = self.asked.choice if chat.tools and named else AUTO
+        return replace(self.asked, tools=chat.tools, think=think, choice=choice)

@@ -4,54 +4,16 @@ Nothing is ever removed from it: a turn that was taken back can be reached again
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..chat.messages import object_in
+from ..asking.reading import Answer
 from ..chat.tools import ToolCall
 
 MAIN = "main"
 Question = str | Sequence[str]  # of the user; or the results of the calls of the turn before, in their order
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the model said. n_thought: tokens of its thoughts."""
-
-    text: str = ""
-    thoughts: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    n_thought: int = 0
-
-    @property
-    def cut(self) -> tuple[ToolCall, ...]:
-        """Calls that were not written to their end."""
-        return tuple(call for call in self.calls if not _is_whole(call))
-
-    def without_cut(self) -> "Answer":
-        """The answer without calls that were cut off: nobody can carry them out."""
-        cut = self.cut
-        return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
-
-    def to_json(self) -> dict[str, Any]:
-        """As programs want it: thoughts and calls under OpenAI's names, and only where there are some."""
-        values: dict[str, Any] = {"text": self.text}
-        if self.thoughts:
-            values["reasoning_content"] = self.thoughts
-        if self.calls:
-            values["tool_calls"] = [call_json(call) for call in self.calls]
-        return values
-
-
-def _is_whole(call: ToolCall) -> bool:
-    return bool(call.arguments.strip()) and isinstance(object_in(call.arguments), dict)
-
-
-def call_json(call: ToolCall) -> dict[str, Any]:
-    """As OpenAI writes it."""
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 @dataclass(eq=False)

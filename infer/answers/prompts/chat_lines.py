@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
+from ..asking.reading import Reading
 from ..chat.dialect import NOTHING, Asked, Dialect, Manner
 from ..chat.prompting import ChatPrompt
 from ..chat.tools import choice_of, tools_of
-from ..conversations.reading import Reading
 
 if TYPE_CHECKING:
     from ..constraints import Constraint

@@ -10,7 +10,7 @@ from prompt_toolkit.document import Document
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.session import Chat
 from hybrid.cli.screen import line_editing
-from hybrid.infer.answers.conversations.turns import Answer
+from hybrid.infer.answers.asking.reading import Answer
 
 
 @pytest.fixture

@@ -220,5 +220,5 @@ def test_a_fault_of_the_tokenizer_is_no_end(tokenizer: Tokenizer, monkeypatch: p
         raise RuntimeError("in the tokenizer")
 
     monkeypatch.setattr(type(tokenizer), "_slices", fail)
-    with pytest.raises(RuntimeError, match="^llguidance: panic"):
+    with pytest.raises(RuntimeError, match=r"^llguidance: panic"):
         constraint.forced()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrid.infer.answers.conversations.radix_tree import NODE_BYTES, RadixTree, common_length
+from hybrid.infer.answers.asking.radix_tree import NODE_BYTES, RadixTree, common_length
 
 
 def check(tree: RadixTree[Any]) -> None:

@@ -1,13 +1,53 @@
 """An answer in its parts while it is drawn, and how many of its tokens are thoughts."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from ..chat.messages import object_in
 from ..chat.reader import Part
-from .turns import Answer
+from ..chat.tools import ToolCall
 
 if TYPE_CHECKING:
     from ..chat.reader import AnswerReader
     from ..generation.drawing import GenerationResult, TextPiece
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model said. n_thought: tokens of its thoughts."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    n_thought: int = 0
+
+    @property
+    def cut(self) -> tuple[ToolCall, ...]:
+        """Calls that were not written to their end."""
+        return tuple(call for call in self.calls if not _is_whole(call))
+
+    def without_cut(self) -> "Answer":
+        """The answer without calls that were cut off: nobody can carry them out."""
+        cut = self.cut
+        return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
+
+    def to_json(self) -> dict[str, Any]:
+        """As programs want it: thoughts and calls under OpenAI's names, and only where there are some."""
+        values: dict[str, Any] = {"text": self.text}
+        if self.thoughts:
+            values["reasoning_content"] = self.thoughts
+        if self.calls:
+            values["tool_calls"] = [call_json(call) for call in self.calls]
+        return values
+
+
+def _is_whole(call: ToolCall) -> bool:
+    return bool(call.arguments.strip()) and isinstance(object_in(call.arguments), dict)
+
+
+def call_json(call: ToolCall) -> dict[str, Any]:
+    """As OpenAI writes it."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 class Reading:

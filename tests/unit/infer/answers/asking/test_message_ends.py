@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from reference.tokenizer_files import bpe, sentencepiece
 
-from hybrid.infer.answers.conversations.ledger import Encoded, Ledger
-from hybrid.infer.answers.conversations.message_ends import message_ends
+from hybrid.infer.answers.asking.ledger import Encoded, Ledger
+from hybrid.infer.answers.asking.message_ends import message_ends
 from hybrid.infer.text.encode import rendered_ids
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import TemplateError

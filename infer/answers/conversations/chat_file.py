@@ -1,0 +1,71 @@
+"""What a state file says of a chat, beside the state of the model: read and written here alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError, shown
+
+from ..chat.tools import Tool, tools_of
+from .turns import Turn, Turns
+
+if TYPE_CHECKING:
+    from ..asking.ledger import Ledger
+
+SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a saved chat, at most
+
+
+@dataclass(frozen=True, eq=False)
+class SavedChat:
+    """A chat. think: see Asked; held, unseen: see Conversation."""
+
+    turns: Turns
+    system: str = ""
+    tools: tuple[Tool, ...] = ()
+    think: bool | None = None
+    held: Turn | None = None
+    unseen: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the state file."""
+        chat: dict[str, Any] = {**self.turns.to_json(), "system": self.system}
+        if self.tools:
+            chat["tools"] = [tool.as_given for tool in self.tools]
+        if self.think is not None:
+            chat["think"] = self.think
+        if self.held is not None:
+            chat |= {"held": self.held.number, "unseen": list(self.unseen)}
+        return chat
+
+    @classmethod
+    def read(cls, chat: Any, n_vocab: int, path: Path) -> Self:
+        """From the state file `path`. StateError: it is damaged, or holds no chat."""
+        if not isinstance(chat, dict):
+            raise StateError(
+                f"{shown(path)} holds a completion, not a chat.", remedy=Remedy.STATE_IS_COMPLETION, value=path
+            )
+        try:
+            return cls._read(chat, n_vocab)
+        except (KeyError, TypeError, ValueError, IndexError, UsageError):
+            raise StateError(f"{shown(path)} is damaged: its chat has no turns. Start a new one.") from None
+
+    @classmethod
+    def _read(cls, chat: dict[str, Any], n_vocab: int) -> Self:
+        turns, think = Turns.from_json(chat, n_vocab), chat.get("think")
+        number, unseen = chat.get("held", 0), chat.get("unseen", [])
+        if not isinstance(think, bool | None):
+            raise ValueError("think")
+        if type(number) is not int or not 0 <= number <= len(turns.all):
+            raise ValueError("held")
+        if not isinstance(unseen, list) or not all(type(t) is int and 0 <= t < n_vocab for t in unseen):
+            raise ValueError("unseen")
+        held = turns.all[number - 1] if number else None
+        return cls(turns, str(chat["system"]), tuple(tools_of(chat.get("tools", []))), think, held, tuple(unseen))
+
+
+def know_turns(ledger: "Ledger", turns: Turns, *, plain: bool = False) -> None:
+    """Answers of a saved chat come back as they were drawn. plain: see Ledger."""
+    for turn in turns.all:
+        if turn.asked:
+            for said in {turn.said, turn.written or turn.said}:
+                ledger.note(turn.asked, said, turn.ids, plain=plain)
