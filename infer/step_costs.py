@@ -15,7 +15,7 @@ from .guessers import AT_MOST, AT_START, SHARE, Value
 
 UNKNOWN = 0.35  # of a step: assumed cost of one more column until a wider step was measured
 DEAR = 1.4  # how often what guesses cost beyond the plain step must be worth it: measurements are noisy
-ALONE = 1.05  # what a step of one answer is taken to cost, of what was measured
+ALONE = 1.05  # margin on the measured seconds of a step of one answer
 LEAST_GAIN = 1.05  # tokens per second that must be expected of a step, beside those of a plain one
 CHEAPEST = 0.05  # of an answer's share of a step: what a column costs at least, in widths that were never measured
 REACH = 4  # columns beyond the widest step that was measured: the next program may be much dearer
@@ -88,7 +88,7 @@ class StepCosts:
         return n_answers in self._widths and self._widths[n_answers].n > 1
 
     def plain_seconds(self, n_answers: int) -> float:
-        """Of a step of so many answers without guesses, once it is ready."""
+        """Seconds of a step of n_answers answers without guesses, once it is ready."""
         return self._widths[n_answers].seconds
 
     def may_pay(self, n_answers: int, most: int, token_seconds: float | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""From a text or a conversation to the prompt of an answer, and what is known of the answer when it comes back.
+"""Prompts of texts and conversations, and the tokens of answers that come back in later prompts.
 
 asker = Asker(tokenizer, template)                     # one for each model
 prompt = asker.text("A text that")                     # or asker.messages(asker.dialect.prompt(messages, asked))

@@ -64,7 +64,7 @@ class Job:
     on_text   called with each piece of the answer as it is drawn, in the thread that steps
     on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
     on_end    called when it has ended, by a `Service`
-    alone     whoever asks steps the batch, and gets every exception as it was raised
+    alone     the caller steps the batch, and every exception is raised to it
     error     why nothing could be drawn; the answer then ends as "interrupt"
     """
 
