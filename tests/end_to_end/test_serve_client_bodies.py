@@ -4,7 +4,8 @@ tests/data/serve/client_bodies.jsonl has a body on each line, written for this t
 recorded from it:
 
     exercises  the unusual part of the body
-    taken_by   servers that should take it, by reading and memory: none of them was asked
+    taken_by   llama-server if it was seen to take it (benchmarks/CLIENT_BODIES.md), and servers that should, by reading
+               and memory: those were not asked
     warnings   the places that are passed over here
     refused    the place that is refused here, and `why`
 """

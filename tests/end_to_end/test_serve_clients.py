@@ -101,10 +101,6 @@ def test_anthropics_errors(server: Server, claude: "anthropic.Anthropic", files:
     asked: dict[str, Any] = {"model": "tiny", "max_tokens": 5}
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
     for more, says in (
-        (
-            {"messages": HELLO, "extra_body": {"mcp_servers": [{"type": "url", "url": "x", "name": "y"}]}},
-            "mcp_servers: ",
-        ),
         ({"messages": HELLO, "thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
         ({"messages": [{"role": "user", "content": [image]}]}, "messages.0.content.0.type: "),
         ({"messages": []}, "messages: "),

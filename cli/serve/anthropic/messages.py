@@ -18,7 +18,7 @@ from ..cache_usage import cache_usage
 from ..chats import arguments_of
 from ..endpoint import post
 from ..errors import RequestError
-from ..fields import CacheFields, CacheSalt, Ignored, Strict, Unsupported
+from ..fields import CacheFields, CacheSalt, Ignored, Strict
 from ..in_thread import in_thread
 from ..jobs import Maker
 from ..noted import with_warnings
@@ -86,7 +86,6 @@ class CountRequest(Strict):
     output_format: OutputFormat | None = None  # where it was before output_config had it
     tools: list[InputTool | OtherTool] | None = None
     tool_choice: InputChoice | None = None
-    mcp_servers: Unsupported
     cache_salt: CacheSalt = None
 
     @property
