@@ -1,7 +1,6 @@
 """How a chat begins and ends: what it says of its model, what it goes on with, where it is kept."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.pipeline import models
 
 from .. import console
-from ..options.sampling_options import Sampling
+from ..options.answer_options import AnswerOptions
 from ..options.tool_options import Asking
 from ..screen.line_editing import prompt_reader
 from . import saved_chats
@@ -20,7 +19,6 @@ from .session import Chat
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.constraints import Constraint
     from hybrid.infer.loading.options import LoadOptions
 
 BUNDLED = (
@@ -39,39 +37,36 @@ EXAMPLES = (
 class Start:
     """What `hybrid run` was asked for.
 
-    max_tokens   of an answer; None: as many as fit, or most_continued without a template
+    answers      n_predict None: as many tokens as fit, or most_continued without a template
+    options      how it is loaded
     state        the file that the chat is kept in and goes on from; None: among the chats of the model
     go_on        with the last of these
     in_template  messages are put into the model's chat template
     is_bundled   nobody has named a model
     """
 
-    sampling: Sampling = field(default_factory=Sampling)
+    answers: AnswerOptions = field(default_factory=AnswerOptions)
     options: "LoadOptions | None" = None
-    max_tokens: int | None = None
-    stop: Sequence[str] = ()
     state: Path | None = None
     go_on: bool = False
     in_template: bool = True
     system: str = ""
-    speculate: bool = False
-    keep: int | None = None
     asking: Asking = field(default_factory=Asking)
     is_bundled: bool = False
     most_continued: int = -1
 
 
-def chat(model: "Model", start: Start, form: "Constraint | None" = None) -> None:
-    """Chats until the user leaves, and keeps the chat. form: of every answer."""
-    template = model.chat_template if start.in_template else None
-    most = start.max_tokens
+def chat(model: "Model", start: Start) -> None:
+    """Chats until the user leaves, and keeps the chat."""
+    template, answers = model.chat_template if start.in_template else None, start.answers
+    most = answers.n_predict
     if most is None:
         most = -1 if template is not None else start.most_continued
-    params = start.sampling.params(model)
     conversation = Conversation(
-        model, params, template, most, list(start.stop), start.system, start.speculate, start.keep, form
-    )
-    session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=start.sampling)
+        model, answers.sampling.params(model), template, most, list(answers.stop), start.system, answers.speculate,
+        answers.keep, answers.constraint(model),
+    )  # fmt: skip
+    session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=answers.sampling)
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)

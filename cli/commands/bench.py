@@ -14,10 +14,10 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
-from ..options.cluster import Cluster
-from ..options.guessing import GUESSES, DraftOption, Spec
-from ..options.loading_options import Cpus, Exact, KVType, Lora, NumaOption, check_here, load_options
-from ..options.stages import Stages, check_stages, loader
+from ..options.groups import takes_groups
+from ..options.guessing import Guessing
+from ..options.loading_options import Exact, KVType, Lora, Machine, Pinning, Precision, load_options
+from ..options.stages import Workers, loader
 
 DEFAULTS = BenchOptions()
 Report = TypeVar("Report")
@@ -37,6 +37,7 @@ def listed(values: object) -> str:
     return ",".join(str(v) for v in values) if isinstance(values, tuple) else str(values)
 
 
+@takes_groups
 def bench(
     ctx: typer.Context,
     models: Annotated[
@@ -81,15 +82,14 @@ def bench(
     threads: Annotated[
         str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")
     ] = listed(DEFAULTS.threads),
-    cpus: Cpus = None,
-    numa: NumaOption = None,
+    *,
+    pinning: Pinning,
     kv_types: Annotated[
         str | None,
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
     lora: Lora = None,
-    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}.")] = Spec.NONE,
-    draft: DraftOption = None,
+    guessing: Guessing,
     text_file: Annotated[
         Path | None,
         typer.Option(
@@ -101,8 +101,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    cluster: Cluster = None,
-    stages: Stages = None,
+    workers: Workers,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
     exact: Exact = False,
@@ -125,9 +124,8 @@ def bench(
     """
     from ..measuring import guesses
 
-    guessing = spec is not Spec.NONE or draft is not None
-    guesses.check_given(ctx, guessing)
-    if guessing and not guesses.is_given(ctx, "depths"):
+    guesses.check_given(ctx, guessing.given)
+    if guessing.given and not guesses.is_given(ctx, "depths"):
         depths = str(GUESS_DEPTH)
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.params import parse_ints, parse_pair
@@ -145,12 +143,12 @@ def bench(
         return
     if as_json and output not in (Output.MD, Output.JSON):
         raise UsageError(f"--json and -o {output} contradict each other. Give one of them.")
-    loading = load_options(exact=exact, lora=lora, cpus=cpus, numa=numa)
+    loading = load_options(Machine(pinning=pinning), Precision(exact), lora=lora)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
-        gens=parse_ints(gens, "-n", minimum=int(guessing)),
+        gens=parse_ints(gens, "-n", minimum=int(guessing.given)),
         pairs=[parse_pair(pair, "-pg") for pair in pairs or []],
-        depths=parse_ints(depths, "-d", minimum=int(guessing)),
+        depths=parse_ints(depths, "-d", minimum=int(guessing.given)),
         parallel=parse_ints(parallel, "-np", minimum=1),
         threads=parse_ints(threads, "-t"),
         ubatches=parse_ints(ubatches, "-b", minimum=1),
@@ -161,9 +159,8 @@ def bench(
         state=not (no_state or no_start),
         start=not no_start,
     )
-    check_stages(cluster, stages)
-    check_here(cpus, numa, cluster)
-    if stages is not None and profile:
+    workers.check(pinning)
+    if workers.stages is not None and profile:
         raise UsageError("--profile looks into the passes of one process. Leave out --stages.")
     options.tests()  # says what is wrong before a large file is written
     for n in options.threads:
@@ -175,11 +172,11 @@ def bench(
             console.out_json(profiles)
         return
     form = Output.JSON if as_json else output
-    if guessing:
-        guessed = guesses.measure(paths, options, loading, spec, draft, text_file, cluster, stages)
+    if guessing.given:
+        guessed = guesses.measure(paths, options, loading, guessing, text_file, workers)
         show(guessed, form, tables.guess_records, tables.guess_csv, tables.guess_markdown)
     else:
-        report = measure(paths, options, loading, cluster, stages)
+        report = measure(paths, options, loading, workers)
         show(report, form, tables.records, tables.as_csv, tables.markdown)
 
 
@@ -239,15 +236,14 @@ def measure(
     paths: list[Path],
     options: BenchOptions,
     loading: LoadOptions,
-    cluster: str | None = None,
-    stages: int | None = None,
+    workers: Workers,
 ) -> BenchReport:
     """All files in turn, as one report."""
     from hybrid.infer.bench.benchmark import benchmark
 
     reports = []
     for path in paths:
-        with loader(path, loading, cluster, stages) as load, console.ProgressBar(path.name, "runs") as progress:
+        with loader(path, loading, workers) as load, console.ProgressBar(path.name, "runs") as progress:
             reports.append(benchmark(load, options, progress=progress))
     return BenchReport(
         tuple(row for r in reports for row in r.rows), tuple(start for r in reports for start in r.starts)

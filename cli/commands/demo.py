@@ -11,7 +11,9 @@ from hybrid import cache_paths
 from hybrid.pipeline import models
 
 from .. import console
+from ..options.answer_options import AnswerOptions
 from ..options.loading_options import Threads
+from ..options.sampling_options import Sampling
 
 PROMPT = "A file that comes from somewhere else should"
 N_CTX = 256
@@ -30,7 +32,6 @@ def demo(
     Every step prints the command that does the same on your own model. Takes well under a minute.
     """
     from hybrid.convert import convert as convert_library
-    from hybrid.infer.answers.sampling import SamplingParams
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import quantize as quantize_library
 
@@ -67,9 +68,9 @@ def demo(
     chosen = files[1]
     heading("4. Text", f'hybrid run {near(chosen)} -p "{PROMPT}" -n 80 --seed 2')
     with models.load(chosen, reporter=console.SCREEN, n_threads=threads) as model:
-        params = SamplingParams.from_metadata(model.gguf.metadata, seed=2)
         console.out(console.bold(PROMPT), end="")
-        single_text.complete(model, params, PROMPT, 80)
+        answers = AnswerOptions(Sampling(seed=2), n_predict=80)
+        single_text.complete(model, single_text.OneText(PROMPT, answers))
 
     console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
     console.out(f"Chat with it:       {program()} run")

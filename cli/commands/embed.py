@@ -14,13 +14,11 @@ from hybrid.quant.ggml.replacing import failures_named, replace_file
 
 from .. import console
 from ..options import model_argument, texts
+from ..options.groups import takes_groups
 from ..options.loading_options import (
-    Cpus,
-    Exact,
-    KVTypeOption,
-    NumaOption,
+    Machine,
     PoolingName,
-    Threads,
+    Precision,
     context_option,
     load_options,
 )
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.embed import Embedder
 
 
+@takes_groups
 def embed(
     model: Annotated[
         Path | None,
@@ -61,11 +60,9 @@ def embed(
         bool, typer.Option("--truncate", help="Cut lines that are longer than the context, instead of refusing them.")
     ] = False,
     n_ctx: Annotated[int, context_option("Tokens of a line, at most; 0: what the model was trained for.")] = 0,
-    exact: Exact = False,
-    kv_type: KVTypeOption = None,
-    threads: Threads = 0,
-    cpus: Cpus = None,
-    numa: NumaOption = None,
+    *,
+    precision: Precision,
+    machine: Machine,
 ) -> None:
     """Make embeddings of texts, one vector per line.
 
@@ -90,7 +87,7 @@ def embed(
         models.compiling(console.SCREEN) as compiling,
         Embedder(
             path,
-            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, numa=numa, exact=exact, kv_type=kv_type),
+            load_options(machine, precision, n_ctx=n_ctx),
             pooling=Pooling(pooling.value) if pooling else None,
             progress=compiling,
         ) as embedder,

@@ -1,7 +1,8 @@
 """`hybrid eval`: the tasks of lm-evaluation-harness."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,19 +15,19 @@ from hybrid.quant.ggml.replacing import check_target, failures_named, replace_fi
 from .. import console
 from ..options import model_argument
 from ..options.cluster import Cluster, cluster_address
+from ..options.groups import takes_groups
 from ..options.loading_options import (
-    Cpus,
-    Exact,
-    KVTypeOption,
+    Checkpoints,
     Lora,
-    NumaOption,
-    Threads,
-    check_here,
+    Machine,
+    Precision,
     context_option,
     load_options,
 )
 
 if TYPE_CHECKING:
+    from hybrid.infer.loading.options import LoadOptions
+
     from ..harness.model import HarnessModel
     from ..options.cluster import ClusterAddress
 
@@ -34,6 +35,7 @@ UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
 GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 
 
+@takes_groups
 def eval(
     model: Annotated[
         Path | None,
@@ -88,12 +90,10 @@ def eval(
         bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)
     ] = None,
     n_ctx: Annotated[int, context_option("Context in tokens; 0: as trained, at most 4096.")] = 0,
-    exact: Exact = False,
-    kv_type: KVTypeOption = None,
+    *,
+    precision: Precision,
     lora: Lora = None,
-    threads: Threads = 0,
-    cpus: Cpus = None,
-    numa: NumaOption = None,
+    machine: Machine,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,
@@ -110,7 +110,7 @@ def eval(
     if predict_only and not (log_samples and (output or as_json)):
         raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
     workers = cluster_address(cluster)
-    check_here(cpus, numa, cluster)
+    machine.pinning.check(cluster)
     if output is not None:
         check_target(output)
         if not output.parent.is_dir():
@@ -134,15 +134,8 @@ def eval(
                 **({} if seed is None else {"seeds": seeds(seed)}),
                 **({} if bootstrap_iters is None else {"bootstrap_iters": bootstrap_iters}),
             },
-            {
-                "n_ctx": n_ctx,
-                "threads": threads,
-                "cpus": cpus,
-                "numa": numa,
-                "exact": exact,
-                "kv_type": kv_type,
-                "lora": lora,
-            },
+            partial(load_options, machine, precision, lora=lora),
+            n_ctx,
             batch_size,
             add_bos_token,
             workers,
@@ -162,7 +155,8 @@ def scored(
     names: Sequence[str],
     folders: Sequence[Path],
     protocol: dict[str, Any],
-    loading: dict[str, Any],
+    loading: "Callable[..., LoadOptions]",
+    n_ctx: int,
     batch_size: int | None,
     add_bos: bool | None,
     workers: "ClusterAddress | None" = None,
@@ -184,8 +178,8 @@ def scored(
         status.clear()
     generates = "generate_until" in ready.kinds
     file = models.resolve(path, console.SCREEN)
-    loading["n_ctx"] = loading["n_ctx"] or usual_context(file)
-    options = load_options(**loading, checkpoint_budget=GENERATING_BUDGET if generates else "0")
+    kept = Checkpoints(GENERATING_BUDGET if generates else "0")
+    options = loading(checkpoints=kept, n_ctx=n_ctx or usual_context(file))
     asked = evaluation.Protocol(**protocol)
     with (
         opened(file, workers, options, n_seq_max=slots_for(batch_size or TOGETHER)) as model,

@@ -11,16 +11,15 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options import model_argument
 from ..options.cluster import Cluster, cluster_address
+from ..options.groups import takes_groups
 from ..options.loading_options import (
     BATCH,
     CHUNK,
     BatchTokens,
     ChunkTokens,
-    Cpus,
     Exact,
-    NumaOption,
-    Threads,
-    check_here,
+    Machine,
+    Precision,
     chunks_together,
     load_options,
 )
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ..options.cluster import ClusterAddress
 
 
+@takes_groups
 def imatrix(
     model: Annotated[
         Path | None,
@@ -58,9 +58,8 @@ def imatrix(
         bool, typer.Option("--show-statistics", help="Print what the matrix says about every tensor.")
     ] = False,
     exact: Exact = False,
-    threads: Threads = 0,
-    cpus: Cpus = None,
-    numa: NumaOption = None,
+    *,
+    machine: Machine,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:
@@ -76,14 +75,14 @@ def imatrix(
         raise UsageError("nothing to do: give a text with -f, or files with --in-file.")
     if file is not None and output is None:
         raise UsageError("-o FILE is missing: where to write the importance matrix.")
-    check_here(cpus, numa, cluster)
+    machine.pinning.check(cluster)
     total = Imatrix()
     for path in in_file or ():
         total.merge(Imatrix.read(path))
     if file is not None:
         assert output is not None
         loading = replace(
-            load_options(n_ctx=n_ctx, threads=threads, cpus=cpus, numa=numa, exact=exact),
+            load_options(machine, Precision(exact), n_ctx=n_ctx),
             n_seq_max=chunks_together(n_ctx, n_batch),
         )
         collected = _collected(model, file, output, loading, cluster_address(cluster), chunks, save_every, resume)

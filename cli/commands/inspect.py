@@ -14,7 +14,15 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from .. import console
 from ..measuring import memory_view
 from ..options import model_argument
-from ..options.loading_options import DEFAULT_BUDGET, CheckpointBudget, Exact, KVTypeOption, load_options
+from ..options.loading_options import (
+    DEFAULT_BUDGET,
+    CheckpointBudget,
+    Checkpoints,
+    Exact,
+    KVTypeOption,
+    Precision,
+    load_options,
+)
 
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Estimate
@@ -66,7 +74,7 @@ def inspect(
 
     if ram is not None and not fit:
         raise UsageError("--ram says for which machine, which only --fit asks. Give both.")
-    loading = load_options(n_ctx=n_ctx, exact=exact, kv_type=kv_type, checkpoint_budget=checkpoint_budget)
+    loading = load_options(precision=Precision(exact, kv_type), checkpoints=Checkpoints(checkpoint_budget), n_ctx=n_ctx)
     free = None if ram is None else parse_size(ram, "--ram")
     path = models.file(file, console.SCREEN)
     needs = _needs(path, loading, parallel) if memory else None

@@ -9,23 +9,20 @@ from .. import console
 from ..measuring import choices, divergence, plots
 from ..measuring.plots import Plot
 from ..options import model_argument
-from ..options.cluster import Cluster, cluster_address
+from ..options.cluster import cluster_address
+from ..options.groups import takes_groups
 from ..options.loading_options import (
     BATCH,
     CHUNK,
     BatchTokens,
     ChunkTokens,
-    Cpus,
-    Exact,
-    KVTypeOption,
     Lora,
-    NumaOption,
-    Threads,
-    check_here,
+    Machine,
+    Precision,
     chunks_together,
     load_options,
 )
-from ..options.stages import Stages, check_stages
+from ..options.stages import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from ..options.cluster import ClusterAddress
 
 
+@takes_groups
 def perplexity(
     model: Annotated[
         Path | None,
@@ -85,14 +83,11 @@ def perplexity(
         int | None, typer.Option("--multiple-choice-tasks", min=1, help="Score so many of them. Default: all.")
     ] = None,
     plot: Plot = None,
-    exact: Exact = False,
-    kv_type: KVTypeOption = None,
+    *,
+    precision: Precision,
     lora: Lora = None,
-    threads: Threads = 0,
-    cpus: Cpus = None,
-    numa: NumaOption = None,
-    cluster: Cluster = None,
-    stages: Stages = None,
+    machine: Machine,
+    workers: Workers,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure how well a model predicts a text.
@@ -108,11 +103,10 @@ def perplexity(
     KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
     --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
     """
-    loading = load_options(threads=threads, cpus=cpus, numa=numa, exact=exact, kv_type=kv_type, lora=lora)
-    workers = cluster_address(cluster)
-    check_stages(cluster, stages, divides=True)
-    check_here(cpus, numa, cluster)
-    if stages is not None and (kl_divergence_base or hellaswag or winogrande or multiple_choice):
+    loading = load_options(machine, precision, lora=lora)
+    address = cluster_address(workers.cluster)
+    workers.check(machine.pinning, divides=True)
+    if workers.stages is not None and (kl_divergence_base or hellaswag or winogrande or multiple_choice):
         raise typer.BadParameter("--stages measures perplexity alone: leave out KL divergence and tasks")
     plot = plots.checked(plot)
     if kl_divergence:
@@ -121,7 +115,7 @@ def perplexity(
         if by_position is not None:
             raise typer.BadParameter("--kl-divergence compares token by token: leave out --by-position")
         divergence.compare(
-            model, kl_divergence_base, loading, workers, n_batch=n_batch, chunks=chunks, plot=plot, as_json=as_json
+            model, kl_divergence_base, loading, address, n_batch=n_batch, chunks=chunks, plot=plot, as_json=as_json
         )
         return
     if file is None:
@@ -139,22 +133,22 @@ def perplexity(
         given += ["--kl-divergence-base"] if kl_divergence_base is not None else []
         if given:
             raise typer.BadParameter(f"--{test.name} scores tasks: leave out {' and '.join(given)}")
-        test.score(model, file, loading, workers, n_ctx, as_json)
+        test.score(model, file, loading, address, n_ctx, as_json)
         return
     if kl_divergence_base is not None:
         if given and given != ["--chunks"]:
             unfit = " and ".join(name for name in given if name != "--chunks")
             raise typer.BadParameter(f"--kl-divergence-base writes chunks side by side: leave out {unfit}")
         divergence.write_base(
-            model, file, kl_divergence_base, loading, workers,
+            model, file, kl_divergence_base, loading, address,
             n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, as_json=as_json,
         )  # fmt: skip
         return
     if plot is not None and by_position is None:
         raise typer.BadParameter("--plot draws perplexity by position or KL divergence: add --by-position N")
     measure(
-        model, file, loading, workers, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride,
-        n_buckets=by_position or 0, plot=plot, as_json=as_json, stages=stages,
+        model, file, loading, address, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride,
+        n_buckets=by_position or 0, plot=plot, as_json=as_json, stages=workers.stages,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import typer
 
 from .. import console
 from ..options import model_argument
-from ..options.loading_options import Exact, KVTypeOption, load_options
+from ..options.loading_options import Exact, KVTypeOption, Precision, load_options
 
 
 def precompile(
@@ -34,7 +34,7 @@ def precompile(
     from hybrid.infer.engine.precompile import precompile as library
     from hybrid.pipeline.models import resolve
 
-    loading = load_options(exact=exact, kv_type=kv_type)
+    loading = load_options(precision=Precision(exact, kv_type))
     loading = replace(loading, n_seq_max=parallel, n_ubatch=ubatch)
     done = []
     for path in [resolve(model, console.SCREEN) for model in models] if models else [resolve(None, console.SCREEN)]:

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,45 +13,86 @@ from hybrid.infer.answers.generation.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
-from ..options import form_options, model_argument
-from ..options.cluster import Cluster, cluster_address
-from ..options.form_options import Choice, GrammarFile, JsonSchema, Regex
-from ..options.guessing import GUESSES, DraftOption, Spec, guesses_text
-from ..options.loading_options import (
-    DEFAULT_BUDGET,
-    CheckpointBudget,
-    CheckpointType,
-    Context,
-    Cpus,
-    Exact,
-    KVType,
-    KVTypeOption,
-    Lora,
-    NumaOption,
-    Threads,
-    check_here,
-    load_options,
-)
-from ..options.probabilities import NProbs, PostSamplingProbs
-from ..options.sampling_options import Sampling, takes_sampling
-from ..options.stages import Stages, answering, check_stages
-from ..options.tool_options import Asking, ThinkBudget, ThinkOption, ToolChoice, Tools, asking
+from ..options import model_argument
+from ..options.answer_options import COMPLETION_TOKENS, AnswerOptions
+from ..options.cluster import ClusterAddress, cluster_address
+from ..options.form_options import Form
+from ..options.groups import takes_groups
+from ..options.guessing import Guessing, guesses_text
+from ..options.loading_options import Checkpoints, Context, Lora, Machine, Precision, load_options
+from ..options.probabilities import Probabilities
+from ..options.sampling_options import Sampling
+from ..options.stages import Workers, answering
+from ..options.tool_options import Asking, Thoughts, Tools, asking
 from ..screen.context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.prompts.prompt_files import PromptBatch
+    from hybrid.infer.loading.options import LoadOptions
 
     from ..cluster.prompts import ClusterBatch
 
-COMPLETION_TOKENS = 256
 CHAT_TOKENS_WITHOUT_TEMPLATE = 128  # a model that was not trained to answer does not stop
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}, and the form of their answers'
 PARALLEL = 8
 
 
-@takes_sampling
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """What is said of a file of prompts only."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the answers there; go on after those it already has.",
+            rich_help_panel=BATCH,
+        ),
+    ] = None
+    parallel: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Answers at a time. Default: {PARALLEL}.", rich_help_panel=BATCH),
+    ] = None
+    n_samples: Annotated[
+        int | None,
+        typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
+    ] = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shift:
+    """What becomes of a full context."""
+
+    context_shift: Annotated[
+        bool,
+        typer.Option(
+            "--context-shift",
+            help="When the context is full, its older half leaves the attention layers and the text goes on.",
+        ),
+    ] = False
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=ALL,
+            metavar="N",
+            help="With --context-shift: tokens of the prompt (in a chat: of the system message) that stay beside BOS; "
+            f"{ALL}: all.  [default: {DEFAULT_KEEP}]",
+        ),
+    ] = None
+
+    def kept(self) -> int | None:
+        """Tokens that stay; None: nothing is shifted. UsageError: the options contradict each other."""
+        if self.context_shift:
+            return DEFAULT_KEEP if self.keep is None else self.keep
+        if self.keep is not None:
+            raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
+        return None
+
+
+@takes_groups
 def run(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     prompt: Annotated[
@@ -72,9 +114,8 @@ def run(
         ),
     ] = None,
     n_ctx: Context = 0,
-    threads: Threads = 0,
-    cpus: Cpus = None,
-    numa: NumaOption = None,
+    *,
+    machine: Machine,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -85,52 +126,13 @@ def run(
     go_on: Annotated[
         bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the answers there; go on after those it already has.",
-            rich_help_panel=BATCH,
-        ),
-    ] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"Answers at a time. Default: {PARALLEL}.", rich_help_panel=BATCH),
-    ] = None,
-    n_samples: Annotated[
-        int | None,
-        typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
-    ] = None,
-    cluster: Cluster = None,
-    stages: Stages = None,
+    batch: Batch,
+    workers: Workers,
     lora: Lora = None,
-    spec: Annotated[
-        Spec,
-        typer.Option(help=f"{GUESSES}."),
-    ] = Spec.NONE,
-    draft: DraftOption = None,
-    context_shift: Annotated[
-        bool,
-        typer.Option(
-            "--context-shift",
-            help="When the context is full, its older half leaves the attention layers and the text goes on.",
-        ),
-    ] = False,
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            min=ALL,
-            metavar="N",
-            help="With --context-shift: tokens of the prompt (in a chat: of the system message) that stay beside BOS; "
-            f"{ALL}: all.  [default: {DEFAULT_KEEP}]",
-        ),
-    ] = None,
-    exact: Exact = False,
-    kv_type: KVTypeOption = None,
-    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
-    checkpoint_type: CheckpointType = KVType.F32,
+    guessing: Guessing,
+    shift: Shift,
+    precision: Precision,
+    checkpoints: Checkpoints,
     system: Annotated[
         str,
         typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.", show_default=False),
@@ -143,20 +145,14 @@ def run(
             "bundled model); from -p, -f or a pipe it is continued as it stands.",
         ),
     ] = None,
-    tools: Tools = None,
-    tool_choice: ToolChoice = None,
-    think: ThinkOption = None,
-    think_budget: ThinkBudget = None,
+    tools: Tools,
+    thoughts: Thoughts,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print text, token ids and timings as JSON, at the end.")
     ] = False,
-    json_schema: JsonSchema = None,
-    grammar: GrammarFile = None,
-    regex: Regex = None,
-    choice: Choice = None,
-    sampling: Sampling = Sampling(),  # noqa: B008  replaced by its options
-    n_probs: NProbs = 0,
-    post_sampling_probs: PostSamplingProbs = False,
+    form: Form,
+    sampling: Sampling,
+    probabilities: Probabilities,
     stop: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="End before this text; may be given several times."),
@@ -171,50 +167,27 @@ def run(
     # what only some runs need is imported where they need it: a test lists what all do
     from hybrid.infer.answers.prompts import SUFFIX
 
-    from ..options import probabilities, texts
+    from ..options import texts
 
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
-    many = file is not None and file.suffix == SUFFIX
-    refused: dict[str, object]
-    if many:
-        refused = {
+    many = file if file is not None and file.suffix == SUFFIX else None
+    if many is not None:
+        for_one = {
             "--state": state, "--continue": go_on, "--json": as_json, "--system": system,
             "--template": template is True, "--no-template": template is False,
         }  # fmt: skip
+        _refuse(for_one, "does not go with")
     else:
-        refused = {"-o": output, "--parallel": parallel, "--n-samples": n_samples}
-        refused |= {"--cluster": cluster} if stages is None else {}
-    for name, value in refused.items():
-        if value:
-            raise UsageError(
-                f"{name} {'does not go with' if many else 'belongs to'} a file of prompts (-f FILE.jsonl)."
-            )
-    if keep is not None and not context_shift:
-        raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
-    check_stages(cluster, stages, divides=True)
-    check_here(cpus, numa, cluster)
-    address = cluster_address(cluster) if stages is None else None
-    kept = (DEFAULT_KEEP if keep is None else keep) if context_shift else None
-    text: str | None = None
-    if many:
-        pass
-    elif prompt is not None:
-        text = texts.checked(prompt, "-p")
-    elif file is not None:
-        text = texts.read_text(file, empty=state is not None)
-    elif not sys.stdin.isatty():
-        text = texts.read_text(texts.STDIN, empty=True)
-        if not text and state is None:
-            raise UsageError(
-                "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
-            )
-    elif as_json or not sys.stdout.isatty():
-        raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
-
+        for_many = {"-o": batch.output, "--parallel": batch.parallel, "--n-samples": batch.n_samples}
+        _refuse(for_many | ({"--cluster": workers.cluster} if workers.stages is None else {}), "belongs to")
+    keep = shift.kept()
+    workers.check(machine.pinning, divides=True)
+    address = cluster_address(workers.cluster) if workers.stages is None else None
+    text = None if many is not None else _text(prompt, file, as_json=as_json, goes_on=state is not None)
     if go_on and (text is not None or state is not None):
         raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
-    asks = asking(tools, tool_choice, think, think_budget)
+    asks = asking(thoughts, tools)
     in_template = template is not False if text is None else bool(template)
     if model is None and template is None and not asks.given and not system:
         in_template = False  # the bundled model has a template, and has not learned what to say in it
@@ -223,100 +196,108 @@ def run(
         raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
     if system and text is not None and not in_template:
         raise UsageError("--system needs the model's chat template: add --template.")
-    probabilities.check(n_probs, post_sampling_probs, in_chat=not many and (text is None or in_template))
-    asked = form_options.grammar(json_schema, grammar, regex, choice)
-    options = load_options(
-        n_ctx=n_ctx,
-        threads=threads,
-        cpus=cpus,
-        numa=numa,
-        exact=exact,
-        kv_type=kv_type,
-        lora=lora,
-        checkpoint_budget=checkpoint_budget,
-        checkpoint_type=checkpoint_type,
-    )
-    guesses = spec is not Spec.NONE or draft is not None
-    n_texts = (parallel or PARALLEL) if many else 1
-    with answering(model, replace(options, n_seq_max=n_texts), cluster, stages, spec, draft) as loaded:
-        params = sampling.params(loaded)
-        if many and file is not None:
-            from hybrid.infer.answers.constraints.forms import Forms
-            from hybrid.infer.answers.prompts.prompt_files import PromptBatch
-
-            most = COMPLETION_TOKENS if n_predict is None else n_predict
-            forms = Forms(loaded.tokenizer)
-            batch = PromptBatch(
-                loaded, params, most, stop or [], parallel or PARALLEL, n_samples or 1, kept, guesses, forms,
-                n_probs, post_sampling_probs,
-            )  # fmt: skip
-            if address is None:
-                answer_file(batch, file, output, asked, asks)
-            else:
-                from ..cluster.prompts import batch_on
-
-                with batch_on(address, batch, options, asked, asks.over(), console.note) as spread:
-                    answer_file(batch, file, output, asked, asks, spread)
+    probabilities.check(in_chat=many is None and (text is None or in_template))
+    answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
+    options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
+    n_texts = 1 if many is None else batch.parallel or PARALLEL
+    with answering(model, replace(options, n_seq_max=n_texts), workers, guessing) as loaded:
+        if many is not None:
+            answer_file(loaded, PromptFile(many, answers, batch, asks, options, address))
         elif text is None:
             from ..chat.opening import Start, chat
 
             told = texts.checked(system, "--system")
             start = Start(
-                sampling, options, n_predict, stop or [], state, go_on, in_template, told, guesses, kept,
-                asks, is_bundled=model is None, most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
+                answers, options, state, go_on, in_template, told, asks, is_bundled=model is None,
+                most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
             )  # fmt: skip
-            chat(loaded, start, _compiled(loaded, asked))
+            chat(loaded, start)
         elif in_template:
-            from hybrid.infer.answers.conversations.conversation import Conversation
+            from ..single.message import OneMessage, answer
 
-            from ..single.message import answer
-
-            most = COMPLETION_TOKENS if n_predict is None else n_predict
             told = texts.checked(system, "--system")
-            form = _compiled(loaded, asked)
-            conversation = Conversation(
-                loaded, params, loaded.chat_template, most, stop or [], told, guesses, kept, form
-            )
-            answer(conversation, text, asks, state, as_json)
+            answer(loaded, OneMessage(text, answers, state, as_json, told, asks))
         else:
-            from ..single.text import complete
+            from ..single.text import OneText, complete
 
-            most = COMPLETION_TOKENS if n_predict is None else n_predict
-            complete(
-                loaded, params, text, most, stop or [], state, as_json, guesses, kept, asked,
-                n_probs, post_sampling_probs,
-            )  # fmt: skip
+            complete(loaded, OneText(text, answers, state, as_json))
 
 
-def _compiled(model: "Model", form: "Grammar | None") -> "Constraint | None":
-    if form is None:
-        return None
+def _refuse(given: Mapping[str, object], how: str) -> None:
+    """UsageError: one of the options is given."""
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} {how} a file of prompts (-f FILE.jsonl).")
+
+
+def _text(prompt: str | None, file: Path | None, *, as_json: bool, goes_on: bool) -> str | None:
+    """What is to be continued or answered; None: a chat. UsageError: it cannot be read, or there is no terminal."""
+    from ..options import texts
+
+    if prompt is not None:
+        return texts.checked(prompt, "-p")
+    if file is not None:
+        return texts.read_text(file, empty=goes_on)
+    if not sys.stdin.isatty():
+        text = texts.read_text(texts.STDIN, empty=True)
+        if not text and not goes_on:
+            raise UsageError(
+                "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
+            )
+        return text
+    if as_json or not sys.stdout.isatty():
+        raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
+    return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PromptFile:
+    """A file of prompts, and how it is answered. asking: of lines that do not say it; options: how the model was
+    loaded, for those of `cluster`, who answer instead of this process."""
+
+    file: Path
+    answers: AnswerOptions
+    batch: Batch
+    asking: Asking
+    options: "LoadOptions"
+    cluster: ClusterAddress | None = None
+
+
+def answer_file(model: "Model", asked: PromptFile) -> None:
+    """All answers to a file of prompts, to a file or stdout."""
     from hybrid.infer.answers.constraints.forms import Forms
+    from hybrid.infer.answers.prompts.prompt_files import PromptBatch
 
-    return Forms(model.tokenizer).compiled(form)
+    answers, probabilities = asked.answers, asked.answers.probabilities
+    batch = PromptBatch(
+        model, answers.sampling.params(model), answers.max_tokens, answers.stop, asked.batch.parallel or PARALLEL,
+        asked.batch.n_samples or 1, answers.keep, answers.speculate, Forms(model.tokenizer), probabilities.n_probs,
+        probabilities.post_sampling_probs,
+    )  # fmt: skip
+    if asked.cluster is None:
+        _write_answers(batch, batch, asked)
+        return
+    from ..cluster.prompts import batch_on
+
+    with batch_on(asked.cluster, batch, asked.options, answers.form, asked.asking.over(), console.note) as spread:
+        _write_answers(spread, batch, asked)
 
 
-def answer_file(
-    batch: "PromptBatch",
-    file: Path,
-    output: Path | None,
-    form: "Grammar | None",
-    asks: Asking,
-    spread: "ClusterBatch | None" = None,
-) -> None:
-    """All answers to a file of prompts, to `output` or stdout. form, asks: of those to lines that do not say it.
-    spread: who does it instead of this process."""
+def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked: PromptFile) -> None:
+    """by: who does it."""
     from hybrid.infer.answers.prompts.prompt_files import read_prompts
 
     from ..options import texts
 
+    output, form = asked.batch.output, asked.answers.form
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    prompts = read_prompts(texts.read_text(file), shown(file), batch.model, form, batch.forms, asks.over())
+    lines = texts.read_text(asked.file)
+    prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over())
     start = time.perf_counter()
     try:
         with console.ProgressBar("answers", "answers") as progress:
-            result = (spread or batch).run(prompts, output or sys.stdout, progress.step)
+            result = by.run(prompts, output or sys.stdout, progress.step)
     except KeyboardInterrupt:
         if output is None:
             raise

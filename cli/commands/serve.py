@@ -15,25 +15,22 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from ..options import model_argument, texts
-from ..options.cluster import Cluster
-from ..options.guessing import GUESSES, DraftOption, Spec
+from ..options.groups import takes_groups
+from ..options.guessing import GUESSES, Guessing, Spec
 from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
+    Checkpoints,
     Context,
-    Cpus,
-    Exact,
-    KVTypeOption,
     Lora,
-    NumaOption,
+    Machine,
     PoolingName,
-    Threads,
-    check_here,
+    Precision,
     load_options,
 )
-from ..options.sampling_options import Sampling, takes_sampling
-from ..options.stages import Stages, answering, check_stages
-from ..options.tool_options import ThinkBudget, ThinkOption, asking
+from ..options.sampling_options import Sampling
+from ..options.stages import Workers, answering
+from ..options.tool_options import Thoughts, asking
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
@@ -49,7 +46,14 @@ if TYPE_CHECKING:
 GRACE = 5.0
 
 
-@takes_sampling
+@dataclass(frozen=True, eq=False, repr=False)
+class GuessingBeside(Guessing):
+    """Who guesses, where many are answered."""
+
+    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM
+
+
+@takes_groups
 def serve(
     model: Annotated[
         Path | None,
@@ -90,8 +94,8 @@ def serve(
     state_budget: Annotated[
         str, typer.Option("--state-budget", metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
     ] = "8G",
-    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM,
-    draft: DraftOption = None,
+    *,
+    guessing: GuessingBeside,
     pooling: Annotated[
         PoolingName | None,
         typer.Option(
@@ -126,22 +130,17 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    think: ThinkOption = None,
-    think_budget: ThinkBudget = None,
+    thoughts: Thoughts,
     show_slots: Annotated[
         bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
     ] = True,
     show_page: Annotated[bool, typer.Option("--page/--no-page", help="Whether GET / is a page to chat on.")] = True,
     n_ctx: Context = 0,
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
-    exact: Exact = False,
-    kv_type: KVTypeOption = None,
+    precision: Precision,
     lora: Lora = None,
-    threads: Threads = 0,
-    cpus: Cpus = None,
-    numa: NumaOption = None,
-    cluster: Cluster = None,
-    stages: Stages = None,
+    machine: Machine,
+    workers: Workers,
     timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
     ] = 0,
@@ -151,7 +150,7 @@ def serve(
     log: Annotated[
         LogKind, typer.Option(help="What it does: lines for people on stderr, JSON lines on stdout, or faults only.")
     ] = LogKind.PLAIN,
-    sampling: Sampling = Sampling(),  # noqa: B008  replaced by its options
+    sampling: Sampling,
 ) -> None:
     """Serve a model over HTTP, to clients of OpenAI and others.
 
@@ -164,24 +163,13 @@ def serve(
     keys = read_keys(api_key_file)
     states = parse_size(state_budget, "--state-budget")
     source = None if chat_template is None else texts.read_text(chat_template)
-    thoughts = asking(None, None, think, think_budget).over()
-    loading = load_options(
-        n_ctx=n_ctx,
-        threads=threads,
-        cpus=cpus,
-        numa=numa,
-        exact=exact,
-        kv_type=kv_type,
-        lora=lora,
-        checkpoint_budget=checkpoint_budget,
-    )
-    check_stages(cluster, stages)
-    check_here(cpus, numa, cluster)
-    guesses = spec is not Spec.NONE or draft is not None
+    asked = asking(thoughts).over()
+    loading = load_options(machine, precision, Checkpoints(checkpoint_budget), n_ctx=n_ctx, lora=lora)
+    workers.check(machine.pinning)
     listener = listening.listen(host, port, unix)
     try:
         with (
-            _loaded(model, loading, parallel, pooling, cluster, stages, spec, draft) as loaded,
+            _loaded(model, loading, parallel, pooling, workers, guessing) as loaded,
             kept(loaded, state_dir, states) as store,
         ):
             where = listening.url(listener, host)
@@ -200,9 +188,9 @@ def serve(
             hosts = listening.own_hosts(listener, host)
             answering = cast("Model", loaded)  # of an encoder no jobs are made
             params = sampling.params(answering)
-            defaults = Defaults(n_predict, params, context_shift, thoughts.think, thoughts.budget)
+            defaults = Defaults(n_predict, params, context_shift, asked.think, asked.budget)
             # a template or tokenizer that cannot be used is known before the first request
-            maker = Maker(answering, _template(answering, source), parallel + queue, guesses, defaults)
+            maker = Maker(answering, _template(answering, source), parallel + queue, guessing.given, defaults)
             _check_thoughts(maker)
             settings = _Settings(
                 name,
@@ -244,18 +232,16 @@ def _loaded(
     loading: "LoadOptions",
     parallel: int,
     pooling: PoolingName | None,
-    cluster: str | None,
-    stages: int | None,
-    spec: Spec,
-    draft: Path | None,
+    workers: Workers,
+    guessing: Guessing,
 ) -> "Iterator[Model | EncoderModel]":
     """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
     path = models.resolve(model, console.SCREEN)
     if not models.is_encoder(path):
-        with answering(path, replace(loading, n_seq_max=parallel + 1), cluster, stages, spec, draft) as loaded:
+        with answering(path, replace(loading, n_seq_max=parallel + 1), workers, guessing) as loaded:
             yield loaded
         return
-    if draft is not None:
+    if guessing.draft is not None:
         raise UsageError(f"--draft: {shown(path)} makes embeddings, it draws no answers to guess.")
     from hybrid.infer.evaluate.embed import Embedder, Pooling
 

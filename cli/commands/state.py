@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import StateError, UsageError
 
 from .. import console
 from ..chat import saved_chats
-from ..options.loading_options import KVType, kv_type_option, load_options
+from ..options.loading_options import KVType, Precision, kv_type_option, load_options
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -141,7 +141,9 @@ def exchange_file(
     if action == Action.EXPORT:
         source = saved_chats.named(str(source))
     n = context_for(source) if action == Action.IMPORT else read_info(source).n_tokens
-    with models.load(model, load_options(n_ctx=max(n, 1), kv_type=kv_type), reporter=console.SCREEN) as loaded:
+    with models.load(
+        model, load_options(precision=Precision(kv_type=kv_type), n_ctx=max(n, 1)), reporter=console.SCREEN
+    ) as loaded:
         if action == Action.IMPORT:
             n, size = import_file(loaded, source, output)
         else:

@@ -14,8 +14,8 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import texts
-from ..options.guessing import Spec, loaded_with
-from ..options.stages import check_guesses, loader
+from ..options.guessing import Guessing, loaded_with
+from ..options.stages import Workers, loader
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
@@ -54,35 +54,34 @@ def measure(
     paths: Sequence[Path],
     options: BenchOptions,
     loading: LoadOptions,
-    spec: Spec,
-    draft: Path | None,
+    guessing: Guessing,
     text_file: Path | None,
-    cluster: str | None = None,
-    stages: int | None = None,
+    workers: Workers,
 ) -> "list[GuessRow]":
     """All files in turn."""
     from hybrid.infer.bench.guessing import GuessedText, guess_tests, measure_guesses
     from hybrid.pipeline.models import bundled_prose, resolve
 
-    check_guesses(stages, spec, draft)
+    workers.check_guesses(guessing)
     guess_tests(options)  # says what is wrong before a model is loaded
     text = texts.read_text(text_file or bundled_prose())
-    small = None if draft is None else resolve(draft, console.SCREEN)
-    guessed = GuessedText(text, spec.value, small)
+    small = None if guessing.draft is None else resolve(guessing.draft, console.SCREEN)
+    guessing = replace(guessing, draft=small)
+    guessed = GuessedText(text, guessing.spec.value, small)
     rows: list[GuessRow] = []
     for path in paths:
-        with _loader(path, loading, spec, small, cluster, stages) as load, console.ProgressBar(path.name) as progress:
+        with _loader(path, loading, guessing, workers) as load, console.ProgressBar(path.name) as progress:
             rows += measure_guesses(load, options, guessed, progress=progress)
     return rows
 
 
 def _loader(
-    path: Path, loading: LoadOptions, spec: Spec, draft: Path | None, cluster: str | None, stages: int | None
+    path: Path, loading: LoadOptions, guessing: Guessing, workers: Workers
 ) -> "AbstractContextManager[Callable[..., Model]]":
-    if stages is not None:
-        return loader(path, loading, cluster, stages)  # guesses n-grams where it is asked to
+    if workers.stages is not None:
+        return loader(path, loading, workers)  # guesses n-grams where it is asked to
 
     def load(**fields: Any) -> "Model":
-        return loaded_with(path, replace(loading, **fields), spec, draft)
+        return loaded_with(path, replace(loading, **fields), guessing)
 
     return nullcontext(load)

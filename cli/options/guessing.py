@@ -1,5 +1,6 @@
 """--spec and --draft: how tokens are guessed, and what is said of it, in every command that draws answers."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,15 +19,6 @@ GUESSES = (
     "Guess tokens and verify them in one pass, same output: ngram guesses from the text so far, mtp also with the "
     "model's own head for that"
 )
-DraftOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--draft",
-        metavar="MODEL",
-        help="A smaller model of the same vocabulary guesses tokens, where that pays; same output.",
-        show_default=False,
-    ),
-]
 
 
 class Spec(StrEnum):
@@ -37,15 +29,36 @@ class Spec(StrEnum):
     MTP = "mtp"
 
 
-def loaded_with(model: Path | None, options: "LoadOptions", spec: Spec, draft: Path | None) -> "Model":
+@dataclass(frozen=True, eq=False, repr=False)
+class Guessing:
+    """Who guesses."""
+
+    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}.")] = Spec.NONE
+    draft: Annotated[
+        Path | None,
+        typer.Option(
+            "--draft",
+            metavar="MODEL",
+            help="A smaller model of the same vocabulary guesses tokens, where that pays; same output.",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anybody does."""
+        return self.spec is not Spec.NONE or self.draft is not None
+
+
+def loaded_with(model: Path | None, options: "LoadOptions", guessing: Guessing) -> "Model":
     """MODEL, which guesses as it is told where answers are drawn with guesses. UsageError: its file has no head."""
     from hybrid.pipeline import models
 
-    if spec is Spec.MTP and draft is not None:
+    if guessing.spec is Spec.MTP and guessing.draft is not None:
         raise UsageError("--spec mtp and --draft: either the model's own head guesses, or a draft does.")
-    made = models.load(model, options, draft=draft, reporter=console.SCREEN)
-    made.runner.guessers.ngrams = spec is not Spec.NONE
-    if spec is Spec.MTP:
+    made = models.load(model, options, draft=guessing.draft, reporter=console.SCREEN)
+    made.runner.guessers.ngrams = guessing.spec is not Spec.NONE
+    if guessing.spec is Spec.MTP:
         try:
             _guess_with_head(made)
         except BaseException:

@@ -1,12 +1,14 @@
 """The options that say how a model is loaded, the same in every command that has them, and what becomes of them.
 
-    def command(..., threads: Threads = 0, exact: Exact = False, kv_type: KVTypeOption = None) -> None:
-        with models.load(model, load_options(threads=threads, exact=exact, kv_type=kv_type)) as loaded: ...
+    @takes_groups
+    def command(..., *, n_ctx: Context = 0, machine: Machine, precision: Precision) -> None:
+        with models.load(model, load_options(machine, precision, n_ctx=n_ctx)) as loaded: ...
 
 A default and its check belong to `LoadOptions`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,23 +66,6 @@ BatchTokens = Annotated[
     int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
 ]
 Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")]
-Cpus = Annotated[
-    str | None,
-    typer.Option(
-        "--cpus",
-        metavar="LIST",
-        help="Processors to pin the threads to, one each, as in 0-7,16; as many threads unless -t says fewer.",
-        show_default=False,
-    ),
-]
-NumaOption = Annotated[
-    Numa | None,
-    typer.Option(
-        "--numa",
-        help="Where memory is, on machines with several nodes of it: interleave spreads the model over all of them.",
-        show_default=False,
-    ),
-]
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
 KVTypeOption = Annotated[KVType | None, kv_type_option()]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
@@ -92,45 +77,96 @@ CheckpointBudget = Annotated[
         help=f"Memory for what earlier prompts left, so that no text is processed twice; 0: keep nothing. {UNITS}.",
     ),
 ]
-CheckpointType = Annotated[
-    KVType,
-    typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
-]
+
+
+# --- groups ---
+@dataclass(frozen=True, eq=False, repr=False)
+class Pinning:
+    """Which processors and memory of this machine are used."""
+
+    cpus: Annotated[
+        str | None,
+        typer.Option(
+            "--cpus",
+            metavar="LIST",
+            help="Processors to pin the threads to, one each, as in 0-7,16; as many threads unless -t says fewer.",
+            show_default=False,
+        ),
+    ] = None
+    numa: Annotated[
+        Numa | None,
+        typer.Option(
+            "--numa",
+            help="Where memory is, on machines with several nodes of it: interleave spreads the model over all of "
+            "them.",
+            show_default=False,
+        ),
+    ] = None
+
+    def check(self, cluster: str | None) -> None:
+        """UsageError: processors or memory of this machine for work that others do."""
+        if self.cpus is not None and cluster is not None:
+            raise UsageError(
+                "--cpus names processors of this machine, --cluster works on others. Leave out one of them."
+            )
+        if self.numa is not None and cluster is not None:
+            raise UsageError(
+                "--numa is about memory of this machine, --cluster works on others. Leave out one of them."
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Machine:
+    """Threads, and where they run."""
+
+    threads: Threads = 0
+    pinning: Pinning = field(default_factory=Pinning)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Precision:
+    """How exactly a model is computed."""
+
+    exact: Exact = False
+    kv_type: KVTypeOption = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Checkpoints:
+    """What is kept of earlier prompts."""
+
+    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
+    checkpoint_type: Annotated[
+        KVType,
+        typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
+    ] = KVType.F32
 
 
 # --- what becomes of them ---
+ANY_MACHINE, USUAL_PRECISION, NO_CHECKPOINTS = Machine(), Precision(), Checkpoints("0")
+
+
 def load_options(
+    machine: Machine = ANY_MACHINE,
+    precision: Precision = USUAL_PRECISION,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
     *,
     n_ctx: int = LoadOptions.n_ctx,
-    threads: int = LoadOptions.n_threads,
-    cpus: str | None = None,
-    numa: Numa | None = None,
-    exact: bool = False,
-    kv_type: KVType | None = None,
     lora: Sequence[str] | None = None,
-    checkpoint_budget: str = "0",
-    checkpoint_type: KVType = KVType.F32,
 ) -> LoadOptions:
     """UsageError names what is wrong with one of them."""
+    pinning = machine.pinning
     return LoadOptions(
         n_ctx=n_ctx,
-        n_threads=threads,
-        cpus=parse_cpus(cpus, "--cpus") if cpus is not None else (),
-        numa=numa.value if numa else None,
-        precision="exact" if exact else "fast",
-        kv_type=kv_type.value if kv_type else None,
+        n_threads=machine.threads,
+        cpus=parse_cpus(pinning.cpus, "--cpus") if pinning.cpus is not None else (),
+        numa=pinning.numa.value if pinning.numa else None,
+        precision="exact" if precision.exact else "fast",
+        kv_type=precision.kv_type.value if precision.kv_type else None,
         lora=tuple(parse_lora(text) for text in lora or ()),
-        checkpoint_budget=parse_size(checkpoint_budget, "--checkpoint-budget"),
-        checkpoint_type=checkpoint_type.value,
+        checkpoint_budget=parse_size(checkpoints.checkpoint_budget, "--checkpoint-budget"),
+        checkpoint_type=checkpoints.checkpoint_type.value,
     )
-
-
-def check_here(cpus: str | None, numa: Numa | None, cluster: str | None) -> None:
-    """UsageError: processors or memory of this machine for work that others do."""
-    if cpus is not None and cluster is not None:
-        raise UsageError("--cpus names processors of this machine, --cluster works on others. Leave out one of them.")
-    if numa is not None and cluster is not None:
-        raise UsageError("--numa is about memory of this machine, --cluster works on others. Leave out one of them.")
 
 
 def chunks_together(n_ctx: int, n_batch: int) -> int:

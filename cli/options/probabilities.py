@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,34 +17,38 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.generation.drawing import TextPiece
     from hybrid.infer.text.tokenizer import Tokenizer
 
-NProbs = Annotated[
-    int,
-    typer.Option(
-        "--n-probs",
-        min=0,
-        metavar="N",
-        help="Tell how likely each token was, and the N likeliest in its place: with --json and in lines of answers "
-        "as llama-server does, otherwise in a table on stderr; 0: no.",
-        rich_help_panel=PANEL,
-        show_default=False,
-    ),
-]
-PostSamplingProbs = Annotated[
-    bool,
-    typer.Option(
-        "--post-sampling-probs",
-        help="With --n-probs: after the samplers, what the token was drawn from; otherwise as the model has them.",
-        rich_help_panel=PANEL,
-    ),
-]
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Probabilities:
+    """Which are told."""
 
-def check(n_probs: int, sampled: bool, in_chat: bool) -> None:
-    """UsageError: nobody could see them."""
-    if sampled and not n_probs:
-        raise UsageError("--post-sampling-probs says which probabilities --n-probs tells: give --n-probs N too.")
-    if n_probs and in_chat:
-        raise UsageError("a chat shows no probabilities. Give --n-probs with a prompt (-p or -f).")
+    n_probs: Annotated[
+        int,
+        typer.Option(
+            "--n-probs",
+            min=0,
+            metavar="N",
+            help="Tell how likely each token was, and the N likeliest in its place: with --json and in lines of "
+            "answers as llama-server does, otherwise in a table on stderr; 0: no.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = 0
+    post_sampling_probs: Annotated[
+        bool,
+        typer.Option(
+            "--post-sampling-probs",
+            help="With --n-probs: after the samplers, what the token was drawn from; otherwise as the model has them.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+
+    def check(self, *, in_chat: bool) -> None:
+        """UsageError: nobody could see them."""
+        if self.post_sampling_probs and not self.n_probs:
+            raise UsageError("--post-sampling-probs says which probabilities --n-probs tells: give --n-probs N too.")
+        if self.n_probs and in_chat:
+            raise UsageError("a chat shows no probabilities. Give --n-probs with a prompt (-p or -f).")
 
 
 def table(tokenizer: "Tokenizer", pieces: "Iterable[TextPiece]") -> str:

@@ -1,17 +1,15 @@
 """The options that say how tokens are drawn, and what becomes of them.
 
-    @takes_sampling
-    def command(..., sampling: Sampling) -> None:     # has --temp, --top-k and all the others in place of `sampling`
+    @takes_groups
+    def command(..., *, sampling: Sampling) -> None:     # has --temp, --top-k and all the others
         params = sampling.params(loaded)
 
 Ranges and defaults belong to `SamplingParams`.
 """
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 PANEL = "Sampling (a model's own defaults replace those shown)"
 DEFAULTS = SamplingParams()
-R = TypeVar("R")
 
 
 def _option(*names: str, field: str, help: str, default: object = None, **more: Any) -> Any:
@@ -32,7 +29,7 @@ def _option(*names: str, field: str, help: str, default: object = None, **more: 
     return typer.Option(*names, help=f"{help}  [default: {shown}]", rich_help_panel=PANEL, **more)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sampling:
     """What was given of the options; None, or an empty list: not given."""
 
@@ -173,22 +170,3 @@ def _bias(given: list[str]) -> Mapping[int, float] | None:
         except ValueError:
             raise UsageError(f"--logit-bias {text}, expected ID=BIAS, for example 42=-1.5 or 42=-inf") from None
     return biases or None
-
-
-def takes_sampling(command: Callable[..., R]) -> Callable[..., R]:
-    """The command with all options of `Sampling` where it takes a `sampling`."""
-    signature = inspect.signature(command, eval_str=True)
-    names = [f.name for f in fields(Sampling)]
-    options = inspect.signature(Sampling, eval_str=True).parameters
-    parameters = []
-    for name, parameter in signature.parameters.items():
-        parameters += [options[each] for each in names] if name == "sampling" else [parameter]
-
-    @functools.wraps(command)
-    def wrapped(**values: Any) -> R:
-        sampling = Sampling(**{name: values.pop(name) for name in names})
-        return command(**values, sampling=sampling)
-
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped

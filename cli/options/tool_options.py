@@ -33,43 +33,53 @@ class Think(StrEnum):
         return {Think.ON: True, Think.OFF: False, Think.AUTO: None}[self]
 
 
-Tools = Annotated[
-    Path | None,
-    typer.Option(
-        "--tools",
-        metavar="FILE",
-        help="What the model may call: OpenAI's list of tools, in JSON. Calls are shown, none is carried out.",
-        rich_help_panel=PANEL,
-    ),
-]
-ToolChoice = Annotated[
-    str | None,
-    typer.Option(
-        "--tool-choice",
-        metavar="auto|required|none|NAME",
-        help="Whether something has to be called; NAME: that tool.  [default: auto]",
-        rich_help_panel=PANEL,
-    ),
-]
-ThinkOption = Annotated[
-    Think | None,
-    typer.Option(
-        "--think",
-        help="Whether the model thinks before it answers; auto: as its template has it.  [default: auto]",
-        rich_help_panel=PANEL,
-    ),
-]
-ThinkBudget = Annotated[
-    int | None,
-    typer.Option(
-        "--think-budget",
-        min=0,
-        metavar="N",
-        help="End its thoughts after N tokens.",
-        show_default=False,
-        rich_help_panel=PANEL,
-    ),
-]
+@dataclass(frozen=True, eq=False, repr=False)
+class Tools:
+    """What may be called."""
+
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            "--tools",
+            metavar="FILE",
+            help="What the model may call: OpenAI's list of tools, in JSON. Calls are shown, none is carried out.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    tool_choice: Annotated[
+        str | None,
+        typer.Option(
+            "--tool-choice",
+            metavar="auto|required|none|NAME",
+            help="Whether something has to be called; NAME: that tool.  [default: auto]",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Thoughts:
+    """Whether and how long a model thinks."""
+
+    think: Annotated[
+        Think | None,
+        typer.Option(
+            "--think",
+            help="Whether the model thinks before it answers; auto: as its template has it.  [default: auto]",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    think_budget: Annotated[
+        int | None,
+        typer.Option(
+            "--think-budget",
+            min=0,
+            metavar="N",
+            help="End its thoughts after N tokens.",
+            show_default=False,
+            rich_help_panel=PANEL,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -103,15 +113,17 @@ class Asking:
         return asked if self.budget is None else replace(asked, budget=self.budget)
 
 
-def asking(tools: Path | None, choice: str | None, think: Think | None, budget: int | None) -> Asking:
+def asking(thoughts: Thoughts, tools: Tools | None = None) -> Asking:
     """UsageError: the file of tools cannot be used, or the options contradict each other."""
+    tools = tools or Tools()
+    think, budget, choice = thoughts.think, thoughts.think_budget, tools.tool_choice
     if think is Think.OFF and budget:
         raise UsageError(f"--think off and --think-budget {budget} are both given. Use one of them.")
     if think is Think.ON and budget == 0:
         raise UsageError("--think on and --think-budget 0 are both given. Use one of them.")
     if choice is not None and not choice:
         raise UsageError("--tool-choice is empty, expected auto, required, none or the name of a tool.")
-    given = Asking(None if tools is None else read_tools(tools), choice, think, budget)
+    given = Asking(None if tools.tools is None else read_tools(tools.tools), choice, think, budget)
     if given.tools is not None and choice is not None:
         _choice(choice, given.tools)
     return given

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
@@ -13,43 +13,48 @@ from ..screen.code_blocks import CodeText
 from ..screen.context_shift import tokens_left_out
 from ..screen.reading_line import ReadingLine
 from ..screen.terminal import quiet_keys
-from .text import timings
+from .text import OneText, timings
 
 if TYPE_CHECKING:
+    from hybrid.infer import Model
     from hybrid.infer.answers.chat.tools import ToolCall
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OneMessage(OneText):
+    """state: of a chat. Where that ends with calls, the text is their result: of one call as it is, of several a JSON
+    list of texts."""
+
+    system: str = ""
+    asking: Asking = field(default_factory=Asking)
+
+
+def answer(model: "Model", asked: OneMessage) -> None:
+    """The answer on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`."""
     from hybrid.infer.answers.conversations.conversation import Conversation
-
-
-def answer(
-    conversation: "Conversation",
-    text: str,
-    asking: Asking,
-    state: Path | None,
-    as_json: bool,
-) -> None:
-    """The answer to `text` on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`.
-
-    state: of a chat that is gone on with, and saved. Where that ends with calls, the text is their result: of one call
-    as it is, of several a JSON list of texts.
-    """
     from hybrid.infer.answers.asking.reading import call_json
 
+    answers, state, as_json = asked.answers, asked.state, asked.as_json
+    conversation = Conversation(
+        model, answers.sampling.params(model), model.chat_template, answers.max_tokens, list(answers.stop),
+        asked.system, answers.speculate, answers.keep, answers.constraint(model),
+    )  # fmt: skip
     if conversation.template is None:
-        raise UsageError(f"{conversation.model.path.name} has no chat template. Leave out --template.")
+        raise UsageError(f"{model.path.name} has no chat template. Leave out --template.")
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
     if state is not None and state.exists():
         conversation.load(state)
         console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
-    conversation.ask(asking.over(conversation.asked))
+    conversation.ask(asked.asking.over(conversation.asked))
     last = ""
     with quiet_keys() as screen, ReadingLine() as progress:
         shown = CodeText(screen)
         calls = conversation.calls
         if calls:
-            parts = conversation.answer_calls(_results(text, calls), progress.step)
+            parts = conversation.answer_calls(_results(asked.text, calls), progress.step)
         else:
-            parts = conversation.answer(text, progress.step)
+            parts = conversation.answer(asked.text, progress.step)
         for part in parts:
             progress.close()
             if part.kind == "text" and part.text and not as_json:
@@ -69,10 +74,10 @@ def answer(
     if result.reason == "interrupt":
         raise KeyboardInterrupt
     if result.discarded:
-        console.note(tokens_left_out(conversation.model, result.discarded))
+        console.note(tokens_left_out(model, result.discarded))
     if turn.answer.n_thought:
         console.note(f"thought for {turn.answer.n_thought} tokens (--json tells what)")
-    console.note(timings(conversation.model, result))
+    console.note(timings(model, result))
     if state is not None:
         conversation.save(state)
 

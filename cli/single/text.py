@@ -1,13 +1,15 @@
 """`hybrid run -p TEXT`: a text is continued once, on stdout; what is said of it goes to stderr."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
+from ..options.answer_options import AnswerOptions
 from ..options.guessing import guesses_text
+from ..options.probabilities import Probabilities, table
 from ..screen.code_blocks import CodeText
 from ..screen.context_shift import tokens_left_out
 from ..screen.reading_line import ReadingLine
@@ -18,31 +20,26 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.batches.generate import GenerationResult
     from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.generation.drawing import TextPiece
-    from hybrid.infer.answers.sampling import SamplingParams
 
 
-def complete(
-    model: "Model",
-    params: "SamplingParams",
-    prompt: str,
-    max_tokens: int,
-    stop: Sequence[str] = (),
-    state: Path | None = None,
-    as_json: bool = False,
-    speculate: bool = False,
-    keep: int | None = None,
-    form: "Grammar | None" = None,
-    n_probs: int = 0,
-    sampled: bool = False,
-) -> None:
-    """One continuation of `prompt`, streamed to stdout. keep: see `kept_tokens`; None: end when the context is full.
+@dataclass(frozen=True, eq=False, repr=False)
+class OneText:
+    """What is continued, or answered. state: it follows what this file holds, and is kept there with its answer."""
 
-    n_probs, sampled: see probabilities.py.
-    """
+    text: str
+    answers: AnswerOptions
+    state: Path | None = None
+    as_json: bool = False
+
+
+def complete(model: "Model", asked: OneText) -> None:
+    """One continuation of a text, streamed to stdout."""
     from hybrid.infer.answers.batches.generate import generate
     from hybrid.infer.answers.generation.context_shift import kept_tokens
     from hybrid.infer.answers.sampling import Sampler
 
+    answers, state, probabilities = asked.answers, asked.state, asked.answers.probabilities
+    params = answers.sampling.params(model)
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
     sampler = Sampler(params, model.n_vocab, model.tokenizer)
@@ -50,14 +47,14 @@ def complete(
         from hybrid.infer.answers.states.saved_states import restored
         from hybrid.infer.text.encode import continuation_ids
 
-        seq = restored(model, state, sampler, keep)
+        seq = restored(model, state, sampler, answers.keep)
         console.note(f"restored {len(seq.tokens)} tokens from {state}")
-        ids = continuation_ids(model.tokenizer, prompt)
+        ids = continuation_ids(model.tokenizer, asked.text)
     else:
         seq = model.sequence()
-        ids = model.tokenizer.encode(prompt)
-    constraint = _form_of(seq, form, goes_on=not ids)
-    kept = None if keep is None else kept_tokens(model, [*seq.tokens, *ids], keep)
+        ids = model.tokenizer.encode(asked.text)
+    constraint = _form_of(seq, answers.form, goes_on=not ids)
+    kept = None if answers.keep is None else kept_tokens(model, [*seq.tokens, *ids], answers.keep)
     last = ""
     drawn: list[TextPiece] = []
     shown = CodeText()
@@ -66,32 +63,30 @@ def complete(
             seq,
             ids,
             sampler,
-            max_tokens=max_tokens,
-            stop=stop,
+            max_tokens=answers.max_tokens,
+            stop=answers.stop,
             progress=progress.step,
-            speculate=speculate,
+            speculate=answers.speculate,
             keep=kept,
             constraint=constraint,
-            n_top=min(n_probs, model.n_vocab) or None,
-            sampled=sampled,
+            n_top=min(probabilities.n_probs, model.n_vocab) or None,
+            sampled=probabilities.post_sampling_probs,
         )
         for piece in answer:
             progress.close()
-            drawn += [piece] if n_probs else []
-            if piece.text and not as_json:
+            drawn += [piece] if probabilities.n_probs else []
+            if piece.text and not asked.as_json:
                 shown.write(piece.text)
                 last = piece.text
     result = answer.result
-    if as_json:
-        console.out_json({**console.plain(result), **_listed(model, drawn, sampled, n_probs)})
+    if asked.as_json:
+        console.out_json({**console.plain(result), **_listed(model, drawn, probabilities)})
     elif not last.endswith("\n"):
         console.out()
     if result.reason == "interrupt":
         raise KeyboardInterrupt
-    if n_probs and not as_json:
-        from ..options import probabilities
-
-        console.note(probabilities.table(model.tokenizer, drawn))
+    if probabilities.n_probs and not asked.as_json:
+        console.note(table(model.tokenizer, drawn))
     if result.discarded:
         console.note(tokens_left_out(model, result.discarded))
     console.note(timings(model, result))
@@ -114,12 +109,12 @@ def _form_of(seq: "TokenSequence", form: "Grammar | None", *, goes_on: bool) -> 
     return constraint
 
 
-def _listed(model: "Model", drawn: "list[TextPiece]", sampled: bool, n_probs: int) -> dict[str, Any]:
-    if not n_probs:
+def _listed(model: "Model", drawn: "list[TextPiece]", asked: Probabilities) -> dict[str, Any]:
+    if not asked.n_probs:
         return {}
     from hybrid.infer.answers.generation.probabilities import listed
 
-    return {"completion_probabilities": listed(model.tokenizer, drawn, sampled)}
+    return {"completion_probabilities": listed(model.tokenizer, drawn, asked.post_sampling_probs)}
 
 
 def timings(model: "Model", result: "GenerationResult") -> str:

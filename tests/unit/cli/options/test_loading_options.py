@@ -11,7 +11,17 @@ import pytest
 
 from hybrid.cli import main
 from hybrid.cli.options import loading_options
-from hybrid.cli.options.loading_options import KV_TYPE_HELP, KVType, Numa, check_here, chunks_together, load_options
+from hybrid.cli.options.loading_options import (
+    KV_TYPE_HELP,
+    Checkpoints,
+    KVType,
+    Machine,
+    Numa,
+    Pinning,
+    Precision,
+    chunks_together,
+    load_options,
+)
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.loading.options import LoadOptions, NumaName
 from hybrid.quant.ggml.errors import UsageError
@@ -51,31 +61,32 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 
 def test_what_is_given() -> None:
     options = load_options(
-        n_ctx=7, threads=2, cpus="3,0-1", numa=Numa.INTERLEAVE, exact=True, kv_type=KVType.Q8_0,
-        lora=["a.gguf:0.5", "b.gguf"], checkpoint_budget="1K", checkpoint_type=KVType.F16,
+        Machine(2, Pinning("3,0-1", Numa.INTERLEAVE)), Precision(exact=True, kv_type=KVType.Q8_0),
+        Checkpoints("1K", KVType.F16), n_ctx=7, lora=["a.gguf:0.5", "b.gguf"],
     )  # fmt: skip
     assert options == LoadOptions(
         n_ctx=7, n_threads=2, cpus=(3, 0, 1), numa="interleave", precision="exact", kv_type="q8_0",
         lora=(("a.gguf", 0.5), ("b.gguf", 1.0)), checkpoint_budget=1000, checkpoint_type="f16",
     )  # fmt: skip
     with pytest.raises(UsageError, match=r"^--checkpoint-budget big: expected a size"):
-        load_options(checkpoint_budget="big")
+        load_options(checkpoints=Checkpoints("big"))
     with pytest.raises(UsageError, match=r"^--cpus 1,,2: '' is none"):
-        load_options(cpus="1,,2")
+        load_options(Machine(pinning=Pinning("1,,2")))
 
 
 def test_processors_and_memory_here_are_for_work_here() -> None:
-    check_here("0", Numa.INTERLEAVE, None)
-    check_here(None, None, "local:2")
+    Pinning("0", Numa.INTERLEAVE).check(None)
+    Pinning().check("local:2")
     with pytest.raises(UsageError, match=r"^--cpus names processors of this machine, --cluster works on others\."):
-        check_here("0", None, "local:2")
+        Pinning("0").check("local:2")
     with pytest.raises(UsageError, match=r"^--numa is about memory of this machine, --cluster works on others\. Leave"):
-        check_here(None, Numa.INTERLEAVE, "local:2")
+        Pinning(numa=Numa.INTERLEAVE).check("local:2")
 
 
 def test_every_option_has_its_field() -> None:
     """A field without an option is one that commands set themselves."""
-    taken = set(inspect.signature(load_options).parameters)
+    groups = (Machine, Pinning, Precision, Checkpoints)
+    taken = {"n_ctx", "lora", *(f.name for group in groups for f in fields(group))} - {"pinning"}
     named = {"threads": "n_threads", "exact": "precision"}
     assert {f.name for f in fields(LoadOptions)} - {named.get(name, name) for name in taken} == {
         "n_seq_max",

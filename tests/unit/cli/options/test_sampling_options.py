@@ -9,7 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hybrid.cli.options.sampling_options import Sampling, takes_sampling
+from hybrid.cli.options.groups import takes_groups
+from hybrid.cli.options.sampling_options import Sampling
 from hybrid.infer.answers.sampling import SAMPLERS, SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
@@ -51,8 +52,8 @@ def params_of(*options: str) -> SamplingParams:
     app = typer.Typer()
 
     @app.command()
-    @takes_sampling
-    def command(file: str, sampling: Sampling, other: int = 3) -> None:
+    @takes_groups
+    def command(file: str, *, sampling: Sampling, other: int = 3) -> None:
         assert (file, other) == ("f", 4)
         seen.append(sampling.params(MODEL))
 
