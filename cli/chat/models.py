@@ -27,7 +27,9 @@ def model(chat: Chat, argument: str) -> None:
     before = chat.conversation.model
     after = chat.load(argument)
     try:
-        conversation = moved(chat.conversation, after, chat.sampling.params(after), chat.template_of(after))
+        conversation = moved(
+            chat.conversation, after, chat.sampling.params(after.gguf.metadata), chat.template_of(after)
+        )
     except BaseException:
         after.close()
         raise

@@ -63,7 +63,7 @@ def chat(model: "Model", start: Start) -> None:
     if most is None:
         most = -1 if template is not None else start.most_continued
     conversation = Conversation(
-        model, answers.sampling.params(model), template, most, list(answers.stop), start.system, answers.speculate,
+        model, answers.params(model), template, most, list(answers.stop), start.system, answers.speculate,
         answers.keep, answers.constraint(model),
     )  # fmt: skip
     session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=answers.sampling)

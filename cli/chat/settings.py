@@ -46,7 +46,7 @@ def _change(chat: Chat, field: str, text: str) -> None:
         sampling = replace(sampling, greedy=False)
     if field == "greedy" and value:
         sampling = replace(sampling, temp=None)
-    conversation.draw_by(sampling.params(conversation.model))
+    conversation.draw_by(sampling.params(conversation.model.gguf.metadata))
     chat.sampling = sampling
 
 

@@ -270,7 +270,7 @@ def answer_file(model: "Model", asked: PromptFile) -> None:
 
     answers, probabilities = asked.answers, asked.answers.probabilities
     batch = PromptBatch(
-        model, answers.sampling.params(model), answers.max_tokens, answers.stop, asked.batch.parallel or PARALLEL,
+        model, answers.params(model), answers.max_tokens, answers.stop, asked.batch.parallel or PARALLEL,
         asked.batch.n_samples or 1, answers.keep, answers.speculate, Forms(model.tokenizer), probabilities.n_probs,
         probabilities.post_sampling_probs,
     )  # fmt: skip

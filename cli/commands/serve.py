@@ -2,10 +2,10 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -36,12 +36,16 @@ from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
+    from hybrid.infer.answers.batches.service import Service
+    from hybrid.infer.evaluate.pooling import Pooling
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.memory.cache_store import CacheStore
     from hybrid.infer.text.chat_template import ChatTemplate
 
-    from ..serve.embedding import EncoderModel
+    from ..serve.backend import ServedModel
+    from ..serve.embedding import EncoderModel, EncoderService
     from ..serve.jobs import Maker
+    from ..serve.served import Served
 
 GRACE = 5.0
 
@@ -158,7 +162,10 @@ def serve(
     again: a conversation that comes back continues where it was. Ctrl-C or SIGTERM ends the server: answers that run
     have the time of --grace, a second signal ends that.
     """
+    from ..serve.connections import Bounds
+    from ..serve.embedding import EncoderModel
     from ..serve.jobs import Defaults, Maker
+    from ..serve.served import Served
 
     keys = read_keys(api_key_file)
     states = parse_size(state_budget, "--state-budget")
@@ -177,37 +184,37 @@ def serve(
                 console.note(
                     f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)"
                 )
-            does = f"{parallel} answers at a time" if hasattr(loaded, "sequence") else "embeddings"
+            does = "embeddings" if isinstance(loaded, EncoderModel) else f"{parallel} answers at a time"
             said = f"{loaded.description}: {where}/v1, {does}, context {loaded.n_ctx}"
-            name = alias or models.name_of(model)
+            name, told = alias or models.name_of(model), Log(log)
             if log is LogKind.JSON:
                 facts = {"url": where, "model": name, "parallel": parallel, "queue": queue, "context": loaded.n_ctx}
-                Log(log).say("start", said, **facts)
+                told.say("start", said, **facts)
             else:
                 console.note(said)
-            hosts = listening.own_hosts(listener, host)
-            answering = cast("Model", loaded)  # of an encoder no jobs are made
-            params = sampling.params(answering)
+            params = sampling.params(loaded.gguf.metadata)
             defaults = Defaults(n_predict, params, context_shift, asked.think, asked.budget)
             # a template or tokenizer that cannot be used is known before the first request
-            maker = Maker(answering, _template(answering, source), parallel + queue, guessing.given, defaults)
+            maker = Maker(loaded, _template(loaded, source), parallel + queue, guessing.given, defaults)
             _check_thoughts(maker)
-            settings = _Settings(
-                name,
-                parallel,
-                queue,
-                keys,
-                share_between_keys,
-                tuple(cors or ()),
-                hosts,
-                timeout or None,
-                grace,
-                show_slots,
-                show_page,
-                pooling,
-                Log(log),
-            )
-            _run(maker, listener, settings, store)
+            with closing(_service(loaded, parallel, queue, store)) as service:
+                served = Served(
+                    service,
+                    maker,
+                    name,
+                    keys=keys,
+                    shared=share_between_keys,
+                    cors=tuple(cors or ()),
+                    store=store,
+                    hosts=listening.own_hosts(listener, host),
+                    timeout=timeout or None,
+                    bounds=Bounds.of(parallel + queue),
+                    pooling=_pooling(pooling),
+                    slots=show_slots,
+                    page=show_page,
+                    log=None if log is LogKind.OFF else told.request,
+                )
+                _run(served, listener, told, grace)
     finally:
         listener.close()
         listening.remove(unix)
@@ -243,14 +250,13 @@ def _loaded(
         return
     if guessing.draft is not None:
         raise UsageError(f"--draft: {shown(path)} makes embeddings, it draws no answers to guess.")
-    from hybrid.infer.evaluate.embed import Embedder, Pooling
+    from hybrid.infer.evaluate.embed import Embedder
 
     from ..serve.embedding import EncoderModel
 
-    chosen = Pooling(pooling.value) if pooling else None
     with (
         models.compiling(console.SCREEN) as compiling,
-        Embedder(path, loading, pooling=chosen, progress=compiling) as embedder,
+        Embedder(path, loading, pooling=_pooling(pooling), progress=compiling) as embedder,
     ):
         console.SCREEN.notes(embedder.tokenizer_notes)
         models.note_numa(embedder, console.SCREEN)
@@ -262,38 +268,21 @@ def kept(model: "Model | EncoderModel", folder: Path | None, budget: int) -> Ite
     """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
     from hybrid.infer.answers.batches.saving import open_store
 
+    from ..serve.embedding import EncoderModel
+
     if folder is None:
         yield None
         return
-    if not hasattr(model, "sequence"):
+    if isinstance(model, EncoderModel):
         raise UsageError(f"{shown(folder)}: an encoder keeps nothing of what it reads. Leave --state-dir out.")
-    store = open_store(cast("Model", model), folder, budget, lambda line: console.note(f"warning: {line}"))
+    store = open_store(model, folder, budget, lambda line: console.note(f"warning: {line}"))
     try:
         yield store
     finally:
         store.folder.close()
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """What a server is told; `Served` says what most of it means."""
-
-    name: str
-    parallel: int
-    queue: int
-    keys: tuple[str, ...]
-    shared: bool
-    cors: tuple[str, ...]
-    hosts: frozenset[str] | None
-    timeout: float | None
-    grace: float
-    slots: bool
-    page: bool
-    pooling: PoolingName | None
-    log: Log
-
-
-def _template(model: "Model", source: str | None) -> "ChatTemplate | None":
+def _template(model: "ServedModel", source: str | None) -> "ChatTemplate | None":
     """That of a file, or the model's own. TemplateError: it cannot be used, which is known before the first request."""
     from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
 
@@ -309,60 +298,62 @@ def _check_thoughts(maker: "Maker") -> None:
         raise UsageError("the model has no thoughts: its chat template does not know any.")
 
 
-def _run(maker: "Maker", listener: socket.socket, given: _Settings, store: "CacheStore | None") -> None:
-    from hybrid.infer.answers.batches.saving import Document, Saver
-    from hybrid.infer.answers.batches.service import FaultError, Service
+def _pooling(name: PoolingName | None) -> "Pooling | None":
     from hybrid.infer.evaluate.pooling import Pooling
+
+    return Pooling(name.value) if name else None
+
+
+def _service(
+    model: "Model | EncoderModel", parallel: int, queue: int, store: "CacheStore | None"
+) -> "Service | EncoderService":
+    """What runs the model."""
+    from hybrid.infer.answers.batches.service import Service
+
+    from ..serve.embedding import EncoderModel, EncoderService
+
+    if isinstance(model, EncoderModel):
+        return EncoderService(queue)
+    return Service(model, parallel, most_waiting=queue, store=store)
+
+
+def _run(served: "Served", listener: socket.socket, log: Log, grace: float) -> None:
+    """Until a signal or a fault ends it. FaultError: that of the model."""
+    from hybrid.infer.answers.batches.service import FaultError
     from hybrid.infer.faults import listen
-    from hybrid.infer.memory.store_lister import Lister
 
     from ..serve.app import create_app
-    from ..serve.connections import Bounds
-    from ..serve.embedding import EncoderModel, EncoderService
     from ..serve.running import run
-    from ..serve.served import Served
 
-    model, service = maker.model, cast("Any", None)  # the routes of an encoder ask no more of a service than its has
-    if isinstance(model, EncoderModel):
-        service = EncoderService(given.queue)
-    else:
-        service = Service(model, given.parallel, most_waiting=given.queue, store=store)
-    saver = lister = None
-    if store is not None:
-        ledger = maker.ledger
-        if (entries := store.files.read_json("ledger")) is not None:
-            with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
-                ledger.load(entries)
-        saver = Saver(service, store, {"ledger": Document(lambda: ledger.n_noted, ledger.entries)})
-    served = Served(
-        service,
-        maker,
-        given.name,
-        keys=given.keys,
-        shared=given.shared,
-        cors=given.cors,
-        hosts=given.hosts,
-        timeout=given.timeout,
-        bounds=Bounds.of(given.parallel + given.queue),
-        store=store,
-        pooling=Pooling(given.pooling.value) if given.pooling else None,
-        slots=given.slots,
-        page=given.page,
-        log=None if given.log.kind is LogKind.OFF else given.log.request,
-    )
-    before = listen(given.log.fault)
-    if store is not None:
-        lister = Lister(store.files)
+    with _saved(served, grace), closing(served.service):
+        before = listen(log.fault)
+        try:
+            run(create_app(served), served, listener, log, grace=grace)
+        finally:
+            listen(before)
+    if (fault := served.service.fault) is not None:
+        if log.kind is LogKind.JSON:
+            log.fault("the model has failed", fault)
+        raise FaultError(fault) from fault
+
+
+@contextmanager
+def _saved(served: "Served", grace: float) -> Iterator[None]:
+    """What is read goes to disk meanwhile, where there is a place. grace: seconds for what is left of it at the end."""
+    if served.store is None:
+        yield
+        return
+    from hybrid.infer.answers.batches.saving import Document, Saver
+    from hybrid.infer.memory.store_lister import Lister
+
+    ledger = served.maker.ledger
+    if (entries := served.store.files.read_json("ledger")) is not None:
+        with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
+            ledger.load(entries)
+    documents = {"ledger": Document(lambda: ledger.n_noted, ledger.entries)}
+    saver, lister = Saver(served.answers, served.store, documents), Lister(served.store.files)
     try:
-        run(create_app(served), served, listener, given.log, grace=given.grace)
+        yield
     finally:
-        listen(before)
-        service.close()
-        if lister is not None:
-            lister.close(given.grace)
-        if saver is not None:
-            saver.close(given.grace)
-    if service.fault is not None:
-        if given.log.kind is LogKind.JSON:
-            given.log.fault("the model has failed", service.fault)
-        raise FaultError(service.fault) from service.fault
+        lister.close(grace)
+        saver.close(grace)

@@ -10,6 +10,7 @@ from .sampling_options import Sampling
 if TYPE_CHECKING:
     from hybrid.infer import Model
     from hybrid.infer.answers.constraints import Constraint, Grammar
+    from hybrid.infer.answers.sampling.params import SamplingParams
 
 COMPLETION_TOKENS = 256
 
@@ -31,6 +32,10 @@ class AnswerOptions:
     def max_tokens(self) -> int:
         """Of an answer that nobody sees growing."""
         return COMPLETION_TOKENS if self.n_predict is None else self.n_predict
+
+    def params(self, model: "Model") -> "SamplingParams":
+        """How this model draws. UsageError names the option that cannot be."""
+        return self.sampling.params(model.gguf.metadata)
 
     def constraint(self, model: "Model") -> "Constraint | None":
         """The form as this model draws it."""

@@ -2,22 +2,19 @@
 
     @takes_groups
     def command(..., *, sampling: Sampling) -> None:     # has --temp, --top-k and all the others
-        params = sampling.params(loaded)
+        params = sampling.params(loaded.gguf.metadata)
 
 Ranges and defaults belong to `SamplingParams`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from hybrid.infer.answers.sampling.params import SAMPLERS, SamplingParams, read_samplers
 from hybrid.quant.ggml.errors import UsageError
-
-if TYPE_CHECKING:
-    from hybrid.infer import Model
 
 PANEL = "Sampling (a model's own defaults replace those shown)"
 DEFAULTS = SamplingParams()
@@ -139,8 +136,8 @@ class Sampling:
         ),
     ] = None
 
-    def params(self, model: "Model") -> SamplingParams:
-        """UsageError names the option that cannot be."""
+    def params(self, metadata: Mapping[str, Any]) -> SamplingParams:
+        """metadata: of a model, whose own defaults it may have. UsageError names the option that cannot be."""
         if self.greedy and self.temp is not None and self.temp > 0:
             raise UsageError(f"--greedy and --temp {self.temp} are both given. Use one of them.")
         given: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "greedy"}
@@ -148,7 +145,7 @@ class Sampling:
         given["samplers"] = None if self.samplers is None else read_samplers(self.samplers)
         given["dry_breakers"] = _breakers(self.dry_breakers)
         given["logit_bias"] = _bias(self.logit_bias or [])
-        params = SamplingParams.from_metadata(model.gguf.metadata, **given)
+        params = SamplingParams.from_metadata(metadata, **given)
         if self.greedy and not params.greedy:
             what = "--dynatemp-range" if params.dynatemp_range > 0 else "samplers without temperature"
             raise UsageError(f"--greedy does not go with {what}. Use one of them.")

@@ -1,11 +1,11 @@
 """Vectors of texts beside the answers of a service: what the routes of embeddings share."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +20,7 @@ from hybrid.infer.loading.model_file import ModelFile
 from hybrid.infer.loading.options import DEFAULT_UBATCH
 from hybrid.infer.text.tokenizer import Tokenizer
 
+from .backend import ServedService
 from .errors import RequestError
 
 MOST_TEXTS, MOST_TOKENS = 2048, 300_000  # of a request, as OpenAI has them
@@ -28,6 +29,7 @@ BESIDE_SECONDS = STEP_SECONDS / 2  # of a slice beside answers: their own step c
 ALONE_SECONDS = 1.0  # of a slice when nobody else is there: what a request waits that comes then
 
 Text = str | list[int]
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -62,19 +64,18 @@ class ModelSource:
 
 
 class EncoderModel:
-    """An encoder, with what routes ask of a model."""
+    """An encoder, as routes see a model (`ServedModel`)."""
 
     chat_template = None
 
     def __init__(self, embedder: Embedder) -> None:
         assert embedder.encoder is not None
         self.embedder, self.encoder = embedder, embedder.encoder
-        self.file = ModelFile(embedder.gguf, self.encoder.hparams, embedder.n_ctx, self.encoder.n_vocab)
+        file = ModelFile(embedder.gguf, self.encoder.hparams, embedder.n_ctx, self.encoder.n_vocab)
+        self.gguf, self.path, self.description = file.gguf, file.path, file.description
+        self.n_bytes, self.n_params = file.n_bytes, file.n_params
         self.pooling, self.n_embd = embedder.pooling, embedder.n_embd
         self.n_ctx, self.n_ctx_train, self.n_vocab = embedder.n_ctx, self.encoder.n_ctx, self.encoder.n_vocab
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -89,21 +90,19 @@ class _NoAnswers:
     """The batcher of a service that draws none."""
 
     n_parallel: int = 1
-    n_steps: int = 0
     busy: bool = False
 
 
 class EncoderService:
-    """What a `Service` is to the routes, around a model that draws no answers: one thread, and an order."""
-
-    n_jobs, most_waiting = 0, 64
-    fault: BaseException | None = None
+    """What runs an encoder (`ServedService`): one thread, and an order."""
 
     def __init__(self, most_waiting: int = 64) -> None:
         self.batcher, self.is_open, self.most_waiting = _NoAnswers(), True, most_waiting
+        self.on_closed: Callable[[], None] | None = None
+        self.fault: BaseException | None = None
         self._pool = ThreadPoolExecutor(1, "hybrid-encoder")
 
-    def call(self, function: Any) -> "Future[Any]":
+    def call(self, function: Callable[[], T]) -> "Future[T]":
         """Run `function` in the thread."""
         if not self.is_open:
             raise ClosedError("the model answers no more. Start the program again.")
@@ -118,7 +117,7 @@ class EncoderService:
 class Embedding:
     """Reads the texts of requests in the service's thread, in slices between its steps, one text after the other."""
 
-    def __init__(self, service: Any, source: Source) -> None:
+    def __init__(self, service: ServedService, source: Source) -> None:
         self.service, self.source = service, source
         self._turn = asyncio.Lock()  # who may hold the sequence that no answer has
         self.n_waiting = 0

@@ -18,6 +18,7 @@ from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.stops import stopped_by
 from hybrid.quant.ggml.errors import UsageError, shown
 
+from .backend import ServedModel
 from .errors import RequestError
 from .fields import AnswerFields
 from .forms import compiled, form_of
@@ -62,7 +63,7 @@ class Maker:
     speculate  guess tokens where it pays, unless a request says otherwise
     """
 
-    model: Model
+    model: ServedModel
     template: ChatTemplate | None
     most: int
     speculate: bool = True
@@ -218,4 +219,5 @@ class Maker:
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
         if not self.defaults.context_shift or not ids:
             return None
+        assert isinstance(self.model, Model)  # no jobs are made of an encoder
         return kept_tokens(self.model, ids, DEFAULT_KEEP if n_keep is None else n_keep)

@@ -53,7 +53,7 @@ async def conversations(served: Served, request: Request) -> Response:
     given = request.query_params.get("limit", str(FEW))
     if not (given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= MOST):
         raise RequestError(f"limit: expected 1 to {MOST}, found {shown(given, 40)}", param="limit")
-    cache, tokenizer = served.model.cache, served.model.tokenizer
+    cache, tokenizer = served.answers.model.cache, served.model.tokenizer
     if cache is None:
         found, pinned, budget = Branches([], 0, 0, 0), 0, 0
     else:
@@ -95,7 +95,7 @@ async def forget(served: Served, request: Request) -> Response:
     def dropped() -> bool:
         found = find_branch(cache, name, asked_by(request).owner)
         if found is not None:
-            served.service.forget_onward(found[1])
+            served.answers.forget_onward(found[1])
         return found is not None
 
     if not await _called(served, dropped):
@@ -105,9 +105,9 @@ async def forget(served: Served, request: Request) -> Response:
 
 def _asked(served: Served, request: Request) -> tuple[PromptCache, int]:
     number: str = request.path_params["id"].removeprefix("c")
-    if served.model.cache is None or not (number.isascii() and number.isdigit() and len(number) < 19):
+    if served.answers.model.cache is None or not (number.isascii() and number.isdigit() and len(number) < 19):
         raise _unknown(request)
-    return served.model.cache, int(number)
+    return served.answers.model.cache, int(number)
 
 
 def _unknown(request: Request) -> RequestError:
@@ -125,7 +125,7 @@ async def _called(served: Served, function: Callable[[], T]) -> T:
 
 async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
     """UsageError: there is no room to keep the conversations that a request wants to keep."""
-    cache, asked = served.model.cache, [job for job in jobs if job.pin]
+    cache, asked = served.answers.model.cache, [job for job in jobs if job.pin]
     if not asked:
         return
     if cache is None:

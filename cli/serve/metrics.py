@@ -40,7 +40,7 @@ def _rate(n: float, seconds: float) -> float:
 
 def _shared(served: Served) -> list[Metric]:
     """What llama-server has too, and means in the same way."""
-    service, model = served.service, served.model
+    service, model = served.answers, served.answers.model
     figures, n_jobs, n_parallel = service.batcher.figures, service.n_jobs, service.batcher.n_parallel
     pool = model.memory.attention.pool
     counters = [
@@ -75,7 +75,8 @@ async def metrics(served: Served, _: Request) -> Response:
     """Counters and gauges."""
     if served.is_encoder:
         return _response(served, [*_of_encoder(served), *_of_embeddings(served)])
-    held, figures, cache = await served.held.now(served.service), served.service.batcher.figures, served.model.cache
+    service, cache = served.answers, served.answers.model.cache
+    held, figures = await served.held.now(service), service.batcher.figures
     processed: dict[str, float] = {code: float(figures.processed[code]) for code in CODES if code != "whole"}
     ours = [
         Metric("hybrid:prompt_tokens_reused_total", "counter", "Tokens of prompts reused.", figures.n_reused),
@@ -85,8 +86,8 @@ async def metrics(served: Served, _: Request) -> Response:
             "Tokens of prompts processed, by why they were not reused; counted when an answer ends.",
             processed,
         ),
-        Metric("hybrid:steps_total", "counter", "Steps of the batch.", served.service.batcher.n_steps),
-        Metric("hybrid:step_faults_total", "counter", "Steps that a fault has ended.", served.service.batcher.n_faults),
+        Metric("hybrid:steps_total", "counter", "Steps of the batch.", service.batcher.n_steps),
+        Metric("hybrid:step_faults_total", "counter", "Steps that a fault has ended.", service.batcher.n_faults),
         Metric(
             "hybrid:side_faults_total", "counter", "Faults in work beside the answers, by kind of work.", _side_faults()
         ),

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hybrid.infer import Model
 from hybrid.infer.answers.batches.service import Service
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
+from .backend import ServedModel, ServedService
 from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .held import HeldFigures
@@ -40,7 +40,7 @@ class Served:
     embedding makes embeddings; None: the model was loaded without a sequence for it, beside those of the answers
     """
 
-    service: Service
+    service: ServedService
     maker: Maker
     name: str
     keys: tuple[str, ...] = ()
@@ -62,13 +62,14 @@ class Served:
     told: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
-        model: Model | EncoderModel = self.model
-        if not isinstance(model, EncoderModel) and model.cache is not None:
-            model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
         self.embedding: Embedding | None = None
-        if isinstance(model, EncoderModel):
-            self.embedding = Embedding(self.service, model)
-        elif model.n_seq_max > self.service.batcher.n_parallel:
+        if isinstance(self.model, EncoderModel):
+            self.embedding = Embedding(self.service, self.model)
+            return
+        model = self.answers.model
+        if model.cache is not None:
+            model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
+        if model.n_seq_max > self.service.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
 
     @property
@@ -77,5 +78,12 @@ class Served:
         return isinstance(self.model, EncoderModel)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ServedModel:
         return self.maker.model
+
+    @property
+    def answers(self) -> Service:
+        """What draws answers, and of what model: routes that encoders have, too, do not ask for it."""
+        if not isinstance(self.service, Service):
+            raise TypeError(f"{self.name} draws no answers")
+        return self.service

@@ -75,7 +75,7 @@ async def respond(
     splits: the readers of the jobs' answers. A shape pushes pieces of streams itself; ended they are before it hears.
     """
     await check_pins(served, jobs)
-    answering = Answering(served.service, jobs, served.timeout, reading=stream and watcher is not None, streams=stream)
+    answering = Answering(served.answers, jobs, served.timeout, reading=stream and watcher is not None, streams=stream)
     record_of(request.scope).watch(jobs, splits)
     if stream and (connection := request.scope.get("state", {}).get(CONNECTION)) is not None:
         connection.bound_unsent()

@@ -36,7 +36,7 @@ def answer(model: "Model", asked: OneMessage) -> None:
 
     answers, state, as_json = asked.answers, asked.state, asked.as_json
     conversation = Conversation(
-        model, answers.sampling.params(model), model.chat_template, answers.max_tokens, list(answers.stop),
+        model, answers.params(model), model.chat_template, answers.max_tokens, list(answers.stop),
         asked.system, answers.speculate, answers.keep, answers.constraint(model),
     )  # fmt: skip
     if conversation.template is None:

@@ -39,7 +39,7 @@ def complete(model: "Model", asked: OneText) -> None:
     from hybrid.infer.answers.sampling import Sampler
 
     answers, state, probabilities = asked.answers, asked.state, asked.answers.probabilities
-    params = answers.sampling.params(model)
+    params = answers.params(model)
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
     sampler = Sampler(params, model.n_vocab, model.tokenizer)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from end_to_end.outcomes import Cli, ok
@@ -17,6 +18,9 @@ from hybrid.infer.answers.generation.draft import Draft
 from hybrid.infer.answers.generation.draft_loading import draft_bytes, load_draft
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
+
+if TYPE_CHECKING:
+    from hybrid.cli.serve.served import Served
 
 pytestmark = pytest.mark.exhaustive
 
@@ -98,9 +102,9 @@ def test_in_a_program(files: dict[str, Path]) -> None:
 def test_the_server_is_told(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[object] = []
 
-    def note(maker: object, *_: object) -> None:
-        guessers = maker.model.runner.guessers  # type: ignore[attr-defined]
-        taken.append((maker.speculate, guessers.ngrams, guessers.helper is not None))  # type: ignore[attr-defined]
+    def note(served: "Served", *_: object) -> None:
+        guessers = served.answers.model.runner.guessers
+        taken.append((served.maker.speculate, guessers.ngrams, guessers.helper is not None))
 
     monkeypatch.setattr("hybrid.cli.commands.serve._run", note)
     draft = ["--draft", str(files["q8_0"])]

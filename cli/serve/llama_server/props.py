@@ -11,7 +11,6 @@ from hybrid.infer.answers.batches.batching import Job
 from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors
-from ..embedding import EncoderModel
 from ..endpoint import Endpoint, get
 from ..served import Served
 from ..whose import asked_by
@@ -28,7 +27,7 @@ def package_version() -> str:
 
 async def props(served: Served, _: Request) -> Response:
     """What is served, and how answers are drawn where a request does not say it."""
-    model, maker = served.model, served.maker
+    model, maker = served.answers.model, served.maker
     params = maker.sampling
     n_predict = -1 if maker.defaults.n_predict is None else maker.defaults.n_predict
     settings = {**sampling_settings(params, params.seed), "n_predict": n_predict, "max_tokens": n_predict}
@@ -54,10 +53,9 @@ async def props(served: Served, _: Request) -> Response:
     )
 
 
-def _stages(model: Model | EncoderModel) -> list[dict[str, Any]]:
+def _stages(model: Model) -> list[dict[str, Any]]:
     """First and last block of each stage, of a model that is divided (--stages)."""
-    stages = model.engine.stages if isinstance(model, Model) else ()
-    return [{"blocks": [blocks.start, blocks.stop - 1]} for blocks in stages]
+    return [{"blocks": [blocks.start, blocks.stop - 1]} for blocks in model.engine.stages]
 
 
 def _templates(served: Served) -> dict[str, Any]:
@@ -88,7 +86,7 @@ async def slots(served: Served, request: Request) -> Response:
     """The answers that can be drawn at a time, and what each is doing."""
     if not served.slots:
         return errors.response(501, "this server does not show its slots (--no-slots)")
-    running = {job.place: job for job in served.service.running}
+    running = {job.place: job for job in served.answers.running}
     n_parallel = served.service.batcher.n_parallel
     if request.query_params.get("fail_on_no_slot") and len(running) >= n_parallel:
         return errors.response(503, "no slot is free")
@@ -131,7 +129,7 @@ async def adapters(served: Served, _: Request) -> Response:
     return JSONResponse(
         [
             {"id": index, "path": adapter.path.name, "scale": adapter.scale, "task_name": "", "prompt_prefix": ""}
-            for index, adapter in enumerate(served.model.adapters)
+            for index, adapter in enumerate(served.answers.model.adapters)
         ]
     )
 

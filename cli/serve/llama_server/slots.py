@@ -47,7 +47,7 @@ async def act(served: Served, request: Request) -> Response:
     place = _place(served, request.path_params["id"])
     action = request.query_params.get("action")
     owner = asked_by(request).owner
-    places, begin = Places(served.service, owner), time.perf_counter()
+    places, begin = Places(served.answers, owner), time.perf_counter()
     if action == "erase":
         n = await _when_idle(lambda: places.erase(place))
         return JSONResponse({"id_slot": place, "n_erased": n})

@@ -50,7 +50,7 @@ class CompletionsShape:
             "id": self.prefix + uuid.uuid4().hex,
             "created": int(time.time()),
             "model": served.name,
-            "system_fingerprint": f"b-{served.model.fingerprint[:12]}",
+            "system_fingerprint": f"b-{served.answers.model.fingerprint[:12]}",
         }
 
     # --- what streaming.py asks for ---

@@ -48,7 +48,7 @@ def encoded(served: Served, conversation: ConversationFields, whose: Whose) -> T
     """The tokens of the prompt; or why a chat completion would be refused, in the same words."""
     try:
         ids = chat_of(served.maker, conversation, whose).peek()
-        served.service.batcher.check_prompt(ids)
+        served.answers.batcher.check_prompt(ids)
     except HybridError as error:
         response = errors.of_exception(error)
         if response.status_code == 500:
@@ -83,10 +83,10 @@ async def costs(served: Served, request: Request, body: CostsRequest) -> Respons
         async with served.counting:
             begin = time.perf_counter()
             prompts.append(await in_thread(request, encoded, served, conversation, asking))
-            if served.service.n_jobs:
+            if served.answers.n_jobs:
                 await asyncio.sleep(time.perf_counter() - begin)
     texts = [ids for ids in prompts if not isinstance(ids, str)]
-    known = iter(await looked_up(served.service, texts, asking.owner))
+    known = iter(await looked_up(served.answers, texts, asking.owner))
     told = [{"error": ids} if isinstance(ids, str) else _cost(len(ids), next(known)) for ids in prompts]
     return JSONResponse({"costs": told})
 

@@ -20,7 +20,7 @@ def chat() -> Chat:
     model = FakeModel("one", "two")
     model.gguf = SimpleNamespace(metadata={"general.sampling.top_k": 30})  # type: ignore[attr-defined]
     made = Chat(talk(model, Template()), lambda prompt: "", COMMANDS)
-    made.conversation.draw_by(made.sampling.params(model))  # type: ignore[arg-type]
+    made.conversation.draw_by(made.sampling.params(model.gguf.metadata))  # type: ignore[attr-defined]
     return made
 
 

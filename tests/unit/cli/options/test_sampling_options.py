@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import fields
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import typer
@@ -14,7 +12,6 @@ from hybrid.cli.options.sampling_options import Sampling
 from hybrid.infer.answers.sampling import SAMPLERS, SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 
-MODEL: Any = SimpleNamespace(gguf=SimpleNamespace(metadata={}))
 GIVEN: dict[str, tuple[list[str], object]] = {
     "seed": (["--seed", "5"], 5),
     "temp": (["--temp", "0.5"], 0.5),
@@ -55,7 +52,7 @@ def params_of(*options: str) -> SamplingParams:
     @takes_groups
     def command(file: str, *, sampling: Sampling, other: int = 3) -> None:
         assert (file, other) == ("f", 4)
-        seen.append(sampling.params(MODEL))
+        seen.append(sampling.params({}))
 
     result = CliRunner().invoke(app, ["f", *options, "--other", "4"])
     if isinstance(result.exception, UsageError):

@@ -1,0 +1,63 @@
+"""What every route may ask of a model and of what runs it, whether it draws answers or makes embeddings only."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from hybrid.infer.text.chat_template import ChatTemplate
+from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.reader import GGUFFile
+
+T = TypeVar("T")
+
+
+class ServedModel(Protocol):
+    """`Model`, or `EncoderModel`."""
+
+    gguf: GGUFFile
+    path: Path
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    n_params: int
+    n_bytes: int
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def chat_template(self) -> ChatTemplate | None: ...
+
+
+class Steps(Protocol):
+    """`Batcher`, or what an encoder has instead."""
+
+    @property
+    def n_parallel(self) -> int: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+
+class ServedService(Protocol):
+    """`Service`, or `EncoderService`."""
+
+    on_closed: Callable[[], None] | None
+    fault: BaseException | None
+    most_waiting: int
+
+    @property
+    def batcher(self) -> Steps: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def call(self, function: Callable[[], T]) -> "Future[T]":
+        """Run `function` in the thread that runs the model."""
+
+    def close(self) -> None:
+        """Take nothing more, and end the thread."""
