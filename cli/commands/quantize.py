@@ -3,6 +3,7 @@
 import gc
 import math
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from ..measuring import plots
 from ..measuring.plots import Plot
 from ..options import model_argument, texts
 from ..options.cluster import Cluster, cluster_address
+from ..options.groups import takes_groups
 from ..options.loading_options import Threads
 from .gguf import SPLIT_HELP, max_bytes
 
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.kl_statistics import Estimate
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import Choice
-    from hybrid.pipeline.target import Elsewhere, Measuring, Target
+    from hybrid.pipeline.target import Elsewhere, Measuring
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
-    from hybrid.quant.budget import SizeOf
     from hybrid.quant.tensor_parts import Spread
 
     from ..options.cluster import ClusterAddress
@@ -40,6 +41,68 @@ if TYPE_CHECKING:
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Types:
+    """Which types matrices get."""
+
+    ssm_type: Annotated[
+        SsmType,
+        typer.Option(
+            help="Small projections of recurrences (ssm_x, ssm_dt, low-rank ssm_f); like-llama: like any weight."
+        ),
+    ] = Options.ssm_type
+    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure
+    tensor_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX=TYPE", help="A type for the matrices whose names match; may be repeated."),
+    ] = None
+    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the output matrix.")] = None
+    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the embedding.")] = None
+    leave_output_tensor: Annotated[bool, typer.Option("--leave-output-tensor", help="Keep output.weight as it is.")] = (
+        Options.leave_output
+    )
+
+    def options(self) -> Options:
+        """UsageError: there is no such type."""
+        output, embedding = self.output_tensor_type, self.token_embedding_type
+        return Options(
+            ssm_type=self.ssm_type,
+            pure=self.pure,
+            tensor_types=tuple(_tensor_type(text) for text in self.tensor_type or ()),
+            output_type=type_named(output, "--output-tensor-type") if output else None,
+            embedding_type=type_named(embedding, "--token-embedding-type") if embedding else None,
+            leave_output=self.leave_output_tensor,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Importance:
+    """Which weights matter."""
+
+    imatrix: Annotated[
+        Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
+    ] = None
+    include_weights: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Use the importance only of names with this in them."),
+    ] = None
+    exclude_weights: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
+    ] = None
+
+    def read(self) -> "Imatrix | None":
+        """UsageError: there is nothing to choose from."""
+        include, exclude = self.include_weights or (), self.exclude_weights or ()
+        if self.imatrix is None:
+            if include or exclude:
+                raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
+            return None
+        from hybrid.quant import Imatrix
+
+        return Imatrix.read(self.imatrix).chosen(include, exclude)
+
+
+@takes_groups
 def quantize(
     source: Annotated[
         Path, typer.Argument(metavar="IN", help=f"{model_argument.WHAT}; GGUF best in F32, F16 or BF16.")
@@ -68,32 +131,9 @@ def quantize(
         Path | None,
         typer.Option("-f", "--file", help="With --target-* or --max-kld: text to measure on how much matrices matter."),
     ] = None,
-    ssm_type: Annotated[
-        SsmType,
-        typer.Option(
-            help="Small projections of recurrences (ssm_x, ssm_dt, low-rank ssm_f); like-llama: like any weight."
-        ),
-    ] = Options.ssm_type,
-    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure,
-    tensor_type: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REGEX=TYPE", help="A type for the matrices whose names match; may be repeated."),
-    ] = None,
-    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the output matrix.")] = None,
-    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the embedding.")] = None,
-    leave_output_tensor: Annotated[
-        bool, typer.Option("--leave-output-tensor", help="Keep output.weight as it is.")
-    ] = Options.leave_output,
-    imatrix: Annotated[
-        Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
-    ] = None,
-    include_weights: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Use the importance only of names with this in them."),
-    ] = None,
-    exclude_weights: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
-    ] = None,
+    *,
+    types: Types,
+    importance: Importance,
     effort: Annotated[
         int | None,
         typer.Option(
@@ -132,29 +172,28 @@ def quantize(
     from hybrid.quant import file_nbytes, plan
     from hybrid.quant import quantize as library
 
-    options = Options(
-        ssm_type=ssm_type,
-        pure=pure,
-        tensor_types=tuple(_tensor_type(text) for text in tensor_type or ()),
-        output_type=type_named(output_tensor_type, "--output-tensor-type") if output_tensor_type else None,
-        embedding_type=type_named(token_embedding_type, "--token-embedding-type") if token_embedding_type else None,
-        leave_output=leave_output_tensor,
-    )
+    options = types.options()
     if keep_split and split_max_size:
         raise UsageError("--keep-split and --split-max-size contradict each other. Give one of them.")
     if (target, target_bpw, target_size, max_kld).count(None) != 3:
         raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
     if file is not None and target is not None:
         raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
+    if max_kld is not None and file is None:
+        raise UsageError("--max-kld measures on a text. Give one with -f.")
     workers = cluster_address(cluster)
     plot = plots.checked(plot)
     if plot is not None and dry_run:
         raise UsageError("--plot draws the errors of what was quantized: leave out --dry-run.")
-    importance = _importance(imatrix, include_weights or (), exclude_weights or ())
-    source = models.source(source, console.SCREEN)
-    whole = _source(source)
+    imatrix = importance.read()
+    found = models.source(source, console.SCREEN)
+    checkpoint = _checkpoint(found)
+    text = texts.read_text(file) if file is not None else None
+    # a checkpoint is quantized as it is; what is measured, and what another folder holds, is a GGUF file
+    path = models.resolve(found, console.SCREEN) if target is None or (found.is_dir() and not checkpoint) else found
+    whole = checkpoint or path
     how: dict[str, Any] = {
-        "imatrix": importance,
+        "imatrix": imatrix,
         "metadata": dict(_pair(text) for text in override_kv or ()),
         "allow_requantize": allow_requantize,
         "keep_split": keep_split,
@@ -164,21 +203,22 @@ def quantize(
     if target is not None:
         effort = effort or 0
     else:
-        from hybrid.pipeline.target import EFFORT, Measuring, Target
+        from hybrid.pipeline.target import EFFORT, Measuring, Target, choose
 
         effort = EFFORT if effort is None else effort
         size = parse_size(target_size, "--target-size") if target_size is not None else None
-        with measured_over(workers, source, threads) as elsewhere:
-            measuring = Measuring(options, importance, allow_requantize, effort, threads, elsewhere, console.SCREEN)
+        with measured_over(workers, path, threads) as elsewhere:
+            measuring = Measuring(options, imatrix, allow_requantize, effort, threads, elsewhere, console.SCREEN)
             if max_kld is not None:
+                assert text is not None
                 folder = output.parent if workers is not None else None  # they are to write there, too
-                target, options, divergence = _within_divergence(source, file, max_kld, measuring, folder)
+                target, options, divergence = _within_divergence(path, text, max_kld, measuring, folder)
             else:
                 file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
-                wanted = Target(size, target_bpw)
-                target, options = _within_size(source, file, wanted, file_size, measuring)
+                kind, options = choose(path, text, Target(size, target_bpw), file_size, measuring)
+                target = kind.name
     if dry_run:
-        planned = plan(whole, target, options=options, imatrix=importance, allow_requantize=allow_requantize)
+        planned = plan(whole, target, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
         if as_json:
             console.out_json(planned)
         else:
@@ -198,31 +238,16 @@ def quantize(
 
 
 def _within_divergence(
-    source: Path, file: Path | None, most: float, how: "Measuring", folder: Path | None
+    path: Path, text: str, most: float, how: "Measuring", folder: Path | None
 ) -> "tuple[str, Options, Estimate]":
     """File type and options for --max-kld, and what the file diverges."""
     from hybrid.pipeline.max_kld import OutOfReachError, choose
 
-    if file is None:
-        raise UsageError("--max-kld measures on a text. Give one with -f.")
-    text = texts.read_text(file)
     try:
-        tried = lambda choice: show_trial(choice, most)
-        choice = choose(source, text, most, how, tried=tried, folder=folder)
+        choice = choose(path, text, most, how, tried=lambda choice: show_trial(choice, most), folder=folder)
     except OutOfReachError as err:
         raise UsageError(f"--max-kld {most:g}: {err}") from err
     return choice.file_type.name, choice.options, choice.kld
-
-
-def _within_size(
-    source: Path, file: Path | None, wanted: "Target", file_size: "SizeOf", how: "Measuring"
-) -> tuple[str, Options]:
-    """File type and options for --target-bpw or --target-size."""
-    from hybrid.pipeline.target import choose
-
-    text = texts.read_text(file) if file is not None else None
-    kind, chosen = choose(source, text, wanted, file_size, how)
-    return kind.name, chosen
 
 
 def show_report(report: "QuantizeReport", divergence: "Estimate | None", most: float | None, as_json: bool) -> None:
@@ -296,35 +321,25 @@ def spread_over(
 
 
 def measured_over(
-    workers: "ClusterAddress | None", source: Path, threads: int
+    workers: "ClusterAddress | None", path: Path, threads: int
 ) -> "AbstractContextManager[Elsewhere | None]":
     """Who measures what types do to matrices; None: this process."""
     if workers is None:
         return nullcontext()
     from ..cluster.targeting import measuring
 
-    return measuring(workers, models.resolve(source, console.SCREEN), threads)
+    return measuring(workers, path, threads)
 
 
-def _source(path: Path) -> "Path | CheckpointSource":
-    """A GGUF file, or what a folder's conversion would be."""
+def _checkpoint(path: Path) -> "CheckpointSource | None":
+    """What a folder's conversion would be; None: it has no checkpoint, or is no folder."""
     if not (path / "config.json").is_file():
-        return models.resolve(path, console.SCREEN) if path.is_dir() else path
+        return None
     from hybrid.pipeline.checkpoint_source import CheckpointSource
 
     source = CheckpointSource(path)
     console.SCREEN.notes(source.notes)
     return source
-
-
-def _importance(path: Path | None, include: "Sequence[str]", exclude: "Sequence[str]") -> "Imatrix | None":
-    if path is None:
-        if include or exclude:
-            raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
-        return None
-    from hybrid.quant import Imatrix
-
-    return Imatrix.read(path).chosen(include, exclude)
 
 
 def _tensor_type(text: str) -> tuple[str, Any]:

@@ -43,7 +43,7 @@ class OutOfReachError(UsageError):
 
 
 def choose(
-    source: Path,
+    path: Path,
     text: str,
     most: float,
     how: Measuring,
@@ -54,11 +54,10 @@ def choose(
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
-    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. tried: told of every trial.
-    folder: where trials are written, and nothing
-    of them is left; None: among temporary files. OutOfReachError: `most` is too little.
+    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. path: a GGUF file. tried: told of
+    every trial. folder: where trials are written, and nothing of them is left; None: among temporary files.
+    OutOfReachError: `most` is too little.
     """
-    path = models.resolve(source, how.reporter)
     with ExitStack() as stack:
         trials = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hybrid-", dir=folder)))
         known = measured(path, text, how)

@@ -84,7 +84,7 @@ class Measuring:
 
 
 def choose(
-    source: Path,
+    path: Path,
     text: str | None,
     wanted: Target,
     file_nbytes: SizeOf,
@@ -92,10 +92,9 @@ def choose(
 ) -> tuple[FileType, Options]:
     """The file type to name and the options that give every matrix its type; the same for any number of threads.
 
-    text: what to measure sensitivities on; without, all matrices count alike. UsageError names the smallest possible
-    size when even that is too large.
+    path: a GGUF file. text: what to measure sensitivities on; without, all matrices count alike. UsageError names the
+    smallest possible size when even that is too large.
     """
-    path = models.resolve(source, how.reporter)
     known = measured(path, text, how)
     if wanted.file_size is not None:
         return budget.of_file_size(known, wanted.file_size, how.options, file_nbytes)
