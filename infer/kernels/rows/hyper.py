@@ -14,6 +14,7 @@ from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, Vec, const, emit, ldf, ldi, stf
 from ..emit.fields import Address, Float, Int
 from .elementwise import CHUNK, over_values, sigmoid_at
+from .softmax import softmax
 
 V16F = Vec(F32, 16)
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -37,26 +38,6 @@ def _inverse_rms(e, x, n, eps):
     (lanes,) = e.loop(full, square(V16F), [const(V16F, 0.0)], step=64)
     (total,) = e.loop(b.shl(n, const(n.type, 2)), square(F32), [e.halving_sum(lanes)], start=full, step=4)
     return b.fdiv(const(F32, 1.0), e.intr("sqrt", b.fadd(b.fdiv(total, b.sitofp(n, F32)), eps)))
-
-
-@emit("f32->f32")
-def _exp(e, x):
-    """exp(x) for x <= 0."""
-    return e.lane(e.exp_nonpositive(e.splat(x, 4)), 0)
-
-
-@device
-def _softmax(row, n):
-    top = ldf(row)
-    for j in range(1, n):
-        top = max(top, ldf(row + 4 * j))
-    total = ZERO
-    for j in range(n):
-        v = _exp(ldf(row + 4 * j) - top)
-        total += v
-        stf(row + 4 * j, v)
-    for j in range(n):
-        stf(row + 4 * j, ldf(row + 4 * j) / total)
 
 
 @device
@@ -106,7 +87,7 @@ def hyper_weights(
                 stf(w + 4 * k, TWO * sigmoid_at(w + 4 * k))
             c, step = w + 8 * h, 4 * h
             for i in range(h):
-                _softmax(c + i * step, h)
+                softmax(c + i * step, h)
             for k in range(h * h):
                 stf(c + 4 * k, ldf(c + 4 * k) + floor)
             _sum_to_one(c, h, 4, step, floor)

@@ -11,15 +11,10 @@ from ..emit.emitter import F32, I64, Vec, atomic_add, const, emit, ldf, ldi, ldi
 from ..emit.fields import Address, Counter, Float, Int
 from ..recurrent.states import zero_fill
 from .elementwise import scale_row
+from .softmax import exp_nonpositive
 
 V16F = Vec(F32, 16)
 ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
-
-
-@emit("f32->f32")
-def _exp(e, x):
-    """exp(x) for x <= 0."""
-    return e.lane(e.exp_nonpositive(e.splat(x, 4)), 0)
 
 
 @emit("f32->f32")
@@ -56,29 +51,112 @@ def _keep_groups(score, total, size, n_group, n_used, n_best):
 
 
 @device
+def _is_among(chosen, n, x):
+    taken = False
+    for i in range(n):
+        taken = taken or ldi(chosen + 8 * i) == x
+    return taken
+
+
+@device
+def _choose(score, n_expert, n_used, chosen):
+    """The n_used experts with the highest scores (ties: the lower index)."""
+    for j in range(n_used):
+        best = -1
+        for x in range(n_expert):
+            if not _is_among(chosen, j, x) and (best < 0 or ldf(score + 4 * x) > ldf(score + 4 * best)):
+                best = x
+        sti(chosen + 8 * j, best)
+
+
+@device
 def _mix_sparsely(row, p, n_expert, n_used, jitter, chosen):
     """The best n_used experts, one after the other (ties: the lower index), written to `chosen`. p of each becomes its
     softmax among those not chosen before it whose logits are near its own: less than 2 jitter below it, relative to
     the larger of it and their size. arXiv:2409.12136"""
     near = np.float32(2) * jitter
+    _choose(row, n_expert, n_used, chosen)
     for j in range(n_used):
-        best = -1
-        for x in range(n_expert):
-            taken = False
-            for i in range(j):
-                taken = taken or ldi(chosen + 8 * i) == x
-            if not taken and (best < 0 or ldf(row + 4 * x) > ldf(row + 4 * best)):
-                best = x
+        best = ldi(chosen + 8 * j)
         top, total = ldf(row + 4 * best), ZERO
         for x in range(n_expert):
-            taken = False
-            for i in range(j):
-                taken = taken or ldi(chosen + 8 * i) == x
             v = ldf(row + 4 * x)
-            if not taken and not (top - v > near * max(abs(v), top)):
-                total += _exp(v - top)
-        sti(chosen + 8 * j, best)
+            if not _is_among(chosen, j, x) and not (top - v > near * max(abs(v), top)):
+                total += exp_nonpositive(v - top)
         stf(p + 4 * best, ONE / total)
+
+
+@device
+def _score(row, n_expert, bias, by_sigmoid, by_softplus, p, score):
+    """p: what weights are made of, of each expert; score: what is best is decided by. What p is to be divided by: 1, or
+    the sum of the softmax; NaN where a logit is."""
+    top = ldf(row)
+    for x in range(1, n_expert):
+        top = max(top, ldf(row + 4 * x))
+    total = ldf(row) - ldf(row)  # 0, or NaN when there is one
+    if by_sigmoid or by_softplus:
+        total += ONE
+    for x in range(n_expert):
+        if by_sigmoid:
+            v = exp_nonpositive(-abs(ldf(row + 4 * x)))
+            v = (ONE if ldf(row + 4 * x) >= 0 else v) / (ONE + v)
+        elif by_softplus:
+            v = _sqrt_softplus(ldf(row + 4 * x))
+        else:
+            v = exp_nonpositive(ldf(row + 4 * x) - top)
+            total += v
+        stf(p + 4 * x, v)
+        if by_sigmoid == 2:
+            v = ldf(row + 4 * x)
+        stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
+    if bias and not by_sigmoid and not by_softplus:  # it is added to what is divided by the sum
+        for x in range(n_expert):
+            stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
+    return total
+
+
+@device
+def _sort(chosen, n):
+    """By the index of the expert, the order in which the parts are summed."""
+    for i in range(1, n):
+        v = ldi(chosen + 8 * i)
+        j = i
+        while j > 0 and ldi(chosen + 8 * (j - 1)) > v:
+            sti(chosen + 8 * j, ldi(chosen + 8 * (j - 1)))
+            j -= 1
+        sti(chosen + 8 * j, v)
+
+
+@device
+def _place(n_tok, n_expert, n_computing, n_used, width, groups, rows, slots, counts):
+    """Slots in place of the experts in `slots`, as `moe_route` has them; how many there are. Experts from n_computing
+    on have none."""
+    starts = counts + 8 * n_expert
+    first = 0
+    active = 0
+    for x in range(n_expert):
+        n = ldi(counts + 8 * x)
+        sti(starts + 8 * x, first)
+        if n > 0 and x < n_computing:
+            group = groups + 8 + 24 * active
+            sti(group, x)
+            sti(group + 8, first)
+            sti(group + 16, n)
+            active += 1
+            first += (n + width - 1) // width * width
+    sti(groups, active)
+    for t in range(n_tok):
+        for j in range(n_used):
+            place = slots + 8 * (t * n_used + j)
+            x = ldi(place)
+            if x >= n_computing:
+                sti(place, -1)
+                continue
+            slot = ldi(starts + 8 * x)
+            sti(starts + 8 * x, slot + 1)
+            sti(place, slot)
+            sti(rows + 8 * slot, t)
+    return first
 
 
 @kernel
@@ -117,60 +195,23 @@ def moe_route(
     """
     if tid != 0:
         return
-    n_tok, p = ldi(count), scores
-    starts, score = counts + 8 * n_expert, p + 4 * n_expert
+    p, score = scores, scores + 4 * n_expert
     for x in range(n_expert):
         sti(counts + 8 * x, 0)
-    for t in range(n_tok):
-        row = logits + t * ldlogits
-        top = ldf(row)
-        for x in range(1, n_expert):
-            top = max(top, ldf(row + 4 * x))
-        total = ldf(row) - ldf(row)  # 0, or NaN when there is one
-        if by_sigmoid or by_softplus:
-            total += ONE
-        for x in range(n_expert):
-            if by_sigmoid:
-                v = _exp(-abs(ldf(row + 4 * x)))
-                v = (ONE if ldf(row + 4 * x) >= 0 else v) / (ONE + v)
-            elif by_softplus:
-                v = _sqrt_softplus(ldf(row + 4 * x))
-            else:
-                v = _exp(ldf(row + 4 * x) - top)
-                total += v
-            stf(p + 4 * x, v)
-            if by_sigmoid == 2:
-                v = ldf(row + 4 * x)
-            stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
-        if bias and not by_sigmoid and not by_softplus:  # it is added to what is divided by the sum
-            for x in range(n_expert):
-                stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
+    for t in range(ldi(count)):
+        row, chosen = logits + t * ldlogits, slots + 8 * t * n_used
+        total = _score(row, n_expert, bias, by_sigmoid, by_softplus, p, score)
         if n_group > n_group_used:
             _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used, n_group_best)
-        chosen = slots + 8 * t * n_used
         if jitter >= ZERO:
             _mix_sparsely(row, p, n_expert, n_used, jitter, chosen)
             total = ONE + (total - total)
-        for j in range(n_used if jitter < ZERO else 0):
-            best = -1
-            if table:
+        elif table:
+            for j in range(n_used):
                 sti(chosen + 8 * j, ldi32(table + 4 * (ldi(tokens + 8 * t) * n_used + j)))
-                continue
-            for x in range(n_expert):
-                taken = False
-                for i in range(j):
-                    taken = taken or ldi(chosen + 8 * i) == x
-                if not taken and (best < 0 or ldf(score + 4 * x) > ldf(score + 4 * best)):
-                    best = x
-            sti(chosen + 8 * j, best)
-        # in order of expert index, the order in which the parts are summed
-        for i in range(1, n_used):
-            v = ldi(chosen + 8 * i)
-            j = i
-            while j > 0 and ldi(chosen + 8 * (j - 1)) > v:
-                sti(chosen + 8 * j, ldi(chosen + 8 * (j - 1)))
-                j -= 1
-            sti(chosen + 8 * j, v)
+        else:
+            _choose(score, n_expert, n_used, chosen)
+        _sort(chosen, n_used)
         kept = ldf(p) - ldf(p)
         for j in range(n_used):
             x = ldi(chosen + 8 * j)
@@ -180,31 +221,7 @@ def moe_route(
             x = ldi(chosen + 8 * j)
             weight = ldf(p + 4 * x) / (kept if renormalize else total) * scale
             stf(weights + 4 * (t * n_used + j), weight * ldf(factors + 4 * x) if factors else weight)
-    first = 0
-    active = 0
-    for x in range(n_expert):
-        n = ldi(counts + 8 * x)
-        sti(starts + 8 * x, first)
-        if n > 0 and x < n_expert - n_idle:
-            group = groups + 8 + 24 * active
-            sti(group, x)
-            sti(group + 8, first)
-            sti(group + 16, n)
-            active += 1
-            first += (n + width - 1) // width * width
-    sti(groups, active)
-    sti(n_slots, first)
-    for t in range(n_tok):
-        for j in range(n_used):
-            place = slots + 8 * (t * n_used + j)
-            x = ldi(place)
-            if x >= n_expert - n_idle:
-                sti(place, -1)
-                continue
-            slot = ldi(starts + 8 * x)
-            sti(starts + 8 * x, slot + 1)
-            sti(place, slot)
-            sti(rows + 8 * slot, t)
+    sti(n_slots, _place(ldi(count), n_expert, n_expert - n_idle, n_used, width, groups, rows, slots, counts))
 
 
 @kernel

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from ..build.jit import device, kernel
-from ..emit.emitter import F32, I64, Vec, const, emit, ldf, ldi, stf
+from ..build.jit import kernel
+from ..emit.emitter import F32, I64, Vec, const, emit, ldi, stf
 from ..emit.fields import Address, Float, Int
+from .softmax import softmax
 
 V16F = Vec(F32, 16)
 ZERO = np.float32(0.0)
@@ -28,27 +29,6 @@ def _score(e, x, query, n, eps):
     return b.fdiv(product, e.intr("sqrt", b.fadd(b.fdiv(squares, b.sitofp(n, F32)), eps)))
 
 
-@emit("f32->f32")
-def _exp(e, x):
-    """exp(x) for x <= 0."""
-    return e.lane(e.exp_nonpositive(e.splat(x, 4)), 0)
-
-
-@device
-def _softmax(row, n):
-    """In place of n scores; sums in ascending order."""
-    top = ldf(row)
-    for j in range(1, n):
-        top = max(top, ldf(row + 4 * j))
-    total = ZERO
-    for j in range(n):
-        share = _exp(ldf(row + 4 * j) - top)
-        total += share
-        stf(row + 4 * j, share)
-    for j in range(n):
-        stf(row + 4 * j, ldf(row + 4 * j) / total)
-
-
 @kernel
 def stream_scores(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, query: Address, out: Address, ldout: Int, n: Int,
@@ -66,4 +46,4 @@ def stream_scores(
         row = out + t * ldout
         for s in range(n_stream):
             stf(row + 4 * s, _score(x + t * ldx + 4 * s * n, query, n, eps))
-        _softmax(row, n_stream)
+        softmax(row, n_stream)
