@@ -14,6 +14,7 @@ from test_draft import Steps, eager
 
 from hybrid.convert import convert
 from hybrid.infer.answers.batches import generate as generation
+from hybrid.infer.answers.generation import foretelling
 from hybrid.infer.answers.generation import head_guesser as heads
 from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.bench import guessing as measured
@@ -89,7 +90,8 @@ def test_a_head(
 ) -> None:
     """It reads along where it guesses, and only there: without guesses nobody would have it."""
     monkeypatch.setattr(heads, "may_pay", lambda *_: True)
-    monkeypatch.setattr(heads, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    for module in (heads, foretelling):
+        monkeypatch.setattr(module, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(HeadGuesser, "rests", False)
     path = tmp_path / "m.gguf"
     checkpoint = random_heads.write_right("qwen35-mtp", tmp_path / "m")

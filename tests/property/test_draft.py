@@ -14,6 +14,7 @@ from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Batcher
 from hybrid.infer.answers.batches.generate import generate
 from hybrid.infer.answers.generation import draft as drafts
+from hybrid.infer.answers.generation import foretelling
 from hybrid.infer.answers.generation.draft import Draft
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.step_costs import StepCosts, _Width
@@ -38,8 +39,9 @@ class Steps(StepCosts):
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts as much as it can: these models are too small for guesses to pay."""
     monkeypatch.setattr(drafts, "may_pay", lambda *_: True)
-    monkeypatch.setattr(drafts, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
-    monkeypatch.setattr(drafts, "LEAST_CHANCE", 0.0)
+    for module in (drafts, foretelling):
+        monkeypatch.setattr(module, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    monkeypatch.setattr(foretelling, "LEAST_CHANCE", 0.0)
     monkeypatch.setattr(Draft, "rests", False)
 
 

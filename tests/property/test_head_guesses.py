@@ -16,6 +16,7 @@ from test_draft import Steps, answer
 from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.generation import foretelling
 from hybrid.infer.answers.generation import head_guesser as heads
 from hybrid.infer.answers.generation.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
@@ -32,8 +33,9 @@ WRONG = [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GAT
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses as much as it can: these models are too small for guesses to pay."""
     monkeypatch.setattr(heads, "may_pay", lambda *_: True)
-    monkeypatch.setattr(heads, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
-    monkeypatch.setattr(heads, "LEAST_CHANCE", 0.0)
+    for module in (heads, foretelling):
+        monkeypatch.setattr(module, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    monkeypatch.setattr(foretelling, "LEAST_CHANCE", 0.0)
     monkeypatch.setattr(HeadGuesser, "rests", False)
 
 

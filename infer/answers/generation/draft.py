@@ -18,17 +18,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import HybridError
-
 from ...guessers import NO_GUESS, Asked, Credit, Guess, Place, Value
 from ...model import Model
 from ...runner import Slot, Work
 from .draft_lane import Lane
 from .draft_odds import Odds, PassTimes, best_rate, may_pay
+from .foretelling import Foretold, Growing, keep_best
 
-MOST = 8  # tokens of one guess
 SEQUENCES = 2  # of the draft, for a text: where it has recurrent layers it drafts in a copy
-LEAST_CHANCE = 0.1  # that a drafted token is drawn: below it, the next one is not worth a pass
 INVESTED, REINVESTED = 1.5, 0.5  # plain passes that reading may take at any time; and of what was gained so far
 AT_START = 3.0  # plain passes that a draft may lose before it has gained anything
 AHEAD = 3  # passes that are looked ahead: what passes of the model cost is no straight line
@@ -37,26 +34,19 @@ PAUSE, MOST_PAUSE = 8, 256  # passes of the model, after it was found that a gue
 
 
 @dataclass(eq=False)
-class DraftTrack:
+class DraftTrack(Foretold):
     """A text, and what was foretold of it."""
 
     draft: "Draft"
     lane: Lane
     ids: list[int]
-    foretold: list[tuple[int, int]] = field(default_factory=list)  # token, kind of probability: what may come next
+    foretold: list[tuple[int, int]] = field(default_factory=list)
     last: tuple[int, Guess] | None = None  # the length of the text when it was asked for last, and the guess
 
     def extend(self, ids: Sequence[int]) -> None:
         """See guessers.Track."""
         self.ids += ids
-        for token in ids:
-            if not self.foretold:
-                self.draft.odds.rested()
-                continue
-            foretold, kind = self.foretold.pop(0)
-            self.draft.odds.seen(kind, right=token == foretold)
-            if token != foretold:
-                self.foretold = []
+        self.compare(ids, self.draft.odds)
 
     def end(self) -> None:
         """See guessers.Track."""
@@ -118,7 +108,7 @@ class Draft:
             invested, self._invested = min(seconds, self._invested), 0.0
             self.credit.spend((seconds - invested) / value.plain)
             self.credit.invest(invested / value.plain)
-        _keep_best(todo, value, seconds)
+        keep_best(todo, value, seconds)
         for d in todo:
             d.track.last = len(d.track.ids), d.guess
             known[id(d.track)] = d.guess
@@ -243,46 +233,15 @@ class Draft:
     def _take(self, drafting: "Sequence[_Drafting]", rows: Sequence[np.ndarray]) -> None:
         """The likeliest token of each."""
         for d, logits in zip(drafting, rows, strict=True):
-            token, p = self._likeliest(logits, d)
-            if token is None or token in self._ends:  # behind the end of an answer nothing is verified
-                d.over = True
-                continue
-            kind = self.odds.kind(p)
-            d.chance *= self.odds.chance(kind)
-            d.guess.tokens.append(token)
-            d.guess.chances.append(d.chance)
-            d.track.foretold.append((token, kind))
-
-    def _likeliest(self, logits: np.ndarray, d: "_Drafting") -> tuple[int | None, float]:
-        """A token and its probability, of those that can come; None: nothing can."""
-        logits, mask = logits[: self._n_tokens], d.asked.mask
-        if mask is not None:
-            whole = np.full(self.main.n_vocab, -np.inf, np.float32)
-            whole[: self._n_tokens] = logits
-            try:
-                if d.guess.tokens:
-                    mask.accept(d.guess.tokens[-1])
-                logits = whole if mask.ended else mask.masked(whole)
-            except HybridError:
-                return None, 0.0
-            if mask.ended:
-                return None, 0.0
-        token = int(logits.argmax())
-        top = float(logits[token])
-        if not np.isfinite(top):
-            return None, 0.0
-        return token, 1.0 / float(np.exp(logits - top).sum())
+            d.take(logits[: self._n_tokens], self.main.n_vocab, self.odds, self._ends)
 
 
 @dataclass(eq=False)
-class _Drafting:
+class _Drafting(Growing[DraftTrack]):
     """A text for which a guess is being made."""
 
-    asked: Asked
-    track: DraftTrack
-    guess: Guess = field(default_factory=lambda: Guess([], []))
-    chance: float = 1.0
-    over: bool = False
+    MOST = 8
+
     slot: Slot | None = None
 
     def __post_init__(self) -> None:
@@ -291,21 +250,3 @@ class _Drafting:
     @property
     def lane(self) -> Lane:
         return self.track.lane
-
-    @property
-    def most(self) -> int:
-        return min(MOST, self.asked.most)
-
-    @property
-    def goes_on(self) -> bool:
-        return not self.over and len(self.guess.tokens) < self.most and self.chance > LEAST_CHANCE
-
-
-def _keep_best(drafting: Sequence[_Drafting], value: Value, spent: float) -> None:
-    """What is worth verifying, of all guesses."""
-    chances = sorted((c for d in drafting for c in d.guess.chances), reverse=True)
-    n = best_rate(chances, value, spent)[1]
-    least = chances[n - 1] if n else 2.0
-    for d in drafting:
-        worth = sum(chance >= least for chance in d.guess.chances)
-        d.guess = Guess(d.guess.tokens[:worth], d.guess.chances[:worth])

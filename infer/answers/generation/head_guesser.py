@@ -14,17 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hybrid.quant.ggml.errors import HybridError
-
 from ...engine.head_passes import HeadPasses, HeadSegment
 from ...guessers import NO_GUESS, Asked, Credit, Guess, Place, Value
 from ...model import Model
 from ...runner import Slot
 from .draft_odds import Odds, PassTimes, best_rate, may_pay
+from .foretelling import Foretold, Growing, keep_best
 from .head_texts import HeadText
 
 MOST = 4  # tokens of one guess: what a head makes of its own states gets worse with each
-LEAST_CHANCE = 0.1
 AT_START = 4.0  # plain passes that it may lose before it has gained anything
 AGAIN = 1.0  # passes that it may lose when it tries again: a few guesses, since it has to read some text first
 A_FEW = 8  # tokens of a pass that is no prompt's
@@ -37,28 +35,21 @@ def head_guesser(model: Model) -> "HeadGuesser | None":
 
 
 @dataclass(eq=False)
-class HeadTrack:
+class HeadTrack(Foretold):
     """A text, and what was foretold of it."""
 
     guesser: "HeadGuesser"
     place: Place
     last: int = -1  # the token that was drawn last
     n: int = 0  # tokens
-    foretold: list[tuple[int, int]] = field(default_factory=list)  # token, kind of probability: what may come next
+    foretold: list[tuple[int, int]] = field(default_factory=list)
     guessed: tuple[int, Guess] | None = None  # the length of the text when it was asked for last, and the guess
 
     def extend(self, ids: Sequence[int]) -> None:
         """See guessers.Track."""
-        odds = self.guesser.odds
-        for token in ids:
-            self.last, self.n = token, self.n + 1
-            if not self.foretold:
-                odds.rested()
-                continue
-            foretold, kind = self.foretold.pop(0)
-            odds.seen(kind, right=token == foretold)
-            if token != foretold:
-                self.foretold = []
+        if len(ids):
+            self.last, self.n = ids[-1], self.n + len(ids)
+        self.compare(ids, self.guesser.odds)
 
     def end(self) -> None:
         """See guessers.Track."""
@@ -124,7 +115,7 @@ class HeadGuesser:
             seconds = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
             self.credit.spend((seconds + self._reading) / value.plain)
             self._reading = 0.0
-        _keep_best(todo, value, seconds)
+        keep_best(todo, value, seconds)
         for g in todo:
             g.track.guessed = g.track.n, g.guess
         known = {id(g.track): g.track.guessed[1] for g in guessing if g.track.guessed}
@@ -162,69 +153,22 @@ class HeadGuesser:
         if self.model.compile_seconds == compiled and all(len(s.tokens) <= MOST for s in segments):
             self.times.timed(len(segments), time.perf_counter() - start)
         for g, state, logits in zip(guessing, foretold.states, foretold.logits, strict=True):
-            token, p = g.likeliest(logits)
-            if token is None or token in self._ends:  # behind the end of an answer nothing is verified
-                g.over = True
-                continue
-            kind = self.odds.kind(p)
-            g.chance *= self.odds.chance(kind)
             g.state = state
-            g.guess.tokens.append(token)
-            g.guess.chances.append(g.chance)
-            g.track.foretold.append((token, kind))
+            g.take(logits, self.model.n_vocab, self.odds, self._ends)
 
 
 @dataclass(eq=False)
-class _Guessing:
+class _Guessing(Growing[HeadTrack]):
     """A text for which a guess is being made."""
 
-    asked: Asked
-    track: HeadTrack
-    guess: Guess = field(default_factory=lambda: Guess([], []))
-    chance: float = 1.0
-    over: bool = False
+    MOST = MOST
+
     state: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __post_init__(self) -> None:
         if self.track.guessed is None or self.track.guessed[0] != self.track.n:
             self.track.foretold = []
 
-    @property
-    def most(self) -> int:
-        return min(MOST, self.asked.most)
-
-    @property
-    def goes_on(self) -> bool:
-        return not self.over and len(self.guess.tokens) < self.most and self.chance > LEAST_CHANCE
-
     def next_segment(self) -> HeadSegment:
         """The token that was guessed last, with the head's own state."""
         return HeadSegment(self.track.place.slot, self.guess.tokens[-1:], self.state[None])
-
-    def likeliest(self, logits: np.ndarray) -> tuple[int | None, float]:
-        """A token and its probability, of those that can come; None: nothing can."""
-        mask = self.asked.mask
-        if mask is not None:
-            try:
-                if self.guess.tokens:
-                    mask.accept(self.guess.tokens[-1])
-                if mask.ended:
-                    return None, 0.0
-                logits = mask.masked(logits)
-            except HybridError:
-                return None, 0.0
-        token = int(logits.argmax())
-        top = float(logits[token])
-        if not np.isfinite(top):
-            return None, 0.0
-        return token, 1.0 / float(np.exp(logits - top).sum())
-
-
-def _keep_best(guessing: Sequence[_Guessing], value: Value, spent: float) -> None:
-    """What is worth verifying, of all guesses."""
-    chances = sorted((c for g in guessing for c in g.guess.chances), reverse=True)
-    n = best_rate(chances, value, spent)[1]
-    least = chances[n - 1] if n else 2.0
-    for g in guessing:
-        worth = sum(chance >= least for chance in g.guess.chances)
-        g.guess = Guess(g.guess.tokens[:worth], g.guess.chances[:worth])

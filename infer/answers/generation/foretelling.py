@@ -1,0 +1,97 @@
+"""What `Draft` and `HeadGuesser` share: tokens that are foretold one by one, and what became of them."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import HybridError
+
+from ...guessers import Asked, Guess, Value
+from .draft_odds import Odds, best_rate
+
+LEAST_CHANCE = 0.1  # that a foretold token is drawn: below it, the next one is not worth a pass
+
+
+class Foretold:
+    """Of a text: the tokens that may come next, each with the kind of its probability."""
+
+    foretold: list[tuple[int, int]]
+
+    def compare(self, ids: Sequence[int], odds: Odds) -> None:
+        """With the tokens that came."""
+        for token in ids:
+            if not self.foretold:
+                odds.rested()
+                continue
+            foretold, kind = self.foretold.pop(0)
+            odds.seen(kind, right=token == foretold)
+            if token != foretold:
+                self.foretold = []
+
+
+T = TypeVar("T", bound=Foretold)
+
+
+@dataclass(eq=False)
+class Growing(Generic[T]):
+    """A guess that grows by a token with each pass, to MOST tokens. chance: that all of it is drawn."""
+
+    MOST: ClassVar[int]
+
+    asked: Asked
+    track: T
+    guess: Guess = field(default_factory=lambda: Guess([], []))
+    chance: float = 1.0
+    over: bool = False
+
+    @property
+    def most(self) -> int:
+        return min(self.MOST, self.asked.most)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.over and len(self.guess.tokens) < self.most and self.chance > LEAST_CHANCE
+
+    def take(self, logits: np.ndarray, n_vocab: int, odds: Odds, ends: Container[int]) -> None:
+        """The likeliest token. n_vocab: of the model that verifies it."""
+        token, p = self._likeliest(logits, n_vocab)
+        if token is None or token in ends:  # behind the end of an answer nothing is verified
+            self.over = True
+            return
+        kind = odds.kind(p)
+        self.chance *= odds.chance(kind)
+        self.guess.tokens.append(token)
+        self.guess.chances.append(self.chance)
+        self.track.foretold.append((token, kind))
+
+    def _likeliest(self, logits: np.ndarray, n_vocab: int) -> tuple[int | None, float]:
+        """A token and its probability, of those that can come; None: nothing can."""
+        mask = self.asked.mask
+        if mask is not None:
+            if len(logits) < n_vocab:
+                logits = np.concatenate([logits, np.full(n_vocab - len(logits), -np.inf, np.float32)])
+            try:
+                if self.guess.tokens:
+                    mask.accept(self.guess.tokens[-1])
+                if mask.ended:
+                    return None, 0.0
+                logits = mask.masked(logits)
+            except HybridError:
+                return None, 0.0
+        token = int(logits.argmax())
+        top = float(logits[token])
+        if not np.isfinite(top):
+            return None, 0.0
+        return token, 1.0 / float(np.exp(logits - top).sum())
+
+
+def keep_best(growing: Sequence[Growing[T]], value: Value, spent: float) -> None:
+    """What is worth verifying, of all guesses."""
+    chances = sorted((c for g in growing for c in g.guess.chances), reverse=True)
+    n = best_rate(chances, value, spent)[1]
+    least = chances[n - 1] if n else 2.0
+    for g in growing:
+        worth = sum(chance >= least for chance in g.guess.chances)
+        g.guess = Guess(g.guess.tokens[:worth], g.guess.chances[:worth])
