@@ -53,12 +53,10 @@ class Batch:
         ),
     ] = None
     parallel: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"Answers at a time. Default: {PARALLEL}.", rich_help_panel=BATCH),
+        int | None, typer.Option(min=1, help=f"Answers at a time. Default: {PARALLEL}.", rich_help_panel=BATCH)
     ] = None
     n_samples: Annotated[
-        int | None,
-        typer.Option("--n-samples", min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH),
+        int | None, typer.Option(min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH)
     ] = None
 
 
@@ -95,10 +93,7 @@ class Shift:
 @takes_groups
 def run(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option("-p", "--prompt", help="Complete this text and exit.", show_default=False),
-    ] = None,
+    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Complete this text and exit.")] = None,
     file: Annotated[
         Path | None,
         typer.Option("-f", "--file", help="Complete this file's text; - is stdin. FILE.jsonl: answer all its prompts."),
@@ -134,8 +129,7 @@ def run(
     precision: Precision,
     checkpoints: Checkpoints,
     system: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.", show_default=False),
+        str, typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.")
     ] = "",
     template: Annotated[
         bool | None,
@@ -154,8 +148,7 @@ def run(
     sampling: Sampling,
     probabilities: Probabilities,
     stop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="End before this text; may be given several times."),
+        list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")
     ] = None,
 ) -> None:
     """Chat with a model, or complete a text.

@@ -59,54 +59,36 @@ class GuessingBeside(Guessing):
 
 @takes_groups
 def serve(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8080,
-    unix: Annotated[
-        Path | None, typer.Option("--unix", help="Listen on this socket instead of an address.", show_default=False)
-    ] = None,
+    unix: Annotated[Path | None, typer.Option(help="Listen on this socket instead of an address.")] = None,
     parallel: Annotated[int, typer.Option(min=1, max=256, help="Answers at a time.")] = 8,
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with status 429.")] = 64,
-    api_key_file: Annotated[
-        Path | None,
-        typer.Option("--api-key-file", help="File of keys, one per line: requests need one.", show_default=False),
-    ] = None,
+    api_key_file: Annotated[Path | None, typer.Option(help="File of keys, one per line: requests need one.")] = None,
     share_between_keys: Annotated[
         bool,
         typer.Option(
-            "--share-between-keys",
-            help="All keys go on from the same texts; otherwise each goes on from its own.",
+            "--share-between-keys", help="All keys go on from the same texts; otherwise each goes on from its own."
         ),
     ] = False,
     cors: Annotated[
         list[str] | None,
-        typer.Option("--cors", metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
+        typer.Option(metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
     ] = None,
     alias: Annotated[
-        str | None,
-        typer.Option(
-            "--alias", help="Name of the model. Default: that of its file, or ORG/NAME[:TYPE].", show_default=False
-        ),
+        str | None, typer.Option(help="Name of the model. Default: that of its file, or ORG/NAME[:TYPE].")
     ] = None,
     state_dir: Annotated[
-        Path | None,
-        typer.Option("--state-dir", metavar="DIR", help="Keep what was read here, over restarts.", show_default=False),
+        Path | None, typer.Option(metavar="DIR", help="Keep what was read here, over restarts.")
     ] = None,
     state_budget: Annotated[
-        str, typer.Option("--state-budget", metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
+        str, typer.Option(metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
     ] = "8G",
     *,
     guessing: GuessingBeside,
     pooling: Annotated[
-        PoolingName | None,
-        typer.Option(
-            "--pooling",
-            help="Of embeddings: what stands for a text, as `hybrid embed` has it.",
-            show_default=False,
-        ),
+        PoolingName | None, typer.Option(help="Of embeddings: what stands for a text, as `hybrid embed` has it.")
     ] = None,
     n_predict: Annotated[
         int | None,
@@ -115,7 +97,6 @@ def serve(
             "--n-predict",
             min=-1,
             help="Most tokens of an answer that does not say it; -1: until the context is full.",
-            show_default=False,
         ),
     ] = None,
     context_shift: Annotated[
@@ -126,13 +107,7 @@ def serve(
         ),
     ] = False,
     chat_template: Annotated[
-        Path | None,
-        typer.Option(
-            "--chat-template",
-            metavar="FILE",
-            help="Use this template (Jinja) instead of the model's.",
-            show_default=False,
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Use this template (Jinja) instead of the model's.")
     ] = None,
     thoughts: Thoughts,
     show_slots: Annotated[

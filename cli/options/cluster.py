@@ -26,11 +26,9 @@ MAX_LOCAL = MAX_THREADS  # beyond, a slip
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster",
         metavar="ADDRESS|FILE|local:N",
         help="Divide the work over the workers of a Dask cluster: its address, its scheduler file, or local:N for N "
         "processes on this machine.",
-        show_default=False,
     ),
 ]
 

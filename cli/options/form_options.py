@@ -24,24 +24,19 @@ class Form:
     """What form an answer has."""
 
     json_schema: Annotated[
-        str | None,
-        typer.Option("--json-schema", metavar="FILE|TEXT", help="JSON of this schema.", rich_help_panel=PANEL),
+        str | None, typer.Option(metavar="FILE|TEXT", help="JSON of this schema.", rich_help_panel=PANEL)
     ] = None
     grammar: Annotated[
         Path | None,
-        typer.Option(
-            "--grammar", metavar="FILE", help="A grammar in llama.cpp's GBNF or in Lark.", rich_help_panel=PANEL
-        ),
+        typer.Option(metavar="FILE", help="A grammar in llama.cpp's GBNF or in Lark.", rich_help_panel=PANEL),
     ] = None
     regex: Annotated[
         str | None,
-        typer.Option(
-            "--regex", metavar="TEXT", help="The whole answer matches this expression.", rich_help_panel=PANEL
-        ),
+        typer.Option(metavar="TEXT", help="The whole answer matches this expression.", rich_help_panel=PANEL),
     ] = None
     choice: Annotated[
         list[str] | None,
-        typer.Option("--choice", metavar="TEXT", help="One of these texts: give it for each.", rich_help_panel=PANEL),
+        typer.Option(metavar="TEXT", help="One of these texts: give it for each.", rich_help_panel=PANEL),
     ] = None
 
     def read(self) -> "Grammar | None":

@@ -37,10 +37,7 @@ class Guessing:
     draft: Annotated[
         Path | None,
         typer.Option(
-            "--draft",
-            metavar="MODEL",
-            help="A smaller model of the same vocabulary guesses tokens, where that pays; same output.",
-            show_default=False,
+            metavar="MODEL", help="A smaller model of the same vocabulary guesses tokens, where that pays; same output."
         ),
     ] = None
 

@@ -57,7 +57,7 @@ def context_option(help: str, least: int = 0) -> Any:
 
 def kv_type_option(panel: str | None = None) -> Any:
     """--kv-type, in a panel of the help."""
-    return typer.Option("--kv-type", help=KV_TYPE_HELP, show_default=False, rich_help_panel=panel)
+    return typer.Option("--kv-type", help=KV_TYPE_HELP, rich_help_panel=panel)
 
 
 Context = Annotated[int, context_option("Context in tokens; 0: as trained, as far as memory allows.")]
@@ -90,7 +90,6 @@ class Pinning:
             "--cpus",
             metavar="LIST",
             help="Processors to pin the threads to, one each, as in 0-7,16; as many threads unless -t says fewer.",
-            show_default=False,
         ),
     ] = None
     numa: Annotated[
@@ -99,7 +98,6 @@ class Pinning:
             "--numa",
             help="Where memory is, on machines with several nodes of it: interleave spreads the model over all of "
             "them.",
-            show_default=False,
         ),
     ] = None
 

@@ -25,7 +25,6 @@ class Probabilities:
     n_probs: Annotated[
         int,
         typer.Option(
-            "--n-probs",
             min=0,
             metavar="N",
             help="Tell how likely each token was, and the N likeliest in its place: with --json and in lines of "

@@ -44,12 +44,10 @@ class Workers:
     stages: Annotated[
         int | None,
         typer.Option(
-            "--stages",
             parser=stages_of,
             metavar="N",
             help="With --cluster: one model over N workers, each with some of its layers, where one machine's memory "
             "is too small; auto: as few as have the memory.",
-            show_default=False,
         ),
     ] = None
 

@@ -40,7 +40,6 @@ class Tools:
     tools: Annotated[
         Path | None,
         typer.Option(
-            "--tools",
             metavar="FILE",
             help="What the model may call: OpenAI's list of tools, in JSON. Calls are shown, none is carried out.",
             rich_help_panel=PANEL,
@@ -49,7 +48,6 @@ class Tools:
     tool_choice: Annotated[
         str | None,
         typer.Option(
-            "--tool-choice",
             metavar="auto|required|none|NAME",
             help="Whether something has to be called; NAME: that tool.  [default: auto]",
             rich_help_panel=PANEL,
@@ -64,21 +62,12 @@ class Thoughts:
     think: Annotated[
         Think | None,
         typer.Option(
-            "--think",
             help="Whether the model thinks before it answers; auto: as its template has it.  [default: auto]",
             rich_help_panel=PANEL,
         ),
     ] = None
     think_budget: Annotated[
-        int | None,
-        typer.Option(
-            "--think-budget",
-            min=0,
-            metavar="N",
-            help="End its thoughts after N tokens.",
-            show_default=False,
-            rich_help_panel=PANEL,
-        ),
+        int | None, typer.Option(min=0, metavar="N", help="End its thoughts after N tokens.", rich_help_panel=PANEL)
     ] = None
 
 
