@@ -40,10 +40,7 @@ def listed(values: object) -> str:
 @takes_groups
 def bench(
     ctx: typer.Context,
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT),
-    ] = None,
+    models: Annotated[list[Path] | None, typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT)] = None,
     shape: Annotated[
         list[str] | None,
         typer.Option(help="Write and measure a random-weight model of this size (may be given several times)."),
@@ -73,8 +70,7 @@ def bench(
         ),
     ] = listed(DEFAULTS.depths),
     parallel: Annotated[
-        str,
-        typer.Option("-np", "--parallel", metavar="LIST", help="Sequences that generate together; rate of all."),
+        str, typer.Option("-np", "--parallel", metavar="LIST", help="Sequences that generate together; rate of all.")
     ] = listed(DEFAULTS.parallel),
     ubatches: Annotated[
         str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed at once.")

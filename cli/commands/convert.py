@@ -35,8 +35,7 @@ def convert(
         typer.Option("-o", "--output", "--outfile", help="File to write. Default: named after the model and type."),
     ] = None,
     outtype: Annotated[
-        str,
-        typer.Option(help="Type of the matrices: auto, f32, f16, bf16 or q8_0. auto keeps the checkpoint's own."),
+        str, typer.Option(help="Type of the matrices: auto, f32, f16, bf16 or q8_0. auto keeps the checkpoint's own.")
     ] = "auto",
     tokenizer: Annotated[
         Path | None,

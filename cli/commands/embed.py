@@ -31,13 +31,9 @@ if TYPE_CHECKING:
 
 @takes_groups
 def embed(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("-f", "--file", help="Texts, one per line, UTF-8; - reads stdin.", show_default=False),
+        Path | None, typer.Option("-f", "--file", help="Texts, one per line, UTF-8; - reads stdin.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
     as_npy: Annotated[bool, typer.Option("--npy", help="Write a NumPy array, f32 [lines, values].")] = False,

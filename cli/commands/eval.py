@@ -37,10 +37,7 @@ GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 
 @takes_groups
 def eval(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     tasks: Annotated[
         str, typer.Option(metavar="NAME,NAME", help="Tasks, groups or tags of the harness, or task files (.yaml).")
     ] = "",
@@ -75,16 +72,14 @@ def eval(
         bool, typer.Option("--predict-only", help="Only answers, with --log-samples; no metrics.")
     ] = False,
     seed: Annotated[
-        str | None,
-        typer.Option(metavar="N|N,N,N,N", help="Of Python, numpy, torch, examples. Default: the harness's."),
+        str | None, typer.Option(metavar="N|N,N,N,N", help="Of Python, numpy, torch, examples. Default: the harness's.")
     ] = None,
     bootstrap_iters: Annotated[
         int | None,
         typer.Option(min=0, help="Samples for standard errors that have no formula. Default: the harness's."),
     ] = None,
     batch_size: Annotated[
-        int | None,
-        typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: as many as pay."),
+        int | None, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: as many as pay.")
     ] = None,
     add_bos_token: Annotated[
         bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)

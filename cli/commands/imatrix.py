@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 @takes_groups
 def imatrix(
     model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help=f"{model_argument.WHAT}; best in F32, F16, BF16 or Q8_0."),
+        Path | None, typer.Argument(metavar="MODEL", help=f"{model_argument.WHAT}; best in F32, F16, BF16 or Q8_0.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to measure on, UTF-8; - reads stdin.", show_default=False)

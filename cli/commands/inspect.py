@@ -37,8 +37,7 @@ WIDTH = 90
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}.")],
     n_ctx: Annotated[
-        int,
-        typer.Option("-c", "--ctx", min=0, help="Context length that memory is reckoned for; 0: as trained."),
+        int, typer.Option("-c", "--ctx", min=0, help="Context length that memory is reckoned for; 0: as trained.")
     ] = 0,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor with shape, type and size.")] = False,
     memory: Annotated[

@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 @takes_groups
 def perplexity(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help=model_argument.DEFAULT),
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="Text to predict, UTF-8; - reads stdin.", show_default=False)
     ] = None,

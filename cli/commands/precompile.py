@@ -11,10 +11,7 @@ from ..options.loading_options import Exact, KVTypeOption, Precision, load_optio
 
 
 def precompile(
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT),
-    ] = None,
+    models: Annotated[list[Path] | None, typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT)] = None,
     parallel: Annotated[
         int, typer.Option("--parallel", min=1, help="Sequences that will run together: batches, a server.")
     ] = 1,

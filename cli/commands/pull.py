@@ -10,10 +10,7 @@ from .. import console
 
 
 def pull(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="ORG/NAME[:TYPE][@REVISION] on Hugging Face."),
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="ORG/NAME[:TYPE][@REVISION] on Hugging Face.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print names and paths as JSON.")] = False,
 ) -> None:
     """Download models from Hugging Face, or bring them up to date.

@@ -83,8 +83,7 @@ class Importance:
         Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
     ] = None
     include_weights: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Use the importance only of names with this in them."),
+        list[str] | None, typer.Option(metavar="TEXT", help="Use the importance only of names with this in them.")
     ] = None
     exclude_weights: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")

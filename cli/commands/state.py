@@ -47,8 +47,7 @@ def state(
         list[str] | None, typer.Argument(metavar="NAME...", help="State files, or names of kept chats; rm: or all.")
     ] = None,
     model: Annotated[
-        Path | None,
-        typer.Option("-m", "--model", metavar="MODEL", help="Whose state it is.", rich_help_panel=EXCHANGE),
+        Path | None, typer.Option("-m", "--model", metavar="MODEL", help="Whose state it is.", rich_help_panel=EXCHANGE)
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.", rich_help_panel=EXCHANGE)

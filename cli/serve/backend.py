@@ -33,16 +33,6 @@ class ServedModel(Protocol):
     def chat_template(self) -> ChatTemplate | None: ...
 
 
-class Steps(Protocol):
-    """`Batcher`, or what an encoder has instead."""
-
-    @property
-    def n_parallel(self) -> int: ...
-
-    @property
-    def busy(self) -> bool: ...
-
-
 class ServedService(Protocol):
     """`Service`, or `EncoderService`."""
 
@@ -51,7 +41,7 @@ class ServedService(Protocol):
     most_waiting: int
 
     @property
-    def batcher(self) -> Steps: ...
+    def busy(self) -> bool: ...
 
     @property
     def is_open(self) -> bool: ...

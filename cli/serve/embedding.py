@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -85,19 +84,13 @@ class EncoderModel:
         return EncoderReading(self.encoder, self.pooling, ids)
 
 
-@dataclass
-class _NoAnswers:
-    """The batcher of a service that draws none."""
-
-    n_parallel: int = 1
-    busy: bool = False
-
-
 class EncoderService:
     """What runs an encoder (`ServedService`): one thread, and an order."""
 
+    busy = False  # with answers
+
     def __init__(self, most_waiting: int = 64) -> None:
-        self.batcher, self.is_open, self.most_waiting = _NoAnswers(), True, most_waiting
+        self.is_open, self.most_waiting = True, most_waiting
         self.on_closed: Callable[[], None] | None = None
         self.fault: BaseException | None = None
         self._pool = ThreadPoolExecutor(1, "hybrid-encoder")
@@ -166,7 +159,7 @@ class Embedding:
 
     def _step(self, reading: Reading) -> None:
         """In the service's thread."""
-        slices = self._slices[self.service.batcher.busy]
+        slices = self._slices[self.service.busy]
         n, seconds = reading.step(slices.beside_answers)
         self.n_tokens += n
         self.n_passes += 1

@@ -69,7 +69,7 @@ class Served:
         model = self.answers.model
         if model.cache is not None:
             model.cache.pins.n_parties = 1 if self.shared else max(1, len(self.keys))
-        if model.n_seq_max > self.service.batcher.n_parallel:
+        if model.n_seq_max > self.answers.batcher.n_parallel:
             self.embedding = Embedding(self.service, ModelSource(model, self.pooling))
 
     @property

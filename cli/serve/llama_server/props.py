@@ -35,7 +35,7 @@ async def props(served: Served, _: Request) -> Response:
     return JSONResponse(
         {
             "default_generation_settings": {"params": settings, "n_ctx": model.n_ctx},
-            "total_slots": served.service.batcher.n_parallel,
+            "total_slots": served.answers.batcher.n_parallel,
             "model_alias": served.name,
             "model_ftype": model.file_type,
             "model_path": model.path.name,  # a client learns the file, not the folder
@@ -87,7 +87,7 @@ async def slots(served: Served, request: Request) -> Response:
     if not served.slots:
         return errors.response(501, "this server does not show its slots (--no-slots)")
     running = {job.place: job for job in served.answers.running}
-    n_parallel = served.service.batcher.n_parallel
+    n_parallel = served.answers.batcher.n_parallel
     if request.query_params.get("fail_on_no_slot") and len(running) >= n_parallel:
         return errors.response(503, "no slot is free")
     owner = asked_by(request).owner

@@ -93,7 +93,7 @@ def _named(path: Path, name: str, call: Callable[[], Result]) -> Result:
 
 
 def _place(served: Served, given: str) -> int:
-    n = served.service.batcher.n_parallel
+    n = served.answers.batcher.n_parallel
     if not (given.isascii() and given.isdigit() and len(given) < 10 and int(given) < n):
         raise RequestError(f"there is no slot {given[:40]!r}, only 0 to {n - 1}", param="id_slot")
     return int(given)

@@ -130,6 +130,11 @@ class Service:
         return len(self._jobs)
 
     @property
+    def busy(self) -> bool:
+        """See `Batcher.busy`."""
+        return self.batcher.busy
+
+    @property
     def running(self) -> list[Job]:
         """Those that do not wait."""
         return self.batcher.running

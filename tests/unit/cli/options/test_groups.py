@@ -24,13 +24,14 @@ class Outer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Other(Outer):
+    # with another default, in the same place
     b: Annotated[str, typer.Option("--bee")] = "other"
 
 
 @pytest.mark.parametrize(
     ("given", "seen"),
     [
-        ([], (0, "b", 1, None, False)),
+        ([], (0, "other", 1, None, False)),
         (["7", "--flag", "-a", "2", "--bee", "x", "--c", "3", "--c", "4"], (7, "x", 2, [3, 4], True)),
     ],
 )
@@ -38,7 +39,7 @@ def test_fields_are_options_where_the_group_stands(given: list[str], seen: tuple
     taken: list[object] = []
 
     @takes_groups
-    def command(n: Annotated[int, typer.Argument()] = 0, *, group: Outer, flag: bool = False) -> None:
+    def command(n: Annotated[int, typer.Argument()] = 0, *, group: Other, flag: bool = False) -> None:
         taken.append((n, group.b, group.inner.a, group.c, flag))
 
     app = typer.Typer()
@@ -46,17 +47,3 @@ def test_fields_are_options_where_the_group_stands(given: list[str], seen: tuple
     assert [param.name for param in typer.main.get_command(app).params][:5] == ["n", "b", "a", "c", "flag"]
     assert CliRunner().invoke(app, given).exit_code == 0
     assert taken == [seen]
-
-
-def test_a_group_may_have_another_default() -> None:
-    taken: list[str] = []
-
-    @takes_groups
-    def command(*, group: Other) -> None:
-        taken.append(group.b)
-
-    app = typer.Typer()
-    app.command()(command)
-    assert CliRunner().invoke(app, []).exit_code == 0
-    assert [param.name for param in typer.main.get_command(app).params][:3] == ["b", "a", "c"]
-    assert taken == ["other"]

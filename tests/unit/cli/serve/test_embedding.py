@@ -22,7 +22,7 @@ class FakeService:
     """Runs calls one at a time, when asked."""
 
     def __init__(self) -> None:
-        self.batcher, self.most_waiting = SimpleNamespace(busy=False), 2
+        self.busy, self.most_waiting = False, 2
         self.calls: list[Callable[[], Any]] = []
 
     def call(self, function: Callable[[], Any]) -> "Future[Any]":
@@ -88,11 +88,11 @@ def made() -> tuple[FakeService, Embedding, list[tuple[int, int]], list[FakeRead
 async def test_slices() -> None:
     """Beside answers as many tokens as the time of a slice allows, alone more."""
     service, embedding, log, _ = made()
-    service.batcher.busy = True
+    service.busy = True
     work = asyncio.ensure_future(embedding.vectors([[1] * 1000], normalize=False))
     await service.run(4)
     assert [n for _, n in log] == [32, 100, 100, 100] and BESIDE_SECONDS / SECONDS == 100
-    service.batcher.busy = False
+    service.busy = False
     await service.run(3)
     assert [n for _, n in log[4:]] == [32, 512, 124] and ALONE_SECONDS / SECONDS > 512
     assert (await work).shape == (1, 2)
@@ -102,7 +102,7 @@ async def test_slices() -> None:
 async def test_turns() -> None:
     """A text is read to its end before another request's; between texts it is the other's turn."""
     service, embedding, log, _ = made()
-    service.batcher.busy = True
+    service.busy = True
     works = [asyncio.ensure_future(embedding.vectors([[i] * 40] * 2, normalize=False)) for i in (1, 2)]
     await service.run(5)
     await asyncio.gather(*works)
@@ -112,7 +112,7 @@ async def test_turns() -> None:
 @in_a_loop
 async def test_whoever_leaves_gives_back_what_he_holds() -> None:
     service, embedding, log, readings = made()
-    service.batcher.busy = True
+    service.busy = True
     left = asyncio.ensure_future(embedding.vectors([[1] * 400], normalize=False))
     stays = asyncio.ensure_future(embedding.vectors([[2] * 10], normalize=False))
     await service.run()
