@@ -31,8 +31,8 @@ class OneMessage(OneText):
 
 def answer(model: "Model", asked: OneMessage) -> None:
     """The answer on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`."""
-    from hybrid.infer.answers.conversations.conversation import Conversation
     from hybrid.infer.answers.asking.reading import call_json
+    from hybrid.infer.answers.conversations.conversation import Conversation
 
     answers, state, as_json = asked.answers, asked.state, asked.as_json
     conversation = Conversation(
