@@ -22,6 +22,7 @@ from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.request_log import Record, RequestLog
 from hybrid.cli.serve.timings import Timings
 from hybrid.infer import LoadOptions, Model, faults
+from hybrid.infer.answers.asking import message_ends
 from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.batches import batching
 from hybrid.infer.answers.batches.changed_header import ChangedHeaders
@@ -30,7 +31,6 @@ from hybrid.infer.answers.batches.planning import Plans
 from hybrid.infer.answers.batches.reuse import Reasons
 from hybrid.infer.answers.batches.service import Service
 from hybrid.infer.answers.chat.dialect import Dialect
-from hybrid.infer.answers.conversations import message_ends
 from hybrid.infer.memory.given_up import GivenUp
 from hybrid.infer.memory.pins import Pins
 
