@@ -60,9 +60,9 @@ class Said(Protocol):
 
 
 class Asker:
-    """What all prompts of a model have in common: its template, and the tokens of answers that may come back as text.
+    """Makes the prompts of one model. It knows the tokens of the model's answers, which clients send back as text.
 
-    owner, drawn  of its methods: whose answers come back; False: none, the text is encoded anew
+    Its methods take an `owner`: answers of nobody else come back. drawn=False: the text is encoded anew.
     """
 
     def __init__(self, tokenizer: "Tokenizer", template: "ChatTemplate | None") -> None:
@@ -71,7 +71,7 @@ class Asker:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """How the model chats, which has a template."""
+        """How the model chats. Only for a model with a template."""
         assert self.template is not None
         return Dialect(self.template, self.tokenizer, self.forms)
 
@@ -91,7 +91,7 @@ class Asker:
     def messages(
         self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True, most: int = LAST_MESSAGES
     ) -> Prompt:
-        """What the template has written for messages. most: see `message_ends`."""
+        """The prompt of a conversation, as the template has written it. most: see `message_ends`."""
         encoded = self.encoded(written.text, owner=owner, drawn=drawn)
         return Prompt(encoded.ids, written.text, False, tuple(self.ends(written, encoded, most)), encoded.known)
 
@@ -101,7 +101,7 @@ class Asker:
         return message_ends(self.tokenizer, render, written.messages, written.text, encoded, most, whole=whole)
 
     def note(self, prompt: Prompt, result: "GenerationResult", owner: bytes = b"") -> None:
-        """An answer has ended."""
+        """Notes an answer that has ended."""
         if prompt.text is not None:
             self.ledger.note_answer(prompt.text, prompt.ids, result, plain=prompt.plain, owner=owner)
 
@@ -115,10 +115,10 @@ class Asker:
         result: "GenerationResult",
         owner: bytes = b"",
     ) -> str:
-        """A message has ended: it counts as drawn when it comes back as the template will write it, with other white
-        space in its calls and around its thoughts. Returns that text; "": it is written as it was drawn, or not at all.
+        """Notes an ended message with calls or thoughts: the template will write it with other white space, and the
+        tokens drawn stand for that text. Returns the text; "": nothing was noted.
 
-        ids: of the prompt
+        ids: tokens of the prompt
         """
         if not (said.thoughts or said.calls):
             return ""
