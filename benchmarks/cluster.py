@@ -35,20 +35,20 @@ import numpy as np
 from distributed import LocalCluster, Worker, get_worker
 from quiet import Watch
 
-from hybrid.cli.cluster import answering, prompts
-from hybrid.cli.cluster.answering import Answered, Beginning
+from hybrid.cli.cluster import prompt_worker, prompts
 from hybrid.cli.cluster.connection import connected
-from hybrid.cli.cluster.plan import DRAWN, plan
+from hybrid.cli.cluster.prompt_groups import DRAWN, plan
+from hybrid.cli.cluster.prompt_worker import Answered, Beginning
 from hybrid.cli.cluster.prompts import ClusterBatch
 from hybrid.cli.cluster.stages import staged
-from hybrid.cli.options.cluster import ClusterAddress
+from hybrid.cli.options.cluster_options import ClusterAddress
 from hybrid.infer import LoadOptions, Model
-from hybrid.infer.answers.batches.batching import Job, answer_all
-from hybrid.infer.answers.generation.drawing import Drawing
-from hybrid.infer.answers.prompts.prompt_files import Prompt
+from hybrid.infer.answers.batch.batcher import Job, answer_all
+from hybrid.infer.answers.drawing.drawing import Drawing
+from hybrid.infer.answers.prompt_files.prompt_files import Prompt
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
-from hybrid.infer.stages.runner import StagedRunner
+from hybrid.infer.stages.staged_runner import StagedRunner
 
 DOCUMENT, QUESTION, MOST_DRAWN, QUESTIONS = 200, 7, 128, 8  # tokens; questions about each
 SIGMA = 0.5  # of the logarithm of speeds
@@ -282,7 +282,7 @@ def main() -> None:
     way.add_argument("--tokens", type=int, default=32)
     way.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    answering.answer = stub_answer if given.way in ("simulate", "tasks") else answering.answer
+    prompt_worker.answer = stub_answer if given.way in ("simulate", "tasks") else prompt_worker.answer
     with Watch() as watch:
         if given.way == "simulate":
             simulate(given.workers, given.documents, given.seconds, given.seed)

@@ -31,7 +31,7 @@ from schema_answers import HOT, Answers  # noqa: E402
 
 from hybrid.convert import convert  # noqa: E402
 from hybrid.infer import Model  # noqa: E402
-from hybrid.infer.answers.batches.generate import generate  # noqa: E402
+from hybrid.infer.answers.batch.generate import generate  # noqa: E402
 from hybrid.infer.answers.constraints import Constraint, Grammar  # noqa: E402
 from hybrid.infer.answers.sampling import Sampler, SamplingParams  # noqa: E402
 from hybrid.infer.bench.shapes import SHAPES, write_shape  # noqa: E402

@@ -34,8 +34,8 @@ from quiet import Watch
 from servers import ours, peer
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher, Job
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.batch.batcher import Batcher, Job
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.reader import GGUFFile

@@ -27,9 +27,9 @@ import numpy as np
 from quiet import Watch
 
 from hybrid.infer import Model, Sequence
-from hybrid.infer.answers.batches.generate import GenerationResult, generate
-from hybrid.infer.answers.generation.draft import AT_START, SEQUENCES, Draft, _Drafting
-from hybrid.infer.answers.generation.draft_odds import Odds
+from hybrid.infer.answers.batch.generate import GenerationResult, generate
+from hybrid.infer.answers.guessing.draft import AT_START, SEQUENCES, Draft, _Drafting
+from hybrid.infer.answers.guessing.draft_odds import Odds
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.guessers import Credit

@@ -13,9 +13,9 @@ def main() -> None:
         open_missing()
         lose_no_interrupt()
         if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
-            from .completion import answering
+            from .completion import reply
 
-            answering.main()
+            reply.main()
             return
         from .main import main as command
     except (KeyboardInterrupt, RuntimeError) as error:

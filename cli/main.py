@@ -131,7 +131,7 @@ def load(name: str) -> Any:
 
 def _version(value: bool) -> None:
     if value:
-        from .about import version_text
+        from .version import version_text
 
         print(version_text())
         raise typer.Exit

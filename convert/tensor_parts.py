@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
-from hybrid.quant.ggml.places import Place
+from hybrid.quant.ggml.file_ranges import Place
 from hybrid.quant.ggml.progress import Progress
 
 from .plan import Prepared

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from hybrid.infer.answers.batches.service import ClosedError, FaultError
+from hybrid.infer.answers.batch.service import ClosedError, FaultError
 from hybrid.infer.answers.chat.reader import Part
 from hybrid.infer.answers.chat.tools import ToolCall
 
 from .advice import advised
-from .answering import Answering, Round
 from .display.screen import ProgressBar
+from .model_thread import Answering, Round
 from .settings import data_of
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
+    from hybrid.infer.answers.drawing.drawing import TextPiece, TokenLogprobs
 
 Finish = Literal["stop", "length", "context", "tool_calls", "stopped"]
 _FINISH: dict[str, Finish] = {

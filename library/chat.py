@@ -12,9 +12,9 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .advice import advised
 from .answer import Answer, Called, Rounds
-from .answering import Answering, Round, with_seed
+from .chat_files import saved
 from .functions import Functions
-from .saved_chats import saved
+from .model_thread import Answering, Round, with_seed
 from .settings import Manner, Settings, manner_of
 
 Given = Callable[..., Any] | Mapping[str, Any]

@@ -20,10 +20,10 @@ from hybrid.quant.ggml.errors import Remedy, UnsupportedError, UsageError, shown
 
 from .advice import advised
 from .answer import Answer, Rounds
-from .answering import Answering, Message, Round
 from .chat import Chat, Given
+from .chat_files import loaded
 from .functions import Functions
-from .saved_chats import loaded
+from .model_thread import Answering, Message, Round
 from .scores import Score
 from .settings import Settings, manner_of
 

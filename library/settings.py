@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from hybrid.infer.answers.constraints import Grammar
-from hybrid.infer.answers.constraints.asked import asked_form
+from hybrid.infer.answers.constraints.form_fields import asked_form
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError, shown
 

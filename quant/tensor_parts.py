@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
-from .ggml.places import Place
+from .ggml.file_ranges import Place
 from .ggml.progress import Progress
 from .imatrix import Imatrix
 from .imatrix_data import InputSums

@@ -21,9 +21,9 @@ import os, signal, time
 from pathlib import Path
 
 from hybrid.cli.cluster import answering, fit, holding, ordered, plugin
-from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.batch.batcher import Batcher
 from hybrid.infer.stages.stage import Stage
-from hybrid.quant.ggml.places import Filling
+from hybrid.quant.ggml.file_ranges import Filling
 
 ORDERS = Path({orders!r})
 

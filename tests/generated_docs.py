@@ -198,10 +198,10 @@ def commands() -> str:
 def server_limits() -> str:
     """What `hybrid serve` does not wait for, keep or take."""
     from hybrid.cli.commands import serve
-    from hybrid.cli.serve import answering, connections, conversations, guards, jobs
+    from hybrid.cli.serve import connections, conversations, guards, jobs, request_jobs
     from hybrid.cli.serve.connections import LEAST_READ, SPARE_CONNECTIONS, Bounds
     from hybrid.cli.serve.llama_server import tokens
-    from hybrid.infer.answers.generation import stop_strings
+    from hybrid.infer.answers.drawing import stop_strings
     from hybrid.quant.ggml.byte_sizes import size_text
 
     default = {name: p.default for name, p in inspect.signature(serve.serve).parameters.items()}
@@ -222,9 +222,13 @@ def server_limits() -> str:
         ("until a body is there", f"{bounds.body_seconds:g} s", "408"),
         ("between two requests of a connection", f"{bounds.idle_seconds} s", "it is closed"),
         ("reading what was answered", f"{size_text(LEAST_READ)} in {bounds.unread_seconds:g} s", "it is closed"),
-        ("tokens of a stream that wait to be read", str(answering.MOST_AHEAD), "no more are drawn until half are read"),
-        ("the same after a shift of the context", str(answering.MOST_UNREAD), "an error in the stream"),
-        ("candidates of tokens in a whole answer", str(answering.MOST_LISTED), "400: a stream lists any number"),
+        (
+            "tokens of a stream that wait to be read",
+            str(request_jobs.MOST_AHEAD),
+            "no more are drawn until half are read",
+        ),
+        ("the same after a shift of the context", str(request_jobs.MOST_UNREAD), "an error in the stream"),
+        ("candidates of tokens in a whole answer", str(request_jobs.MOST_LISTED), "400: a stream lists any number"),
         ("messages of a conversation", str(conversations.MOST_MESSAGES), "400"),
         ("stop strings", f"{stop_strings.MOST} of {stop_strings.MOST_CHARACTERS} characters together", "400"),
         ("tokens to be decoded, characters to be encoded", f"{tokens.MOST_TOKENS}, {tokens.MOST_TEXT}", "413"),

@@ -19,8 +19,8 @@ from hybrid.cli.serve.listening import listen, own_hosts
 from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.job import Job
-from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.answers.batch.job import Job
+from hybrid.infer.answers.batch.service import Service
 
 if TYPE_CHECKING:
     import openai  # loading it takes every process that collects tests a second

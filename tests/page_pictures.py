@@ -22,7 +22,7 @@ from scripted_chat import WITH_TOOLS, Script, scripted, served
 
 from hybrid.cli.main import run
 from hybrid.infer import Model
-from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
+from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,13 +9,13 @@ import jsonschema_rs
 from verdicts import value_of
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Job, answer_all
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.batcher import Job, answer_all
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.constraints import Grammar
 from hybrid.infer.answers.constraints.forms import Forms
-from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult
+from hybrid.infer.answers.drawing.drawing import Drawing, GenerationResult
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.states.saved_states import form_behind, restored
+from hybrid.infer.answers.state_files.saved_states import form_behind, restored
 
 PROMPT = "Say it in JSON, JSON: {"
 HOT = SamplingParams(temp=2.0, top_k=0, top_p=1.0, min_p=0.0)

@@ -11,7 +11,7 @@ from http_server import Server
 
 from hybrid.cli.serve.jobs import Defaults, Maker
 from hybrid.infer import Model
-from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
+from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import UsageError

@@ -48,12 +48,13 @@ INFER_ROOMS = (
 ANSWER_ROOMS = (
     ("constraints", "sampling"),  # which tokens may follow, which one does
     ("chat",),  # how a family writes calls and thoughts: found by rendering, read, drawn
-    ("generation",),  # one answer: its tokens drawn, its text, guesses, a full context
-    ("states",),  # state files, ours and llama.cpp's
-    ("batches",),  # many answers together, or one, and the thread that serves them
+    ("guessing",),  # tokens foretold beside a model: by n-grams, a draft, the model's own heads
+    ("drawing",),  # one answer: its tokens drawn, its text, a full context
+    ("state_files",),  # state files, ours and llama.cpp's
+    ("batch",),  # many answers together, or one, and the thread that serves them
     ("asking",),  # a text or a conversation becomes a prompt; what was drawn is known when it comes back
     ("conversations",),  # a tree of turns, and its file
-    ("prompts",),  # files of prompts
+    ("prompt_files",),  # files of prompts
 )
 KERNEL_ROOMS = (
     ("emit",),  # LLVM's representation, written by small functions
@@ -69,8 +70,8 @@ LIBRARY_ROOMS = (
     ("display", "hub"),  # what a person sees; a hub of Hugging Face: names, lists of files, its cache, downloads
     ("pipeline",),  # conversion, quantization and loading in a row, and what is kept of them
     (  # `import hybrid`
-        "advice", "answer", "answering", "chat", "files", "functions", "llm_messages", "llm_plugin",
-        "loading", "model", "saved_chats", "scores", "settings",
+        "advice", "answer", "chat", "chat_files", "files", "functions", "llm_messages", "llm_plugin",
+        "loading", "model", "model_thread", "scores", "settings",
     ),
 )  # fmt: skip
 ROOMS = {"infer": INFER_ROOMS, "infer.answers": ANSWER_ROOMS, "infer.kernels": KERNEL_ROOMS, "library": LIBRARY_ROOMS}

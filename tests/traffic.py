@@ -23,9 +23,9 @@ from pathlib import Path
 import tiny_models
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher, Job
+from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
+from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.faults import SidePath
 from hybrid.quant.ggml.errors import UsageError

@@ -1,61 +1,69 @@
 """All commands of a chat, in the order of `/help`."""
 
-from . import about, asking, keeping, models, settings, turns
+from . import about_commands, file_commands, model_command, request_commands, setting_commands, turn_commands
 from .session import Command
 
 COMMANDS = {
-    "/exit": Command(about.leave, "leave (Ctrl-D does too, and Ctrl-C twice)"),
-    "/clear": Command(turns.clear, "forget the conversation"),
-    "/regen": Command(turns.regenerate, "generate another answer to the last question"),
-    "/undo": Command(turns.undo, "take the last question and its answer back"),
+    "/exit": Command(about_commands.leave, "leave (Ctrl-D does too, and Ctrl-C twice)"),
+    "/clear": Command(turn_commands.clear, "forget the conversation"),
+    "/regen": Command(turn_commands.regenerate, "generate another answer to the last question"),
+    "/undo": Command(turn_commands.undo, "take the last question and its answer back"),
     "/edit": Command(
-        turns.edit, "ask TEXT instead of the Nth question; what followed stays in the tree", "N TEXT", turns.questions
+        turn_commands.edit,
+        "ask TEXT instead of the Nth question; what followed stays in the tree",
+        "N TEXT",
+        turn_commands.questions,
     ),
-    "/fork": Command(turns.fork, "begin a branch here and go on with it", "NAME"),
+    "/fork": Command(turn_commands.fork, "begin a branch here and go on with it", "NAME"),
     "/switch": Command(
-        turns.switch,
+        turn_commands.switch,
         "go on with another branch; a number: from that turn, on the branch that ends there or a new one",
         "NAME",
-        turns.branches,
+        turn_commands.branches,
     ),
-    "/tree": Command(turns.tree, "all turns and branches"),
+    "/tree": Command(turn_commands.tree, "all turns and branches"),
     "/model": Command(
-        models.model,
+        model_command.model,
         "go on with another model, which reads the conversation once; or say which one this is",
         "[MODEL]",
-        models.models_here,
+        model_command.models_here,
     ),
     "/system": Command(
-        asking.system,
+        request_commands.system,
         "what the model is told before everything; or something else from now on, or nothing",
         "[TEXT|off]",
-        asking.system_text,
+        request_commands.system_text,
     ),
     "/set": Command(
-        settings.set_,
+        setting_commands.set_,
         "how tokens are drawn; or change it: /set temp 0.2. `default`: as the model has it",
         "[NAME [VALUE]]",
-        settings.settings,
+        setting_commands.settings,
     ),
     "/tools": Command(
-        asking.tools,
+        request_commands.tools,
         "the tools that can be called; or others from now on, or none",
         "[FILE|off]",
-        asking.files_of_tools,
+        request_commands.files_of_tools,
     ),
-    "/skip": Command(asking.skip, "give no result of what was called, and ask something else"),
+    "/skip": Command(request_commands.skip, "give no result of what was called, and ask something else"),
     "/think": Command(
-        asking.think,
+        request_commands.think,
         "the thoughts behind the last answer; or whether to think from now on",
         "[on|off|auto]",
-        asking.thinking,
+        request_commands.thinking,
     ),
-    "/save": Command(keeping.save, "write the conversation and the model's state", "FILE", keeping.any_file),
+    "/save": Command(
+        file_commands.save, "write the conversation and the model's state", "FILE", file_commands.any_file
+    ),
     "/load": Command(
-        keeping.load, "go on from a saved conversation; nothing is processed again", "FILE", keeping.saved_files
+        file_commands.load,
+        "go on from a saved conversation; nothing is processed again",
+        "FILE",
+        file_commands.saved_files,
     ),
-    "/stats": Command(about.statistics, "tokens, speed and memory so far"),
-    "/help": Command(about.help_, "this list"),
-    "/quit": Command(about.leave, ""),
+    "/stats": Command(about_commands.statistics, "tokens, speed and memory so far"),
+    "/help": Command(about_commands.help_, "this list"),
+    "/quit": Command(about_commands.leave, ""),
 }
 """By name. What has no help is in no list: another name, for who is used to it."""

@@ -11,10 +11,10 @@ from hybrid.pipeline import models
 from .. import console
 from ..options.answer_options import AnswerOptions
 from ..options.tool_options import Asking
-from ..screen.line_editing import prompt_reader
+from ..terminal.line_editing import prompt_reader
 from . import saved_chats
 from .commands import COMMANDS
-from .models import title
+from .model_command import title
 from .session import Chat
 
 if TYPE_CHECKING:

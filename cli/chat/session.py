@@ -13,11 +13,11 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console, remedies
 from ..options.sampling_options import Sampling
-from ..screen.answer_view import AnswerView, result_prompt, turn_lines
-from ..screen.context_shift import tokens_left_out
-from ..screen.line_editing import NO_WORDS, Words
-from ..screen.reading_line import ReadingLine
-from ..screen.terminal import quiet_keys
+from ..terminal.answer_view import AnswerView, result_prompt, turn_lines
+from ..terminal.context_shift import tokens_left_out
+from ..terminal.line_editing import NO_WORDS, Words
+from ..terminal.reading_line import ReadingLine
+from ..terminal.terminal import quiet_keys
 
 if TYPE_CHECKING:
     from hybrid.infer import Model, Stop

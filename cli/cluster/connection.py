@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster, Security, WorkerPlugin
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 
 from .. import console
-from ..options.cluster import ClusterAddress
+from ..options.cluster_options import ClusterAddress
 from .fit import Facts, ModelAsked, program_version
 from .local_workers import kept_up, loop_without_interrupts
 from .plugin import TOPIC, Fits, Shares, checked, label

@@ -9,9 +9,9 @@ from pathlib import Path
 from hybrid.convert.plan import Prepared, prepare
 from hybrid.convert.tensor_parts import ConvertPart, Spread, fill
 
-from ..options.cluster import ClusterAddress
+from ..options.cluster_options import ClusterAddress
 from .connection import connected
-from .holding import HERE
+from .held_models import HERE
 from .ordered import in_order
 from .sources import FolderAsked, check_everywhere
 

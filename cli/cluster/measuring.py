@@ -13,10 +13,10 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
-from ..options.cluster import ClusterAddress
+from ..options.cluster_options import ClusterAddress
 from .connection import Connection, connected
 from .fit import ModelAsked
-from .holding import whole
+from .held_models import whole
 from .ordered import in_order
 
 if TYPE_CHECKING:

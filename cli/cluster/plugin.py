@@ -12,9 +12,9 @@ from distributed import Status, Worker, WorkerPlugin
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
-from .answering import BEGINNING
 from .fit import Facts, ModelAsked, misfit
-from .holding import HERE
+from .held_models import HERE
+from .prompt_worker import BEGINNING
 
 TOPIC = "hybrid-workers"
 LEAVE_SECONDS = 0.5  # the event goes first

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 from distributed import CancelledError, Event, Future, KilledWorker
 from distributed.comm import CommClosedError
 
-from hybrid.infer.answers.prompts.prompt_files import BatchResult, Lines, Prompt, PromptBatch
+from hybrid.infer.answers.prompt_files.prompt_files import BatchResult, Lines, Prompt, PromptBatch
 from hybrid.quant.ggml.errors import ClusterError, shown
 
-from ..options.cluster import ClusterAddress
-from . import answering
-from .answering import BEGINNING, Answered, Run, begun_name
+from ..options.cluster_options import ClusterAddress
+from . import prompt_worker
 from .connection import Connection, connected
 from .fetching import Fetching
 from .fit import ModelAsked
-from .handing import Branch, Handing
-from .plan import Group, plan
+from .prompt_groups import Group, plan
+from .prompt_worker import BEGINNING, Answered, Run, begun_name
+from .schedule import Branch, Handing
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadOptions
@@ -202,9 +202,13 @@ class _Answers:
             n_bytes = self.memory * 9 // 10
             if branch.last:
                 each = sum(self.slots.values()) / rate if rate else group.work / len(group.members) / PROMPT_RATE
-                n_bytes = min(n_bytes, int(group.reading * each * answering.Beginning.BYTES_PER_SECOND))
+                n_bytes = min(n_bytes, int(group.reading * each * prompt_worker.Beginning.BYTES_PER_SECOND))
             branch.beginning = self.client.submit(
-                answering.begin, n_bytes, key=f"{BEGINNING}-{self.key}-{group.members[0]}", pure=False, **_there(branch)
+                prompt_worker.begin,
+                n_bytes,
+                key=f"{BEGINNING}-{self.key}-{group.members[0]}",
+                pure=False,
+                **_there(branch),
             )
         return branch.beginning
 
@@ -217,7 +221,7 @@ class _Answers:
         asked.tries += 1
         branch = asked.branch
         future = self.client.submit(
-            answering.answer, self.key, number, line, asked.alone, asked.parts, branch and self._beginning(branch),
+            prompt_worker.answer, self.key, number, line, asked.alone, asked.parts, branch and self._beginning(branch),
             key=name, pure=False, priority=int(asked.alone), **_there(branch),
         )  # fmt: skip
         self.waiting[future] = self.by_number[number] = asked

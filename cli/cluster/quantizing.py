@@ -8,9 +8,9 @@ from pathlib import Path
 from hybrid.pipeline.checkpoint_source import CheckpointSource
 from hybrid.quant.tensor_parts import FilledPart, Spread, TensorPart, fill
 
-from ..options.cluster import ClusterAddress
+from ..options.cluster_options import ClusterAddress
 from .connection import Connection, connected
-from .holding import HERE
+from .held_models import HERE
 from .ordered import in_order
 from .sources import OpenSource, SourceAsked, asked_of, check_everywhere
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hybrid.pipeline.checkpoint_source import CheckpointSource
 from hybrid.quant import GGUFSource, Source
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
-from hybrid.quant.ggml.places import not_seen
+from hybrid.quant.ggml.file_ranges import not_seen
 
 from .connection import Connection
 from .fit import SAMPLE, FileAsked, find

@@ -27,10 +27,10 @@ from hybrid.infer.stages.orders import Opening, Order, Pass
 from hybrid.quant.ggml.errors import ClusterError, LostStageError, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory, memory_place
 
-from ..options.cluster import ClusterAddress
+from ..options.cluster_options import ClusterAddress
 from .connection import Connection, connected
 from .fit import ModelAsked
-from .station import Sender, close_station, loop_of, open_station
+from .stage_worker import Sender, close_station, loop_of, open_station
 
 BACK_SECONDS = 600.0  # that a lost worker is waited for
 LOOK_SECONDS = 0.05  # between looks at whether somebody wants to stop

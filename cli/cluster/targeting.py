@@ -12,10 +12,10 @@ from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.target import Candidate, is_free, measure
 from hybrid.quant.tensor_parts import Spread
 
-from ..options.cluster import ClusterAddress
+from ..options.cluster_options import ClusterAddress
 from .connection import Connection, connected
 from .fit import FileAsked, ModelAsked, find
-from .holding import HERE
+from .held_models import HERE
 from .measuring import ClusterModel, held
 from .ordered import in_order
 from .quantizing import spread_on

@@ -15,9 +15,9 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options import model_argument
 from ..options.groups import takes_groups
-from ..options.guessing import Guessing
+from ..options.guess_options import Guessing
 from ..options.loading_options import Exact, KVType, Lora, Machine, Pinning, Precision, load_options
-from ..options.stages import Workers, loader
+from ..options.stage_options import Workers, loader
 
 DEFAULTS = BenchOptions()
 Report = TypeVar("Report")
@@ -118,7 +118,7 @@ def bench(
     With --spec or --draft instead: generation after -d tokens of a text, with guesses and without in turn. Medians, how
     many times as fast, and which share of the guessed tokens was taken; an answer that differs is an error.
     """
-    from ..measuring import guesses
+    from ..reports import guesses
 
     guesses.check_given(ctx, guessing.given)
     if guessing.given and not guesses.is_given(ctx, "depths"):
@@ -254,7 +254,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
     from hybrid.infer.bench.profile import profile as library
     from hybrid.pipeline.models import note_numa
 
-    from ..about import version_text
+    from ..version import version_text
 
     tests = options.tests()
     n_ctx = max(test.n_ctx for test in tests)

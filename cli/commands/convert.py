@@ -10,7 +10,7 @@ import typer
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..options.cluster import Cluster, cluster_address
+from ..options.cluster_options import Cluster, cluster_address
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hybrid.convert import ConvertPlan
     from hybrid.convert.tensor_parts import Spread
 
-    from ..options.cluster import ClusterAddress
+    from ..options.cluster_options import ClusterAddress
 
 
 def convert(

@@ -35,7 +35,7 @@ def demo(
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import quantize as quantize_library
 
-    from ..single import text as single_text
+    from ..run import text as single_text
     from . import perplexity, quantize
 
     folder = output or cache_paths.cache_dir() / "demo"

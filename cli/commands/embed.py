@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.replacing import failures_named, replace_file
 
 from .. import console
-from ..options import model_argument, texts
+from ..options import model_argument, text_options
 from ..options.groups import takes_groups
 from ..options.loading_options import (
     Machine,
@@ -74,7 +74,7 @@ def embed(
         raise typer.BadParameter("--npy writes bytes: name a file with -o, or send them to a program")
     if output is not None and output.is_dir():
         raise UsageError(f"{shown(output)} is a folder. Name a file.")
-    lines = lines_of(texts.read_text(file))
+    lines = lines_of(text_options.read_text(file))
     path = models.resolve(model, console.SCREEN)
     from hybrid.infer.evaluate.embed import Embedder, Pooling
 

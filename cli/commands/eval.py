@@ -14,7 +14,7 @@ from hybrid.quant.ggml.replacing import check_target, failures_named, replace_fi
 
 from .. import console
 from ..options import model_argument
-from ..options.cluster import Cluster, cluster_address
+from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import (
     Checkpoints,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hybrid.infer.loading.options import LoadOptions
 
     from ..harness.model import HarnessModel
-    from ..options.cluster import ClusterAddress
+    from ..options.cluster_options import ClusterAddress
 
 UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
 GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
@@ -160,7 +160,7 @@ def scored(
     from hybrid.infer.evaluate.continuations import TOGETHER, slots_for
     from hybrid.pipeline import models
 
-    from ..measuring.opened import opened
+    from ..reports.measured_model import opened
 
     status = console.StatusLine()
     status.show("loading the tasks")

@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import model_argument
-from ..options.cluster import Cluster, cluster_address
+from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import (
     BATCH,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import Imatrix
 
-    from ..options.cluster import ClusterAddress
+    from ..options.cluster_options import ClusterAddress
 
 
 @takes_groups
@@ -109,10 +109,10 @@ def _collected(
     from hybrid.pipeline import importance
     from hybrid.quant import Imatrix
 
-    from ..measuring.opened import opened
-    from ..options import texts
+    from ..options import text_options
+    from ..reports.measured_model import opened
 
-    text, n_ctx = texts.read_text(file), loading.n_ctx
+    text, n_ctx = text_options.read_text(file), loading.n_ctx
     before = Imatrix()
     if resume and output.exists():
         before = Imatrix.read(output)

@@ -12,7 +12,6 @@ from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .. import console
-from ..measuring import memory_view
 from ..options import model_argument
 from ..options.loading_options import (
     DEFAULT_BUDGET,
@@ -23,6 +22,7 @@ from ..options.loading_options import (
     Precision,
     load_options,
 )
+from ..reports import memory_view
 
 if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Estimate

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import console
-from ..measuring import choices, divergence, plots
-from ..measuring.plots import Plot
 from ..options import model_argument
-from ..options.cluster import cluster_address
+from ..options.cluster_options import cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import (
     BATCH,
@@ -22,7 +20,9 @@ from ..options.loading_options import (
     chunks_together,
     load_options,
 )
-from ..options.stages import Workers
+from ..options.stage_options import Workers
+from ..reports import choices, divergence, plots
+from ..reports.plots import Plot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.positions import PositionBucket
     from hybrid.infer.loading.options import LoadOptions
 
-    from ..options.cluster import ClusterAddress
+    from ..options.cluster_options import ClusterAddress
 
 
 @takes_groups
@@ -165,10 +165,10 @@ def measure(
     stages: int | None = None,
 ) -> None:
     """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
-    from ..measuring.opened import opened
-    from ..options import texts
+    from ..options import text_options
+    from ..reports.measured_model import opened
 
-    text = texts.read_text(file)
+    text = text_options.read_text(file)
     n_seq = chunks_together(n_ctx, n_batch)
     with opened(model, workers, loading, stages, n_ctx=n_ctx + stride // 2, n_seq_max=n_seq) as loaded:
         from hybrid.infer.evaluate.perplexity import perplexity as library

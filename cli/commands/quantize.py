@@ -17,12 +17,12 @@ from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.policy import type_named
 
 from .. import console
-from ..measuring import plots
-from ..measuring.plots import Plot
-from ..options import model_argument, texts
-from ..options.cluster import Cluster, cluster_address
+from ..options import model_argument, text_options
+from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import Threads
+from ..reports import plots
+from ..reports.plots import Plot
 from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
     from hybrid.quant.tensor_parts import Spread
 
-    from ..options.cluster import ClusterAddress
+    from ..options.cluster_options import ClusterAddress
 
 _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
@@ -187,7 +187,7 @@ def quantize(
     imatrix = importance.read()
     found = models.source(source, console.SCREEN)
     checkpoint = _checkpoint(found)
-    text = texts.read_text(file) if file is not None else None
+    text = text_options.read_text(file) if file is not None else None
     # a checkpoint is quantized as it is; what is measured, and what another folder holds, is a GGUF file
     path = models.resolve(found, console.SCREEN) if target is None or (found.is_dir() and not checkpoint) else found
     whole = checkpoint or path

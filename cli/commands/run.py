@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybrid.infer.answers.generation.context_shift import ALL, DEFAULT_KEEP
+from hybrid.infer.answers.drawing.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
 from ..options import model_argument
 from ..options.answer_options import COMPLETION_TOKENS, AnswerOptions
-from ..options.cluster import ClusterAddress, cluster_address
+from ..options.cluster_options import ClusterAddress, cluster_address
 from ..options.form_options import Form
 from ..options.groups import takes_groups
-from ..options.guessing import Guessing, guesses_text
+from ..options.guess_options import Guessing, guesses_text
 from ..options.loading_options import Checkpoints, Context, Lora, Machine, Precision, load_options
-from ..options.probabilities import Probabilities
+from ..options.probability_options import Probabilities
 from ..options.sampling_options import Sampling
-from ..options.stages import Workers, answering
+from ..options.stage_options import Workers, answering
 from ..options.tool_options import Asking, Thoughts, Tools, asking
-from ..screen.context_shift import tokens_left_out
+from ..terminal.context_shift import tokens_left_out
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.prompts.prompt_files import PromptBatch
+    from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch
     from hybrid.infer.loading.options import LoadOptions
 
     from ..cluster.prompts import ClusterBatch
@@ -158,9 +158,9 @@ def run(
     With -f FILE.jsonl: all prompts of the file, several at a time.
     """
     # what only some runs need is imported where they need it: a test lists what all do
-    from hybrid.infer.answers.prompts import SUFFIX
+    from hybrid.infer.answers.prompt_files import SUFFIX
 
-    from ..options import texts
+    from ..options import text_options
 
     if prompt is not None and file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
@@ -199,19 +199,19 @@ def run(
         elif text is None:
             from ..chat.opening import Start, chat
 
-            told = texts.checked(system, "--system")
+            told = text_options.checked(system, "--system")
             start = Start(
                 answers, options, state, go_on, in_template, told, asks, is_bundled=model is None,
                 most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
             )  # fmt: skip
             chat(loaded, start)
         elif in_template:
-            from ..single.message import OneMessage, answer
+            from ..run.message import OneMessage, answer
 
-            told = texts.checked(system, "--system")
+            told = text_options.checked(system, "--system")
             answer(loaded, OneMessage(text, answers, state, as_json, told, asks))
         else:
-            from ..single.text import OneText, complete
+            from ..run.text import OneText, complete
 
             complete(loaded, OneText(text, answers, state, as_json))
 
@@ -225,14 +225,14 @@ def _refuse(given: Mapping[str, object], how: str) -> None:
 
 def _text(prompt: str | None, file: Path | None, *, as_json: bool, goes_on: bool) -> str | None:
     """What is to be continued or answered; None: a chat. UsageError: it cannot be read, or there is no terminal."""
-    from ..options import texts
+    from ..options import text_options
 
     if prompt is not None:
-        return texts.checked(prompt, "-p")
+        return text_options.checked(prompt, "-p")
     if file is not None:
-        return texts.read_text(file, empty=goes_on)
+        return text_options.read_text(file, empty=goes_on)
     if not sys.stdin.isatty():
-        text = texts.read_text(texts.STDIN, empty=True)
+        text = text_options.read_text(text_options.STDIN, empty=True)
         if not text and not goes_on:
             raise UsageError(
                 "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
@@ -259,7 +259,7 @@ class PromptFile:
 def answer_file(model: "Model", asked: PromptFile) -> None:
     """All answers to a file of prompts, to a file or stdout."""
     from hybrid.infer.answers.constraints.forms import Forms
-    from hybrid.infer.answers.prompts.prompt_files import PromptBatch
+    from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch
 
     answers, probabilities = asked.answers, asked.answers.probabilities
     batch = PromptBatch(
@@ -278,14 +278,14 @@ def answer_file(model: "Model", asked: PromptFile) -> None:
 
 def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked: PromptFile) -> None:
     """by: who does it."""
-    from hybrid.infer.answers.prompts.prompt_files import read_prompts
+    from hybrid.infer.answers.prompt_files.prompt_files import read_prompts
 
-    from ..options import texts
+    from ..options import text_options
 
     output, form = asked.batch.output, asked.answers.form
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    lines = texts.read_text(asked.file)
+    lines = text_options.read_text(asked.file)
     prompts = read_prompts(lines, shown(asked.file), batch.model, form, batch.forms, asked.asking.over())
     start = time.perf_counter()
     try:

@@ -14,9 +14,9 @@ from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
-from ..options import model_argument, texts
+from ..options import model_argument, text_options
 from ..options.groups import takes_groups
-from ..options.guessing import GUESSES, Guessing, Spec
+from ..options.guess_options import GUESSES, Guessing, Spec
 from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
@@ -29,14 +29,14 @@ from ..options.loading_options import (
     load_options,
 )
 from ..options.sampling_options import Sampling
-from ..options.stages import Workers, answering
+from ..options.stage_options import Workers, answering
 from ..options.tool_options import Thoughts, asking
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.batches.service import Service
+    from hybrid.infer.answers.batch.service import Service
     from hybrid.infer.evaluate.pooling import Pooling
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.memory.cache_store import CacheStore
@@ -144,7 +144,7 @@ def serve(
 
     keys = read_keys(api_key_file)
     states = parse_size(state_budget, "--state-budget")
-    source = None if chat_template is None else texts.read_text(chat_template)
+    source = None if chat_template is None else text_options.read_text(chat_template)
     asked = asking(thoughts).over()
     loading = load_options(machine, precision, Checkpoints(checkpoint_budget), n_ctx=n_ctx, lora=lora)
     workers.check(machine.pinning)
@@ -199,8 +199,8 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
     """The keys of a file. UsageError: it cannot be read, or holds none."""
     if path is None:
         return ()
-    text = texts.read_text(path)
-    if path != texts.STDIN and path.stat().st_mode & 0o004:
+    text = text_options.read_text(path)
+    if path != text_options.STDIN and path.stat().st_mode & 0o004:
         console.note(f"warning: everybody on this machine can read the keys of {shown(path)} (chmod 600 hides them)")
     keys = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not keys:
@@ -241,7 +241,7 @@ def _loaded(
 @contextmanager
 def kept(model: "Model | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
     """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
-    from hybrid.infer.answers.batches.saving import open_store
+    from hybrid.infer.answers.batch.saving import open_store
 
     from ..serve.embedding import EncoderModel
 
@@ -283,7 +283,7 @@ def _service(
     model: "Model | EncoderModel", parallel: int, queue: int, store: "CacheStore | None"
 ) -> "Service | EncoderService":
     """What runs the model."""
-    from hybrid.infer.answers.batches.service import Service
+    from hybrid.infer.answers.batch.service import Service
 
     from ..serve.embedding import EncoderModel, EncoderService
 
@@ -294,7 +294,7 @@ def _service(
 
 def _run(served: "Served", listener: socket.socket, log: Log, grace: float) -> None:
     """Until a signal or a fault ends it. FaultError: that of the model."""
-    from hybrid.infer.answers.batches.service import FaultError
+    from hybrid.infer.answers.batch.service import FaultError
     from hybrid.infer.faults import listen
 
     from ..serve.app import create_app
@@ -318,7 +318,7 @@ def _saved(served: "Served", grace: float) -> Iterator[None]:
     if served.store is None:
         yield
         return
-    from hybrid.infer.answers.batches.saving import Document, Saver
+    from hybrid.infer.answers.batch.saving import Document, Saver
     from hybrid.infer.memory.store_lister import Lister
 
     ledger = served.maker.ledger

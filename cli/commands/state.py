@@ -15,7 +15,7 @@ from ..options.loading_options import KVType, Precision, kv_type_option, load_op
 
 if TYPE_CHECKING:
     from hybrid.infer import Model
-    from hybrid.infer.answers.states.saved_states import StateInfo
+    from hybrid.infer.answers.state_files.saved_states import StateInfo
 
 EXCHANGE = "Import and export of llama.cpp's session files"
 
@@ -100,7 +100,7 @@ def state(
             f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
         )
     if action == Action.SHOW:
-        from hybrid.infer.answers.states.saved_states import read_info
+        from hybrid.infer.answers.state_files.saved_states import read_info
 
         infos = [read_info(saved_chats.named(name)) for name in given]
         if as_json:
@@ -132,7 +132,7 @@ def exchange_file(
     as_json: bool,
 ) -> None:
     """llama.cpp's file as a state, or a state as llama.cpp's file."""
-    from hybrid.infer.answers.states.saved_states import read_info
+    from hybrid.infer.answers.state_files.saved_states import read_info
     from hybrid.infer.memory.llama_session import context_for
 
     if not output.parent.is_dir():
@@ -153,7 +153,7 @@ def exchange_file(
 
 def import_file(model: "Model", session: Path, output: Path) -> tuple[int, int]:
     """llama.cpp's file as a state: its tokens and bytes."""
-    from hybrid.infer.answers.states.llama_states import import_session
+    from hybrid.infer.answers.state_files.llama_states import import_session
 
     seq = import_session(model, session)
     size = seq.save(output)
@@ -165,7 +165,7 @@ def import_file(model: "Model", session: Path, output: Path) -> tuple[int, int]:
 
 def export_file(model: "Model", state: Path, output: Path, sequence: bool, transposed: bool) -> tuple[int, int]:
     """A state as llama.cpp's file: its tokens and bytes."""
-    from hybrid.infer.answers.states.llama_states import export_session
+    from hybrid.infer.answers.state_files.llama_states import export_session
 
     seq = model.restore(state)
     size = export_session(seq, output, whole=not sequence, transposed=transposed)
@@ -176,7 +176,7 @@ def export_file(model: "Model", state: Path, output: Path, sequence: bool, trans
 
 def show_list(paths: list[Path], as_json: bool) -> None:
     """Print a row, or an object, for every state; what cannot be read is named at the end."""
-    from hybrid.infer.answers.states.saved_states import read_info
+    from hybrid.infer.answers.state_files.saved_states import read_info
 
     infos, broken = [], []
     for path in paths:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hybrid.infer.answers.batches.batching import Batcher, Job
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.batch.batcher import Batcher, Job
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.loglikelihood import PairMaker
 from hybrid.infer.evaluate.parts import SpreadModel, each

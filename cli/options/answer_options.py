@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .probabilities import Probabilities
+from .probability_options import Probabilities
 from .sampling_options import Sampling
 
 if TYPE_CHECKING:

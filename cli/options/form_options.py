@@ -11,7 +11,7 @@ import typer
 
 from hybrid.quant.ggml.errors import UsageError
 
-from . import texts
+from . import text_options
 
 if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Grammar
@@ -54,11 +54,11 @@ class Form:
         if self.json_schema:
             return Grammar.json_schema(_schema_text(self.json_schema))
         if self.grammar:
-            return Grammar.of_text(texts.read_text(self.grammar))
+            return Grammar.of_text(text_options.read_text(self.grammar))
         return Grammar.regex(self.regex) if self.regex else Grammar.choice(self.choice or [])
 
 
 def _schema_text(given: str) -> str:
     if given.lstrip()[:1] in ("{", "[", "") or given in ("true", "false"):
         return given
-    return texts.read_text(Path(given))
+    return text_options.read_text(Path(given))

@@ -10,7 +10,7 @@ import typer
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from . import texts
+from . import text_options
 
 if TYPE_CHECKING:
     from hybrid.infer.answers.chat import tools as chat_tools
@@ -123,7 +123,7 @@ def read_tools(path: Path) -> "tuple[Tool, ...]":
     from hybrid.infer.answers.chat.tools import tools_of
 
     try:
-        value = json.loads(texts.read_text(path))
+        value = json.loads(text_options.read_text(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{shown(path)} is not JSON: {shown(error)}. Give a list of tools, as OpenAI has it."

@@ -5,7 +5,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from . import about, errors, kept, metrics, openapi
+from . import cached_conversations, errors, health, metrics, openapi
 from .anthropic import messages
 from .endpoint import routes
 from .guards import Bodies, Ending, Heads, Keys, Pages
@@ -17,7 +17,7 @@ from .request_log import Logged
 from .served import Served
 
 MODULES = (
-    about, metrics, kept, openapi,
+    health, metrics, cached_conversations, openapi,
     chat, completions, responses, embeddings,
     messages,
     completion, props, templates, tokens, slots, embedding,

@@ -12,8 +12,8 @@ as it would be encoded. `conversation` is where the first answer is kept (GET
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.batches.reuse import Reuse
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.batch.reuse import Reuse
 from hybrid.infer.faults import SidePath
 
 USAGE = SidePath("usage.cache of answers")

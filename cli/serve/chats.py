@@ -8,17 +8,17 @@ from typing import Any
 
 from hybrid.infer.answers.asking.asker import Prompt
 from hybrid.infer.answers.asking.reading import Reading
-from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.chat.dialect import Asked, Manner
 from hybrid.infer.answers.chat.reader import AnswerReader, Part
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import UsageError
 
+from .client import Whose
 from .errors import RequestError
 from .forms import Form, FormFields, compiled, form_of
 from .jobs import Maker
-from .whose import Whose
 
 Message = Mapping[str, Any]
 WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too

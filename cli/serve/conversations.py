@@ -12,11 +12,11 @@ from hybrid.infer.answers.chat.tools import Tool, ToolChoice, choice_of, tools_o
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .chats import Chat
+from .client import Whose
 from .errors import RequestError
 from .fields import Ignored, Strict, Unsupported
 from .jobs import Maker
 from .strict import LONGEST_NAME, PassedOver
-from .whose import Whose
 
 # what a template gets from the server: a request cannot replace it
 _OURS = (

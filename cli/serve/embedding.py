@@ -10,8 +10,8 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.service import BusyError, ClosedError
-from hybrid.infer.answers.batches.slices import STEP_SECONDS, Slices
+from hybrid.infer.answers.batch.service import BusyError, ClosedError
+from hybrid.infer.answers.batch.slices import STEP_SECONDS, Slices
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.embed_reading import EncoderReading, ModelReading, Reading, check_ids, text_ids
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling

@@ -10,12 +10,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from . import errors
+from .client import asked_by
 from .errors import RequestError
 from .fail_fast import loads
 from .request_log import record_of
 from .served import Served
 from .strict import Strict
-from .whose import asked_by
 
 SMALL_BODY = 64 << 10
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.answers.constraints.asked import asked_form, response_format
+from hybrid.infer.answers.constraints.form_fields import asked_form, response_format
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.quant.ggml.errors import UsageError
 

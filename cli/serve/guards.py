@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import errors
+from .client import KEY
 from .errors import RequestError
 from .served import Served
-from .whose import KEY
 
 MOST_BODY = 32 << 20
 MOST_BODIES = 8 * MOST_BODY  # of all requests that are being answered, or wait

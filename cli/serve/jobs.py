@@ -8,22 +8,22 @@ from typing import Any
 from hybrid.infer import Model
 from hybrid.infer.answers.asking.asker import Asker, Prompt
 from hybrid.infer.answers.asking.ledger import Ledger
-from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.chat.dialect import Dialect, Manner
 from hybrid.infer.answers.chat.prompting import ChatPrompt
-from hybrid.infer.answers.generation.context_shift import DEFAULT_KEEP, kept_tokens
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.drawing.context_shift import DEFAULT_KEEP, kept_tokens
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.stops import stopped_by
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .backend import ServedModel
+from .client import Whose
 from .errors import RequestError
 from .fields import AnswerFields
 from .forms import compiled, form_of
 from .samplers import sampling
-from .whose import Whose
 
 
 @dataclass(frozen=True)

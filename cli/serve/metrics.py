@@ -7,7 +7,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from hybrid.infer.answers.batches.reuse import CODES
+from hybrid.infer.answers.batch.reuse import CODES
 from hybrid.infer.faults import SidePath
 
 from .endpoint import get

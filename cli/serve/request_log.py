@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.faults import SidePath
 from hybrid.quant.ggml.errors import shown
 

@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
 from .backend import ServedModel, ServedService
+from .cache_contents import HeldFigures
 from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
-from .held import HeldFigures
 from .jobs import Maker
-from .noted import Told
 from .request_log import RequestLog
+from .warning_log import Told
 
 
 @dataclass

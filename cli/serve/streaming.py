@@ -10,14 +10,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import TextPiece
 
-from .answering import MOST_LISTED, Answering, Event
+from .cached_conversations import check_pins
 from .chats import Split
 from .connections import CONNECTION
 from .errors import RequestError
-from .kept import check_pins
+from .request_jobs import MOST_LISTED, Answering, Event
 from .request_log import record_of
 from .served import Served
 

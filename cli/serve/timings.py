@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.faults import SidePath
 
 TIMINGS = SidePath("the timings of answers")

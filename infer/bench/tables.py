@@ -11,7 +11,7 @@ from hybrid.quant.ggml.byte_sizes import size_text
 
 from ..loading.options import DEFAULT_KV_TYPE, DEFAULT_UBATCH, LoadOptions
 from .benchmark import BenchReport, SpeedRow, StartRow
-from .guessing import GuessRow, middle
+from .guess_tests import GuessRow, middle
 from .profile import Profile
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError, shown
-from hybrid.quant.ggml.places import Place, not_seen
+from hybrid.quant.ggml.file_ranges import Place, not_seen
 from hybrid.quant.ggml.replacing import Replacement, failures_named
 from hybrid.quant.ggml.sources import check_source
 

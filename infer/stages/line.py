@@ -11,9 +11,9 @@ from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory
 from hybrid.quant.ggml.reader import GGUFFile
 
 from ..program.threads import Stop
-from .kept import KeptFiles
 from .orders import Arrays, AskKept, Chore, Keep, Opening, Order, Pass, TakeUp
 from .stage import Stage
+from .stage_files import KeptFiles
 
 Answer = Arrays | np.ndarray | None
 

@@ -9,10 +9,10 @@ from hybrid.quant.ggml.reader import GGUFFile
 from ..loading.model_file import ModelFile
 from ..loading.options import LoadOptions
 from ..model import Model, open_files
-from .engine import StagedEngine
-from .keeping import KeptCache
 from .line import Line
-from .runner import StagedRunner
+from .staged_cache import KeptCache
+from .staged_engine import StagedEngine
+from .staged_runner import StagedRunner
 
 
 def load_staged(

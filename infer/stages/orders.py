@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.network import Widths
 from ..loading.options import KVTypeName
 from ..memory import HybridMemory
-from .kept import KeptFiles, Place
+from .stage_files import KeptFiles, Place
 
 Wanted = Literal["head", "likelihood", "hidden", "none"]
 Arrays = dict[str, np.ndarray]

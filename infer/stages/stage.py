@@ -19,8 +19,8 @@ from ..memory import HybridMemory
 from ..memory.needs import SequenceNeeds
 from ..program.builder import Program, Rows
 from ..program.threads import default_threads
-from .kept import KeptFiles
 from .orders import Arrays, AskKept, Keep, Opening, Order, Pass, TakeUp
+from .stage_files import KeptFiles
 
 
 class _Part(Engine):

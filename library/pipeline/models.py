@@ -163,7 +163,7 @@ def load(
 
     options = merged(options, fields)
     if small is not None:
-        from hybrid.infer.answers.generation.draft_loading import draft_bytes, load_draft
+        from hybrid.infer.answers.guessing.draft_loading import draft_bytes, load_draft
 
         options = replace(options, beside=options.beside + draft_bytes(small, options.n_ctx, options.n_seq_max))
     with compiling(reporter) as progress:

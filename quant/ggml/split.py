@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from .errors import FormatError, UsageError, shown
-from .places import Place
+from .file_ranges import Place
 from .reader import DEFAULT_ALIGNMENT, GGUFFile
 from .types import ArrayOf, GGMLType, ValueType
 from .writer import Chunk, GGUFWriter

@@ -18,7 +18,7 @@ import numpy as np
 
 from .byte_sizes import size_text
 from .errors import FormatError, HybridError, shown
-from .places import Place
+from .file_ranges import Place
 from .reader import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, GGUFFile, TensorInfo
 from .replacing import Replacement, check_target, failures_named
 from .types import VALUE_CODE, ArrayOf, GGMLType, ValueType, row_nbytes

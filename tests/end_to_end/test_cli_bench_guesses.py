@@ -13,11 +13,11 @@ from end_to_end.outcomes import Cli, failed, ok
 from test_draft import Steps, eager
 
 from hybrid.convert import convert
-from hybrid.infer.answers.batches import generate as generation
-from hybrid.infer.answers.generation import foretelling
-from hybrid.infer.answers.generation import head_guesser as heads
-from hybrid.infer.answers.generation.head_guesser import HeadGuesser
-from hybrid.infer.bench import guessing as measured
+from hybrid.infer.answers.batch import generate as generation
+from hybrid.infer.answers.guessing import foretelling
+from hybrid.infer.answers.guessing import head_guesser as heads
+from hybrid.infer.answers.guessing.head_guesser import HeadGuesser
+from hybrid.infer.bench import guess_tests as measured
 
 pytestmark = pytest.mark.exhaustive
 

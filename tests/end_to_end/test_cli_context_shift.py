@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from end_to_end.outcomes import Cli, failed, ok
 
-from hybrid.cli.screen.context_shift import tokens_left_out
+from hybrid.cli.terminal.context_shift import tokens_left_out
 from hybrid.infer import Model
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams

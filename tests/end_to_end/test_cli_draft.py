@@ -14,8 +14,8 @@ from hybrid.cli.main import run
 from hybrid.convert import convert
 from hybrid.infer import Model
 from hybrid.infer.answers.conversations.conversation import Conversation
-from hybrid.infer.answers.generation.draft import Draft
-from hybrid.infer.answers.generation.draft_loading import draft_bytes, load_draft
+from hybrid.infer.answers.guessing.draft import Draft
+from hybrid.infer.answers.guessing.draft_loading import draft_bytes, load_draft
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
 

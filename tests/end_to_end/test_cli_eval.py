@@ -18,7 +18,7 @@ from harness_tasks import write_tasks
 from hybrid.cli.main import run
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import walk
 

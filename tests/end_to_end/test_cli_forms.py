@@ -14,9 +14,9 @@ from hybrid.infer import Model
 from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.conversations.conversation import Conversation
-from hybrid.infer.answers.prompts import prompt_files
+from hybrid.infer.answers.prompt_files import prompt_files
 from hybrid.infer.answers.sampling import SamplingParams
-from hybrid.infer.answers.states.saved_states import form_behind
+from hybrid.infer.answers.state_files.saved_states import form_behind
 from hybrid.quant.ggml.errors import StateError, UsageError
 
 pytestmark = pytest.mark.exhaustive

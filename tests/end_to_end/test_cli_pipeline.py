@@ -385,7 +385,7 @@ def keyboard() -> Iterator[Any]:
     ],
 )
 def test_line_editing(keyboard: Any, keys: str, message: str) -> None:
-    from hybrid.cli.screen.line_editing import prompt_reader
+    from hybrid.cli.terminal.line_editing import prompt_reader
 
     keyboard.send_text(keys)
     assert prompt_reader(["/model", "/save", "/set"])("> ") == message
@@ -423,7 +423,7 @@ def test_a_chat_is_kept_and_gone_on_with(
 
 
 def test_history_is_kept_and_ctrl_d_ends(keyboard: Any) -> None:
-    from hybrid.cli.screen.line_editing import prompt_reader
+    from hybrid.cli.terminal.line_editing import prompt_reader
 
     keyboard.send_text("remember me\r\x04")
     read = prompt_reader()

@@ -156,7 +156,7 @@ def test_a_copy_goes_with_the_worker_that_made_it(files: dict[str, Path], obedie
 
     def make(path: Path) -> tuple[Path, int]:
         from hybrid.cli.cluster.fit import FileAsked
-        from hybrid.cli.cluster.holding import HERE
+        from hybrid.cli.cluster.held_models import HERE
         from hybrid.cli.cluster.targeting import _CopyAsked
 
         asked = _CopyAsked(FileAsked.of(path), 1)
@@ -222,7 +222,7 @@ def test_an_interrupt_leaves_workers_to_others(
         (obedient.orders / "hold").unlink()
 
     def users() -> int:  # in a function, or it is looked for in a module that workers do not have
-        from hybrid.cli.cluster.holding import HERE
+        from hybrid.cli.cluster.held_models import HERE
 
         return HERE._users
 
@@ -232,7 +232,7 @@ def test_an_interrupt_leaves_workers_to_others(
     assert [path.name for path in tmp_path.iterdir() if path.read_bytes()] == ["prompts.jsonl"]
 
     def held() -> list[str]:
-        from hybrid.cli.cluster.holding import HERE
+        from hybrid.cli.cluster.held_models import HERE
 
         return [str(key) for key in HERE._things]
 

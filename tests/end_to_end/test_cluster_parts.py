@@ -16,7 +16,7 @@ pytest.importorskip("distributed")
 from distributed import LocalCluster
 
 from hybrid.cli.cluster.targeting import measuring
-from hybrid.cli.options.cluster import ClusterAddress
+from hybrid.cli.options.cluster_options import ClusterAddress
 from hybrid.convert import convert
 from hybrid.pipeline.max_kld import Choice, choose
 from hybrid.pipeline.target import Measuring, measured

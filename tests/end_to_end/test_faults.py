@@ -14,9 +14,9 @@ from end_to_end.outcomes import Cli
 
 from hybrid.infer import Model
 from hybrid.infer.answers.conversations.conversation import Conversation
-from hybrid.infer.answers.prompts.prompt_files import Lines
+from hybrid.infer.answers.prompt_files.prompt_files import Lines
 from hybrid.infer.answers.sampling import SamplingParams
-from hybrid.infer.answers.states.saved_states import read_info
+from hybrid.infer.answers.state_files.saved_states import read_info
 
 pytestmark = pytest.mark.exhaustive
 

@@ -18,7 +18,7 @@ from scripted_chat import TOOLS, WITH_THOUGHTS, Script, post, scripted, served
 from hybrid.cli.serve.page import costs as route
 from hybrid.cli.serve.request_log import RequestLog
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.saving import Saver, open_store
+from hybrid.infer.answers.batch.saving import Saver, open_store
 
 pytestmark = pytest.mark.exhaustive
 

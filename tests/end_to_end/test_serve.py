@@ -17,7 +17,7 @@ from hybrid.cli.commands.serve import GRACE
 from hybrid.cli.main import run
 from hybrid.cli.serve import guards
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 
 PROMPT = "State space models keep what they have read"

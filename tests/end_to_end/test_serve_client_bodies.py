@@ -20,11 +20,11 @@ from starlette.testclient import TestClient
 
 from hybrid.cli.serve.app import create_app
 from hybrid.cli.serve.jobs import Defaults, Maker
-from hybrid.cli.serve.noted import Told
 from hybrid.cli.serve.request_log import RequestLog
 from hybrid.cli.serve.served import Served
+from hybrid.cli.serve.warning_log import Told
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.answers.batch.service import Service
 
 pytestmark = pytest.mark.exhaustive
 

@@ -16,9 +16,9 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.cli.serve.app import create_app
-from hybrid.cli.serve.noted import Told
+from hybrid.cli.serve.warning_log import Told
 from hybrid.infer import Model
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.quant.ggml.errors import HybridError
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.cli.main import run
+from hybrid.cli.serve.client import Whose
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.openai.completions import CompletionRequest, TokenLists, completion_jobs
-from hybrid.cli.serve.whose import Whose
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import Drawing, TokenLogprobs
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import Drawing, TokenLogprobs
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.windows import log_softmax
 

@@ -18,7 +18,7 @@ from http_server import WAIT, Server, started, until
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.slices import Slices
+from hybrid.infer.answers.batch.slices import Slices
 from hybrid.infer.evaluate.embed import Embedder, Pooling
 
 pytestmark = pytest.mark.exhaustive

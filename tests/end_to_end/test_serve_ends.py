@@ -57,7 +57,7 @@ def streamed(url: str, heard: list[str], body: dict[str, object]) -> None:
 
 SLOW = """
 import time
-from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.batch.batcher import Batcher
 step = Batcher.step
 Batcher.step = lambda self: (time.sleep(0.01), step(self))[1]
 """
@@ -102,7 +102,7 @@ def test_an_answer_may_end_in_the_grace(program: Path, files: dict[str, Path]) -
 
 
 FAULT = """
-from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.batch.batcher import Batcher
 step = Batcher.step
 def fails(self):
     done = step(self)

@@ -24,12 +24,12 @@ from hybrid.cli.serve.timings import Timings
 from hybrid.infer import LoadOptions, Model, faults
 from hybrid.infer.answers.asking import message_ends
 from hybrid.infer.answers.asking.ledger import Ledger
-from hybrid.infer.answers.batches import batching
-from hybrid.infer.answers.batches.changed_header import ChangedHeaders
-from hybrid.infer.answers.batches.figures import Figures
-from hybrid.infer.answers.batches.planning import Plans
-from hybrid.infer.answers.batches.reuse import Reasons
-from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.answers.batch import batcher
+from hybrid.infer.answers.batch.changed_header import ChangedHeaders
+from hybrid.infer.answers.batch.figures import Figures
+from hybrid.infer.answers.batch.planning import Plans
+from hybrid.infer.answers.batch.reuse import Reasons
+from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.answers.chat.dialect import Dialect
 from hybrid.infer.memory.given_up import GivenUp
 from hybrid.infer.memory.pins import Pins
@@ -47,9 +47,9 @@ FAILING: list[tuple[object, str, str]] = [
     (Figures, "ended", "the figures of the batch"),
     (Plans, "learn", "the costs of steps"),
     (Plans, "_guess_text", "guesses of what answers say next"),
-    (batching, "marks", "what prompts have in common"),
-    (batching, "is_being_read", "what prompts have in common"),
-    (batching, "kept", "where the prompt cache has an answer"),
+    (batcher, "marks", "what prompts have in common"),
+    (batcher, "is_being_read", "what prompts have in common"),
+    (batcher, "kept", "where the prompt cache has an answer"),
     (GivenUp, "_add", "what the prompt cache has given up"),
     (GivenUp, "_last", "what the prompt cache has given up"),
     (Ledger, "_find", "the ledger of drawn answers"),

@@ -11,7 +11,7 @@ import pytest
 from http_server import Server
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.saving import open_store
+from hybrid.infer.answers.batch.saving import open_store
 
 pytestmark = pytest.mark.exhaustive
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from http_server import WAIT, Server, drawing_held, until
 
-from hybrid.cli.serve.whose import owner_of
+from hybrid.cli.serve.client import owner_of
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.saving import open_store
+from hybrid.infer.answers.batch.saving import open_store
 from hybrid.infer.memory.pins import PARTY_BYTES
 
 pytestmark = pytest.mark.exhaustive

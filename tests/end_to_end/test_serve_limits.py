@@ -13,7 +13,7 @@ import pytest
 from http_server import WAIT, Server, drawing_held, serving, until
 from pydantic import ValidationError
 
-from hybrid.cli.serve import answering, connections, guards
+from hybrid.cli.serve import connections, guards, request_jobs
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
 from hybrid.cli.serve.jobs import Maker
@@ -173,7 +173,7 @@ def test_an_error_of_ours_says_that_the_connection_ends(server: Server, monkeypa
 def test_what_is_listed_of_tokens_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a whole answer, and in what waits for a client; a stream that is read may list any number."""
     monkeypatch.setattr("hybrid.cli.serve.streaming.MOST_LISTED", 300)
-    monkeypatch.setattr(answering, "MOST_LISTED", 300)
+    monkeypatch.setattr(request_jobs, "MOST_LISTED", 300)
     some = {"prompt": PROMPT, "n_predict": 5, "ignore_eos": True, "n_probs": 50}
     listed = server.http.post("/completion", json=some).json()["completion_probabilities"]
     assert sum(1 + len(one["top_logprobs"]) for one in listed) == 255
@@ -285,7 +285,7 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(model: Model) -> None:
 
 def test_what_waits_for_a_slow_reader_is_bounded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where its answer cannot be set aside; any other one is not drawn on."""
-    monkeypatch.setattr(answering, "MOST_UNREAD", 20)
+    monkeypatch.setattr(request_jobs, "MOST_UNREAD", 20)
     with serving(model) as server:
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         with socket.socket() as raw:

@@ -15,7 +15,7 @@ from http_server import WAIT, Server, drawing_held, until
 
 from hybrid.cli.serve.jobs import Defaults, Maker
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.encode import rendered_ids

@@ -12,7 +12,7 @@ from http_server import WAIT, Server
 
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.saving import open_store
+from hybrid.infer.answers.batch.saving import open_store
 
 pytestmark = pytest.mark.exhaustive
 

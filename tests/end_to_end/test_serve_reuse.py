@@ -12,11 +12,11 @@ import pytest
 from http_server import WAIT, Server, drawing_held, until
 
 from hybrid.cli import console
-from hybrid.cli.serve import held
+from hybrid.cli.serve import cache_contents
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.request_log import LONGEST, RequestLog
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.reuse import CODES
+from hybrid.infer.answers.batch.reuse import CODES
 
 pytestmark = pytest.mark.exhaustive
 
@@ -234,7 +234,7 @@ def test_metrics_are_what_prometheus_reads(server: Logging) -> None:
 
 
 def test_metrics_do_not_wait_for_a_long_step(server: Logging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "PATIENCE", 0.05)
+    monkeypatch.setattr(cache_contents, "PATIENCE", 0.05)
     server.complete(TEXT)
     known = server.metrics()["hybrid:known_tokens", ""]
     server.complete("Memory")

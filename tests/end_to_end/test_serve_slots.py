@@ -12,7 +12,7 @@ from http_server import WAIT, Server
 from hybrid.cli.serve.errors import RequestError
 from hybrid.cli.serve.llama_server.slots import LONGEST_NAME, file_path
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.saving import open_store
+from hybrid.infer.answers.batch.saving import open_store
 from hybrid.infer.memory.state_file import read_state
 
 pytestmark = pytest.mark.exhaustive

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.exhaustive
 # speaks the pieces of its first argument; None: waits for the file of the second to be removed
 SPEAKS = """
 import json, os, time
-from hybrid.cli.screen.answer_view import AnswerView
-from hybrid.cli.screen.terminal import quiet_keys
+from hybrid.cli.terminal.answer_view import AnswerView
+from hybrid.cli.terminal.terminal import quiet_keys
 from hybrid.infer.answers.chat.reader import Part
 with quiet_keys() as screen:
     view = AnswerView(screen)

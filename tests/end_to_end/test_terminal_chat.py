@@ -21,8 +21,8 @@ from hybrid.convert import convert
 # prompts are read in steps that take long enough to be looked at
 SLOWLY = """
 import time
-from hybrid.cli.screen.reading_line import ReadingLine
-from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.cli.terminal.reading_line import ReadingLine
+from hybrid.infer.answers.batch.batcher import Batcher
 ReadingLine.DELAY, ReadingLine.EVERY = 0.1, 0.05
 go_on = Batcher.go_on
 def slowly(self, job, seq):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
-from hybrid.infer.answers.generation.context_shift import kept_tokens
+from hybrid.infer.answers.batch.generate import generate
+from hybrid.infer.answers.drawing.context_shift import kept_tokens
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 
 EXPECTED = json.loads((Path(__file__).with_name("context_shift") / "expected.json").read_text(encoding="utf-8"))

@@ -14,10 +14,10 @@ import random_checkpoints
 
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.answers.states.llama_states import export_session, import_session
-from hybrid.infer.answers.states.saved_states import restored
+from hybrid.infer.answers.state_files.llama_states import export_session, import_session
+from hybrid.infer.answers.state_files.saved_states import restored
 from hybrid.infer.memory.llama_session import GGSQ, context_for, tokens_in
 from hybrid.infer.text.encode import continuation_ids
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError

@@ -8,11 +8,11 @@ import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches import planning
-from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
-from hybrid.infer.answers.batches.generate import generate
-from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
-from hybrid.infer.answers.generation.drawing import Drawing, GenerationResult
+from hybrid.infer.answers.batch import planning
+from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
+from hybrid.infer.answers.batch.generate import generate
+from hybrid.infer.answers.batch.guesses import AnswerText, Guessing
+from hybrid.infer.answers.drawing.drawing import Drawing, GenerationResult
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
 from hybrid.infer.step_costs import StepCosts

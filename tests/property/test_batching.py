@@ -9,10 +9,10 @@ from test_conformance import LAYERED, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Interrupted, Model
-from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
-from hybrid.infer.answers.batches.generate import generate
-from hybrid.infer.answers.batches.slices import Slices
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
+from hybrid.infer.answers.batch.generate import generate
+from hybrid.infer.answers.batch.slices import Slices
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.errors import UsageError

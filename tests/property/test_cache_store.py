@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_conformance import SHAPES, same, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.saving import model_key
+from hybrid.infer.answers.batch.saving import model_key
 from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.cache import LADDER
 from hybrid.infer.memory.cache_store import CacheStore

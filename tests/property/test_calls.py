@@ -14,8 +14,8 @@ from chat_vocabulary import CONTROL, MARKS, chat_tokenizer
 from test_conformance import SHAPES, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Job, answer_all
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.batcher import Job, answer_all
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.chat.call_grammar import answer_grammar
 from hybrid.infer.answers.chat.format import (
     FALLBACK,
@@ -32,7 +32,7 @@ from hybrid.infer.answers.chat.reader import AnswerReader
 from hybrid.infer.answers.chat.thoughts import ThoughtBudget
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice
 from hybrid.infer.answers.constraints import Constraint
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.types import FileType
 

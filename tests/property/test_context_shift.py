@@ -11,10 +11,10 @@ from test_conformance import MODELS, SHAPES, VARIANTS, same, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model, Work
-from hybrid.infer.answers.batches.batching import Batcher, Job
-from hybrid.infer.answers.batches.generate import generate
-from hybrid.infer.answers.generation.context_shift import MARGIN, kept_tokens, leaving, make_room, shortened
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.batch.batcher import Batcher, Job
+from hybrid.infer.answers.batch.generate import generate
+from hybrid.infer.answers.drawing.context_shift import MARGIN, kept_tokens, leaving, make_room, shortened
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import eval_shared
 from hybrid.infer.memory.moves import seq_add

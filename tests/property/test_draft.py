@@ -11,11 +11,11 @@ from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher
-from hybrid.infer.answers.batches.generate import generate
-from hybrid.infer.answers.generation import draft as drafts
-from hybrid.infer.answers.generation import foretelling
-from hybrid.infer.answers.generation.draft import Draft
+from hybrid.infer.answers.batch.batcher import Batcher
+from hybrid.infer.answers.batch.generate import generate
+from hybrid.infer.answers.guessing import draft as drafts
+from hybrid.infer.answers.guessing import foretelling
+from hybrid.infer.answers.guessing.draft import Draft
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.step_costs import StepCosts, _Width
 from hybrid.quant.ggml.types import FileType

@@ -10,9 +10,9 @@ import pytest
 from test_conformance import SHAPES
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.helped import guess_with
-from hybrid.infer.answers.generation import draft as drafts
-from hybrid.infer.answers.generation.draft import Draft, _Drafting
+from hybrid.infer.answers.batch.helped import guess_with
+from hybrid.infer.answers.guessing import draft as drafts
+from hybrid.infer.answers.guessing.draft import Draft, _Drafting
 from hybrid.infer.memory.hybrid import MOST_PIECES
 from hybrid.infer.memory.prefix_tree import common_beginning
 from hybrid.infer.step_costs import StepCosts

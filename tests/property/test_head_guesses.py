@@ -15,10 +15,10 @@ from test_draft import Steps, answer
 
 from hybrid.convert import convert
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher
-from hybrid.infer.answers.generation import foretelling
-from hybrid.infer.answers.generation import head_guesser as heads
-from hybrid.infer.answers.generation.head_guesser import HeadGuesser
+from hybrid.infer.answers.batch.batcher import Batcher
+from hybrid.infer.answers.guessing import foretelling
+from hybrid.infer.answers.guessing import head_guesser as heads
+from hybrid.infer.answers.guessing.head_guesser import HeadGuesser
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.faults import SidePath
 
@@ -184,7 +184,7 @@ def test_texts_that_go_back_and_on(name: str, model_file: Callable[..., Path]) -
 def go_on(model: Model, seq, prompt: list[int], guess: bool) -> tuple:  # type: ignore[no-untyped-def]
     from test_speculation import Plain
 
-    from hybrid.infer.answers.batches.generate import generate
+    from hybrid.infer.answers.batch.generate import generate
     from hybrid.infer.answers.sampling import Sampler
 
     sampler = Sampler(SamplingParams(temp=0.0, seed=3), model.n_vocab)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference.tokenizer_files import bpe, sentencepiece
 
 from hybrid.infer.answers.asking.ledger import Ledger
-from hybrid.infer.answers.generation.drawing import GenerationResult
+from hybrid.infer.answers.drawing.drawing import GenerationResult
 from hybrid.infer.text.encode import rendered_ids
 from hybrid.infer.text.tokenizer import Tokenizer, TokenType, load_tokenizer
 

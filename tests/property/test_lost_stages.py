@@ -13,10 +13,10 @@ import pytest
 from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
 
 from hybrid.infer import Interrupted, LoadOptions, Model, Sequence, Stop, Work
-from hybrid.infer.stages.kept import KeptFiles, sweep
 from hybrid.infer.stages.line import LineHere, Ticket
 from hybrid.infer.stages.loading import load_staged
 from hybrid.infer.stages.orders import Order, Pass
+from hybrid.infer.stages.stage_files import KeptFiles, sweep
 from hybrid.quant.ggml.errors import LostStageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType

@@ -9,9 +9,9 @@ from test_batch_guessing import Asked, Letters, outcome
 from test_conformance import MODELS, SHAPES, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
-from hybrid.infer.answers.generation import prompt_logprobs
-from hybrid.infer.answers.generation.drawing import Drawing, token_logprobs
+from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
+from hybrid.infer.answers.drawing import prompt_logprobs
+from hybrid.infer.answers.drawing.drawing import Drawing, token_logprobs
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
 from hybrid.quant.ggml.errors import HybridError, UsageError

@@ -11,9 +11,9 @@ from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher, Job, answer_all
-from hybrid.infer.answers.batches.reuse import CODES, Reuse, read_anew
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
+from hybrid.infer.answers.batch.reuse import CODES, Reuse, read_anew
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.memory.cache import LADDER
 from hybrid.infer.runner import Runner

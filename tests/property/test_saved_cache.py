@@ -13,7 +13,7 @@ from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.memory.state_file import read_state
 from hybrid.quant.ggml.errors import StateError

@@ -13,10 +13,10 @@ from test_conformance import SHAPES, tokens
 from test_service import WAIT, Asked
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches import saving
-from hybrid.infer.answers.batches.batching import answer_all
-from hybrid.infer.answers.batches.saving import Document, Saver, open_store
-from hybrid.infer.answers.batches.service import ClosedError, Service
+from hybrid.infer.answers.batch import saving
+from hybrid.infer.answers.batch.batcher import answer_all
+from hybrid.infer.answers.batch.saving import Document, Saver, open_store
+from hybrid.infer.answers.batch.service import ClosedError, Service
 from hybrid.infer.faults import SidePath
 from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.attention import AttentionMemory

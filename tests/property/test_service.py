@@ -11,10 +11,10 @@ from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Job, answer_all
-from hybrid.infer.answers.batches.job import AnswerFaultError
-from hybrid.infer.answers.batches.service import BusyError, ClosedError, Service
-from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
+from hybrid.infer.answers.batch.batcher import Job, answer_all
+from hybrid.infer.answers.batch.job import AnswerFaultError
+from hybrid.infer.answers.batch.service import BusyError, ClosedError, Service
+from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.program.builder import Program
 from hybrid.quant.ggml.errors import HybridError, UsageError

@@ -9,9 +9,9 @@ from test_batch_guessing import Free
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.generate import generate
-from hybrid.infer.answers.batches.guessing import AnswerText
-from hybrid.infer.answers.generation.speculate import MOST
+from hybrid.infer.answers.batch.generate import generate
+from hybrid.infer.answers.batch.guesses import AnswerText
+from hybrid.infer.answers.guessing.ngrams import MOST
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.memory.hybrid import MOST_PIECES
 from hybrid.quant.ggml.errors import UsageError

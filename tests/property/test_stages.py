@@ -17,10 +17,10 @@ from hybrid.infer.engine.network import Network
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.memory.needs import LEAST_MARGIN
 from hybrid.infer.stages.cuts import cuts_of, fewest, planned
-from hybrid.infer.stages.engine import AUTO, StagedEngine
 from hybrid.infer.stages.line import LineHere
 from hybrid.infer.stages.loading import load_staged
 from hybrid.infer.stages.sizes import StageSizes, Texts
+from hybrid.infer.stages.staged_engine import AUTO, StagedEngine
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory
 from hybrid.quant.ggml.reader import GGUFFile

@@ -14,7 +14,7 @@ from test_batching import alone, job
 from test_lost_stages import lost_at
 
 from hybrid.infer import Interrupted, Model
-from hybrid.infer.answers.batches.batching import Batcher, Job
+from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.stages.line import LineHere
 from hybrid.infer.stages.loading import load_staged
 from hybrid.quant.ggml.errors import LostStageError

@@ -14,11 +14,11 @@ from injected import InjectedError, Injection
 
 from hybrid import infer
 from hybrid.infer import Model, faults
-from hybrid.infer.answers.batches.batching import Batcher, Job
-from hybrid.infer.answers.batches.job import AnswerFaultError
-from hybrid.infer.answers.batches.service import MOST_FAULTS, ClosedError, Service
+from hybrid.infer.answers.batch.batcher import Batcher, Job
+from hybrid.infer.answers.batch.job import AnswerFaultError
+from hybrid.infer.answers.batch.service import MOST_FAULTS, ClosedError, Service
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.answers.generation.drawing import Drawing, TextPiece
+from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.quant.ggml.errors import HybridError
 

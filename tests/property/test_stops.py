@@ -15,7 +15,7 @@ import pytest
 from test_conformance import MODELS, same, tokens
 
 from hybrid.infer import Interrupted, Model, Sequence, Stop, Work
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.engine import engine as engines
 from hybrid.infer.kernels.execute import TICKS_PER_US

@@ -9,8 +9,8 @@ from test_conformance import SHAPES, tokens
 from test_service import Asked
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Batcher, answer_all
-from hybrid.infer.answers.batches.job import Answer
+from hybrid.infer.answers.batch.batcher import Batcher, answer_all
+from hybrid.infer.answers.batch.job import Answer
 from hybrid.infer.guessers import NO_GUESS, Guess
 from hybrid.quant.ggml.types import FileType
 

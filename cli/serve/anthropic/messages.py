@@ -11,22 +11,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hybrid.infer.answers.chat.reader import Part
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.drawing.drawing import TextPiece
 
 from .. import errors
 from ..cache_usage import cache_usage
 from ..chats import arguments_of
+from ..client import Whose, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, Strict
 from ..in_thread import in_thread
 from ..jobs import Maker
-from ..noted import with_warnings
 from ..openai import chat
 from ..openai.chat import Answers, ChatRequest
 from ..served import Served
 from ..streaming import event, respond
-from ..whose import Whose, asked_by
+from ..warning_log import with_warnings
 from .blocks import (
     InputChoice,
     InputMessage,

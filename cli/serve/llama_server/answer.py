@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import TextPiece
-from hybrid.infer.answers.generation.probabilities import listed
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import TextPiece
+from hybrid.infer.answers.drawing.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
 
 from ..fields import AnswerFields
-from ..pausing import Pausing
+from ..paused_json import Pausing
 from ..samplers import FIELDS, NAMES, RANDOM_SEEDS
 from ..served import Served
 from ..timings import Timings

@@ -9,21 +9,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hybrid.infer.answers.asking.asker import Prompt
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.encode import rendered_ids
 
 from .. import errors
-from ..answering import Event
+from ..client import Whose, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Strict, Unsupported
 from ..in_thread import in_thread
 from ..jobs import Maker
+from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event, respond
 from ..timings import Timings, prompt_progress
-from ..whose import Whose, asked_by
 from .answer import probabilities, whole_answer
 
 

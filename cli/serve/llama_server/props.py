@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hybrid.infer import Model
-from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.text.chat_template import special_tokens
 
 from .. import errors
+from ..client import asked_by
 from ..endpoint import Endpoint, get
 from ..served import Served
-from ..whose import asked_by
 from .answer import sampling_settings
 
 

@@ -15,17 +15,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batches.places import PlaceBusyError, Places
+from hybrid.infer.answers.batch.places import PlaceBusyError, Places
 from hybrid.infer.memory.cache_store import CacheStore
 from hybrid.quant.ggml.byte_sizes import size_text
 from hybrid.quant.ggml.errors import StateError
 
 from .. import errors
+from ..client import SALT, asked_by
 from ..endpoint import Endpoint, json_of
 from ..errors import RequestError
 from ..fields import Strict
 from ..served import Served
-from ..whose import SALT, asked_by
 
 BUSY_SECONDS = 0.05  # between two looks at a place that is in use
 LONGEST_NAME = 128  # characters, so that the name of the file while it is written fits, too

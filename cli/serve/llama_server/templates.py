@@ -3,12 +3,12 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..client import asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..in_thread import in_thread
 from ..openai.chat import ChatRequest
 from ..served import Served
-from ..whose import asked_by
 
 
 class TemplateRequest(ConversationFields):

@@ -8,23 +8,23 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.batches.batching import Job
+from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.chat.reader import Part
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from ..chats import Chat, Split
+from ..client import Whose, asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Ignored
 from ..in_thread import in_thread
 from ..jobs import Maker
-from ..pausing import Pausing
+from ..paused_json import Pausing
 from ..served import Served
 from ..streaming import respond
 from ..thoughts import ThoughtFields
-from ..whose import Whose, asked_by
 from .shape import CompletionsShape, text_of, with_logprobs
 
 

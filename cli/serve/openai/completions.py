@@ -11,10 +11,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
+from ..client import Whose, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields
@@ -22,7 +23,6 @@ from ..in_thread import in_thread
 from ..jobs import Maker
 from ..served import Served
 from ..streaming import respond
-from ..whose import Whose, asked_by
 from .shape import CompletionsShape, with_logprobs
 
 FEW = 16  # max_tokens where it is not given: OpenAI's

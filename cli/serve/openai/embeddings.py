@@ -17,9 +17,9 @@ from ..endpoint import post
 from ..errors import RequestError
 from ..fields import Ignored, Strict
 from ..in_thread import in_thread
-from ..noted import with_warnings
 from ..served import Served
 from ..streaming import unless_disconnected
+from ..warning_log import with_warnings
 
 
 class Part(Strict):

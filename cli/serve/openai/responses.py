@@ -11,23 +11,23 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hybrid.infer.answers.generation.drawing import TextPiece
+from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import shown
 
 from .. import errors
-from ..answering import Event
+from ..client import Whose, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
 from ..forms import NamedSchema
 from ..in_thread import in_thread
 from ..jobs import Maker
-from ..noted import with_warnings
+from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event, respond
 from ..strict import LONGEST_NAME
 from ..timings import Timings, prompt_progress
-from ..whose import Whose, asked_by
+from ..warning_log import with_warnings
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
 from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, OtherTool, choice_as_chat, messages_of

@@ -6,19 +6,19 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hybrid.infer.answers.batches.batching import Job
-from hybrid.infer.answers.generation.drawing import TextPiece, TokenLogprobs
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.drawing.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
 from .. import errors
-from ..answering import Event
 from ..cache_usage import cache_usage
 from ..fields import AnswerFields
 from ..llama_server.answer import whole_answer
-from ..noted import with_warnings
+from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event
 from ..timings import Timings, prompt_progress
+from ..warning_log import with_warnings
 
 FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
 

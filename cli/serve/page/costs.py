@@ -19,18 +19,18 @@ from pydantic import Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batches.service import Service
+from hybrid.infer.answers.batch.service import Service
 from hybrid.infer.memory.prefix_tree import Tokens
 from hybrid.quant.ggml.errors import HybridError
 
 from .. import errors
+from ..client import Whose, asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..fields import CacheSalt
 from ..in_thread import in_thread
 from ..served import Served
 from ..strict import Strict
-from ..whose import Whose, asked_by
 
 MOST = 64  # conversations
 LOOK_SECONDS = 0.002  # in the thread that draws; the conversation that runs over it is the last

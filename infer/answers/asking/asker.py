@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
     from ..chat.prompting import ChatPrompt
     from ..chat.tools import ToolCall
-    from ..generation.drawing import GenerationResult
+    from ..drawing.drawing import GenerationResult
 
 LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
 

@@ -29,7 +29,7 @@ from .radix_tree import Node, RadixTree, Run
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
-    from ..generation.drawing import GenerationResult
+    from ..drawing.drawing import GenerationResult
 
 LEDGER = SidePath("the ledger of drawn answers")
 WRITTEN = SidePath("how the template writes an answer that comes back")

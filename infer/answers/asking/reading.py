@@ -9,7 +9,7 @@ from ..chat.tools import ToolCall
 
 if TYPE_CHECKING:
     from ..chat.reader import AnswerReader
-    from ..generation.drawing import GenerationResult, TextPiece
+    from ..drawing.drawing import GenerationResult, TextPiece
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Generator, Sequence
 
+from .answer_parts import Told
 from .cursor import WHITE, Cursor, Sink
 from .format import JsonCall
 from .parameter_types import escaped
-from .told import Told
 
 _IN_STRING = re.compile(r'[^"\\]*')
 _BETWEEN_STRINGS = re.compile(r"[\s\w.,:+-]*")

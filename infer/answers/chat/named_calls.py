@@ -3,11 +3,11 @@
 import re
 from collections.abc import Generator, Sequence
 
+from .answer_parts import Told
 from .cursor import Cursor, Sink
 from .format import NamedCall
 from .json_calls import json_arguments
 from .marks_in_text import tokens
-from .told import Told
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _VARIABLE = re.compile(r"[\w-]*\d[\w-]*")

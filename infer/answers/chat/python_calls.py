@@ -8,11 +8,11 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+from .answer_parts import Told
 from .argument_text import ObjectText
 from .cursor import Cursor, Sink
 from .parameter_types import STRING, escaped, quoted
 from .python_literals import Source, python_string
-from .told import Told
 from .tools import Tool
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")

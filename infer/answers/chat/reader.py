@@ -12,10 +12,10 @@ error: what looks like a call and is none is text; what is cut off is told as fa
 
 from collections.abc import Callable, Generator, Sequence
 
+from .answer_parts import Part, Told, new_id
 from .cursor import Cursor, Stops
 from .format import ChatFormat
 from .sections import Sections
-from .told import Part, Told, new_id
 from .tools import Tool, ToolCall
 
 __all__ = ["AnswerReader", "Part"]

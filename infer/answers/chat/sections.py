@@ -7,13 +7,13 @@ times.
 
 from collections.abc import Generator, Sequence
 
+from .answer_parts import Told
 from .cursor import Cursor
 from .format import Call, CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from .json_calls import JsonCalls
 from .marks_in_text import tokens
 from .named_calls import NamedCalls, varying_marks
 from .python_calls import PythonCalls
-from .told import Told
 from .xml_calls import XmlCalls
 
 _LIST = ("[", "]", ",")

@@ -8,11 +8,11 @@ mark: a value may contain it otherwise.
 import re
 from collections.abc import Generator, Sequence
 
+from .answer_parts import Told
 from .argument_text import ObjectText, TypedText
 from .cursor import WHITE, Cursor, Stops
 from .format import XmlCall
 from .marks_in_text import tokens
-from .told import Told
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 

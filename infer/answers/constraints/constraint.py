@@ -8,8 +8,8 @@ import numpy as np
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError
 
 from .grammar import Grammar, first_line
+from .schema_place import place_of
 from .vocabulary import guide_of
-from .where import place_of
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer

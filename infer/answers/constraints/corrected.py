@@ -8,7 +8,7 @@ White space in patterns: ECMA-262, whose expressions these are, counts U+FEFF.
 
 from typing import Any
 
-from .where import NAMED
+from .schema_place import NAMED
 
 _DAYS = (
     "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"

@@ -25,8 +25,8 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from .constraint import Constraint, DeadEndError
 from .grammar import Grammar
+from .schema_place import place_of
 from .vocabulary import guide_of
-from .where import place_of
 from .widened import ANY_OBJECT, widened
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ... import Model
     from ...text.chat_template import ChatTemplate
     from ..constraints import Constraint
-    from ..generation.drawing import GenerationResult
+    from ..drawing.drawing import GenerationResult
     from ..sampling import SamplingParams
 
 Message = dict[str, Any]
@@ -196,7 +196,7 @@ class Conversation:
         self, parent: Turn | None, question: Question, progress: TokenProgress | None
     ) -> Generator[Part, None, None]:
         """Answers `question` after `parent`."""
-        from ..batches.generate import generate
+        from ..batch.generate import generate
 
         exchange = self._exchange(parent, question)
         text = exchange.prompt.text
@@ -259,7 +259,7 @@ class Conversation:
         if self.keep is None:
             return None
         from ...memory.prefix_tree import common_beginning
-        from ..generation.context_shift import kept_tokens
+        from ..drawing.context_shift import kept_tokens
 
         told = self._told(prompt)
         return kept_tokens(self.model, ids[: common_beginning(told, ids)], self.keep)
@@ -281,7 +281,7 @@ class Conversation:
             return [*self.unseen, *added]
         n_ctx = self.model.n_ctx
         if len(whole) >= n_ctx:
-            from ..generation.context_shift import shortened
+            from ..drawing.context_shift import shortened
 
             left = shortened(whole, kept, n_ctx) if kept is not None else []
             if len(left) < (kept or 0) + (len(added) if base else 1):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hybrid.infer import Interrupted, Model, Stop, Work
-from hybrid.infer.answers.batches.batching import Batcher, Job
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.batch.batcher import Batcher, Job
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.shapes import Shape, write_shape
 from hybrid.infer.memory.state_file import read_state, write_state

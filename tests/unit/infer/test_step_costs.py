@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pairwise import in_turn, mostly_long
 
-from hybrid.infer.answers.batches.guessing import AnswerText, Guessing
-from hybrid.infer.answers.generation.speculate import MOST
+from hybrid.infer.answers.batch.guesses import AnswerText, Guessing
+from hybrid.infer.answers.guessing.ngrams import MOST
 from hybrid.infer.guessers import AT_MOST, AT_START, SHARE
 from hybrid.infer.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, UNKNOWN, StepCosts
 

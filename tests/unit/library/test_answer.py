@@ -13,7 +13,7 @@ import pytest
 from scripted_chat import CALL, Script
 
 import hybrid
-from hybrid.infer.answers.batches.batching import Batcher
+from hybrid.infer.answers.batch.batcher import Batcher
 
 
 def test_stopping_keeps_what_there_is(model: hybrid.Model) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 import hybrid
 from hybrid.infer import Model as Inner
-from hybrid.infer.answers.batches.generate import generate
+from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.windows import log_softmax

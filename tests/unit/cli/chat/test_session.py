@@ -14,7 +14,7 @@ from hybrid.cli import console
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.saved_chats import Keeper
 from hybrid.cli.chat.session import Chat
-from hybrid.cli.screen.line_editing import joined, unfinished
+from hybrid.cli.terminal.line_editing import joined, unfinished
 from hybrid.infer.answers.chat.reader import Part
 from hybrid.quant.ggml.errors import StateError
 

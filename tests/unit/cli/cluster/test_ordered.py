@@ -18,9 +18,9 @@ from distributed import Future
 from hybrid.cli.cluster.connection import Connection, connected
 from hybrid.cli.cluster.fetching import Fetching
 from hybrid.cli.cluster.ordered import AHEAD, MOST_DEATHS, in_order
-from hybrid.cli.options.cluster import ClusterAddress
+from hybrid.cli.options.cluster_options import ClusterAddress
 from hybrid.quant.ggml.errors import ClusterError, FormatError, HybridError, Remedy, UsageError
-from hybrid.quant.ggml.places import Place
+from hybrid.quant.ggml.file_ranges import Place
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 

@@ -2,9 +2,9 @@
 
 from distributed import Client, LocalCluster
 
-from hybrid.cli.cluster.answering import BEGINNING, Beginning, begin
 from hybrid.cli.cluster.fit import Facts
 from hybrid.cli.cluster.plugin import Fits
+from hybrid.cli.cluster.prompt_worker import BEGINNING, Beginning, begin
 
 SIZE = 5 * Beginning.BYTES_PER_SECOND
 

@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("distributed")
 from distributed import Future, LocalCluster
 
-from hybrid.cli.cluster import answering
-from hybrid.cli.cluster.answering import Answered
+from hybrid.cli.cluster import prompt_worker
 from hybrid.cli.cluster.connection import Connection, connected
+from hybrid.cli.cluster.prompt_worker import Answered
 from hybrid.cli.cluster.prompts import ClusterBatch
-from hybrid.cli.options.cluster import ClusterAddress
-from hybrid.infer.answers.prompts.prompt_files import Prompt
+from hybrid.cli.options.cluster_options import ClusterAddress
+from hybrid.infer.answers.prompt_files.prompt_files import Prompt
 
 N = 120
 
@@ -52,7 +52,7 @@ def stub_workers(memory_limit: str | int = 0) -> Iterator[Connection]:
 @pytest.mark.exhaustive
 def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask refuses a task that needs more than a worker has: what it is told that beginnings take is less."""
-    monkeypatch.setattr(answering, "answer", slow_answer)
+    monkeypatch.setattr(prompt_worker, "answer", slow_answer)
     prompts, out, notes = [Prompt(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
     with stub_workers("8GB") as connection:
         assert 0 < connection.memory <= 8e9
@@ -63,7 +63,7 @@ def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.exhaustive
 def test_what_dask_has_forgotten_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has cancelled answers of a cluster of 100 workers that came and went, while its scheduler was there."""
-    monkeypatch.setattr(answering, "answer", slow_answer)
+    monkeypatch.setattr(prompt_worker, "answer", slow_answer)
     prompts, out, notes = [Prompt(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
     with stub_workers() as connection:
         client, batch = connection.client, ClusterBatch(connection, StubBatch(), "stub", notes.append)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.cli.completion import answering, candidates, options
+from hybrid.cli.completion import candidates, options, reply
 from hybrid.cli.main import COMMANDS
 
 
@@ -76,8 +76,8 @@ def test_a_command_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lines(**asked: str) -> list[str]:
     variables = {"SHELL": "", **{key.upper(): value for key, value in asked.items()}}
-    named = {answering.VARIABLE + (f"_{key}" if key != "SHELL" else ""): value for key, value in variables.items()}
-    return answering.answer(named).split("\n")
+    named = {reply.VARIABLE + (f"_{key}" if key != "SHELL" else ""): value for key, value in variables.items()}
+    return reply.answer(named).split("\n")
 
 
 def test_what_bash_gets_is_what_it_replaces() -> None:
@@ -107,5 +107,5 @@ def test_nothing_is_said_when_something_is_wrong(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(candidates, "candidates", None)
-    answering.main()
+    reply.main()
     assert capsys.readouterr() == ("\n", "")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybrid.cli.serve.embedding import ALONE_SECONDS, BESIDE_SECONDS, Embedding
-from hybrid.infer.answers.batches.service import BusyError
+from hybrid.infer.answers.batch.service import BusyError
 from hybrid.infer.evaluate.embed_reading import Reading
 from hybrid.infer.evaluate.pooling import Pooling
 

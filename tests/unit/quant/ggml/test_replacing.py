@@ -107,13 +107,13 @@ def test_a_new_file_that_is_taken_for_one_left_behind(tmp_path: Path, monkeypatc
 # Files that are not replaced, and why.
 NOT_REPLACED = {
     "library/pipeline/target.py": "a temporary copy, changed in place while a model reads it",
-    "cli/completion/answering.py": "nothing: /dev/null",
+    "cli/completion/reply.py": "nothing: /dev/null",
     "library/hub/download.py": "bytes are appended under the hub's lock, and hashed before the file gets its name",
     "cli/commands/embed.py": "a device or a pipe, which cannot be replaced",
-    "infer/answers/prompts/prompt_files.py": "answers are appended",
+    "infer/answers/prompt_files/prompt_files.py": "answers are appended",
     "infer/memory/store_file.py": "one unfinished file at a time, in a folder that is locked as a whole",
     "infer/memory/store_folder.py": "the lock itself",
-    "infer/stages/kept.py": "the lock of a folder",
+    "infer/stages/stage_files.py": "the lock of a folder",
     "infer/bench/benchmark.py": "a switch of the kernel's in /proc",
     "quant/rewrite.py": "a number of eight bytes is overwritten",
 }

@@ -9,7 +9,7 @@ import pytest
 from reference.tokenizer_files import FakeGGUF, bpe, sentencepiece
 
 from hybrid.infer.answers.asking.ledger import BUDGET, MOST_ENCODED, Ledger
-from hybrid.infer.answers.generation.drawing import EndReason, GenerationResult
+from hybrid.infer.answers.drawing.drawing import EndReason, GenerationResult
 from hybrid.infer.text.encode import rendered_ids
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 

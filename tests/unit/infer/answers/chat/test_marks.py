@@ -5,7 +5,7 @@ from chat_vocabulary import CONTROL, chat_tokenizer
 
 from hybrid.infer.answers.chat.format import ChatFormat, ThoughtFormat
 from hybrid.infer.answers.chat.marks import shown_tokens
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.tokenizer import Tokenizer
 

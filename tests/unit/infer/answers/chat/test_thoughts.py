@@ -14,7 +14,7 @@ from hybrid.infer.answers.chat.marks import shown_tokens
 from hybrid.infer.answers.chat.thoughts import ThoughtBudget, ThoughtMarks
 from hybrid.infer.answers.chat.tools import ToolChoice
 from hybrid.infer.answers.constraints import Constraint, Grammar
-from hybrid.infer.answers.generation.drawing import Drawing
+from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import StateError

@@ -1,0 +1,36 @@
+"""Commands that write and read conversations."""
+
+from pathlib import Path
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+from ..terminal.line_editing import Words
+from . import saved_chats
+from .session import Chat
+
+
+def save(chat: Chat, argument: str) -> None:
+    size = chat.conversation.save(_path("/save", argument))
+    console.note(f"saved {len(chat.conversation.seq.tokens)} tokens to {argument}, {console.size(size)}")
+
+
+def load(chat: Chat, argument: str) -> None:
+    chat.conversation.load(_path("/load", argument))
+    console.note(f"{len(chat.conversation.seq.tokens)} tokens, as they were")
+    chat.replay()
+
+
+def any_file(chat: Chat, typed: str) -> Words:
+    return Words(typed, files=("",))
+
+
+def saved_files(chat: Chat, typed: str) -> Words:
+    """Files, and the chats of this model that were kept."""
+    return Words(typed, map(str, saved_chats.of_model(chat.conversation.model)), files=("",))
+
+
+def _path(command: str, argument: str) -> Path:
+    if not argument:
+        raise UsageError(f"{command} needs a file name: {command} FILE")
+    return Path(argument).expanduser()

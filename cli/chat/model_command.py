@@ -1,0 +1,65 @@
+"""/model: another model goes on with the conversation."""
+
+from typing import TYPE_CHECKING
+
+from hybrid.infer.answers.conversations.moving import moved
+from hybrid.pipeline import cached_models
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+from ..terminal.line_editing import Words
+from .session import Chat
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+
+GGUF = (".gguf",)
+
+
+def model(chat: Chat, argument: str) -> None:
+    """Says which one this is, or goes on with another. What cannot be loaded changes nothing."""
+    if not argument:
+        now = chat.conversation.model
+        console.note(f"{title(now)}; {now.path}")
+        return
+    if chat.load is None:
+        raise UsageError("this chat cannot go on with another model.")
+    before = chat.conversation.model
+    after = chat.load(argument)
+    try:
+        conversation = moved(
+            chat.conversation, after, chat.sampling.params(after.gguf.metadata), chat.template_of(after)
+        )
+    except BaseException:
+        after.close()
+        raise
+    chat.conversation, chat.called, chat.results, chat.examples = conversation, None, [], ()
+    if chat.keeper is not None:
+        chat.keeper = chat.keeper.moved_to(conversation)
+    before.close()
+    reads = "; it reads the conversation when you write next" * bool(conversation.turns.path)
+    console.note(f"{title(after)}{reads}")
+    if conversation.template is None:
+        console.note("it has no chat template: what you write is continued, not answered")
+
+
+def title(model: "Model") -> str:
+    """A model in a few words."""
+    return f"{model.name}, {model.file_type}, {model.n_threads} threads"
+
+
+def models_here(chat: Chat, typed: str) -> Words:
+    """Files, folders, what was downloaded, and what was converted or run before."""
+    from hybrid.pipeline import present
+
+    return Words(typed, dict.fromkeys([*present.names(), *converted_models()]), files=GGUF)
+
+
+def converted_models() -> list[str]:
+    """Folders that have been converted, the last used first, and the demo's files."""
+    known = []
+    for each in cached_models.every():
+        made_by_us = each.made_of in cached_models.MADE_BY.values()
+        if each.in_use and each.made_of != cached_models.MADE_BY["shapes"]:
+            known.append(str(each.path) if made_by_us else each.made_of)
+    return known

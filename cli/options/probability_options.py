@@ -1,0 +1,71 @@
+"""The options that ask how likely tokens were, and the table that shows it."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+from .sampling_options import PANEL
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.drawing.drawing import TextPiece
+    from hybrid.infer.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probabilities:
+    """Which are told."""
+
+    n_probs: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Tell how likely each token was, and the N likeliest in its place: with --json and in lines of "
+            "answers as llama-server does, otherwise in a table on stderr; 0: no.",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = 0
+    post_sampling_probs: Annotated[
+        bool,
+        typer.Option(
+            "--post-sampling-probs",
+            help="With --n-probs: after the samplers, what the token was drawn from; otherwise as the model has them.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+
+    def check(self, *, in_chat: bool) -> None:
+        """UsageError: nobody could see them."""
+        if self.post_sampling_probs and not self.n_probs:
+            raise UsageError("--post-sampling-probs says which probabilities --n-probs tells: give --n-probs N too.")
+        if self.n_probs and in_chat:
+            raise UsageError("a chat shows no probabilities. Give --n-probs with a prompt (-p or -f).")
+
+
+def table(tokenizer: "Tokenizer", pieces: "Iterable[TextPiece]") -> str:
+    """A line for each token that was drawn, with the likeliest in its place."""
+
+    def text(token: int) -> str:
+        return json.dumps(tokenizer.piece(token).decode("utf-8", "replace"), ensure_ascii=False)
+
+    def share(ln_p: float) -> str:
+        return f"{100 * math.exp(ln_p):.3g} %"
+
+    rows = [
+        (
+            text(piece.id),
+            share(piece.logprobs.logprob),
+            "  ".join(f"{text(i)} {share(p)}" for i, p in piece.logprobs.top),
+        )
+        for piece in pieces
+        if piece.id is not None and piece.logprobs is not None
+    ]
+    return console.table(("token", "drawn", "likeliest"), rows, right="lr")

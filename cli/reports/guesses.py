@@ -1,0 +1,87 @@
+"""`hybrid bench --spec` and `--draft`: what is measured instead of the usual tests, and what does not go with it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hybrid.infer.bench.benchmark import BenchOptions
+from hybrid.infer.loading.options import LoadOptions
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+from ..options import text_options
+from ..options.guess_options import Guessing, loaded_with
+from ..options.stage_options import Workers, loader
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer.bench.guess_tests import GuessRow
+
+# parameter of the command -> the option, and why it has nothing to say there
+REFUSED = {
+    "prompts": ("-p", "prompts are read without guesses. -d is how much of the text comes first"),
+    "pairs": ("-pg", "prompts are read without guesses. -d is how much of the text comes first"),
+    "parallel": ("-np", "one answer is measured at a time"),
+    "profile": ("--profile", "a profile is of passes without guesses"),
+    "no_state": ("--no-state", "what a start costs is not measured beside guesses"),
+    "no_start": ("--no-start", "what a start costs is not measured beside guesses"),
+    "shape": ("--shape", "nobody can foretell what random weights say. Give a trained MODEL"),
+    "file_type": ("--type", "nobody can foretell what random weights say. Give a trained MODEL"),
+}
+
+
+def is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
+def check_given(ctx: typer.Context, guesses: bool) -> None:
+    """UsageError: an option that the tests with guesses, or those without, would ignore."""
+    if not guesses:
+        if is_given(ctx, "text_file"):
+            raise UsageError("-f is the text that guesses go on from. Add --spec or --draft, or leave it out.")
+        return
+    for name, (option, why) in REFUSED.items():
+        if is_given(ctx, name):
+            raise UsageError(f"{option} does not go with --spec and --draft: {why}.")
+
+
+def measure(
+    paths: Sequence[Path],
+    options: BenchOptions,
+    loading: LoadOptions,
+    guessing: Guessing,
+    text_file: Path | None,
+    workers: Workers,
+) -> "list[GuessRow]":
+    """All files in turn."""
+    from hybrid.infer.bench.guess_tests import GuessedText, guess_tests, measure_guesses
+    from hybrid.pipeline.models import bundled_prose, resolve
+
+    workers.check_guesses(guessing)
+    guess_tests(options)  # says what is wrong before a model is loaded
+    text = text_options.read_text(text_file or bundled_prose())
+    small = None if guessing.draft is None else resolve(guessing.draft, console.SCREEN)
+    guessing = replace(guessing, draft=small)
+    guessed = GuessedText(text, guessing.spec.value, small)
+    rows: list[GuessRow] = []
+    for path in paths:
+        with _loader(path, loading, guessing, workers) as load, console.ProgressBar(path.name) as progress:
+            rows += measure_guesses(load, options, guessed, progress=progress)
+    return rows
+
+
+def _loader(
+    path: Path, loading: LoadOptions, guessing: Guessing, workers: Workers
+) -> "AbstractContextManager[Callable[..., Model]]":
+    if workers.stages is not None:
+        return loader(path, loading, workers)  # guesses n-grams where it is asked to
+
+    def load(**fields: Any) -> "Model":
+        return loaded_with(path, replace(loading, **fields), guessing)
+
+    return nullcontext(load)

@@ -1,0 +1,128 @@
+"""`hybrid run -p TEXT`: a text is continued once, on stdout; what is said of it goes to stderr."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import UsageError
+
+from .. import console
+from ..options.answer_options import AnswerOptions
+from ..options.guess_options import guesses_text
+from ..options.probability_options import Probabilities, table
+from ..terminal.code_blocks import CodeText
+from ..terminal.context_shift import tokens_left_out
+from ..terminal.reading_line import ReadingLine
+
+if TYPE_CHECKING:
+    from hybrid.infer import Model
+    from hybrid.infer import Sequence as TokenSequence
+    from hybrid.infer.answers.batch.generate import GenerationResult
+    from hybrid.infer.answers.constraints import Constraint, Grammar
+    from hybrid.infer.answers.drawing.drawing import TextPiece
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OneText:
+    """What is continued, or answered. state: it follows what this file holds, and is kept there with its answer."""
+
+    text: str
+    answers: AnswerOptions
+    state: Path | None = None
+    as_json: bool = False
+
+
+def complete(model: "Model", asked: OneText) -> None:
+    """One continuation of a text, streamed to stdout."""
+    from hybrid.infer.answers.batch.generate import generate
+    from hybrid.infer.answers.drawing.context_shift import kept_tokens
+    from hybrid.infer.answers.sampling import Sampler
+
+    answers, state, probabilities = asked.answers, asked.state, asked.answers.probabilities
+    params = answers.params(model)
+    if state is not None and not state.parent.is_dir():
+        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
+    sampler = Sampler(params, model.n_vocab, model.tokenizer)
+    if state is not None and state.exists():
+        from hybrid.infer.answers.state_files.saved_states import restored
+        from hybrid.infer.text.encode import continuation_ids
+
+        seq = restored(model, state, sampler, answers.keep)
+        console.note(f"restored {len(seq.tokens)} tokens from {state}")
+        ids = continuation_ids(model.tokenizer, asked.text)
+    else:
+        seq = model.sequence()
+        ids = model.tokenizer.encode(asked.text)
+    constraint = _form_of(seq, answers.form, goes_on=not ids)
+    kept = None if answers.keep is None else kept_tokens(model, [*seq.tokens, *ids], answers.keep)
+    last = ""
+    drawn: list[TextPiece] = []
+    shown = CodeText()
+    with ReadingLine() as progress:
+        answer = generate(
+            seq,
+            ids,
+            sampler,
+            max_tokens=answers.max_tokens,
+            stop=answers.stop,
+            progress=progress.step,
+            speculate=answers.speculate,
+            keep=kept,
+            constraint=constraint,
+            n_top=min(probabilities.n_probs, model.n_vocab) or None,
+            sampled=probabilities.post_sampling_probs,
+        )
+        for piece in answer:
+            progress.close()
+            drawn += [piece] if probabilities.n_probs else []
+            if piece.text and not asked.as_json:
+                shown.write(piece.text)
+                last = piece.text
+    result = answer.result
+    if asked.as_json:
+        console.out_json({**console.plain(result), **_listed(model, drawn, probabilities)})
+    elif not last.endswith("\n"):
+        console.out()
+    if result.reason == "interrupt":
+        raise KeyboardInterrupt
+    if probabilities.n_probs and not asked.as_json:
+        console.note(table(model.tokenizer, drawn))
+    if result.discarded:
+        console.note(tokens_left_out(model, result.discarded))
+    console.note(timings(model, result))
+    if state is not None:
+        seq.save(state, {"sampler": sampler.state(), "pending": result.pending, **answer.state()})
+
+
+def _form_of(seq: "TokenSequence", form: "Grammar | None", *, goes_on: bool) -> "Constraint | None":
+    """Of what follows `seq`; says so where that is another than was asked for."""
+    if form is None and "form" not in seq.extra:
+        return None
+    from hybrid.infer.answers.constraints.forms import Forms
+    from hybrid.infer.answers.state_files.saved_states import form_behind
+
+    constraint = form_behind(seq, form, Forms(seq.tokenizer), goes_on=goes_on)
+    if form is None:
+        console.note(
+            "the answer goes on in its form" if constraint else "the saved answer was not whole; its form ends"
+        )
+    return constraint
+
+
+def _listed(model: "Model", drawn: "list[TextPiece]", asked: Probabilities) -> dict[str, Any]:
+    if not asked.n_probs:
+        return {}
+    from hybrid.infer.answers.drawing.probabilities import listed
+
+    return {"completion_probabilities": listed(model.tokenizer, drawn, asked.post_sampling_probs)}
+
+
+def timings(model: "Model", result: "GenerationResult") -> str:
+    """One line: what was processed and generated, how fast, and why it ended."""
+    guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
+    ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
+    return (
+        f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "
+        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "
+        f"{ended[result.reason]}; loaded in {console.duration(model.load_seconds)}"
+    )

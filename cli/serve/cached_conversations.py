@@ -1,0 +1,147 @@
+"""GET /v1/conversations, DELETE /v1/conversations/{id}: what the prompt cache holds; room for what is to be kept.
+
+A client sees the texts of its key and salt (whose.py); the budget is for all texts together.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.memory import PromptCache
+from hybrid.infer.memory.branches import Branch, Branches, branches, find_branch
+from hybrid.infer.text.tokenizer import Tokenizer
+from hybrid.quant.ggml.errors import shown
+
+from .cache_usage import conversation_id
+from .client import SALT, asked_by
+from .endpoint import Endpoint, get
+from .errors import RequestError
+from .served import Served
+
+T = TypeVar("T")
+
+FIRST = 60  # characters of a text that are shown
+FEW, MOST = 100, 1000  # conversations in an answer
+
+
+def _entry(branch: Branch, tokenizer: Tokenizer) -> dict[str, Any]:
+    ids = [int(token) for token in branch.beginning]
+    ids = ids[1:] if ids[0] == tokenizer.bos else ids
+    text = b"".join(map(tokenizer.piece, ids)).decode("utf-8", "replace")
+    return {
+        "id": conversation_id(branch.name),
+        "object": "conversation",
+        "parent": conversation_id(branch.parent) if branch.parent else None,
+        "tokens": branch.n_tokens,
+        "tokens_before": branch.start,
+        "age_seconds": round(branch.age, 3),
+        "bytes": branch.nbytes,
+        "checkpoints": branch.n_checkpoints,
+        "kept": branch.pinned,
+        "beginning": shown(text[:FIRST], 4 * FIRST),
+    }
+
+
+async def conversations(served: Served, request: Request) -> Response:
+    """All texts and their common beginnings, the one used last first; `limit`: how many."""
+    given = request.query_params.get("limit", str(FEW))
+    if not (given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= MOST):
+        raise RequestError(f"limit: expected 1 to {MOST}, found {shown(given, 40)}", param="limit")
+    cache, tokenizer = served.answers.model.cache, served.model.tokenizer
+    if cache is None:
+        found, pinned, budget = Branches([], 0, 0, 0), 0, 0
+    else:
+        owner = asked_by(request).owner
+        look = partial(branches, cache, int(given), owner)
+        found, pinned = await _called(served, lambda: (look(), _pinned(cache, owner)))
+        budget = cache.budget
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": [_entry(branch, tokenizer) for branch in found.listed],
+            "has_more": found.total > len(found.listed),
+            "n_conversations": found.total,
+            "tokens": found.n_tokens,
+            "checkpoints": found.n_checkpoints,
+            "kept_bytes": pinned,
+            "budget": budget,
+        }
+    )
+
+
+def _pinned(cache: PromptCache, owner: bytes) -> int:
+    return cache.pins.nbytes(node for node in cache.pins.nodes if node.root.owner == owner)
+
+
+async def conversation(served: Served, request: Request) -> Response:
+    """One of them."""
+    cache, name = _asked(served, request)
+    found = await _called(served, lambda: find_branch(cache, name, asked_by(request).owner))
+    if found is None:
+        raise _unknown(request)
+    return JSONResponse(_entry(found[0], served.model.tokenizer))
+
+
+async def forget(served: Served, request: Request) -> Response:
+    """Drop one, kept or not, with all that goes on from it."""
+    cache, name = _asked(served, request)
+
+    def dropped() -> bool:
+        found = find_branch(cache, name, asked_by(request).owner)
+        if found is not None:
+            served.answers.forget_onward(found[1])
+        return found is not None
+
+    if not await _called(served, dropped):
+        raise _unknown(request)
+    return JSONResponse({"id": conversation_id(name), "object": "conversation.deleted", "deleted": True})
+
+
+def _asked(served: Served, request: Request) -> tuple[PromptCache, int]:
+    number: str = request.path_params["id"].removeprefix("c")
+    if served.answers.model.cache is None or not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise _unknown(request)
+    return served.answers.model.cache, int(number)
+
+
+def _unknown(request: Request) -> RequestError:
+    return RequestError(
+        f"there is no conversation {shown(request.path_params['id'], 40)}: GET /v1/conversations lists them",
+        param="id",
+        status=404,
+    )
+
+
+async def _called(served: Served, function: Callable[[], T]) -> T:
+    """In the thread that owns the cache, between two of its steps."""
+    return await asyncio.wrap_future(served.service.call(function))
+
+
+async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
+    """UsageError: there is no room to keep the conversations that a request wants to keep."""
+    cache, asked = served.answers.model.cache, [job for job in jobs if job.pin]
+    if not asked:
+        return
+    if cache is None:
+        raise RequestError("cache.keep: this server keeps nothing (--checkpoint-budget 0)", param="cache.keep")
+    if len(asked) > 1:
+        raise RequestError("cache.keep needs a request for one answer to one prompt", param="cache.keep")
+    job, tokens = asked[0], asked[0].tokens.astype(np.int32)
+    await _called(served, lambda: cache.pins.check(tokens, served.model.n_vocab, cache.budget, job.owner))
+
+
+ENDPOINTS = [
+    get(
+        "/v1/conversations",
+        handler=conversations,
+        query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": FEW}}, **SALT},
+    ),
+    get("/v1/conversations/{id}", handler=conversation, query=SALT),
+    Endpoint(("/v1/conversations/{id}",), forget, method="DELETE", query=SALT),
+]

@@ -1,0 +1,178 @@
+"""The jobs of one request, as the event loop sees them: pieces as they come, and the end of each."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hybrid.infer.answers.batch.batcher import Job
+from hybrid.infer.answers.batch.service import Service
+from hybrid.infer.answers.drawing.drawing import TextPiece
+from hybrid.quant.ggml.errors import UsageError
+
+from .errors import RequestError
+from .timings import Timings
+
+MOST_AHEAD = 32  # pieces of a streamed answer that wait for a client: then it is not drawn on until half are taken
+MOST_UNREAD = 4096  # pieces that wait for a client where an answer cannot be set aside
+MOST_LISTED = 100_000  # candidates (n_probs, top_logprobs) in a whole answer, or that wait for a client
+
+
+@dataclass(frozen=True)
+class Event:
+    """Of job number `index`: a piece of its answer, or n_read tokens of its prompt; neither: its end.
+
+    timings: as they were then.
+    """
+
+    index: int
+    piece: TextPiece | None
+    timings: Timings
+    n_read: int | None = None
+
+    @property
+    def n_listed(self) -> int:
+        """Candidates that are listed with its token, itself among them."""
+        return 0 if self.piece is None or self.piece.logprobs is None else 1 + len(self.piece.logprobs.top)
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing more comes of this job."""
+        return self.piece is None and self.n_read is None
+
+
+class Answering:
+    """Submits jobs and tells of them. Leave it by `close`, whatever happens: what has not ended is cancelled.
+
+    seconds: until the last answer has ended, waiting in the queue and reading prompts counted; None: any number.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        jobs: Sequence[Job],
+        seconds: float | None = None,
+        *,
+        reading: bool = False,
+        streams: bool = False,
+    ) -> None:
+        """reading: tell how far the prompts are read, too; streams: whoever takes the events may wait for a client."""
+        self.service, self.jobs, self.seconds = service, list(jobs), seconds
+        self._n_told = [0] * len(self.jobs)
+        self._loop = asyncio.get_running_loop()
+        self._deadline = None if seconds is None else self._loop.time() + seconds
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._streams, self._paused = streams, False
+        self._waiting = threading.Lock()  # of the next two, which the service's thread adds to
+        self._n_waiting = self._n_listed = 0  # events of a stream that wait for its client, and what they list
+        self._too_slow = self._given_up = False
+        for index, job in enumerate(self.jobs):
+            job.on_text = partial(self._tell, index)
+            job.on_end = partial(self._end, index, job.on_end)
+            if reading:
+                job.on_read = partial(self._tell_read, index)
+
+    def _end(self, index: int, before: Callable[[], None] | None) -> None:
+        """before: what else is to be done when the answer has ended."""
+        try:
+            if before is not None:
+                before()
+        finally:
+            self._tell(index, None)
+
+    def _tell(self, index: int, piece: TextPiece | None, n_read: int | None = None) -> None:
+        """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""
+        self._n_told[index] += piece is not None and piece.id is not None
+        event = Event(index, piece, Timings.of(self.jobs[index], self._n_told[index]), n_read)
+        if self._streams:
+            self._count(event)
+        try:
+            self._loop.call_soon_threadsafe(self._put, event)
+        except RuntimeError:
+            self.jobs[index].cancel()
+
+    def _tell_read(self, index: int, n: int, _: int) -> None:
+        self._tell(index, None, n)
+
+    def _count(self, event: Event) -> None:
+        """Answers are drawn on as their client reads them: with enough waiting, no further step draws this one. Where
+        an answer cannot be set aside its client is given up before it fills the memory."""
+        with self._waiting:
+            self._too_slow |= self._n_waiting >= MOST_UNREAD or self._n_listed > MOST_LISTED
+            self._n_waiting, self._n_listed = self._n_waiting + 1, self._n_listed + event.n_listed
+            if not self._paused and self._ahead > 1:
+                self._pause(paused=True)
+
+    def _put(self, event: Event) -> None:
+        if not self._too_slow:
+            self._events.put_nowait(event)
+        elif not self._given_up:
+            self._given_up = True
+            while not self._events.empty():
+                self._events.get_nowait()
+            self.close()
+            self._events.put_nowait(event)  # who waits is woken
+
+    @property
+    def _ahead(self) -> float:
+        """How much waits for the client, as a share of the bound beyond which nothing more is drawn."""
+        return max(self._n_waiting / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
+
+    def _pause(self, *, paused: bool) -> None:
+        self._paused = paused
+        for job in self.jobs:
+            if not job.done:
+                self.service.pause(job, paused=paused)
+
+    def submit(self) -> None:
+        """BusyError, UsageError, ClosedError: nothing was submitted."""
+        try:
+            for job in self.jobs:
+                self.service.submit(job)
+        except BaseException:
+            self.close()
+            raise
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Until all jobs have ended. RequestError: one of them has ended without an answer."""
+        left = len(self.jobs)
+        while left:
+            event = await self._next()
+            if event.ends:
+                self._check(self.jobs[event.index])
+                left -= 1
+            yield event
+
+    async def _next(self) -> Event:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                event = await self._events.get()
+        except TimeoutError:
+            raise RequestError(f"the answer took more than the {self.seconds:g} s of --timeout", status=504) from None
+        if self._too_slow:
+            raise RequestError(
+                f"the client reads too slowly: {MOST_UNREAD} tokens waited for it, or {MOST_LISTED} candidates",
+                status=408,
+            )
+        if self._streams:
+            with self._waiting:
+                self._n_waiting, self._n_listed = self._n_waiting - 1, self._n_listed - event.n_listed
+                if self._paused and self._ahead <= 1 / 2:
+                    self._pause(paused=False)
+        return event
+
+    def _check(self, job: Job) -> None:
+        if job.error is not None:
+            status = 400 if isinstance(job.error, UsageError) else 500
+            raise RequestError(f"no answer could be drawn: {job.error}", status=status)
+        if self.service.fault is not None and job.result.reason == "interrupt":
+            raise RequestError("the model has failed, and the server ends", status=500)
+        if job.result.reason == "interrupt":
+            raise RequestError("the answer was interrupted: the server ends", status=503)
+
+    def close(self) -> None:
+        """Cancel what has not ended."""
+        for job in self.jobs:
+            if not job.done:
+                self.service.cancel(job)

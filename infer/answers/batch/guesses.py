@@ -1,0 +1,82 @@
+"""Guesses for several answers that are drawn together: which of them get how many of a step's columns."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...step_costs import StepCosts
+from ..guessing.ngrams import MOST, TOGETHER, NGrams
+
+LONGEST = 1 << 15  # tokens at the end of a prompt that are searched: each takes some 300 bytes
+AT_ONCE = 4096  # tokens that are looked at in one step: some milliseconds, in which nobody's answer goes on
+MOST_BYTES = 256 << 20  # of the states that guesses leave; MOST of them in any case
+
+
+class AnswerText(NGrams):
+    """A prompt and its answer as it is drawn; nothing is done with them before something is to be foretold."""
+
+    def __init__(self, prompt: Sequence[int], drawn: Sequence[int]) -> None:
+        """drawn: gets longer."""
+        super().__init__(())
+        self._prompt: Sequence[int] = prompt
+        self._drawn, self._n_drawn = drawn, 0
+
+    @property
+    def rests(self) -> bool:
+        """See NGrams."""
+        return len(self.ids) + len(self._drawn) - self._n_drawn < self._rests
+
+    def foretold(self, room: int) -> list[int]:
+        """See NGrams."""
+        if room <= 0 or self.rests:
+            return []
+        self.extend(self._prompt[-LONGEST:])
+        self.extend(self._drawn[self._n_drawn :])
+        self._prompt, self._n_drawn = (), len(self._drawn)
+        if not self.look(AT_ONCE):
+            return []
+        return super().foretold(room)
+
+
+class Guessing:
+    """Guesses of all answers of a batch. most: tokens of a step that may be guessed."""
+
+    def __init__(self, costs: StepCosts, most: int) -> None:
+        self.costs, self.most = costs, most
+        self._n_rests = 0  # steps to come in which nothing is guessed, because it could not pay
+
+    def rests(self) -> bool:
+        """Whether nothing is to be guessed in the next step: to be asked once for each."""
+        self._n_rests -= (rests := self._n_rests > 0)
+        return rests
+
+    def guesses(
+        self,
+        texts: Sequence[tuple[AnswerText, int]],
+        n_answers: int,
+        room: int,
+        token_seconds: float | None = None,
+    ) -> list[list[int]]:
+        """What is guessed to follow each text, often nothing, for a step that draws n_answers answers.
+
+        texts          with how many tokens may be guessed of each
+        room           columns that are free
+        token_seconds  what a column costs where the step reads prompts, too
+        """
+        room = min(room, self.most)
+        known = [text.foretold(min(room, most)) for text, most in texts]
+        if not any(known):
+            return known
+        if not self.costs.may_pay(n_answers, min(room, MOST * len(texts)), token_seconds):
+            self._n_rests = TOGETHER - 1
+            return [[] for _ in texts]
+        # the token after a wrong one is never right, so that chances fall along a guess, and the best come first
+        chances = [(text.likely ** (j + 1), i) for i, (text, _) in enumerate(texts) for j in range(len(known[i]))]
+        if not chances:
+            return known
+        chances.sort(key=lambda pair: -pair[0])
+        del chances[room:]
+        n = self.costs.worth(n_answers, np.array([chance for chance, _ in chances]), token_seconds)
+        counts = Counter(i for _, i in chances[:n])
+        return [guess[: counts[i]] for i, guess in enumerate(known)]

@@ -1,0 +1,356 @@
+"""A prompt and its answer among others: what is asked for, and what has become of it between two steps of a batch."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
+
+from ...faults import fault_text, is_fault, tell
+from ...guessers import Track
+from ...memory.branches import Kept
+from ...memory.cache import LADDER
+from ...memory.hybrid import MOST_PIECES
+from ...memory.prefix_tree import common_beginning
+from ...sequence import Sequence
+from ..drawing.context_shift import MARGIN, make_room
+from ..drawing.drawing import Drawing, EndReason, GenerationResult, TextPiece, TokenLogprobs
+from ..drawing.prompt_logprobs import logprobs_of
+from .guesses import AnswerText
+
+if TYPE_CHECKING:
+    from .reuse import Reuse
+
+
+class PromptTooLongError(UsageError):
+    """A prompt of n_prompt tokens does not fit a context of n_ctx."""
+
+    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+        super().__init__(f"the prompt has {n_prompt} tokens, the context {n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
+        self.n_prompt, self.n_ctx = n_prompt, n_ctx
+
+
+class AnswerFaultError(HybridError):
+    """A fault of the program, `what`, has ended an answer. The message has nothing of it: it may quote other texts."""
+
+    def __init__(self, fault: BaseException) -> None:
+        super().__init__(
+            "a fault of the program has ended this answer. Ask again; if it happens again, report what the log says."
+        )
+        self.what = fault_text(fault)
+
+
+@dataclass(eq=False)
+class Job:
+    """One prompt and its answer. `result` can be read at any time; `done` is True when it is complete.
+
+    keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
+              context_shift.kept_tokens); None: a full context ends the answer
+    use_cache  what is known of the prompt is not read again; it changes no bit of the answer
+    remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
+    speculate guess tokens from what the text said before, where that pays: the same answer in fewer steps
+    prompt_top  the prompt's tokens get `prompt_logprobs`, with those of so many of the likeliest tokens in the place of
+              each; nothing of the prompt is then taken from the cache. None: they get none
+    owner     whose texts it may go on from, and whose its own will be (memory/prefix_tree.py)
+    client    whose it is: of jobs that wait, those of whoever has the fewest running come first
+    boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
+    pin       the prompt and its answer are never given up (memory/pins.py), as far as there is room for that; False:
+              they may be again; None: as they were
+    on_text   called with each piece of the answer as it is drawn, in the thread that steps
+    on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
+    on_end    called when it has ended, by a `Service`
+    alone     the caller steps the batch, and every exception is raised to it
+    error     why nothing could be drawn; the answer then ends as "interrupt"
+    """
+
+    ids: list[int]
+    drawing: Drawing
+    key: object = None  # the caller's own
+    keep: int | None = None
+    use_cache: bool = True
+    remember: bool = False
+    speculate: bool = False
+    prompt_top: int | None = None
+    owner: bytes = b""
+    client: object = None
+    boundaries: tuple[int, ...] = ()
+    pin: bool | None = None
+    on_text: Callable[[TextPiece], None] | None = None
+    on_read: Callable[[int, int], None] | None = None
+    on_end: Callable[[], None] | None = None
+    alone: bool = False
+    error: HybridError | None = None
+    over: bool = False  # nothing more is drawn; its text is still to be remembered
+    done: bool = False
+    n_known: int = 0  # tokens of the prompt that did not have to be processed
+    n_drawn: int = 0  # tokens of the prompt that stand for text as an earlier answer was drawn
+    reuse: "Reuse | None" = None  # why the others had to be; None: it has not joined yet
+    kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
+    place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
+    began: float = 0.0  # when it joined, by time.perf_counter
+    cancelled: bool = False
+    paused: bool = False  # nobody reads what is drawn: see `Batcher.pause`
+    set_aside: list[int] | None = None  # the tokens that it had when it gave its place to another one
+    # of the tokens read so far; None for the first, before which there is nothing
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+
+    @cached_property
+    def tokens(self) -> npt.NDArray[np.int64]:
+        """`ids`, for comparisons. Only of checked ids: any integer may have been given as a token."""
+        return np.asarray(self.ids, np.int64)
+
+    @property
+    def result(self) -> GenerationResult:
+        return self.drawing.result
+
+    def cancel(self) -> None:
+        """The answer ends at the next step, as "interrupt". `Batcher.cancel` also ends the step that runs."""
+        self.cancelled = True
+
+    def draw(self, logits: np.ndarray) -> None:
+        """The next token, unless the answer has ended; who listens is told."""
+        self.tell_text(self.drawn(logits))
+
+    def drawn(self, logits: np.ndarray) -> TextPiece | None:
+        """The same, but nobody is told yet."""
+        if self.drawing.ended is not None:
+            return None
+        self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds
+        try:
+            piece = self.drawing.draw(logits)
+        except BaseException as error:
+            self.fail(error)
+            return None
+        if self.result.ttft is None:
+            self.result.ttft = time.perf_counter() - self.began
+        return piece
+
+    def fail(self, error: BaseException) -> None:
+        """The job ends with this error, which is its own: nobody else's answer is to blame. A stop is raised again."""
+        if self.alone:
+            raise error
+        if is_fault(error):
+            tell("a fault has ended an answer", error)
+            error = AnswerFaultError(error)
+        if not isinstance(error, HybridError):
+            raise error
+        self.error = self.error or error
+
+    def tell_text(self, piece: TextPiece | None) -> None:
+        """Whoever listens. A listener that fails hears no more, and the job ends."""
+        if piece is None or self.on_text is None:
+            return
+        try:
+            self.on_text(piece)
+        except BaseException as error:
+            self.on_text = None
+            self.fail(error)
+
+    def tell_read(self, n: int) -> None:
+        """n tokens of the prompt are known or read. A listener that fails hears no more of that."""
+        if self.on_read is None:
+            return
+        try:
+            self.on_read(n, len(self.ids))
+        except BaseException as error:
+            self.on_read = None
+            if not is_fault(error):
+                raise
+            tell("a fault in telling how far a prompt is read: the answer goes on", error)
+
+
+@dataclass(eq=False)
+class Answer:
+    """A job that has a place in a batch.
+
+    ids    tokens that are read before one is drawn: the prompt, and the answer until it was set aside
+    is_read  whether all of them are
+    marks  positions in its prompt where checkpoints are to be left
+    guess  tokens that the step verifies, after the one that was drawn last
+    forced whether the form of the answer left no choice about them
+    track  of what guesses beside the model, which knows n_told tokens of the answer; is_helped: `guess` is its guess
+    held   tokens that its sequence had before the step that is under way; None: there is none
+    before the same, and the tokens of its answer then, until the step was followed
+    stays  whether the sequence is somebody's who has it afterwards, too
+    """
+
+    job: Job
+    seq: Sequence
+    marks: list[int] = field(default_factory=list)
+    guess: list[int] = field(default_factory=list)
+    forced: bool = False
+    track: Track | None = None
+    n_told: int = 0
+    is_helped: bool = False
+    held: int | None = None
+    before: tuple[int, int] | None = None
+    is_read: bool = False
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        looks = self.job.speculate and self.seq.guessers.ngrams
+        self.text = AnswerText(self.job.ids, self.result.ids) if looks else None
+        self.ids = max(self.job.ids, self.job.set_aside or [], key=len)
+        self.may_guess = self.job.speculate or self.job.drawing.foresees
+        self.n_told = len(self.ids) - len(self.job.ids)
+
+    @property
+    def result(self) -> GenerationResult:
+        return self.job.result
+
+    @property
+    def n_past(self) -> int:
+        """Tokens of which it is known what the model makes of them."""
+        return self.seq.n_past if self.held is None else self.held
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether some of its text is to be read before its next token can be drawn."""
+        return not self.is_read
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether its last token goes through the model next."""
+        return self.is_read and bool(self.result.pending)
+
+    @property
+    def can_be_set_aside(self) -> bool:
+        """Whether its tokens alone bring it back: no shift took any out, and no logprobs of its prompt are noted."""
+        return self.held is None and self.job.remember and self.job.prompt_top is None and self.seq.is_computed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is not drawn on because nobody reads it."""
+        return self.job.paused and self.is_drawing and self.can_be_set_aside
+
+    @property
+    def has_gone_on(self) -> bool:
+        """Whether it has more tokens than when it was set aside. Else it keeps its place, or might never end."""
+        return self.job.set_aside is None or self.seq.n_past > len(self.job.set_aside)
+
+    @property
+    def most_guessed(self) -> int:
+        """Tokens that may be guessed: what is drawn with them would be drawn without them, too, before a shift."""
+        room = self.seq.room - (MARGIN if self.job.keep is not None else 0)
+        left = self.job.drawing.left
+        return (room if left is None else min(room, left)) - 1
+
+    # --- for a step ---
+    def foresee(self, room: int) -> None:
+        """Add the tokens that the form forces to the guess, and drop forbidden ones. room: tokens to add."""
+        before, most = len(self.guess), max(0, min(self.most_guessed, MOST_PIECES - 1))
+        self.forced = self.job.drawing.is_forced
+        self.guess = self.job.drawing.foreseen(self.guess, min(most, before + max(0, room)))
+
+    # --- after a step ---
+    def follow(self, n: int, logits: np.ndarray | None) -> float:
+        """After a step that appended n tokens; returns the seconds of what belongs to its cost.
+
+        logits: f32 [n_out, n_vocab], those after the last token and after each that was guessed; of a prompt those
+        after the slice where it was the last, after each of its tokens where logprobs are asked for, otherwise None.
+        """
+        seconds = self._follow(n, logits)
+        self.before = None
+        return seconds
+
+    def _follow(self, n: int, logits: np.ndarray | None) -> float:
+        if self.is_read:
+            assert logits is not None
+            return self._draw_each(logits)
+        job, seq = self.job, self.seq
+        new = min(seq.n_past, len(job.ids)) - job.n_known - self.result.prompt_tokens
+        if new > 0:  # else the cache gave up tokens while the job was set aside
+            self.result.prompt_tokens += new
+            self.result.prompt_seconds = time.perf_counter() - job.began
+            job.tell_read(seq.n_past)
+        start, seconds = time.perf_counter(), 0.0
+        if job.prompt_top is not None:
+            assert logits is not None
+            self._note_logprobs(seq.n_past - n, logits, job.prompt_top)
+            seconds = time.perf_counter() - start
+        self.is_read = seq.n_past == len(self.ids)
+        if self.is_drawing:
+            return seconds  # its last token was drawn before it was set aside
+        if self.is_read:
+            assert logits is not None
+            seq.logits = logits[-1].copy()
+            seq.checkpoint()
+            if job.error is None:
+                job.draw(seq.logits)
+        elif seq.n_past in self.marks or seq.n_past % LADDER == 0:
+            seq.checkpoint(boundary=seq.n_past in self.marks)
+        return seconds
+
+    def _note_logprobs(self, begin: int, logits: np.ndarray, n_top: int) -> None:
+        """After a slice of the prompt that begins there: the logprobs of what follows each of its tokens."""
+        job = self.job
+        followers = job.ids[begin + 1 : begin + 1 + len(logits)]
+        try:
+            job.prompt_logprobs += [None] if begin == 0 else []
+            job.prompt_logprobs += logprobs_of(followers, logits[: len(followers)], n_top)
+        except BaseException as error:
+            job.fail(error)
+
+    def _draw_each(self, rows: np.ndarray) -> float:
+        """From the logits after the last token and after each that was guessed, for as long as the guess is right."""
+        job, seq, result, guess = self.job, self.seq, self.result, self.guess
+        pieces: list[TextPiece | None] = []
+        n_right, seconds = 0, 0.0
+        try:
+            for row in rows:
+                result.pending = []
+                result.gen_tokens += 1
+                pieces.append(job.drawn(row))
+                if job.error is not None:
+                    break  # its token may be half drawn: nothing after it is told
+                if n_right == len(guess) or result.pending != [guess[n_right]] or job.drawing.ended is not None:
+                    break
+                n_right += 1
+            result.passes += 1
+            start = time.perf_counter()
+            if guess:
+                result.forced += self.forced * len(guess)
+                seq.verified(rows)
+                seq.take_back(len(guess) - n_right, ladder=job.remember)
+                result.guessed += len(guess)
+                result.accepted += n_right
+                seconds = time.perf_counter() - start
+            else:
+                seq.logits = rows[-1] if self.stays else None
+                if job.remember and seq.n_past % LADDER == 0:
+                    seq.checkpoint(boundary=False)
+        finally:
+            for piece in pieces:
+                job.tell_text(piece)
+        return seconds
+
+    def settle(self) -> None:
+        """After a step that was broken off: the sequence holds nothing that was not drawn, and `pending` what it does
+        not hold."""
+        if self.before is None or not self.is_read:
+            return
+        (n_past, n_ids), seq = self.before, self.seq
+        drawn = self.result.ids[n_ids:]
+        n_right = common_beginning(self.guess, drawn)
+        if seq.n_past > n_past + 1 + n_right:
+            seq.runner.settle(seq, 1 + n_right)
+        if seq.n_past > n_past:
+            self.result.pending = drawn[n_right:]
+
+    def end(self) -> EndReason | None:
+        """Why the answer is over; None: it goes on. For another token older ones may leave the context."""
+        job, seq = self.job, self.seq
+        if job.error is not None:
+            return "interrupt"
+        if (job.prompt_top is not None or self.stays) and self.is_reading:
+            return None  # the prompt's logprobs are wanted, or its state, whatever its answer is to be
+        if job.drawing.ended is not None or not self.result.pending:
+            return job.drawing.ended
+        if job.keep is not None and seq.room <= MARGIN:
+            self.result.discarded += make_room(seq, 1 + MARGIN, job.keep)
+        return None if seq.room else "context"

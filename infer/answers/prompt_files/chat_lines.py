@@ -1,0 +1,61 @@
+"""Lines of messages in a file of prompts: what each asks for, and its answer in parts."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import HybridError, UsageError
+
+from ..asking.reading import Reading
+from ..chat.dialect import NOTHING, Asked, Dialect, Manner
+from ..chat.prompting import ChatPrompt
+from ..chat.tools import choice_of, tools_of
+
+if TYPE_CHECKING:
+    from ..constraints import Constraint
+    from ..drawing.drawing import GenerationResult
+
+FIELDS = ("tools", "tool_choice")
+
+
+@dataclass(frozen=True)
+class ChatLine:
+    """prompt: the messages as the template writes them."""
+
+    dialect: Dialect
+    asked: Asked
+    prompt: ChatPrompt
+
+    @classmethod
+    def read(cls, line: dict[str, Any], dialect: Dialect | None, asked: Asked, form: "Constraint | None") -> "ChatLine":
+        """asked: where the line does not say it. UsageError: what is wrong with it."""
+        messages = line.get("messages")
+        if dialect is None:
+            raise UsageError("this model has no chat template for messages. Give prompts.")
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise UsageError("its messages are not a list of objects with role and content.")
+        if line.get("tools") is not None:
+            asked = replace(asked, tools=tuple(tools_of(line["tools"])))
+        if line.get("tool_choice") is not None:
+            asked = replace(asked, choice=choice_of(line["tool_choice"], asked.tools))
+        try:
+            dialect.check(asked)
+            read = cls(dialect, asked, dialect.prompt(messages, asked))
+            read.manner(form)
+        except HybridError as error:  # a TemplateError, say: it is the line that is wrong
+            raise UsageError(str(error)) from None
+        return read
+
+    def manner(self, form: "Constraint | None") -> Manner:
+        """How its answers are drawn. It is not kept with the line: some forms have 10 MB."""
+        return self.dialect.manner(self.asked, self.prompt, form)
+
+    def values(self, result: "GenerationResult") -> dict[str, Any]:
+        """Of an answer: its text, and thoughts and calls where it has some."""
+        return Reading(self.dialect.reader(self.asked, self.prompt)).answer(result).to_json()
+
+    @property
+    def key(self) -> list[Any]:
+        """What changes answers beside the text; none where nothing is asked for."""
+        asked = self.asked
+        given = [[tool.as_given for tool in asked.tools], asked.choice.mode, asked.choice.name, asked.budget]
+        return [] if asked == replace(NOTHING, think=asked.think) else given

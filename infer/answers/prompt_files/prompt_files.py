@@ -1,0 +1,377 @@
+"""Answers to a file of prompts: one JSON object per line in, one per answer out, in the same order.
+
+    in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through;
+          the form of its answers (one of `asked.FIELDS`: "json_schema", "grammar", ...) goes before that of the others
+          messages may have "tools" and "tool_choice", as OpenAI has them
+    out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs
+          "completion_probabilities", too; to messages "reasoning_content" and "tool_calls", where there are some
+
+Answers are appended as they become complete. `key` names the model, the settings, the prompt and the sample: with it a
+run that was interrupted goes on after the last line it wrote, and refuses a file that belongs to something else.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hybrid.quant.ggml.errors import Remedy, UsageError, shown
+from hybrid.quant.ggml.sources import check_source
+
+from ...progress import AnswerProgress
+from ...text.encode import rendered_ids
+from ..chat.dialect import NOTHING, Asked, Dialect, Manner
+from ..constraints.form_fields import asked_form
+from ..constraints.forms import Forms
+from .chat_lines import FIELDS, ChatLine
+
+if TYPE_CHECKING:
+    from ... import Model
+    from ..batch.batcher import Job
+    from ..constraints import Constraint, Grammar
+    from ..drawing.drawing import TextPiece
+    from ..sampling import SamplingParams
+
+WAITING = 64  # jobs that are prepared ahead of the answers
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One line of the file. form: of its answers; line: as it stands there."""
+
+    index: int
+    text: str
+    id: Any
+    chat: ChatLine | None = None  # it is in the chat template, control tokens written out
+    form: "Grammar | None" = None
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What was done, in answers and tokens."""
+
+    n_answers: int
+    n_before: int  # answers that the file had already
+    prompt_tokens: int  # all prompts together
+    processed_tokens: int  # prompt tokens that had to be processed
+    tokens: int
+    discarded: int  # tokens that left a full context
+    guessed: int  # tokens that were guessed and verified
+    accepted: int  # those of them that were right
+    set_aside: tuple[int, ...] = field(default=(), kw_only=True)  # indices of prompts, an error in their lines
+
+
+def read_prompts(
+    text: str,
+    name: str,
+    model: "Model",
+    form: "Grammar | None" = None,
+    forms: "Forms | None" = None,
+    asked: Asked = NOTHING,
+) -> list[Prompt]:
+    """The prompts of a file's text, in order. UsageError names the first line that is not a prompt, or whose form
+    cannot be compiled.
+
+    form   of the answers to lines that name none
+    forms  where they are compiled, to be used again
+    asked  of messages, where their line does not say it
+    """
+    reader = PromptReader(model, form, forms, asked)
+    prompts: list[Prompt] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            prompts.append(reader.read(line, len(prompts), f"{name}, line {number}"))
+    if not prompts:
+        raise UsageError(f"{name} has no prompts.")
+    return prompts
+
+
+class PromptReader:
+    """Reads lines of a file one by one, in any order; arguments: see `read_prompts`.
+
+    UsageError: the model cannot do what `asked` says of messages.
+    """
+
+    def __init__(
+        self, model: "Model", form: "Grammar | None" = None, forms: "Forms | None" = None, asked: Asked = NOTHING
+    ) -> None:
+        self._model, self._form, self._asked = model, form, asked
+        self._forms = Forms(model.tokenizer) if forms is None else forms
+        if asked != NOTHING and (known := self._dialect) is not None:
+            known.check(asked)
+
+    @cached_property
+    def _dialect(self) -> Dialect | None:
+        """Probing the template takes tens of milliseconds: it is done for the first line of messages."""
+        template = self._model.chat_template
+        return None if template is None else Dialect(template, self._model.tokenizer, self._forms)
+
+    def read(self, line: str, index: int, where: str) -> Prompt:
+        """The prompt of a line. UsageError says what is wrong with it, and `where`."""
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UsageError(f"{where} is not JSON. Each line is an object with a prompt or messages.") from None
+        if isinstance(value, str):
+            value = {"prompt": value}
+        if not isinstance(value, dict) or ("prompt" in value) == ("messages" in value):
+            raise UsageError(f'{where}: expected {{"prompt": TEXT}} or {{"messages": [...]}}.')
+        own = _own_form(value, self._form, self._forms, where)
+        chat = self._chat_line(value, None if own is None else self._forms.compiled(own), where)
+        prompt = value.get("prompt") if chat is None else chat.prompt.text
+        if not isinstance(prompt, str) or not prompt:
+            raise UsageError(f"{where}: its prompt is not a text.")
+        return Prompt(index, prompt, value.get("id"), chat, own, line)
+
+    def _chat_line(self, line: dict[str, Any], form: "Constraint | None", where: str) -> ChatLine | None:
+        """None: its prompt is a text."""
+        if "messages" not in line:
+            if self._asked != NOTHING or any(line.get(name) is not None for name in FIELDS):
+                raise UsageError(f"{where}: a prompt that is no messages has no tools and no thoughts. Give messages.")
+            return None
+        try:
+            return ChatLine.read(line, self._dialect, self._asked, form)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+
+
+def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where: str) -> "Grammar | None":
+    """The form of a line's answers: its own, or that of all lines."""
+    try:
+        own = asked_form(line)
+        if own is not None:
+            forms.compiled(own)
+    except UsageError as err:
+        raise UsageError(f"{where}: {err}") from None
+    return form if own is None and line.get("response_format") is None else own
+
+
+def encode(prompt: Prompt, model: "Model") -> list[int]:
+    """Tokens of a prompt."""
+    return rendered_ids(model.tokenizer, prompt.text) if prompt.chat else model.tokenizer.encode(prompt.text)
+
+
+class Lines:
+    """Appends lines, each at once and whole, to a file or a stream.
+
+    The file is not replaced: what it holds stays, whatever interrupts hours of work, and the next run goes on after it.
+    """
+
+    def __init__(self, target: Path | TextIO) -> None:
+        self._path = target if isinstance(target, Path) else None
+        self._file = target.open("ab", buffering=0) if isinstance(target, Path) else None
+        self._stream = None if isinstance(target, Path) else target
+
+    def write(self, line: str) -> None:
+        """Adds the line and its end. OSError names the file, which is left without the part that was written."""
+        if self._stream is not None:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        if self._file is None:
+            return
+        data, size = (line + "\n").encode(), self._file.tell()
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as err:
+            # without the part that was written
+            self._file.truncate(size)
+            raise OSError(err.errno, err.strerror, str(self._path)) from err
+
+    def close(self) -> None:
+        """Closes the file; a stream stays open."""
+        if self._file is not None:
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt, its tokens, how many of them a full context keeps, and how its answers are drawn."""
+
+    prompt: Prompt
+    ids: list[int]
+    kept: int | None
+    manner: Manner
+
+
+def counted(job: "Job") -> tuple[int, ...]:
+    """What an answer adds to the last six fields of a `BatchResult`."""
+    result = job.result
+    return (
+        len(job.ids), result.prompt_tokens, len(result.ids), result.discarded, result.guessed - result.forced,
+        max(0, result.accepted - result.forced),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """How to answer: n_samples answers to each prompt, n_parallel at a time.
+
+    keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
+    speculate: guess tokens where it pays; the answers are the same.
+    forms: where the forms of prompts were compiled; None: nowhere yet.
+    n_probs: every answer says how likely its tokens were, and so many of the likeliest; 0: it does not. sampled: after
+    the samplers, not as the model has them.
+    """
+
+    model: "Model"
+    params: "SamplingParams"
+    max_tokens: int
+    stop: Sequence[str] = ()
+    n_parallel: int = 8
+    n_samples: int = 1
+    keep: int | None = None
+    speculate: bool = False
+    forms: Forms | None = None
+    n_probs: int = 0
+    sampled: bool = False
+
+    def run(self, prompts: list[Prompt], target: Path | TextIO, progress: AnswerProgress | None = None) -> BatchResult:
+        """Write the answers to `target`; a file that has some answers is continued.
+
+        OSError names the file when no more can be written; it then holds the answers so far.
+        """
+        from ..batch.batcher import Batcher
+
+        total = len(prompts) * self.n_samples
+        before = 0
+        if isinstance(target, Path):
+            before = self.resume(prompts, target)
+        out = Lines(target)
+        # nobody watches these answers: all of a pass for prompts
+        batcher = Batcher(self.model.runner, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
+        done: dict[int, Job] = {}
+        drawn: dict[object, list[TextPiece]] = {}  # where they are to be listed
+        written = before
+        sums: tuple[int, ...] = (0,) * 6
+        jobs = self._jobs(prompts, before)
+        try:
+            more = True
+            while more or batcher.busy:
+                while more and batcher.n_waiting < WAITING:
+                    job = next(jobs, None)
+                    more = job is not None
+                    if job is not None:
+                        job.on_text = drawn.setdefault(job.key, []).append if self.n_probs else None
+                        batcher.submit(job)
+                for job in batcher.step():
+                    if job.error is not None:
+                        raise job.error
+                    assert isinstance(job.key, int)
+                    done[job.key] = job
+                while written in done:
+                    job = done.pop(written)
+                    prompt, sample = prompts[written // self.n_samples], written % self.n_samples
+                    out.write(self.line(prompt, sample, job, drawn.pop(written, [])))
+                    written += 1
+                    sums = tuple(a + b for a, b in zip(sums, counted(job), strict=True))
+                    if progress:
+                        progress(written, total)
+        finally:
+            batcher.close()
+            out.close()
+        return BatchResult(total - before, before, *sums)
+
+    def _jobs(self, prompts: list[Prompt], first: int) -> "Iterator[Job]":
+        for prompt in prompts:
+            if (prompt.index + 1) * self.n_samples > first:
+                asked = self.prepared(prompt)
+                for sample in range(self.n_samples):
+                    if prompt.index * self.n_samples + sample >= first:
+                        yield self.job(asked, sample)
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """Tokens of a prompt. UsageError: they do not fit the context."""
+        ids = encode(prompt, self.model)
+        if len(ids) > self.model.n_ctx:
+            raise UsageError(
+                f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
+                remedy=Remedy.LARGER_CONTEXT,
+            )
+        return ids
+
+    def prepared(self, prompt: Prompt) -> Prepared:
+        """What all answers to it have in common. UsageError: it does not fit the context."""
+        from ..drawing.context_shift import kept_tokens
+
+        ids = self.ids(prompt)
+        kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
+        form = None if prompt.form is None else self._forms.compiled(prompt.form)
+        return Prepared(prompt, ids, kept, Manner(form) if prompt.chat is None else prompt.chat.manner(form))
+
+    def job(self, asked: Prepared, sample: int) -> "Job":
+        """One of the answers. Its key is its number among those to all prompts, of which its seed is made: it is the
+        same wherever and beside whatever it is drawn."""
+        from ..batch.batcher import Job
+        from ..drawing.drawing import Drawing
+        from ..sampling import Sampler
+
+        model, number = self.model, asked.prompt.index * self.n_samples + sample
+        params = replace(self.params, seed=((self.params.seed or 0) + number) % 2**64)
+        drawing = Drawing(
+            Sampler(params, model.n_vocab, model.tokenizer), model.tokenizer, self.max_tokens, self.stop,
+            n_top=min(self.n_probs, model.n_vocab) or None, sampled=self.sampled, **asked.manner.drawn,
+        )  # fmt: skip
+        return Job(asked.ids, drawing, number, asked.kept, speculate=self.speculate)
+
+    @cached_property
+    def _forms(self) -> Forms:
+        return self.forms or Forms(self.model.tokenizer)
+
+    def key(self, prompt: Prompt, sample: int) -> str:
+        model = self.model
+        what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
+        what += [] if self.keep is None else [self.keep]
+        what += [] if prompt.form is None else [prompt.form.to_json()]
+        what += [self.n_probs, self.sampled] if self.n_probs else []
+        what += prompt.chat.key if prompt.chat is not None else []
+        text = f"{what!r} {prompt.index} {prompt.chat is not None} {sample} {self.n_samples}\n{prompt.text}"
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+    def line(self, prompt: Prompt, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
+        from ..drawing.probabilities import listed
+
+        result = job.result
+        values = {
+            "index": prompt.index,
+            "id": prompt.id,
+            "sample": sample,
+            "text": result.text,
+            "reason": result.reason,
+            "prompt_tokens": len(job.ids),
+            "tokens": len(result.ids),
+            "key": self.key(prompt, sample),
+        }
+        if prompt.chat is not None:
+            values |= prompt.chat.values(result)
+        if self.n_probs:
+            values["completion_probabilities"] = listed(self.model.tokenizer, drawn, self.sampled)
+        return json.dumps(values, ensure_ascii=False)
+
+    def resume(self, prompts: list[Prompt], path: Path) -> int:
+        """Answers that the file holds already; what follows the last whole line is cut off."""
+        if not path.exists():
+            return 0
+        check_source(path, "a file of answers")
+        raw = path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        other = f"{shown(path)} holds answers to other prompts or settings. Remove it, or write to another file."
+        if len(lines) > len(prompts) * self.n_samples or (raw and not lines):
+            raise UsageError(other)
+        for number, line in enumerate(lines):
+            try:
+                key = json.loads(line)["key"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise UsageError(other) from None
+            if key != self.key(prompts[number // self.n_samples], number % self.n_samples):
+                raise UsageError(other)
+        if len(whole) < len(raw):  # by a process that was killed; all lines before it stay where they are
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+        return len(lines)

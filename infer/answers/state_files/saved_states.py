@@ -1,0 +1,106 @@
+"""State files between two runs: what one says about itself, and going on from it.
+
+seq = restored(model, path, sampler)
+form = form_behind(seq, asked, forms, goes_on=not ids)
+answer = generate(seq, ids, sampler, constraint=form)
+...
+seq.save(path, {"sampler": sampler.state(), "pending": answer.result.pending, **answer.state()})
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
+
+from ...memory.state_file import read_state
+from ..constraints.grammar import Grammar
+from ..drawing.context_shift import kept_tokens, make_room
+
+if TYPE_CHECKING:
+    from ...model import Model
+    from ...sequence import Sequence
+    from ..constraints import Constraint
+    from ..constraints.forms import Forms
+    from ..sampling import Sampler
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """What a state file says about itself."""
+
+    path: Path
+    nbytes: int
+    saved: str  # local time
+    model: str
+    library: str
+    n_tokens: int
+    turns: int | None  # None: a completion
+    branches: tuple[str, ...]
+    first: str  # what the first question begins with
+    n_checkpoints: int
+    cached_tokens: int
+    shifted: bool  # tokens left its context, or were moved
+
+
+def read_info(path: Path) -> StateInfo:
+    """From the header alone."""
+    with read_state(path) as opened:
+        header = opened.header
+        chat: Any = header.extra.get("chat")
+        chat = chat if isinstance(chat, dict) else {}
+        turns, branches = chat.get("turns"), chat.get("branches")
+        turns = turns if isinstance(turns, list) else None
+        first = turns[0].get("user") if turns and isinstance(turns[0], dict) else ""
+        entries = [e for e in header.cache if isinstance(e, dict)]
+        return StateInfo(
+            path,
+            path.stat().st_size,
+            datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M"),
+            header.model,
+            header.library,
+            header.n_tokens,
+            None if turns is None else len(turns),
+            tuple(map(str, branches)) if isinstance(branches, dict) else (),
+            " ".join(str(first).split())[:60],
+            sum(len(e["points"]) for e in entries if isinstance(e.get("points"), list)),
+            sum(e["n"] for e in entries if isinstance(e.get("n"), int)),
+            header.computed is not None,
+        )
+
+
+def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None = None) -> "Sequence":
+    """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
+    seq = model.restore(state)
+    if keep is not None and seq.room < len(seq.pending):
+        make_room(seq, len(seq.pending), kept_tokens(model, seq.tokens, keep))
+    if seq.pending:
+        seq.prefill(seq.pending)
+    if "sampler" in seq.extra:
+        sampler.set_state(seq.extra["sampler"])
+    return seq
+
+
+def form_behind(seq: "Sequence", asked: Grammar | None, forms: "Forms", *, goes_on: bool) -> "Constraint | None":
+    """The form of what follows a restored sequence.
+
+    An answer that was not whole when it was saved goes on in its form, which `asked` may repeat. Behind another prompt,
+    or a whole answer, or one without a form, a new answer begins, of the form that is asked for.
+
+    goes_on: nothing comes before what follows. UsageError: it would have to go on in another form. StateError: what was
+    saved is damaged.
+    """
+    saved = seq.extra.get("form")
+    if saved is None or not goes_on:
+        return None if asked is None else forms.compiled(asked).copy()
+    try:
+        grammar = Grammar.from_json(saved["grammar"])
+    except (KeyError, TypeError, ValueError):
+        raise StateError("the state's answer has no form that can be read.", remedy=Remedy.WITHOUT_STATE) from None
+    if asked is not None and asked != grammar:
+        raise UsageError(
+            f"the saved answer is not whole, and {asked.name} is not the form that it has: go on without one, "
+            "or begin another answer with a prompt."
+        )
+    return forms.compiled(grammar).resumed(saved)

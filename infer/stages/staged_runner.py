@@ -1,0 +1,197 @@
+"""Runner of a model in stages: several passes are under way, and what a lost stage held is taken up again: from what it
+has kept of the prompt cache, and by reading what came behind that."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from weakref import WeakSet
+
+import numpy as np
+
+from hybrid.quant.ggml.errors import LostStageError
+
+from ..loading.model_file import ModelFile
+from ..program.threads import Stop
+from ..progress import TokenProgress
+from ..runner import Begun, Plan, Result, Runner, Slot, Split, Work, gathered
+from .staged_cache import KeptCache
+from .staged_engine import Passes, StagedEngine
+
+MOST_LOSSES = 3  # of the same work: something else is wrong then
+# What sequences held: tokens, logits, and whether the model makes the same of these tokens again.
+_Held = dict[Slot, tuple[list[int], np.ndarray | None, bool]]
+
+
+class _NothingToTakeUpError(LostStageError):
+    pass
+
+
+class StagedRunner(Runner):
+    """said: gets a line when a stage was lost, and another one when all are there again."""
+
+    engine: StagedEngine
+    cache: KeptCache | None
+
+    def __init__(
+        self, engine: StagedEngine, file: ModelFile, cache: KeptCache | None, said: Callable[[str], None]
+    ) -> None:
+        super().__init__(engine, file, cache)
+        self.said = said
+        self.begun: WeakSet[BegunInStages] = (
+            WeakSet()
+        )  # those whose results nobody has asked for, and maybe some others
+        self._callers: Stop | None = None  # while what was lost is read again, which nobody stops
+
+    def _ubatch(self, works: Sequence[Work]) -> int:
+        if any(w.each for w in works):
+            return self.n_ubatch
+        return self.engine.piece(sum(len(w.ids) for w in works))
+
+    @property
+    def depth(self) -> int:
+        """As `Runner.depth`: one for each stage."""
+        return self.engine.depth
+
+    @property
+    def recovers(self) -> bool:
+        """No: what the stages have of the memory is not counted here."""
+        return False
+
+    def _passes(
+        self, works: Sequence[Work], plan: Plan, *, likelihood: bool, hidden: bool
+    ) -> Iterator[np.ndarray | None]:
+        return self.noted(works, self.ordered(plan, likelihood=likelihood, hidden=hidden))
+
+    def ordered(self, plan: Plan, *, likelihood: bool = False, hidden: bool = False) -> Passes:
+        """What its ubatches give; nothing is ordered yet."""
+        ubatches = ([part.segment for part in parts] for parts in plan)
+        return self.engine.passes(ubatches, likelihood=likelihood, hidden=hidden)
+
+    def noted(self, works: Sequence[Work], passes: Passes) -> Iterator[np.ndarray | None]:
+        """What they give; the slots have noted what they got then, whatever interrupted it."""
+        before = [len(w.seq.tokens) for w in works]
+        try:
+            yield from passes
+        finally:
+            for w, start in zip(works, before, strict=True):
+                w.seq.has_seen(start, w.ids)
+
+    def begin(self, works: Sequence[Work]) -> "BegunInStages":
+        """As `Runner.begin`."""
+        self.check(works)
+        plan = self._plan(works, "simple")
+        begun = BegunInStages(self, works, plan, self.ordered(plan))
+        self.begun.add(begun)
+        return begun
+
+    def _eval(
+        self,
+        works: list[Work],
+        progress: TokenProgress | None,
+        split: Split,
+        *,
+        likelihood: bool = False,
+        hidden: bool = False,
+    ) -> list[np.ndarray | None]:
+        return self.recovering(
+            lambda: super(StagedRunner, self)._eval(works, progress, split, likelihood=likelihood, hidden=hidden)
+        )
+
+    def recovering(self, compute: Callable[[], list[np.ndarray | None]]) -> list[np.ndarray | None]:
+        """What `compute` returns, also when stages are lost meanwhile. It leaves its sequences as they were then."""
+        held: _Held = {}
+        lost: LostStageError | None = None
+        with self.engine.with_stop():
+            for _ in range(1 + MOST_LOSSES):
+                try:
+                    if lost is not None:
+                        self._take_up(lost, held)
+                    return compute()
+                except LostStageError as error:
+                    for begun in self.begun:
+                        begun.give_up()
+                    if isinstance(error, _NothingToTakeUpError):
+                        break
+                    held = held or self._held()
+                    lost = error
+        assert lost is not None
+        raise lost
+
+    def step(self, seq: Slot, token: int) -> np.ndarray:
+        """As `Runner.step`."""
+        (rows,) = self._eval([Work(seq, [token])], None, "simple")
+        assert rows is not None
+        return rows[0]
+
+    def _held(self) -> _Held:
+        return {slot: (list(slot.tokens), slot.logits, slot.is_computed) for slot in self.slots if slot.is_open}
+
+    def _take_up(self, error: LostStageError, held: _Held) -> None:
+        """All stages again, with what they have kept of the prompt cache; sequences are as they were before `error`.
+
+        Interrupted: a stop was set while a worker was waited for, and nothing has changed. _NothingToTakeUpError: a
+        sequence held what is not what the model makes of its tokens, and cannot be made again.
+        """
+        self.said(f"{error} Waiting for one in its place.")
+        self.engine.reopen()
+        # Sequences are now shorter than their owners think, until all is read: who gives up a step waits for that.
+        self._callers = self.engine.stop
+        try:
+            with self.engine.stopped_by(Stop()):
+                self._read_again(error, held)
+        finally:
+            self._callers = None
+        for slot, (_, logits, _) in held.items():
+            slot.logits = logits
+
+    def _read_again(self, error: LostStageError, held: _Held) -> None:
+        if self.cache is not None:
+            self.cache.take_up()
+        for slot in held:
+            slot.follow_memory()
+        if not all(computed for _, _, computed in held.values()):
+            raise _NothingToTakeUpError(str(error))
+        works = [self._rest(slot, tokens) for slot, (tokens, _, _) in held.items() if tokens]
+        n, total = sum(len(w.ids) for w in works), sum(len(tokens) for tokens, _, _ in held.values())
+        self.said(f"All stages are there. Reading {n} of {total} tokens again.")
+        super()._eval([w for w in works if w.ids], None, "simple")
+
+    def stop(self) -> None:
+        """As `Runner.stop`; while what was lost is read again it ends what comes then."""
+        if (callers := self._callers) is not None:
+            callers.set()
+        else:
+            super().stop()
+
+    def _rest(self, slot: Slot, tokens: list[int]) -> Work:
+        """What of a slot is to be read again, behind the last checkpoint that is left."""
+        if self.cache is not None and (known := self.cache.find(tokens, slot.owner)) is not None:
+            self.cache.restore(slot.slot, known)
+            slot.tokens = tokens[: known.position]
+        return Work(slot, tokens[slot.n_past :], "none")
+
+
+class BegunInStages(Begun):
+    """As `Begun`: the stages compute them."""
+
+    def __init__(self, runner: StagedRunner, works: Sequence[Work], plan: Plan, passes: Passes) -> None:
+        super().__init__(runner, works)
+        self._staged, self._plan = runner, plan
+        self._passes: Passes | None = passes
+        with suppress(LostStageError):  # the results are asked for later, which is when it is taken up
+            passes.order()
+            return
+        self._passes = None
+
+    def results(self) -> list[Result]:
+        self._staged.begun.discard(self)
+        return [Result(rows, None) for rows in self._staged.recovering(self._compute)]
+
+    def _compute(self) -> list[np.ndarray | None]:
+        passes, self._passes = self._passes, None
+        passes = self._staged.ordered(self._plan) if passes is None else passes
+        return gathered(self.works, self._plan, self._staged.noted(self.works, passes))
+
+    def give_up(self) -> None:
+        if self._passes is not None:
+            self._passes.go_back()
+            self._passes = None

@@ -1,0 +1,50 @@
+"""Chats in files: those of `hybrid run`, with the state of the model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid.infer.answers.conversations.chat_file import SAVED_CHECKPOINTS, SavedChat, know_turns
+from hybrid.infer.answers.conversations.turns import Turns
+from hybrid.infer.answers.sampling import Sampler
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.chat.dialect import Asked
+
+    from .model_thread import Answering
+    from .settings import Manner
+
+
+def saved(answering: "Answering", path: Path, turns: Turns, system: str, asked: "Asked", manner: "Manner") -> None:
+    """Writes a chat."""
+    chat = SavedChat(turns, system, asked.tools, asked.think).to_json()
+    model, ids = answering.model, turns.head.ids if turns.head else []
+    sampler = Sampler(manner.params, model.n_vocab, model.tokenizer).state()
+
+    def write() -> None:
+        seq = model.sequence()
+        try:
+            if left := ids[seq.resume(ids) :]:  # the token drawn last
+                seq.prefill(left)
+            seq.save(path, {"chat": chat, "sampler": sampler}, checkpoints=SAVED_CHECKPOINTS)
+        finally:
+            seq.close()
+
+    with answering.spare:
+        answering.service.call(write).result()
+
+
+def loaded(answering: "Answering", path: Path) -> SavedChat:
+    """Reads a chat; what the model knew of it is known again. StateError: it is another model's, damaged, no chat."""
+    model = answering.model
+
+    def read() -> Any:
+        seq = model.restore(path)
+        try:
+            return seq.extra.get("chat")
+        finally:
+            seq.close()
+
+    with answering.spare:
+        chat = SavedChat.read(answering.service.call(read).result(), model.n_vocab, path)
+    know_turns(answering.asker.ledger, chat.turns)
+    return chat

@@ -1,0 +1,121 @@
+"""/set and /system: what they show, take and refuse."""
+
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_chat import FakeModel, Template, talk
+
+from hybrid.cli.chat import setting_commands
+from hybrid.cli.chat.commands import COMMANDS
+from hybrid.cli.chat.session import Chat
+from hybrid.cli.main import load
+from hybrid.cli.options.sampling_options import Sampling
+from hybrid.infer.answers.sampling.params import SamplingParams
+
+
+@pytest.fixture
+def chat() -> Chat:
+    model = FakeModel("one", "two")
+    model.gguf = SimpleNamespace(metadata={"general.sampling.top_k": 30})  # type: ignore[attr-defined]
+    made = Chat(talk(model, Template()), lambda prompt: "", COMMANDS)
+    made.conversation.draw_by(made.sampling.params(model.gguf.metadata))  # type: ignore[attr-defined]
+    return made
+
+
+def told(chat: Chat, line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a line has come to: an error as the chat shows it."""
+    lines = [line]
+
+    def read(prompt: str) -> str:
+        if not lines:
+            raise EOFError
+        return lines.pop()
+
+    chat.read = read
+    chat.loop()
+    return capsys.readouterr().err
+
+
+def test_names_are_those_of_the_options() -> None:
+    assert set(setting_commands.names().values()) == {field.name for field in fields(Sampling)}
+    options = {option for param in load("run").params for option in param.opts}
+    assert {f"--{name}" for name in setting_commands.names()} <= options
+
+
+def test_all_settings_are_shown(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = told(chat, "/set", capsys).splitlines()
+    assert [line.split()[0] for line in shown] == list(setting_commands.names())
+    assert any(line.split() == ["top-k", "30"] for line in shown), "the model's own"
+    assert any(line.split() == ["temp", "0.8"] for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("line", "shows", "field", "value"),
+    [
+        ("temp 0.2", "temp  0.2  (set)", "temp", 0.2),
+        ("--temp 0.2", "--temp  0.2  (set)", "temp", 0.2),
+        ("top_k 7", "top_k  7  (set)", "top_k", 7),
+        ("top-k 7", "top-k  7  (set)", "top_k", 7),
+        ("greedy on", "greedy  on  (set)", "temp", 0.0),
+        ("seed 5", "seed  5  (set)", "seed", 5),
+        ("samplers kt", "samplers  top_k;temperature  (set)", "samplers", ("top_k", "temperature")),
+        ("samplers top_k; temperature", "top_k;temperature", "samplers", ("top_k", "temperature")),
+        ("logit-bias 5=-1.5 6=-inf", "logit-bias  5=-1.5 6=-inf  (set)", "logit_bias", {5: -1.5, 6: float("-inf")}),
+        ("dry-sequence-breaker ';' \\n", "(set)", "dry_breakers", (";", "n")),
+        ("dry-sequence-breaker ';' '\\n'", "dry-sequence-breaker  ';' '\\n'  (set)", "dry_breakers", (";", "\n")),
+        ("dry-sequence-breaker none", "dry-sequence-breaker  none  (set)", "dry_breakers", ()),
+        ("typical 0.5", "typical  0.5  (set)", "typ_p", 0.5),
+        ("dynatemp_exponent 2", "dynatemp_exponent  2  (set)", "dynatemp_exponent", 2.0),
+    ],
+)
+def test_each_can_be_set(
+    line: str, shows: str, field: str, value: Any, chat: Chat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shows in told(chat, f"/set {line}", capsys)
+    assert getattr(chat.conversation.params, field) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("temp hot", "error: /set temp hot: expected a number, or default."),
+        ("top-k 1.5", "error: /set top-k 1.5: expected a whole number, or default."),
+        ("greedy maybe", "error: /set greedy maybe: expected on or off, or default."),
+        ("dry-sequence-breaker '", "expected texts, in quotes where needed, or default."),
+        ("top-p 2", "error: top_p = 2.0, expected a number above 0, at most 1"),
+        ("samplers x;y", "error: samplers name"),
+        ("heat 1", "error: there is no setting heat. /set lists them."),
+        ("heat", "error: there is no setting heat. /set lists them."),
+        ("logit-bias 300=1", "error: logit_bias names token 300, the vocabulary has 300 tokens"),
+        ("logit-bias x", "expected ID=BIAS"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_changes_nothing(
+    line: str, says: str, chat: Chat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = chat.conversation.params, chat.sampling
+    said = told(chat, f"/set {line}", capsys)
+    assert says in said and said.count("\n") == 1
+    assert (chat.conversation.params, chat.sampling) == before
+
+
+def test_a_setting_can_be_the_models_again(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    told(chat, "/set top-k 7", capsys)
+    assert told(chat, "/set top-k default", capsys) == "top-k  30\n"
+    told(chat, "/set greedy on", capsys)
+    assert told(chat, "/set temp 0.5", capsys) == "temp  0.5  (set)\n" and not chat.conversation.params.greedy
+    assert told(chat, "/set greedy on", capsys) == "greedy  on  (set)\n"
+    assert told(chat, "/set greedy off", capsys) == "greedy  off\n"
+    assert chat.conversation.params == SamplingParams(top_k=30), "temp was taken back by greedy"
+
+
+def test_what_the_model_is_told_first(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(chat, "/system", capsys).startswith("the model is told nothing first")
+    assert told(chat, "/system Be brief.", capsys) == "Be brief.\n"
+    told(chat, "hello", capsys)
+    assert chat.conversation.model.seq.prefills == ["<s><sys>Be brief.</s><user>hello</s><bot>"]  # type: ignore[attr-defined]
+    told(chat, "/system off", capsys)
+    told(chat, "again", capsys)
+    assert [m["role"] for m in chat.conversation.messages] == ["user", "assistant"] * 2
