@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.bench.machine import cpu_name
@@ -135,14 +135,14 @@ class Script:
         self.step("restart, edit of turn 2", chat.edit(2, "And memory?"))
 
 
-def plain_template(model: Model) -> ChatTemplate:
+def plain_template(model: LoadedModel) -> ChatTemplate:
     """For models that have none: messages end with the model's EOS."""
     source = """{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}
         {%- if add_generation_prompt %}assistant:{% endif %}"""
     return ChatTemplate(source, tokens=special_tokens(model.tokenizer))
 
 
-def conversation(model: Model, n_answer: int) -> Conversation:
+def conversation(model: LoadedModel, n_answer: int) -> Conversation:
     """Greedy answers of n_answer tokens."""
     params = SamplingParams(temp=0, logit_bias=dict.fromkeys(model.tokenizer.eog, -1e9))
     return Conversation(model, params, model.chat_template or plain_template(model), max_tokens=n_answer)
@@ -150,11 +150,11 @@ def conversation(model: Model, n_answer: int) -> Conversation:
 
 def play(path: Path, n_answer: int, folder: Path) -> list[Step]:
     """Ours, from the first question to the last."""
-    with Model.load(path, n_ctx=CONTEXT, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=CONTEXT, checkpoint_budget=BUDGET) as model:
         script = Script(conversation(model, n_answer))
         script.first_half()
         script.chat.save(folder / "chat.state")
-    with Model.load(path, n_ctx=CONTEXT, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=CONTEXT, checkpoint_budget=BUDGET) as model:
         chat = conversation(model, n_answer)
         chat.load(folder / "chat.state")
         script.after_restart(chat)

@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 from quiet import Watch
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.quant.ggml.byte_sizes import parse_size, size_text
 
@@ -36,7 +36,7 @@ def timed(call: Callable[[], object]) -> float:
 
 def checkpoints(path: Path, kind: str) -> Row:
     """Milliseconds to take one, to go back to it, of the token after that; how far the logits after it are off."""
-    with Model.load(path, n_ctx=512, checkpoint_budget=1 << 30, checkpoint_type=kind) as model:  # type: ignore[arg-type]
+    with LoadedModel.load(path, n_ctx=512, checkpoint_budget=1 << 30, checkpoint_type=kind) as model:  # type: ignore[arg-type]
         rng = np.random.default_rng(1)
         ids, after = (rng.integers(300, min(model.n_vocab, 4000), n).tolist() for n in (N_PROMPT, N_AFTER))
         seq = model.sequence()
@@ -61,7 +61,7 @@ def checkpoints(path: Path, kind: str) -> Row:
 
 def state_file(path: Path, folder: Path) -> Row:
     """Size, and milliseconds to save and to load (checksums verified); the disk's part is in both."""
-    with Model.load(path, n_ctx=N_FILE) as model:
+    with LoadedModel.load(path, n_ctx=N_FILE) as model:
         seq = model.sequence()
         seq.fill([5] * N_FILE)
         saved = [timed(lambda: seq.save(folder / "s")) for _ in range(3)]
@@ -73,7 +73,7 @@ def state_file(path: Path, folder: Path) -> Row:
 def long_conversation(path: Path, n: int, budget: int) -> list[Row]:
     """TURNS turns of as many tokens, with a checkpoint behind each; then somebody goes back to a place in it."""
     rows = []
-    with Model.load(path, n_ctx=n + N_PROMPT, n_seq_max=2, checkpoint_budget=budget) as model:
+    with LoadedModel.load(path, n_ctx=n + N_PROMPT, n_seq_max=2, checkpoint_budget=budget) as model:
         rng = np.random.default_rng(1)
         ids = rng.integers(300, min(model.n_vocab, 4000), n).tolist()
         seq, turn, cache = model.sequence(), n // TURNS, model.cache

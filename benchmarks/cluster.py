@@ -42,10 +42,10 @@ from hybrid.cli.cluster.prompt_worker import Answered, Beginning
 from hybrid.cli.cluster.prompts import ClusterBatch
 from hybrid.cli.cluster.stages import staged
 from hybrid.cli.options.cluster_options import ClusterAddress
-from hybrid.infer import LoadOptions, Model
+from hybrid.infer import LoadedModel, LoadOptions
 from hybrid.infer.answers.batch.batcher import Job, answer_all
 from hybrid.infer.answers.drawing.drawing import Drawing
-from hybrid.infer.answers.prompt_files.prompt_files import Prompt
+from hybrid.infer.answers.prompt_files.prompt_files import PromptLine
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.stages.staged_runner import StagedRunner
@@ -63,10 +63,10 @@ class StubBatch:
     def __init__(self, tokens: list[list[int]]) -> None:
         self.tokens = tokens
 
-    def ids(self, prompt: Prompt) -> list[int]:
+    def ids(self, prompt: PromptLine) -> list[int]:
         return self.tokens[prompt.index]
 
-    def key(self, prompt: Prompt, _sample: int) -> str:
+    def key(self, prompt: PromptLine, _sample: int) -> str:
         return str(prompt.index)
 
 
@@ -90,7 +90,7 @@ def stub_answer(
 
 def answered(cluster: LocalCluster, tokens: list[list[int]], lines: list[str]) -> tuple[float, list[str]]:
     """Seconds that all answers took, and what was noted."""
-    prompts = [Prompt(i, "", None, line=line) for i, line in enumerate(lines)]
+    prompts = [PromptLine(i, "", None, line=line) for i, line in enumerate(lines)]
     notes: list[str] = []
     out = io.StringIO()
     address = ClusterAddress(cluster.scheduler_address, "address", cluster.scheduler_address)
@@ -230,10 +230,10 @@ def stages(path: Path, n: int, n_answers: list[int], n_tokens: int, rounds: int)
     most, depth = max(n_answers), StagedRunner.depth
     options = LoadOptions(n_ctx=2 * n_tokens, n_seq_max=most, n_threads=1, checkpoint_budget=0)
     address = ClusterAddress("local", f"local:{n}", n_workers=n)
-    with staged(path, options, address, n, print) as parts, Model.load(path, options) as whole:
+    with staged(path, options, address, n, print) as parts, LoadedModel.load(path, options) as whole:
         prompts = np.random.default_rng(0).integers(300, 1000, (most, 4)).tolist()
 
-        def rate(model: Model, n_jobs: int) -> float:
+        def rate(model: LoadedModel, n_jobs: int) -> float:
             jobs = []
             for ids in prompts[:n_jobs]:
                 drawing = Drawing(Sampler(SamplingParams(temp=0), model.n_vocab), model.tokenizer, n_tokens, [], True)

@@ -30,7 +30,7 @@ from random_schemas import schemas  # noqa: E402
 from schema_answers import HOT, Answers  # noqa: E402
 
 from hybrid.convert import convert  # noqa: E402
-from hybrid.infer import Model  # noqa: E402
+from hybrid.infer import LoadedModel  # noqa: E402
 from hybrid.infer.answers.batch.generate import generate  # noqa: E402
 from hybrid.infer.answers.constraints import Constraint, Grammar  # noqa: E402
 from hybrid.infer.answers.sampling import Sampler, SamplingParams  # noqa: E402
@@ -51,7 +51,7 @@ def valid(families: list[str], n: int, n_alone: int) -> int:
             path, start = Path(folder) / "model.gguf", time.perf_counter()
             source = random_checkpoints.write(random_checkpoints.CONFIGS[name], Path(folder) / "checkpoint")
             convert(source, path, outtype="f32", tokenizer=ROOT / "tests" / "data" / "checkpoints" / "mamba-bf16")
-            with Model.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=0) as model:
+            with LoadedModel.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=0) as model:
                 answers = Answers(model, made)
                 answers.run(Path(folder), n_alone)
         sums += answers.counts
@@ -69,7 +69,7 @@ def cost(shape: str, vocabularies: list[int], n_tokens: int, rounds: int) -> Non
     for n_vocab in vocabularies:
         with tempfile.TemporaryDirectory() as folder:
             path = write_shape(replace(SHAPES[shape], n_vocab=n_vocab), Path(folder) / "model.gguf", FileType.Q8_0)
-            with Model.load(path, n_ctx=max(512, 2 * n_tokens), checkpoint_budget=0) as model:
+            with LoadedModel.load(path, n_ctx=max(512, 2 * n_tokens), checkpoint_budget=0) as model:
                 form = Constraint(Grammar.json_schema(LONG), model.tokenizer)
                 free, formed = [], []
                 for _ in range(rounds):
@@ -81,7 +81,7 @@ def cost(shape: str, vocabularies: list[int], n_tokens: int, rounds: int) -> Non
         print(f"| {n_vocab} | {rates} | {masked:.0f} us | {drawn:.0f} us |", flush=True)
 
 
-def speed(model: Model, n_tokens: int, form: Constraint | None) -> float:
+def speed(model: LoadedModel, n_tokens: int, form: Constraint | None) -> float:
     """Tokens per second of one answer, behind its first token."""
     seq, sampler = model.sequence(), Sampler(SamplingParams(seed=1), model.n_vocab, model.tokenizer)
     ids = model.tokenizer.encode(PROMPT)
@@ -94,7 +94,7 @@ def speed(model: Model, n_tokens: int, form: Constraint | None) -> float:
     return run.result.gen_tokens / run.result.gen_seconds
 
 
-def microseconds(model: Model, form: Constraint, n: int = 200) -> tuple[float, float]:
+def microseconds(model: LoadedModel, form: Constraint, n: int = 200) -> tuple[float, float]:
     """Median time of a token's mask, draw and acceptance, and of a draw from all tokens."""
     state, rng = form.copy(), np.random.default_rng(1)
     sampler = Sampler(SamplingParams(seed=1), model.n_vocab, model.tokenizer)

@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 
 from hybrid.infer.bench.random_weights import Fill, RandomWeights
-from hybrid.infer.bench.shapes import Shape, find_shape
+from hybrid.infer.bench.shapes import ModelShape, find_shape
 from hybrid.infer.bench.tables import duration, markdown_table, size
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import GGMLType
@@ -76,7 +76,7 @@ def main() -> int:
     return 0
 
 
-def run(shape: Shape, parent: Path | None, outtype: str, rounds: int) -> str:
+def run(shape: ModelShape, parent: Path | None, outtype: str, rounds: int) -> str:
     """The report as markdown."""
     if shape.arch != "jamba" or shape.n_expert > 1:
         raise UsageError(f"--shape {shape.name}: a dense Jamba is expected, as jamba-3b.")
@@ -112,7 +112,7 @@ def run(shape: Shape, parent: Path | None, outtype: str, rounds: int) -> str:
     return f"{markdown_table(header, rows)}\nLargest tensor {size(largest)}; {rounds} rounds, alternating, uncached."
 
 
-def write_checkpoint(shape: Shape, folder: Path) -> None:
+def write_checkpoint(shape: ModelShape, folder: Path) -> None:
     """A Hugging Face folder with sharded bf16 safetensors and the bundled model's tokenizer."""
     folder.mkdir()
     for path in TOKENIZER.iterdir():
@@ -171,7 +171,7 @@ def hf_name(name: str) -> str:
     return _NAMES[name]
 
 
-def config(shape: Shape) -> dict[str, object]:
+def config(shape: ModelShape) -> dict[str, object]:
     """The config.json of a Jamba of this shape."""
     return {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "torch_dtype": "bfloat16",

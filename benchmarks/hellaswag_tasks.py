@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybrid.infer.evaluate.hellaswag import Task
+from hybrid.infer.evaluate.hellaswag import HellaSwagTask
 from hybrid.infer.text.tokenizer import Tokenizer
 
 NAME = "hellaswag_prose"
@@ -38,7 +38,7 @@ def process_results(doc, results):
 '''
 
 
-def from_prose(prose: Path, n: int) -> list[Task]:
+def from_prose(prose: Path, n: int) -> list[HellaSwagTask]:
     """Sentences cut in the middle, each with its own second half among three others'."""
     rng = np.random.default_rng(8)
     words = [s.split() for s in re.split(r"(?<=[.?])\s+", prose.read_text(encoding="utf-8"))]
@@ -49,16 +49,16 @@ def from_prose(prose: Path, n: int) -> list[Task]:
         endings = [" ".join(words[j][len(words[j]) // 2 :]) for j in others]
         gold = int(rng.integers(4))
         endings.insert(gold, " ".join(words[i][half:]))
-        tasks.append(Task("Reading: " + " ".join(words[i][:half]), gold, tuple(endings)))
+        tasks.append(HellaSwagTask("Reading: " + " ".join(words[i][:half]), gold, tuple(endings)))
     return tasks
 
 
-def as_lines(tasks: Sequence[Task]) -> str:
+def as_lines(tasks: Sequence[HellaSwagTask]) -> str:
     """For `--hellaswag`."""
     return "".join(f"{task.context}\n{task.gold}\n" + "".join(f"{e}\n" for e in task.endings) for task in tasks)
 
 
-def write_folder(folder: Path, tasks: Sequence[Task], tokenizer: Tokenizer) -> list[Task]:
+def write_folder(folder: Path, tasks: Sequence[HellaSwagTask], tokenizer: Tokenizer) -> list[HellaSwagTask]:
     """For `--tasks-dir`. What counts as an ending are the tokens that not all four texts begin with, and this is where
     the harness's contexts end; tasks in which no text ends there are left out. Those that are in."""
     folder.mkdir(exist_ok=True)

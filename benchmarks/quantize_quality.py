@@ -22,7 +22,7 @@ from pathlib import Path
 from quality import TARGETS, table, table_row
 from quality import load as load_rows
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.imatrix import collect
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
 from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult
@@ -44,9 +44,9 @@ MOSTLY_EXACT = ("F32", "F16", "BF16", "Q8_0")
 CALIBRATION_CHUNKS = 60
 
 
-def load(file: Path) -> Model:
+def load(file: Path) -> LoadedModel:
     """The model with room for eight chunks of the text at a time."""
-    return Model.load(file, n_ctx=N_CTX, n_seq_max=8)
+    return LoadedModel.load(file, n_ctx=N_CTX, n_seq_max=8)
 
 
 def importance_of(model: Path, text: str) -> Imatrix:

@@ -28,7 +28,7 @@ from model_files import model_name
 from programs import llama_cpp
 
 from hybrid.cli.commands.bench import shaped
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.bench.benchmark import BenchOptions, BenchTest, SpeedRow, benchmark
 from hybrid.infer.bench.machine import Machine, measure_machine
 from hybrid.infer.bench.params import parse_ints
@@ -78,7 +78,7 @@ def shares_of(rows: Sequence[ProfileRow], machine: Machine) -> Shares:
     return Shares(memory, arithmetic)
 
 
-def profiled(model: Model, test: BenchTest, machine: Machine) -> Shares:
+def profiled(model: LoadedModel, test: BenchTest, machine: Machine) -> Shares:
     """Of one pass through the layers as the test makes them, after one that is not counted."""
     rng = np.random.default_rng(0)
     seqs = [model.sequence() for _ in range(test.n_parallel)]
@@ -97,11 +97,11 @@ def profiled(model: Model, test: BenchTest, machine: Machine) -> Shares:
 def measure(path: Path, tests: BenchOptions, machine: Machine, cpus: Sequence[int]) -> list[Measured]:
     """All tests with the threads of `machine`."""
     n = machine.n_threads
-    models: list[Model] = []
+    models: list[LoadedModel] = []
     found: list[Measured] = []
 
-    def load(**fields: Any) -> Model:
-        models.append(Model.load(path, cpus=tuple(cpus[:n]), **fields))
+    def load(**fields: Any) -> LoadedModel:
+        models.append(LoadedModel.load(path, cpus=tuple(cpus[:n]), **fields))
         return models[-1]
 
     def seen(row: SpeedRow) -> None:

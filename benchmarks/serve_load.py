@@ -33,7 +33,7 @@ from http_connection import Connection
 from quiet import Watch
 from servers import ours, peer
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -111,7 +111,7 @@ class Streams:
         return begin, time.perf_counter()
 
 
-def in_process(model: Model, prompts: Sequence[list[int]], n_tokens: int) -> Round:
+def in_process(model: LoadedModel, prompts: Sequence[list[int]], n_tokens: int) -> Round:
     """The same from a Batcher in this process."""
     done, times = Round(), [list[float]() for _ in prompts]
     batcher = Batcher(model.runner, len(prompts))
@@ -189,7 +189,7 @@ class Load:
                 other = stack.enter_context(peer(given.peer, given.model, *options))
                 sides["llama-server"] = lambda beside: self._over_http(other.port, beside)
             loading = {"n_ctx": self.n_ctx, "n_seq_max": n_jobs, "checkpoint_budget": BUDGET}
-            model = stack.enter_context(Model.load(given.model, **loading))
+            model = stack.enter_context(LoadedModel.load(given.model, **loading))
             sides["in process"] = lambda _: in_process(model, [self.ids(given.prompt) for _ in range(n)], given.tokens)
             found = [Case(n, side, beside) for beside in (False, True) for side in sides]
             found = [case for case in found if not (case.beside and case.side == "in process")]

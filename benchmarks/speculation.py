@@ -26,7 +26,7 @@ from statistics import median
 import numpy as np
 from quiet import Watch
 
-from hybrid.infer import Model, Sequence
+from hybrid.infer import LoadedModel, Sequence
 from hybrid.infer.answers.batch.generate import GenerationResult, generate
 from hybrid.infer.answers.guessing.draft import AT_START, SEQUENCES, Draft, _Drafting
 from hybrid.infer.answers.guessing.draft_odds import Odds
@@ -61,7 +61,7 @@ class Dictated(Sampler):
 class Foretelling(Draft):
     """Says the tokens of a text, each with a chance, whatever its logits are."""
 
-    def __init__(self, model: Model, main: Model) -> None:
+    def __init__(self, model: LoadedModel, main: LoadedModel) -> None:
         super().__init__(model, main)
         self.text, self.chance, self.rng = [0], 0.0, np.random.default_rng(0)
 
@@ -94,7 +94,9 @@ def once(
     return run.result.gen_tokens / run.result.gen_seconds, run.result
 
 
-def measure(model: Model, tokenizer: Tokenizer, cases: list[str], n_tokens: int, rounds: int) -> Iterator[list[str]]:
+def measure(
+    model: LoadedModel, tokenizer: Tokenizer, cases: list[str], n_tokens: int, rounds: int
+) -> Iterator[list[str]]:
     """A row of the table for each case."""
     prompt, answers = texts(n_tokens, tokenizer)
     seq = model.sequence()
@@ -118,11 +120,13 @@ def measure(model: Model, tokenizer: Tokenizer, cases: list[str], n_tokens: int,
         yield [name, str(n), f"{plain:.1f}", f"{ngram:.1f}", f"{ngram / plain:.2f}", guesses, f"{spread:.0%}"]
 
 
-def measure_draft(model: Model, small: Path, tokenizer: Tokenizer, chances: list[float], n: int, rounds: int) -> None:
+def measure_draft(
+    model: LoadedModel, small: Path, tokenizer: Tokenizer, chances: list[float], n: int, rounds: int
+) -> None:
     """Prints a row for each chance."""
     ids = tokenizer.encode(PROSE.read_text(encoding="utf-8"))
     prompt, answer = ids[:300], ids[300 : 300 + n]
-    loaded = Model.load(small, n_ctx=2048, n_seq_max=SEQUENCES, n_threads=model.n_threads)
+    loaded = LoadedModel.load(small, n_ctx=2048, n_seq_max=SEQUENCES, n_threads=model.n_threads)
     guessers = model.runner.guessers
     guessers.ngrams, guessers.helper = False, Foretelling(loaded, model)
     draft = guessers.helper
@@ -160,7 +164,7 @@ def main() -> None:
     parser.add_argument("--draft", type=Path, help="a smaller model: what it foretells is replaced")
     parser.add_argument("--predicts", nargs="+", type=float, default=[0.0, 0.5, 0.7, 0.9], help="chances of a token")
     given = parser.parse_args()
-    with Model.load(given.model, n_ctx=2048, checkpoint_budget=1 << 28) as model:
+    with LoadedModel.load(given.model, n_ctx=2048, checkpoint_budget=1 << 28) as model:
         with Watch() as watch:
             tokenizer = load_tokenizer(GGUFFile.open(given.tokenizer)) if given.tokenizer else model.tokenizer
             if given.draft:

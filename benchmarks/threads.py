@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.bench.tables import markdown_table
 from hybrid.infer.kernels.build.jit import kernel
 from hybrid.infer.program.builder import Batch, Builder
@@ -94,7 +94,7 @@ def op_costs(n_threads: int) -> tuple[float, float]:
     return median(per_op) * 1e6, median(per_run) * 1e6
 
 
-def speeds(model: Model, n_prompt: int, n_gen: int) -> dict[str, float]:
+def speeds(model: LoadedModel, n_prompt: int, n_gen: int) -> dict[str, float]:
     """Tokens per second of a prompt and of a generation."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(model.n_vocab, size=n_prompt + n_gen).tolist()
@@ -140,14 +140,14 @@ def model_rows(args: argparse.Namespace) -> list[tuple[str, ...]]:
 
     sizes = args.prompt, args.gen
     if "ours" in args.sides:
-        with Model.load(args.model, n_ctx=sum(sizes), n_threads=args.threads) as model:
+        with LoadedModel.load(args.model, n_ctx=sum(sizes), n_threads=args.threads) as model:
             speeds(model, *sizes)
             if "neighbour" in args.what:
                 add("hybrid", "busy neighbour", compare(lambda: speeds(model, *sizes), neighbour, args.rounds))
             if "one-core" in args.what:
                 add("hybrid", "one core", compare(lambda: speeds(model, *sizes), one_core, args.rounds))
             if "crowded" in args.what:
-                with Model.load(args.model, n_ctx=sum(sizes), n_threads=args.threads + 1) as crowded:
+                with LoadedModel.load(args.model, n_ctx=sum(sizes), n_threads=args.threads + 1) as crowded:
                     speeds(crowded, *sizes)
                     rounds = [(speeds(model, *sizes), speeds(crowded, *sizes)) for _ in range(args.rounds)]
                     middle = {

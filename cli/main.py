@@ -240,7 +240,7 @@ def _failed(err: Exception, running: Any) -> int:
 
     from . import console, remedies
 
-    place = remedies.place_of(running) if running is not None else remedies.Place()
+    place = remedies.place_of(running) if running is not None else remedies.ErrorContext()
     usage = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     if isinstance(err, HybridError):
         console.error(remedies.message(err, place))

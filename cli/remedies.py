@@ -14,7 +14,7 @@ from hybrid.quant.ggml.errors import HybridError, Remedy, shown
 
 
 @dataclass(frozen=True)
-class Place:
+class ErrorContext:
     """Where an error is shown. offered: all options, and commands of the chat; used: the options that were given."""
 
     offered: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class Sentence:
     def command_lines(self) -> list[str]:
         return [text.strip("`") for text in _COMMAND_LINE.findall(self.text)]
 
-    def fits(self, place: Place) -> bool:
+    def fits(self, place: ErrorContext) -> bool:
         return self.named <= place.offered and self.used <= place.used
 
 
@@ -133,7 +133,7 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
 }
 
 
-def sentence(remedy: Remedy, value: str, place: Place) -> str:
+def sentence(remedy: Remedy, value: str, place: ErrorContext) -> str:
     """What to do there; "" where no option or command of the place helps."""
     for candidate in SENTENCES[remedy]:
         if candidate.fits(place):
@@ -141,7 +141,7 @@ def sentence(remedy: Remedy, value: str, place: Place) -> str:
     return ""
 
 
-def message(error: HybridError, place: Place) -> str:
+def message(error: HybridError, place: ErrorContext) -> str:
     """The fact and what to do, as one text."""
     fact = str(error)
     help_text = "" if error.remedy is None else sentence(error.remedy, error.value, place)
@@ -156,12 +156,12 @@ def options(command: Any) -> frozenset[str]:
     return frozenset(name for name in names if name.startswith("-"))
 
 
-def place_of(ctx: Any) -> Place:
+def place_of(ctx: Any) -> ErrorContext:
     """The command that runs in a typer context, and the options it was given."""
     given = (p for p in ctx.command.params if getattr(ctx.get_parameter_source(p.name), "name", "") == "COMMANDLINE")
-    return Place(options(ctx.command), frozenset(option for param in given for option in param.opts))
+    return ErrorContext(options(ctx.command), frozenset(option for param in given for option in param.opts))
 
 
-def place_of_chat(commands: Iterable[str], run: Any) -> Place:
+def place_of_chat(commands: Iterable[str], run: Any) -> ErrorContext:
     """A chat: its own commands, and the options with which typer's command `run` could start it again."""
-    return Place(options(run) | frozenset(command.split()[0] for command in commands))
+    return ErrorContext(options(run) | frozenset(command.split()[0] for command in commands))

@@ -15,7 +15,7 @@ from hybrid.quant.ggml.progress import Progress
 from hybrid.quant.ggml.split import SplitWriter
 from hybrid.quant.ggml.types import FileType
 
-from .plan import Prepared, prepare
+from .plan import PreparedConversion, prepare
 from .planned import ConvertPlan
 from .stream import in_order
 from .tensor_parts import Spread, check, parts_of
@@ -123,7 +123,7 @@ def convert(
     )
 
 
-def _write(writer: SplitWriter, prepared: Prepared, n_threads: int, progress: Progress | None) -> None:
+def _write(writer: SplitWriter, prepared: PreparedConversion, n_threads: int, progress: Progress | None) -> None:
     total = sum(tensor.nbytes for tensor in prepared.plan.tensors)
     done = 0
 
@@ -140,7 +140,7 @@ def _write(writer: SplitWriter, prepared: Prepared, n_threads: int, progress: Pr
             writer.write(job.planned.name, counted(parts, job.planned.name))
 
 
-def _refuse_sources(output: Path, prepared: Prepared, tokenizer: Path | None) -> None:
+def _refuse_sources(output: Path, prepared: PreparedConversion, tokenizer: Path | None) -> None:
     if not output.exists():
         return
     sources = {tensor.file.path for job in prepared.jobs for tensor in job.stored}

@@ -21,7 +21,7 @@ from hybrid.quant.ggml.types import QUANTIZATION_VERSION, FileType, GGMLType, Va
 from hybrid.quant.ggml.writer import GGUFWriter
 
 from .architectures import Family, Row
-from .architectures.family import Part
+from .architectures.family import TensorBlock
 from .checkpoint import Config, StoredTensor
 from .checkpoint.safetensors import read_safetensors
 from .checkpoint.tensor import DataFile
@@ -254,7 +254,7 @@ def _mapped(family: Family, trained: Mapping[str, Thin]) -> Iterator[tuple[str, 
     for name, pair in trained.items():
         canonical = family.canonical(name)
         parts = list(family.parts(canonical, (pair.b.shape[0], pair.a.shape[1])))
-        for part in parts or [Part(canonical, (0, 0), (pair.b.shape[0], pair.a.shape[1]))]:
+        for part in parts or [TensorBlock(canonical, (0, 0), (pair.b.shape[0], pair.a.shape[1]))]:
             if len(part.start) != 2 or part.start[1] or part.shape[1] != pair.a.shape[1]:
                 raise UnsupportedError(f"{shown(name)} is taken apart by columns, where adapters cannot follow.")
             first = part.start[0]

@@ -42,7 +42,7 @@ class TensorJob:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedConversion:
     """A plan with what carrying it out needs."""
 
     plan: ConvertPlan
@@ -85,7 +85,7 @@ def prepare(
     model_name: str | None = None,
     with_vocabulary: bool = True,
     heads: bool = True,
-) -> Prepared:
+) -> PreparedConversion:
     """Reads configuration, headers and tokenizer, checks all of it, and decides on every key and tensor."""
     wanted = outtype(file_type) if isinstance(file_type, str) else file_type
     checkpoint = Checkpoint(source)
@@ -143,7 +143,7 @@ def prepare(
         metadata={"general.architecture": family.arch} | {key: value for key, value, _ in key_values},
         tensors=planned,
     )
-    return Prepared(plan, config, family, key_values, jobs)
+    return PreparedConversion(plan, config, family, key_values, jobs)
 
 
 def _writer(

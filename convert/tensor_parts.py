@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
-from hybrid.quant.ggml.file_ranges import Place
+from hybrid.quant.ggml.file_ranges import FileRange
 from hybrid.quant.ggml.progress import Progress
 
-from .plan import Prepared
+from .plan import PreparedConversion
 from .stream import constant, encoded, slices
 
 PART_SLICES = 64  # slices of a part: few parts even of the largest checkpoints
@@ -28,13 +28,13 @@ class ConvertPart:
     name: str
     begin: int
     end: int
-    place: Place
+    place: FileRange
 
 
 Spread = Callable[[Iterable[ConvertPart]], Iterator[int]]  # `fill` of every part, in their order
 
 
-def parts_of(prepared: Prepared, places: Mapping[str, Place]) -> Iterator[ConvertPart]:
+def parts_of(prepared: PreparedConversion, places: Mapping[str, FileRange]) -> Iterator[ConvertPart]:
     """All tensors in order, at most PART_SLICES slices of one in a part. places: of the new tensors."""
     for number, job in enumerate(prepared.jobs):
         name = job.planned.name
@@ -49,7 +49,7 @@ def parts_of(prepared: Prepared, places: Mapping[str, Place]) -> Iterator[Conver
             done += nbytes
 
 
-def fill(prepared: Prepared, part: ConvertPart, n_threads: int) -> int:
+def fill(prepared: PreparedConversion, part: ConvertPart, n_threads: int) -> int:
     """Writes what a part is to hold; the CRC-32 of it. HybridError: its file is not to be seen from here, or cannot be
     written; CheckpointError, UnsupportedError: of the values, as `convert`."""
     job = prepared.jobs[part.number] if part.number < len(prepared.jobs) else None

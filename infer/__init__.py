@@ -1,11 +1,11 @@
-"""The inference core. `Model` is the way in; it is imported on first use, since numba takes a while to load."""
+"""The inference core. `LoadedModel` is the way in; it is imported on first use, since numba takes a while to load."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .model import Interrupted, LoadOptions, Model, OpTime, Result, Sequence, Stop, Work
+    from .model import Interrupted, LoadedModel, LoadOptions, OpTime, Result, Sequence, Stop, Work
 
-__all__ = ["Interrupted", "LoadOptions", "Model", "OpTime", "Result", "Sequence", "Stop", "Work"]
+__all__ = ["Interrupted", "LoadOptions", "LoadedModel", "OpTime", "Result", "Sequence", "Stop", "Work"]
 
 
 def __getattr__(name: str) -> Any:
@@ -13,4 +13,8 @@ def __getattr__(name: str) -> Any:
         from . import model
 
         return getattr(model, name)
+    if name == "Model":  # as LoadedModel was called in earlier versions
+        from .model import LoadedModel
+
+        return LoadedModel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,7 +37,7 @@ class Guess(NamedTuple):
 NO_GUESS = Guess([], [])
 
 
-class Place(Protocol):
+class TextSlot(Protocol):
     """Where the model has a text: a slot of its memory (runner.Slot)."""
 
     slot: int
@@ -55,7 +55,7 @@ class Track(Protocol):
         """The text is over; no call follows."""
 
 
-class Asked(NamedTuple):
+class GuessRequest(NamedTuple):
     """A track of which a guess of up to `most` tokens is wanted, at least 1.
 
     masked: sets the logits of tokens that cannot come next to -inf, f32 [n_vocab]; None: all can. It is called for the
@@ -97,10 +97,10 @@ class Guesser(Protocol):
     def rests(self) -> bool:
         """Whether it will not guess now, because that did not pay: to be asked first, costs nothing."""
 
-    def begin(self, ids: Sequence[int], place: Place) -> Track | None:
+    def begin(self, ids: Sequence[int], place: TextSlot) -> Track | None:
         """A text that begins with `ids`, which the model has read, at `place`; None: it follows as many as it can."""
 
-    def guesses(self, asked: Sequence[Asked], value: Value) -> list[Guess]:
+    def guesses(self, asked: Sequence[GuessRequest], value: Value) -> list[Guess]:
         """What may follow each text, empty where that does not pay. Interrupted as a pass of the model is."""
 
     def passed(self, cost: float) -> None:
@@ -155,4 +155,4 @@ class Guessers:
     helper: Guesser | None = None
 
 
-__all__ = ["NO_GUESS", "Asked", "Credit", "Guess", "Guesser", "Guessers", "Mask", "Track", "Value"]
+__all__ = ["NO_GUESS", "Credit", "Guess", "GuessRequest", "Guesser", "Guessers", "Mask", "Track", "Value"]

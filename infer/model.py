@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .text.tokenizer import Tokenizer
 
 
-class Model:
+class LoadedModel:
     """A loaded model with memory for `n_seq_max` sequences. Use `load`."""
 
     def __init__(self, runner: Runner, precision: Precision) -> None:
@@ -75,7 +75,7 @@ class Model:
         *,
         progress: CompileProgress | None = None,
         **fields: Unpack[LoadFields],
-    ) -> "Model":
+    ) -> "LoadedModel":
         """Open a GGUF file for inference.
 
         options   how; `fields` are fields of LoadOptions by name, which count instead of those of `options`
@@ -96,7 +96,7 @@ class Model:
     @classmethod
     def _loaded(
         cls, path: Path | str, given: LoadOptions, nodes: tuple[int, ...], progress: CompileProgress | None
-    ) -> "Model":
+    ) -> "LoadedModel":
         """nodes: of the memory, to spread it over; none: it lies where it would."""
         kv_type = given.kv_type_used
         gguf, adapters = open_files(path, given)
@@ -223,7 +223,7 @@ class Model:
         """Ends the threads; sequences cannot be used any more."""
         self.runner.close()
 
-    def __enter__(self) -> "Model":
+    def __enter__(self) -> "LoadedModel":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -231,7 +231,7 @@ class Model:
 
 
 def open_files(path: Path | str, options: LoadOptions) -> tuple[GGUFFile, list[Adapter]]:
-    """A model and its adapters. Raises as `Model.load` does."""
+    """A model and its adapters. Raises as `LoadedModel.load` does."""
     gguf = open_gguf(path)
     if gguf.get("general.type", "") == "adapter":
         raise UsageError(f"{gguf.path.name} is an adapter, not a model.", remedy=Remedy.SEPARATE_ADAPTER)
@@ -242,7 +242,7 @@ def open_files(path: Path | str, options: LoadOptions) -> tuple[GGUFFile, list[A
 
 
 @contextmanager
-def measured(model: Model, n: int) -> Iterator[list[Sequence]]:
+def measured(model: LoadedModel, n: int) -> Iterator[list[Sequence]]:
     """n empty sequences for as long as texts are measured, of which the prompt cache keeps nothing: nobody comes back
     to these texts, and the weights may not be those of the file (see sensitivity.py)."""
     seqs: list[Sequence] = []
@@ -255,4 +255,4 @@ def measured(model: Model, n: int) -> Iterator[list[Sequence]]:
             seq.close(remember=False)
 
 
-__all__ = ["Interrupted", "LoadOptions", "Model", "OpTime", "Result", "Sequence", "Stop", "Work", "measured"]
+__all__ = ["Interrupted", "LoadOptions", "LoadedModel", "OpTime", "Result", "Sequence", "Stop", "Work", "measured"]

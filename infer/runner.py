@@ -206,14 +206,14 @@ class Follower(Protocol):
         states, until the next pass."""
 
 
-class Part(NamedTuple):
+class UbatchPart(NamedTuple):
     """Of a work what goes through the layers in one ubatch."""
 
     place: int  # of the work among those of the call
     segment: Segment
 
 
-Plan = Sequence[Sequence[Part]]  # of ubatches
+Plan = Sequence[Sequence[UbatchPart]]  # of ubatches
 
 
 class Begun:
@@ -321,7 +321,7 @@ class Runner:
     def eval(
         self, works: Iterable[Work], progress: TokenProgress | None = None, split: Split = "simple"
     ) -> list[Result]:
-        """See `Model.eval`."""
+        """See `LoadedModel.eval`."""
         works = list(works)
         likelihood = any(w.targets is not None for w in works)
         values = self._eval(works, progress, split, likelihood=likelihood)
@@ -363,7 +363,7 @@ class Runner:
     def _plan(self, works: Sequence[Work], split: Split) -> Plan:
         """What goes through the layers together, one ubatch after the other."""
         return [
-            [Part(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
+            [UbatchPart(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
             for pieces in SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
         ]
 
@@ -379,7 +379,7 @@ class Runner:
             yield self._pass(works, parts, likelihood=likelihood, hidden=hidden)
 
     def _pass(
-        self, works: Sequence[Work], parts: Sequence[Part], *, likelihood: bool, hidden: bool
+        self, works: Sequence[Work], parts: Sequence[UbatchPart], *, likelihood: bool, hidden: bool
     ) -> np.ndarray | None:
         """One ubatch; the slots have noted what they got, whatever interrupted it."""
         before = [len(works[part.place].seq.tokens) for part in parts]
@@ -417,7 +417,7 @@ class Runner:
         seq.follow_memory()
 
     def profile(self, works: Iterable[Work]) -> list[OpTime]:
-        """See `Model.profile`."""
+        """See `LoadedModel.profile`."""
         works = list(works)
         self.check(works)
         start = [len(w.seq.tokens) for w in works]
@@ -430,11 +430,11 @@ class Runner:
 
     # --- stopping ---
     def stopped_by(self, stop: Stop) -> AbstractContextManager[None]:
-        """See `Model.stopped_by`."""
+        """See `LoadedModel.stopped_by`."""
         return self.engine.stopped_by(stop)
 
     def stop(self) -> None:
-        """See `Model.stop`."""
+        """See `LoadedModel.stop`."""
         if (current := self.engine.stop) is not None:
             current.set()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Sequence(Slot):
-    """A text in the model's memory. Use `Model.sequence`.
+    """A text in the model's memory. Use `LoadedModel.sequence`.
 
     With a prompt cache it leaves checkpoints on its way, and finds those of other texts.
     """
@@ -252,7 +252,7 @@ class Sequence(Slot):
 
 
 def restored(runner: Runner, path: str | os.PathLike[str], seq: Sequence | None = None) -> Sequence:
-    """See `Model.restore`."""
+    """See `LoadedModel.restore`."""
     path = Path(path)
     with read_state(path) as state:
         state.header.check_model(runner.file.fingerprint, runner.file.description, path)

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hybrid.infer.answers.batch.service import ClosedError, FaultError
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.chat.tools import ToolCall
 
 from .advice import advised
 from .display.screen import ProgressBar
-from .model_thread import Answering, Round
+from .model_thread import ModelThread, Round
 from .settings import data_of
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ class Answer:
     called  calls that were carried out, with what the functions returned
     """
 
-    def __init__(self, answering: Answering, rounds: Rounds, *, stream: bool) -> None:
+    def __init__(self, answering: ModelThread, rounds: Rounds, *, stream: bool) -> None:
         self._answering, self._rounds = answering, rounds
         self._lock = threading.RLock()  # who takes events
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._parts: list[Part] = []
+        self._parts: list[AnswerPart] = []
         self._before = Timings()  # of the rounds that are over
         self._is_running = self._stopped = False
         self._bar: ProgressBar | None = None
@@ -159,7 +159,7 @@ class Answer:
         return "".join(part.text for part in self._parts[self._n_before :] if part.kind == kind)
 
     # --- reading it ---
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AnswerPart]:
         """Its parts as they become certain: `kind` is "text", "thought", "call" (a name) or "arguments"."""
         n = 0
         while n < len(self._parts) or self._pull():
@@ -170,7 +170,7 @@ class Answer:
     def __iter__(self) -> Iterator[str]:
         return (part.text for part in self.parts() if part.kind == "text")
 
-    async def parts_async(self) -> AsyncIterator[Part]:
+    async def parts_async(self) -> AsyncIterator[AnswerPart]:
         """`parts` in an event loop. An `async for` that is left stops the answer."""
         import asyncio
 
@@ -252,7 +252,7 @@ class Answer:
         if event.piece.logprobs is not None:
             self._logprobs.append(event.piece.logprobs)
 
-    def _add(self, parts: list[Part]) -> None:
+    def _add(self, parts: list[AnswerPart]) -> None:
         for part in parts:
             if part.kind == "text" and not self._spoken:
                 part = replace(part, text=part.text.lstrip())

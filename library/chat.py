@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.chat.prompting import message_of
 from hybrid.infer.answers.conversations.turns import Question, Turn, Turns, asking
 from hybrid.quant.ggml.errors import UsageError, shown
@@ -14,8 +14,8 @@ from .advice import advised
 from .answer import Answer, Called, Rounds
 from .chat_files import saved
 from .functions import Functions
-from .model_thread import Answering, Round, with_seed
-from .settings import Manner, Settings, manner_of
+from .model_thread import ModelThread, Round, with_seed
+from .settings import AnswerSettings, Settings, manner_of
 
 Given = Callable[..., Any] | Mapping[str, Any]
 MOST_CALLS = 8  # rounds of calls in one answer
@@ -32,7 +32,7 @@ class Chat:
 
     def __init__(
         self,
-        answering: Answering,
+        answering: ModelThread,
         system: str = "",
         tools: Sequence[Given] = (),
         think: bool | None = None,
@@ -41,7 +41,7 @@ class Chat:
         self.system, self._answering = system, answering
         self._settings: Settings = settings or {}
         self._functions = Functions(tools)
-        self._asked = Asked(self._functions.tools, think=think)
+        self._asked = ChatOptions(self._functions.tools, think=think)
         self._turns = Turns()
         self._answer: Answer | None = None  # the last one that began here
         with advised():
@@ -129,11 +129,11 @@ class Chat:
         answer.called = called
         return answer if stream else answer.wait()
 
-    def _manner(self, settings: Settings) -> Manner:
+    def _manner(self, settings: Settings) -> AnswerSettings:
         merged: Settings = {**self._settings, **settings}
         return manner_of(merged, self._answering.sampling, -1)
 
-    def _rounds(self, question: Question, most_calls: int, manner: Manner, called: list[Called]) -> Rounds:
+    def _rounds(self, question: Question, most_calls: int, manner: AnswerSettings, called: list[Called]) -> Rounds:
         while True:
             turn = yield from self._round(question, with_seed(manner, len(self._turns.all)))
             calls = turn.answer.calls if turn is not None else ()
@@ -144,7 +144,7 @@ class Chat:
             called += zip(calls, results, strict=True)
             question = tuple(results)
 
-    def _round(self, question: Question, manner: Manner) -> Generator[Round, None, Turn | None]:
+    def _round(self, question: Question, manner: AnswerSettings) -> Generator[Round, None, Turn | None]:
         """One answer, which becomes a turn when it has ended, as far as it came."""
         parent = self._turns.head
         messages = [*self._messages(parent), *asking(parent, question)]

@@ -8,13 +8,15 @@ from hybrid.infer.answers.conversations.turns import Turns
 from hybrid.infer.answers.sampling import Sampler
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.chat.dialect import ChatOptions
 
-    from .model_thread import Answering
-    from .settings import Manner
+    from .model_thread import ModelThread
+    from .settings import AnswerSettings
 
 
-def saved(answering: "Answering", path: Path, turns: Turns, system: str, asked: "Asked", manner: "Manner") -> None:
+def saved(
+    answering: "ModelThread", path: Path, turns: Turns, system: str, asked: "ChatOptions", manner: "AnswerSettings"
+) -> None:
     """Writes a chat."""
     chat = SavedChat(turns, system, asked.tools, asked.think).to_json()
     model, ids = answering.model, turns.head.ids if turns.head else []
@@ -33,7 +35,7 @@ def saved(answering: "Answering", path: Path, turns: Turns, system: str, asked: 
         answering.service.call(write).result()
 
 
-def loaded(answering: "Answering", path: Path) -> SavedChat:
+def loaded(answering: "ModelThread", path: Path) -> SavedChat:
     """Reads a chat; what the model knew of it is known again. StateError: it is another model's, damaged, no chat."""
     model = answering.model
 

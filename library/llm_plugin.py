@@ -27,7 +27,7 @@ BUNDLED = "bundled"  # the small model of the package
 KEPT = 2  # models that stay loaded
 
 
-class Settings(llm.Options):
+class LlmSettings(llm.Options):
     """What `-o NAME VALUE` sets. What is not given is what the model's file says."""
 
     max_tokens: int | None = Field(default=None, description="Tokens of the answer, at most")
@@ -136,11 +136,11 @@ def _event(part: Any, calls: dict[int, str]) -> StreamEvent:
     return StreamEvent(type="reasoning" if part.kind == "thought" else "text", chunk=part.text)
 
 
-class Chat(_Shared, llm.Model):
+class LlmChat(_Shared, llm.Model):
     """A model of the library."""
 
     can_stream = supports_schema = supports_tools = True
-    Options = Settings  # type: ignore[assignment]  # it declares a class of its own there
+    Options = LlmSettings  # type: ignore[assignment]  # it declares a class of its own there
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: llm.Conversation | None
@@ -159,7 +159,7 @@ class AsyncChat(_Shared, llm.AsyncModel):
     """The same in an event loop."""
 
     can_stream = supports_schema = supports_tools = True
-    Options = Settings  # type: ignore[assignment]
+    Options = LlmSettings  # type: ignore[assignment]
 
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any
@@ -173,7 +173,7 @@ class AsyncChat(_Shared, llm.AsyncModel):
         self.finished(answer, response)
 
 
-class Embedding(llm.EmbeddingModel):
+class LlmEmbedding(llm.EmbeddingModel):
     """Vectors of texts, of length 1."""
 
     batch_size = 32
@@ -229,11 +229,11 @@ def _asked() -> list[str]:
 def register_models(register: Any, model_aliases: Any) -> None:
     """Called by every command of `llm` that looks for a model."""
     for name, aliases in names():
-        register(Chat(name), AsyncChat(name), aliases=aliases)
+        register(LlmChat(name), AsyncChat(name), aliases=aliases)
 
 
 @llm.hookimpl
 def register_embedding_models(register: Any) -> None:
     """All of them: one that generates makes vectors, too."""
     for name, aliases in names():
-        register(Embedding(name), aliases=aliases)
+        register(LlmEmbedding(name), aliases=aliases)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
-from hybrid.infer import Model as Loaded
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer import LoadedModel
+from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.chat.tools import choice_of
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
@@ -23,7 +23,7 @@ from .answer import Answer, Rounds
 from .chat import Chat, Given
 from .chat_files import loaded
 from .functions import Functions
-from .model_thread import Answering, Message, Round
+from .model_thread import Message, ModelThread, Round
 from .scores import Score
 from .settings import Settings, manner_of
 
@@ -43,14 +43,14 @@ class Model:
 
     def __init__(
         self,
-        model: Loaded | Embedder,
+        model: LoadedModel | Embedder,
         *,
         parallel: int = 1,
         template: str | None = None,
         pooling: Pooling | None = None,
     ) -> None:
         self._embedder = model if isinstance(model, Embedder) else None
-        self._answering: Answering | None = None
+        self._answering: ModelThread | None = None
         if isinstance(model, Embedder):
             self.pooling, self._turn = model.pooling, threading.Lock()
             self._close: Callable[[], object] = weakref.finalize(self, model.close)
@@ -58,12 +58,12 @@ class Model:
             self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
             tokens = special_tokens(model.tokenizer) if template is not None else {}
             given = model.chat_template if template is None else ChatTemplate(template, name="template", tokens=tokens)
-            self._answering = Answering(model, parallel, given)
+            self._answering = ModelThread(model, parallel, given)
             self._turn, self._close = self._answering.spare, self._answering.close
 
     # --- what it is ---
     @property
-    def answering(self) -> Answering:
+    def answering(self) -> ModelThread:
         """What answers. UnsupportedError: it is an encoder."""
         if self._answering is None:
             assert self._embedder is not None
@@ -144,7 +144,7 @@ class Model:
         the answer has `tool_calls`."""
         with advised():
             answering, described = self.answering, Functions(tools).tools
-            asked = Asked(described, choice_of(tool_choice, described), think=think)
+            asked = ChatOptions(described, choice_of(tool_choice, described), think=think)
             made = answering.to_messages(messages, asked, manner_of(settings, answering.sampling, -1))
             return Answer(answering, _only(made), stream=stream)
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.asking.asker import Asker, Prompt
-from hybrid.infer.answers.asking.reading import Answer as Told
 from hybrid.infer.answers.asking.reading import Reading
+from hybrid.infer.answers.asking.reading import SaidAnswer as Told
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.batch.service import Service
-from hybrid.infer.answers.chat.dialect import Asked, Dialect, Exchange
+from hybrid.infer.answers.chat.dialect import ChatOptions, Dialect, Exchange
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError
 
-from .settings import Manner
+from .settings import AnswerSettings
 
 Message = Mapping[str, Any]
 MOST_WAITING = 1 << 20  # answers: whoever asks in this process waits
@@ -36,7 +36,7 @@ class Round:
 
     job: Job
     reading: Reading
-    manner: Manner
+    manner: AnswerSettings
     prompt: Prompt
     exchange: Exchange | None = None
     written: str = field(default="", init=False)  # the answer as the template will write it: Asker.note_written
@@ -47,10 +47,10 @@ class Round:
         return self.reading.answer(self.job.result).without_cut()
 
 
-class Answering:
+class ModelThread:
     """What all answers of a model share. template: None: the model has none."""
 
-    def __init__(self, model: Model, parallel: int, template: ChatTemplate | None) -> None:
+    def __init__(self, model: LoadedModel, parallel: int, template: ChatTemplate | None) -> None:
         self.model, self.template = model, template
         self.service = Service(model, parallel, most_waiting=MOST_WAITING)
         self.service.on_closed = model.close
@@ -74,13 +74,13 @@ class Answering:
         return self.asker.dialect
 
     # --- rounds ---
-    def to_text(self, text: str | Sequence[int], manner: Manner) -> Round:
+    def to_text(self, text: str | Sequence[int], manner: AnswerSettings) -> Round:
         """The answer that goes on from a text, or from tokens."""
         prompt = self.asker.text(text) if isinstance(text, str) else Prompt([int(token) for token in text])
         form = None if manner.form is None else self.asker.forms.compiled(manner.form).copy()
         return self._round(prompt, Reading(), manner, {"constraint": form})
 
-    def to_messages(self, messages: Sequence[Message], asked: Asked, manner: Manner) -> Round:
+    def to_messages(self, messages: Sequence[Message], asked: ChatOptions, manner: AnswerSettings) -> Round:
         """The next message of a conversation. UsageError, TemplateError: it cannot be written."""
         dialect = self.dialect
         form = None if manner.form is None else self.asker.forms.compiled(manner.form)
@@ -93,7 +93,7 @@ class Answering:
         self,
         prompt: Prompt,
         reading: Reading,
-        manner: Manner,
+        manner: AnswerSettings,
         drawn: Mapping[str, Any],
         exchange: Exchange | None = None,
     ) -> Round:
@@ -120,7 +120,7 @@ class Answering:
             )  # fmt: skip
 
 
-def with_seed(manner: Manner, number: int) -> Manner:
+def with_seed(manner: AnswerSettings, number: int) -> AnswerSettings:
     """For the answer of that number in a conversation: with a seed its answers differ, and each can be had again."""
     params = manner.params
     if params.seed is None:

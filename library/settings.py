@@ -66,7 +66,7 @@ _LISTS = ("dry_breakers", "samplers")
 
 
 @dataclass(frozen=True)
-class Manner:
+class AnswerSettings:
     """The settings of one answer, checked. data: the class that its text is data of; None: JSON, or nothing."""
 
     params: SamplingParams
@@ -81,7 +81,7 @@ class Manner:
         return self.form is not None and self.form.kind == "json_schema"
 
 
-def manner_of(settings: Settings, defaults: SamplingParams, tokens: int) -> Manner:
+def manner_of(settings: Settings, defaults: SamplingParams, tokens: int) -> AnswerSettings:
     """tokens: where the settings do not say it. UsageError names the setting that cannot be used."""
     given: dict[str, Any] = {**settings}
     unknown = [name for name in given if name not in Settings.__annotations__]
@@ -93,7 +93,7 @@ def manner_of(settings: Settings, defaults: SamplingParams, tokens: int) -> Mann
     tokens = given.get("tokens", tokens)
     if type(tokens) is not int:
         raise UsageError(f"tokens = {shown(repr(tokens))}, expected a number of tokens, or -1 for as many as fit.")
-    return Manner(
+    return AnswerSettings(
         _params(given, defaults), tokens, (stop,) if isinstance(stop, str) else tuple(stop), given.get("logprobs"),
         form, data,
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _closed(schema: Any) -> Any:
     return inner
 
 
-def data_of(text: str, manner: Manner) -> Any:
+def data_of(text: str, manner: AnswerSettings) -> Any:
     """What an answer's text says, in JSON or as an object of the class that was asked for; None: it is cut off."""
     if not manner.is_json:
         return None

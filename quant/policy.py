@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from .ggml import formats
 from .ggml.errors import Remedy, UsageError, shown
-from .ggml.mixes import EMBEDDING, OUTPUT, RECIPES, Model, Part, fitting, mixed_types, part_of
+from .ggml.mixes import EMBEDDING, OUTPUT, RECIPES, MatrixRole, ModelTraits, fitting, mixed_types, part_of
 from .ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
 # Parts of names; such tensors keep the type they have in the source.
@@ -126,7 +126,7 @@ def is_quantized(kind: GGMLType) -> bool:
     return TRAITS[kind].block > 1
 
 
-def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> Model:
+def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> ModelTraits:
     """What the recipes ask, from GGUF metadata."""
     arch = metadata.get("general.architecture", "")
 
@@ -137,7 +137,7 @@ def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> Model:
 
     heads = of_layer_0("attention.head_count", 0)
     shared = of_layer_0("attention.head_count_kv", heads)
-    return Model(
+    return ModelTraits(
         n_layer=of_layer_0("block_count", 0),
         n_expert=of_layer_0("expert_count", 0),
         n_gqa=heads // shared if shared > 0 else 0,
@@ -156,7 +156,7 @@ def type_named(name: str, option: str) -> GGMLType:
 
 
 def decide(
-    tensors: Mapping[str, Tensor], target: FileType, model: Model, options: Options | None = None
+    tensors: Mapping[str, Tensor], target: FileType, model: ModelTraits, options: Options | None = None
 ) -> dict[str, Decision]:
     """The type of every tensor, given in the order of the new file. UsageError when an option matches nothing."""
     options = options or Options()
@@ -172,7 +172,7 @@ def decide(
     if target in _FLOATS or options.pure:
         types = dict.fromkeys(rest, most)
     else:
-        n_attn_v = sum(part_of(t.name) is Part.ATTN_V for t in tensors.values())
+        n_attn_v = sum(part_of(t.name) is MatrixRole.ATTN_V for t in tensors.values())
         # whether embedding and output are one tensor depends on the whole model
         shapes = rest | ({OUTPUT: tensors[OUTPUT].shape} if OUTPUT in tensors else {})
         types = mixed_types(target, shapes, model, n_attn_v)

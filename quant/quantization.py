@@ -20,7 +20,7 @@ from .layout import prepared
 from .planning import PlannedTensor, file_type
 from .policy import Options
 from .pool import in_order
-from .recoding import ErrorSums, Recoded, Task, TensorReport, bytes_of, recoded, tasks_of
+from .recoding import ErrorSums, Recoded, RecodeTask, TensorReport, bytes_of, recoded, tasks_of
 from .source import GGUFSource, Source
 from .tensor_parts import Spread, checked, parts_of
 
@@ -119,7 +119,7 @@ def _write_tensors(
     passed = 0
     rows: list[TensorReport] = []
 
-    def written(task: Task) -> Recoded:
+    def written(task: RecodeTask) -> Recoded:
         """Runs on a pool thread, and writes what it made if its part of the file has been begun."""
         done, name = recoded(task), task.tensor.name
         if done.data is not None and writer.takes(name):
@@ -155,6 +155,8 @@ def _write_tensors(
     return rows
 
 
-def _tasks(source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | None, effort: int) -> Iterator[Task]:
+def _tasks(
+    source: Source, planned: Iterable[PlannedTensor], imatrix: Imatrix | None, effort: int
+) -> Iterator[RecodeTask]:
     for t in planned:
         yield from tasks_of(source, t, imatrix.entries.get(t.name) if imatrix else None, effort)

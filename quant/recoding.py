@@ -79,7 +79,7 @@ class ErrorSums:
 
 
 @dataclass(frozen=True)
-class Task:
+class RecodeTask:
     """`rows` begins with row `first` of a tensor, over all its matrices."""
 
     tensor: PlannedTensor
@@ -93,20 +93,20 @@ class Task:
 class Recoded:
     """`data` are rows that are still to be written."""
 
-    task: Task
+    task: RecodeTask
     data: np.ndarray | None
     sums: ErrorSums
 
 
-def tasks_of(source: Source, t: PlannedTensor, importance: InputSums | None, effort: int) -> Iterator[Task]:
+def tasks_of(source: Source, t: PlannedTensor, importance: InputSums | None, effort: int) -> Iterator[RecodeTask]:
     """All rows of a tensor, in order."""
     first = 0
     for part in source.slices(t.name, max(1, TASK_VALUES // t.shape[-1])):
-        yield Task(t, part, first, importance, effort)
+        yield RecodeTask(t, part, first, importance, effort)
         first += part.n
 
 
-def recoded(task: Task) -> Recoded:
+def recoded(task: RecodeTask) -> Recoded:
     """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
     from .ggml.kernels import coding, errors, recode  # import numba
 
@@ -151,7 +151,7 @@ def recoded(task: Task) -> Recoded:
     return Recoded(task, data, sums)
 
 
-def _in_one_pass(task: Task) -> bool:
+def _in_one_pass(task: RecodeTask) -> bool:
     """Whether all that is done to a weight is encoding it by the rule of its type."""
     return not task.effort and (task.importance is None or FORMATS[task.tensor.target].weighted is None)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
-from .ggml.file_ranges import Place
+from .ggml.file_ranges import FileRange
 from .ggml.progress import Progress
 from .imatrix import Imatrix
 from .imatrix_data import InputSums
@@ -29,7 +29,7 @@ class TensorPart:
     tensor: PlannedTensor
     begin: int
     end: int
-    place: Place
+    place: FileRange
     importance: InputSums | None
     effort: int
     n_rows: int
@@ -49,7 +49,7 @@ Spread = Callable[[Iterable[TensorPart]], Iterator[FilledPart]]  # `fill` of eve
 def parts_of(
     source: Source,
     planned: Iterable[PlannedTensor],
-    places: Mapping[str, Place],
+    places: Mapping[str, FileRange],
     imatrix: Imatrix | None,
     effort: int,
 ) -> Iterator[TensorPart]:

@@ -15,7 +15,7 @@ import pytest
 from http_server import Server, until
 from scripted_chat import WITH_TOOLS, Script, served
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 740}
 
@@ -156,7 +156,7 @@ def opened(browsing: Any, server: Server, **options: Any) -> ChatPage:
 
 
 @pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
+def server(chat_model: LoadedModel) -> Iterator[Server]:
     with closing(served(chat_model, WITH_TOOLS)) as server:
         yield server
 

@@ -18,7 +18,7 @@ from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.listening import listen, own_hosts
 from hybrid.cli.serve.running import Server as Listening
 from hybrid.cli.serve.served import Served
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.job import Job
 from hybrid.infer.answers.batch.service import Service
 
@@ -35,7 +35,7 @@ class Server:
     """
 
     def __init__(
-        self, model: Model, service: Service | None = None, maker: Maker | None = None, **more: object
+        self, model: LoadedModel, service: Service | None = None, maker: Maker | None = None, **more: object
     ) -> None:
         self.model = model
         self.service = service or Service(model, 4, most_waiting=2, store=more.get("store"))  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ class Server:
 
 
 @contextmanager
-def serving(model: Model, **more: object) -> Iterator[Server]:
+def serving(model: LoadedModel, **more: object) -> Iterator[Server]:
     """A server for one test."""
     server = Server(model, **more)
     try:

@@ -11,12 +11,12 @@ import numpy as np
 
 def digests(*cases: str) -> list[str]:
     """One for each model and precision."""
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
     lines = []
     for case in cases:
         path, _, precision = case.rpartition(":")
-        with Model.load(path, n_ctx=64, n_threads=1, precision=precision) as model:  # type: ignore[arg-type]
+        with LoadedModel.load(path, n_ctx=64, n_threads=1, precision=precision) as model:  # type: ignore[arg-type]
             ids = np.random.default_rng(1).integers(3, model.n_vocab, 24).tolist()
             sequence = model.sequence()
             rows = [sequence.logits_of(ids[:21])] + [sequence.decode(token)[None] for token in ids[21:]]

@@ -21,7 +21,7 @@ from playwright.sync_api import sync_playwright
 from scripted_chat import WITH_TOOLS, Script, scripted, served
 
 from hybrid.cli.main import run
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
@@ -42,12 +42,12 @@ ANSWERS = [
 
 
 @contextmanager
-def bundled() -> Iterator[Model]:
+def bundled() -> Iterator[LoadedModel]:
     """The model that comes with the package."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
         assert run(["convert", str(ROOT / "library" / "bundled" / "jamba-11m"), "-o", str(path)]) == 0
-        with Model.load(path, n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as model:
+        with LoadedModel.load(path, n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as model:
             yield model
 
 

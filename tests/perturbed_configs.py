@@ -12,7 +12,7 @@ import config_fields
 
 from hybrid.convert.checkpoint import Checkpoint
 from hybrid.convert.config_fields import condition, without_effect
-from hybrid.convert.plan import Prepared, prepare
+from hybrid.convert.plan import PreparedConversion, prepare
 from hybrid.convert.stream import slices
 from hybrid.quant.ggml.errors import HybridError
 
@@ -112,7 +112,7 @@ class Conversion:
         own = config_fields.known_fields()[self.config["architectures"][0]]
         self.fields = {*own, *config_fields.of_all(), *own.get("text_config", ())}
 
-    def prepared(self, config: dict[str, Any]) -> Prepared:
+    def prepared(self, config: dict[str, Any]) -> PreparedConversion:
         """The headers of the weights, which no config changes, are not read again: that was half of the time."""
         file = self.folder / "config.json"
         file.unlink()  # ext4 writes a file at once that is cut off and written again
@@ -166,7 +166,7 @@ def faults(conversion: Conversion, *, every: bool = True) -> list[str]:
     return [fault for path, some in by_path.items() if path not in right for fault in some]
 
 
-def digest(prepared: Prepared) -> str:
+def digest(prepared: PreparedConversion) -> str:
     """Of everything that the file will hold, but for its name and the vocabulary."""
     lines = [
         f"{key}={value}" for key, value in prepared.plan.metadata.items()

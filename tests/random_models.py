@@ -8,7 +8,7 @@ import random_checkpoints
 from made_models import ROOT, made, sources
 
 from hybrid.convert import convert
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.quant import quantize
 from hybrid.quant.ggml.types import FileType
 
@@ -16,10 +16,10 @@ TOKENIZER = ROOT / "tests" / "data" / "checkpoints" / "mamba-bf16"
 
 
 @cache
-def random_model(shape: Shape | str, file_type: FileType = FileType.F32) -> Path:
+def random_model(shape: ModelShape | str, file_type: FileType = FileType.F32) -> Path:
     """The GGUF file of a shape, or of a config of random_checkpoints.CONFIGS by its name."""
     makers = sources("convert", "quant", "infer/bench", "tests/random_checkpoints.py")
-    if isinstance(shape, Shape):
+    if isinstance(shape, ModelShape):
         name = f"{shape.name}-{file_type.name}.gguf"
         return made(name, f"{makers} {shape}", lambda path: write_shape(shape, path, file_type))
     name, key = f"{shape}-{file_type.name}.gguf", f"{makers} {random_checkpoints.CONFIGS[shape]}"

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 from verdicts import value_of
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Job, answer_all
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.constraints import Grammar
@@ -24,7 +24,7 @@ HOT = SamplingParams(temp=2.0, top_k=0, top_p=1.0, min_p=0.0)
 class Answers:
     """Of one model to some schemas. counts: "whole", "cut" (by length), "invalid", "other" (than in the batch)."""
 
-    def __init__(self, model: Model, schemas: Sequence[dict[str, Any]], most: int = 200) -> None:
+    def __init__(self, model: LoadedModel, schemas: Sequence[dict[str, Any]], most: int = 200) -> None:
         self.model, self.schemas, self.most = model, schemas, most
         self.forms = Forms(model.tokenizer)
         self.counts: Counter[str] = Counter()

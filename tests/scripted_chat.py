@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from http_server import Server
 
-from hybrid.cli.serve.jobs import Defaults, Maker
-from hybrid.infer import Model
+from hybrid.cli.serve.jobs import Maker, ServerDefaults
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
 from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
 from hybrid.infer.text.tokenizer import Tokenizer
@@ -66,7 +66,7 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 5, "b": true}}\n</tool_c
 SECOND = '<tool_call>\n{"name": "look", "arguments": {"what": "there"}}\n</tool_call>'
 
 
-def served(model: Model, source: str, defaults: Defaults = Defaults(), **more: Any) -> Server:  # noqa: B008  frozen
+def served(model: LoadedModel, source: str, defaults: ServerDefaults = ServerDefaults(), **more: Any) -> Server:  # noqa: B008  frozen
     """The model with another template; more: fields of `Served`."""
     template = ChatTemplate(source, tokens=special_tokens(model.tokenizer))
     return Server(model, maker=Maker(model, template, 6, defaults=defaults), **more)

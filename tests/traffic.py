@@ -22,7 +22,7 @@ from pathlib import Path
 
 import tiny_models
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.drawing.drawing import Drawing, TextPiece
@@ -57,7 +57,7 @@ class Ask:
     top: int | None = None
     prompt_top: int | None = None
 
-    def job(self, model: Model, **more: object) -> Job:
+    def job(self, model: LoadedModel, **more: object) -> Job:
         """Its job in a batch of the model."""
         form = None if self.form is None else Constraint(Grammar.of_text(FORMS[self.form]), model.tokenizer)
         sampler = Sampler(SamplingParams(temp=self.temp, seed=self.seed), model.n_vocab)
@@ -219,7 +219,7 @@ class Tally:
 class Run:
     """Traffic through the batch of one model, each answer compared with what `alone` draws."""
 
-    def __init__(self, model: Model, alone: Model, seed: int) -> None:
+    def __init__(self, model: LoadedModel, alone: LoadedModel, seed: int) -> None:
         self.model, self.alone = model, alone
         self.traffic, self.rng = Traffic(seed), random.Random(seed + 1)
         self.batcher, self.tally = Batcher(model.runner, N_PARALLEL), Tally()
@@ -325,7 +325,7 @@ class Run:
 
 def run(path: Path, n: int, seed: int) -> Tally:
     """n requests to a model of tiny_models."""
-    load: Callable[..., Model] = Model.load
+    load: Callable[..., LoadedModel] = LoadedModel.load
     with (
         load(
             path, n_ctx=N_CTX, n_ubatch=N_UBATCH, n_seq_max=N_PARALLEL, n_threads=1, checkpoint_budget=BUDGET

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hybrid.infer.answers.conversations.conversation import Conversation
 
 from .. import console
-from .session import Chat, Command, Leave
+from .session import ChatCommand, ChatSession, Leave
 
 KEYS = (
     'Alt-Enter, a \\ at the end of the line, or """ around several lines: a longer message; pasted lines are one. '
@@ -13,19 +13,19 @@ KEYS = (
 )
 
 
-def leave(chat: Chat, _: str) -> None:
+def leave(chat: ChatSession, _: str) -> None:
     raise Leave
 
 
-def statistics(chat: Chat, _: str) -> None:
+def statistics(chat: ChatSession, _: str) -> None:
     console.note(statistics_text(chat.conversation))
 
 
-def help_(chat: Chat, _: str) -> None:
+def help_(chat: ChatSession, _: str) -> None:
     console.note(help_text(chat.commands))
 
 
-def help_text(commands: Mapping[str, Command]) -> str:
+def help_text(commands: Mapping[str, ChatCommand]) -> str:
     """What /help shows."""
     rows = [(f"{name} {command.takes}".rstrip(), command.help) for name, command in commands.items() if command.help]
     width = max(len(name) for name, _ in rows)

@@ -7,25 +7,25 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..terminal.line_editing import Words
 from . import saved_chats
-from .session import Chat
+from .session import ChatSession
 
 
-def save(chat: Chat, argument: str) -> None:
+def save(chat: ChatSession, argument: str) -> None:
     size = chat.conversation.save(_path("/save", argument))
     console.note(f"saved {len(chat.conversation.seq.tokens)} tokens to {argument}, {console.size(size)}")
 
 
-def load(chat: Chat, argument: str) -> None:
+def load(chat: ChatSession, argument: str) -> None:
     chat.conversation.load(_path("/load", argument))
     console.note(f"{len(chat.conversation.seq.tokens)} tokens, as they were")
     chat.replay()
 
 
-def any_file(chat: Chat, typed: str) -> Words:
+def any_file(chat: ChatSession, typed: str) -> Words:
     return Words(typed, files=("",))
 
 
-def saved_files(chat: Chat, typed: str) -> Words:
+def saved_files(chat: ChatSession, typed: str) -> Words:
     """Files, and the chats of this model that were kept."""
     return Words(typed, map(str, saved_chats.of_model(chat.conversation.model)), files=("",))
 

@@ -8,15 +8,15 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..terminal.line_editing import Words
-from .session import Chat
+from .session import ChatSession
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
 GGUF = (".gguf",)
 
 
-def model(chat: Chat, argument: str) -> None:
+def model(chat: ChatSession, argument: str) -> None:
     """Says which one this is, or goes on with another. What cannot be loaded changes nothing."""
     if not argument:
         now = chat.conversation.model
@@ -43,12 +43,12 @@ def model(chat: Chat, argument: str) -> None:
         console.note("it has no chat template: what you write is continued, not answered")
 
 
-def title(model: "Model") -> str:
+def title(model: "LoadedModel") -> str:
     """A model in a few words."""
     return f"{model.name}, {model.file_type}, {model.n_threads} threads"
 
 
-def models_here(chat: Chat, typed: str) -> Words:
+def models_here(chat: ChatSession, typed: str) -> Words:
     """Files, folders, what was downloaded, and what was converted or run before."""
     from hybrid.pipeline import present
 

@@ -15,10 +15,10 @@ from ..terminal.line_editing import prompt_reader
 from . import saved_chats
 from .commands import COMMANDS
 from .model_command import title
-from .session import Chat
+from .session import ChatSession
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import LoadOptions
 
 BUNDLED = (
@@ -56,7 +56,7 @@ class Start:
     most_continued: int = -1
 
 
-def chat(model: "Model", start: Start) -> None:
+def chat(model: "LoadedModel", start: Start) -> None:
     """Chats until the user leaves, and keeps the chat."""
     template, answers = model.chat_template if start.in_template else None, start.answers
     most = answers.n_predict
@@ -66,7 +66,7 @@ def chat(model: "Model", start: Start) -> None:
         model, answers.params(model), template, most, list(answers.stop), start.system, answers.speculate,
         answers.keep, answers.constraint(model),
     )  # fmt: skip
-    session = Chat(conversation, lambda prompt: read(prompt), COMMANDS, sampling=answers.sampling)
+    session = ChatSession(conversation, lambda prompt: read(prompt), COMMANDS, sampling=answers.sampling)
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
@@ -88,7 +88,7 @@ def chat(model: "Model", start: Start) -> None:
             session.conversation.model.close()
 
 
-def told_first(model: "Model", start: Start, most: int) -> list[str]:
+def told_first(model: "LoadedModel", start: Start, most: int) -> list[str]:
     """What a model without a template, or one that is used without it, makes of what is written."""
     if start.is_bundled:
         return [BUNDLED]
@@ -102,14 +102,14 @@ def told_first(model: "Model", start: Start, most: int) -> list[str]:
     return [] if start.in_template else [f"--no-template: {continued}, {many}."]
 
 
-def _another(name: str, start: Start, first: "Model") -> "Model":
+def _another(name: str, start: Start, first: "LoadedModel") -> "LoadedModel":
     """A model to go on with. It guesses as the first one does, but for the draft, which is the first one's."""
     model = models.load(name, start.options, reporter=console.SCREEN)
     model.runner.guessers.ngrams = first.runner.guessers.ngrams
     return model
 
 
-def _keep(session: Chat, model: "Model", start: Start) -> None:
+def _keep(session: ChatSession, model: "LoadedModel", start: Start) -> None:
     keeper = session.keeper
     size = keeper.at_end() if keeper is not None else None
     if keeper is None or size is None:

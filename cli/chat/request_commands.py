@@ -10,15 +10,15 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options.tool_options import Think, read_tools
 from ..terminal.line_editing import Words
-from .session import Chat
+from .session import ChatSession
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.chat.dialect import ChatOptions
 
 OFF = "off"
 
 
-def tools(chat: Chat, argument: str) -> None:
+def tools(chat: ChatSession, argument: str) -> None:
     """Lists them, or sets others."""
     conversation = chat.conversation
     if argument:
@@ -28,14 +28,14 @@ def tools(chat: Chat, argument: str) -> None:
     console.note(tools_text(conversation.asked))
 
 
-def skip(chat: Chat, _: str) -> None:
+def skip(chat: ChatSession, _: str) -> None:
     if chat.call is None:
         raise UsageError("there is no call that waits for its result.")
     chat.skipped = chat.conversation.turns.head
     console.note("the model gets no result; what you write next is a question")
 
 
-def think(chat: Chat, argument: str) -> None:
+def think(chat: ChatSession, argument: str) -> None:
     """Shows the last thoughts, or says whether there are to be any."""
     conversation = chat.conversation
     if argument:
@@ -50,7 +50,7 @@ def think(chat: Chat, argument: str) -> None:
     console.out(console.dim(console.harmless(head.answer.thoughts)))
 
 
-def system(chat: Chat, argument: str) -> None:
+def system(chat: ChatSession, argument: str) -> None:
     """Shows what the model is told first, or tells it something else; the conversation is read again once."""
     conversation = chat.conversation
     if argument:
@@ -61,20 +61,20 @@ def system(chat: Chat, argument: str) -> None:
         console.note("the model is told nothing first (/system TEXT tells it something)")
 
 
-def files_of_tools(chat: Chat, typed: str) -> Words:
+def files_of_tools(chat: ChatSession, typed: str) -> Words:
     return Words(typed, [OFF], files=(".json",))
 
 
-def thinking(chat: Chat, typed: str) -> Words:
+def thinking(chat: ChatSession, typed: str) -> Words:
     return Words(typed, [*Think])
 
 
-def system_text(chat: Chat, typed: str) -> Words:
+def system_text(chat: ChatSession, typed: str) -> Words:
     """What it is, to be changed."""
     return Words(typed, [OFF, *([chat.conversation.system] if chat.conversation.system else [])])
 
 
-def tools_text(asked: "Asked") -> str:
+def tools_text(asked: "ChatOptions") -> str:
     """What /tools shows."""
     if not asked.tools:
         return "no tools (/tools FILE gives some)"

@@ -18,7 +18,7 @@ from hybrid.infer.answers.conversations.turns import Turn
 from hybrid.quant.ggml.errors import UsageError
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
 KEPT = 10  # chats of one model
 SUFFIX = ".state"
@@ -86,12 +86,12 @@ def every() -> list[Path]:
     return _newest_first(folder().glob("*" + SUFFIX))
 
 
-def of_model(model: "Model") -> list[Path]:
+def of_model(model: "LoadedModel") -> list[Path]:
     """Those of one model file, the newest first."""
     return _newest_first(folder().glob(_stem(model) + "-*" + SUFFIX))
 
 
-def last(model: "Model") -> Path:
+def last(model: "LoadedModel") -> Path:
     """What --continue goes on with."""
     chats = of_model(model)
     if not chats:
@@ -99,14 +99,14 @@ def last(model: "Model") -> Path:
     return chats[0]
 
 
-def new(model: "Model") -> Path:
+def new(model: "LoadedModel") -> Path:
     """Where a chat that begins now will be kept."""
     when = time.strftime("%Y%m%d-%H%M%S")
     n = next(_begun)  # this process may begin several in a second: with one model, another, and the first again
     return folder() / f"{_stem(model)}-{when}-{os.getpid()}{f'-{n}' if n else ''}{SUFFIX}"
 
 
-def make_room(model: "Model") -> None:
+def make_room(model: "LoadedModel") -> None:
     """Remove a model's oldest chats beyond KEPT, and unfinished files of killed processes."""
     from hybrid.quant.ggml.replacing import remove_unfinished
 
@@ -128,6 +128,6 @@ def _newest_first(paths: Iterable[Path]) -> list[Path]:
     return sorted(paths, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
 
 
-def _stem(model: "Model") -> str:
+def _stem(model: "LoadedModel") -> str:
     # of the path, so that models of the same name stay apart, and `name-*` cannot mean another model
     return f"{model.path.stem[:40]}-{hashlib.sha256(str(model.path.resolve()).encode()).hexdigest()[:8]}"

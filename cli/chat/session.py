@@ -20,8 +20,8 @@ from ..terminal.reading_line import ReadingLine
 from ..terminal.terminal import quiet_keys
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model, Stop
-    from hybrid.infer.answers.chat.reader import Part
+    from hybrid.infer import LoadedModel, Stop
+    from hybrid.infer.answers.chat.reader import AnswerPart
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.turns import Turn
     from hybrid.infer.progress import TokenProgress
@@ -37,7 +37,7 @@ class Leave(Exception):  # noqa: N818  no error
 
 
 @dataclass(frozen=True)
-class Command:
+class ChatCommand:
     """What a line that begins with its name does.
 
     run     with what follows the name, without white space around it
@@ -46,14 +46,14 @@ class Command:
     words   what may follow, to be completed; given what has been typed of it
     """
 
-    run: "Callable[[Chat, str], object]"
+    run: "Callable[[ChatSession, str], object]"
     help: str
     takes: str = ""
-    words: "Callable[[Chat, str], Words]" = lambda chat, typed: NO_WORDS
+    words: "Callable[[ChatSession, str], Words]" = lambda chat, typed: NO_WORDS
 
 
 @dataclass
-class Chat:
+class ChatSession:
     """One chat session.
 
     read      returns the next message, asked for with a text; raises EOFError at the end
@@ -67,10 +67,10 @@ class Chat:
 
     conversation: Conversation
     read: Callable[[str], str]
-    commands: Mapping[str, Command]
+    commands: Mapping[str, ChatCommand]
     keeper: "Keeper | None" = None
     sampling: Sampling = field(default_factory=Sampling)
-    load: "Callable[[str], Model] | None" = None
+    load: "Callable[[str], LoadedModel] | None" = None
     in_template: bool = True
     examples: Sequence[str] = ()
     n_begun: int = 0  # conversations of this session
@@ -143,7 +143,7 @@ class Chat:
             return ""
         return self.examples[self.n_begun % len(self.examples)]
 
-    def template_of(self, model: "Model") -> "ChatTemplate | None":
+    def template_of(self, model: "LoadedModel") -> "ChatTemplate | None":
         """What messages to a model are put into."""
         return model.chat_template if self.in_template else None
 
@@ -181,7 +181,7 @@ class Chat:
             results, self.results = self.results, []
             self.speak(partial(self.conversation.answer_calls, results))
 
-    def speak(self, answer: "Callable[[TokenProgress], Iterator[Part]]") -> None:
+    def speak(self, answer: "Callable[[TokenProgress], Iterator[AnswerPart]]") -> None:
         """Prints an answer as it comes, and before that how much of the text has been read. Ctrl-C ends the answer;
         what was said stays in the conversation."""
         with quiet_keys() as screen, self._interruptible() as stop, ReadingLine() as reading:
@@ -250,7 +250,7 @@ class Chat:
             console.out(console.dim(line))
 
 
-def place(commands: Mapping[str, Command]) -> remedies.Place:
+def place(commands: Mapping[str, ChatCommand]) -> remedies.ErrorContext:
     """What an error in a chat can be answered with: its commands, and the options of `hybrid run`."""
     from ..main import load
 

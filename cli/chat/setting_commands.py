@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console
 from ..options.sampling_options import Sampling
 from ..terminal.line_editing import Words
-from .session import Chat
+from .session import ChatSession
 
 DEFAULT = "default"  # as a value: the model's own
 _SWITCH = {"on": True, "off": False}
@@ -23,7 +23,7 @@ def names() -> dict[str, str]:
     return {_option(field).lstrip("-"): field for field in inspect.signature(Sampling).parameters}
 
 
-def set_(chat: Chat, argument: str) -> None:
+def set_(chat: ChatSession, argument: str) -> None:
     """Shows all settings or one, or changes one."""
     name, _, text = argument.partition(" ")
     if not name:
@@ -35,7 +35,7 @@ def set_(chat: Chat, argument: str) -> None:
     console.note(_line(chat, field, name))
 
 
-def _change(chat: Chat, field: str, text: str) -> None:
+def _change(chat: ChatSession, field: str, text: str) -> None:
     """All or nothing. UsageError: it cannot be that."""
     conversation = chat.conversation
     value = None if text == DEFAULT else _value(field, text)
@@ -64,18 +64,18 @@ def _value(field: str, text: str) -> Any:
         raise UsageError(f"/set {_spelled(field)} {shown(text)}: expected {wanted[kind]}, or {DEFAULT}.") from None
 
 
-def _lines(chat: Chat) -> list[str]:
+def _lines(chat: ChatSession) -> list[str]:
     width = max(map(len, names()))
     return [_line(chat, field, name.ljust(width)) for name, field in names().items()]
 
 
-def _line(chat: Chat, field: str, name: str) -> str:
+def _line(chat: ChatSession, field: str, name: str) -> str:
     given = getattr(chat.sampling, field)
     text = _shown_value(chat, field)
     return f"{name}  {text}{'' if given is None or given is False or given == [] else '  (set)'}"
 
 
-def _shown_value(chat: Chat, field: str) -> str:
+def _shown_value(chat: ChatSession, field: str) -> str:
     params = chat.conversation.params
     if field == "greedy":
         return "on" if params.greedy else "off"
@@ -91,7 +91,7 @@ def _shown_value(chat: Chat, field: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def settings(chat: Chat, typed: str) -> Words:
+def settings(chat: ChatSession, typed: str) -> Words:
     """Names; behind one, what is usual there."""
     name, space, value = typed.partition(" ")
     if not space:

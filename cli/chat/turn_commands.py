@@ -6,53 +6,53 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..terminal.line_editing import Words
-from .session import Chat
+from .session import ChatSession
 
 
-def clear(chat: Chat, _: str) -> None:
+def clear(chat: ChatSession, _: str) -> None:
     chat.conversation.clear()
     console.note("forgotten")
 
 
-def regenerate(chat: Chat, _: str) -> None:
+def regenerate(chat: ChatSession, _: str) -> None:
     if chat.conversation.turns.head is None:
         raise UsageError("there is no answer yet. Write something first.")
     chat.speak(chat.conversation.regenerate)
 
 
-def undo(chat: Chat, _: str) -> None:
+def undo(chat: ChatSession, _: str) -> None:
     turn = chat.conversation.undo()
     console.note(f"taken back: {turn.title[:60]} (/switch {turn.number} goes there again)")
 
 
-def edit(chat: Chat, argument: str) -> None:
+def edit(chat: ChatSession, argument: str) -> None:
     number, _, text = argument.partition(" ")
     if not number.isdecimal() or not text.strip():
         raise UsageError("/edit needs the number of a question and its new text: /edit 3 TEXT")
     chat.speak(partial(chat.conversation.edit, int(number), text.strip()))
 
 
-def fork(chat: Chat, argument: str) -> None:
+def fork(chat: ChatSession, argument: str) -> None:
     chat.conversation.turns.fork(_name("/fork", argument))
     console.note(f"on branch {chat.conversation.turns.branch}")
 
 
-def switch(chat: Chat, argument: str) -> None:
+def switch(chat: ChatSession, argument: str) -> None:
     chat.conversation.turns.switch(_name("/switch", argument))
     chat.where()
 
 
-def tree(chat: Chat, _: str) -> None:
+def tree(chat: ChatSession, _: str) -> None:
     console.note("\n".join(chat.conversation.turns.lines()))
 
 
-def branches(chat: Chat, typed: str) -> Words:
+def branches(chat: ChatSession, typed: str) -> Words:
     """What /switch may be followed by."""
     turns = chat.conversation.turns
     return Words(typed, [*turns.branches, *(str(turn.number) for turn in turns.all)])
 
 
-def questions(chat: Chat, typed: str) -> Words:
+def questions(chat: ChatSession, typed: str) -> Words:
     """What /edit may be followed by: a number and the question as it is, to be changed."""
     path = chat.conversation.turns.path
     asked = [(n, turn.question) for n, turn in enumerate(path, 1) if isinstance(turn.question, str)]

@@ -22,7 +22,7 @@ from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 
 from .. import console
 from ..options.cluster_options import ClusterAddress
-from .fit import Facts, ModelAsked, program_version
+from .fit import ModelAsked, WorkerFacts, program_version
 from .local_workers import kept_up, loop_without_interrupts
 from .plugin import TOPIC, Fits, Shares, checked, label
 
@@ -32,7 +32,7 @@ NO_LIMIT = 1 << 53  # bytes
 LOST_SECONDS = 60  # for a process of local:N that died to come again; its imports are slow on a busy machine
 
 
-class Connection:
+class ClusterConnection:
     """client    Dask's
     n_threads   of the models of a worker; 0: as many as tasks that Dask gives it at a time
     on_refused  called with one line when a worker that joined later does not fit, in a thread of Dask
@@ -74,7 +74,7 @@ class Connection:
         """Checks all workers, and those that join later: their program, with `asked` the model's file, too, and that
         their bits are the same. Nothing is loaded yet: `holding.open_model` in a task does. ClusterError names the
         first worker that does not fit, and why."""
-        first: Facts | None = None
+        first: WorkerFacts | None = None
         infos = self._infos()
         for worker, info in infos.items():  # one after the other: all have to fit the first
             n_threads = self.n_threads or info["nthreads"]
@@ -91,7 +91,7 @@ class Connection:
                 raise ClusterError(
                     f"{label(info['name'], worker)} has no such hybrid ({answer}). Install the same version."
                 )
-            first = first or (answer if isinstance(answer, Facts) else None)
+            first = first or (answer if isinstance(answer, WorkerFacts) else None)
         if first is None:
             raise ClusterError(f"--cluster {shown(self.address.text)}: no worker answers. Start some, then this again.")
         self._register(Fits(program_version(), first, asked, self.n_threads), self._name)
@@ -133,7 +133,7 @@ class Connection:
 
 
 @contextmanager
-def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) -> Iterator[Connection]:
+def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) -> Iterator[ClusterConnection]:
     """The workers of `address`, for as long as the work takes.
 
     slots      tasks at a time on a worker of local:N; of another cluster whoever started its workers has said it
@@ -144,7 +144,7 @@ def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) ->
     _quiet()
     try:
         with _local(address.n_workers, slots) if address.kind == "local" else _remote(address) as client:
-            connection = Connection(client, address, n_threads or (1 if address.kind == "local" else 0))
+            connection = ClusterConnection(client, address, n_threads or (1 if address.kind == "local" else 0))
             try:
                 client.wait_for_workers(address.n_workers or 1, timeout=3 * CONNECT_SECONDS)
                 connection.hold(None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hybrid.convert.plan import Prepared, prepare
+from hybrid.convert.plan import PreparedConversion, prepare
 from hybrid.convert.tensor_parts import ConvertPart, Spread, fill
 
 from ..options.cluster_options import ClusterAddress
@@ -29,7 +29,7 @@ class OpenConversion:
     """A conversion that this process has planned."""
 
     def __init__(self, asked: ConversionAsked) -> None:
-        self.prepared: Prepared = prepare(
+        self.prepared: PreparedConversion = prepare(
             asked.source.found(), file_type=asked.outtype, with_vocabulary=False, heads=asked.heads
         )
 

@@ -25,7 +25,7 @@ SAMPLE = 4096  # bytes of a tensor that count, at either end
 
 
 @dataclass(frozen=True)
-class Facts:
+class WorkerFacts:
     """What of a worker's process decides whether it may work with others.
 
     bf16  whether BF16 weights are multiplied by vdpbf16ps: the one instruction whose results differ in their bits
@@ -37,7 +37,7 @@ class Facts:
     bf16: bool
 
     @classmethod
-    def here(cls) -> "Facts":
+    def here(cls) -> "WorkerFacts":
         """Those of this process."""
         from hybrid.infer.kernels.emit.isa import host
 
@@ -145,7 +145,7 @@ def _places(asked: FileAsked, folders: Iterable[str]) -> Iterator[Path]:
     return (path for path in dict.fromkeys([asked.path, *named, *there]) if path.is_file())
 
 
-def misfit(facts: Facts, client: str, first: Facts, asked: ModelAsked | None = None) -> str | None:
+def misfit(facts: WorkerFacts, client: str, first: WorkerFacts, asked: ModelAsked | None = None) -> str | None:
     """Why a worker cannot work with the client and with the worker that was there first; None: it can.
 
     client: the version of the program there

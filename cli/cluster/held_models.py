@@ -17,17 +17,17 @@ from hybrid.quant.ggml.errors import ClusterError
 from .fit import ModelAsked
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
 
-class Held(Protocol):
+class Holdable(Protocol):
     """A thing that can be held."""
 
     def close(self) -> None:
         """Gives back what it has."""
 
 
-T = TypeVar("T", bound=Held)
+T = TypeVar("T", bound=Holdable)
 
 
 class Holding:
@@ -116,20 +116,20 @@ class Holding:
 HERE = Holding()  # of this process
 
 
-def open_model(asked: ModelAsked) -> "Model":
+def open_model(asked: ModelAsked) -> "LoadedModel":
     """The model of this process, loaded now if it was not. ClusterError: its file is not here, or is another one."""
 
-    def load() -> "Model":
-        from hybrid.infer import Model
+    def load() -> "LoadedModel":
+        from hybrid.infer import LoadedModel
 
         path, options = asked.found()
-        return Model.load(path, replace(options, n_threads=options.n_threads or HERE.n_threads))
+        return LoadedModel.load(path, replace(options, n_threads=options.n_threads or HERE.n_threads))
 
     return HERE.thing(asked, load)
 
 
 @contextmanager
-def whole(asked: ModelAsked) -> "Iterator[Model]":
+def whole(asked: ModelAsked) -> "Iterator[LoadedModel]":
     """The model, which no other task uses meanwhile."""
     with HERE.lock_of(("used", asked)):
         yield open_model(asked)

@@ -14,13 +14,13 @@ from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
 from ..options.cluster_options import ClusterAddress
-from .connection import Connection, connected
+from .connection import ClusterConnection, connected
 from .fit import ModelAsked
 from .held_models import whole
 from .ordered import in_order
 
 if TYPE_CHECKING:
-    from hybrid.infer import LoadOptions, Model
+    from hybrid.infer import LoadedModel, LoadOptions
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -29,11 +29,11 @@ R = TypeVar("R")
 class ClusterModel(SpreadModel):
     """A model that every worker of a connection holds."""
 
-    def __init__(self, connection: Connection, asked: ModelAsked, facts: ModelFacts, gguf: GGUFFile) -> None:
+    def __init__(self, connection: ClusterConnection, asked: ModelAsked, facts: ModelFacts, gguf: GGUFFile) -> None:
         super().__init__(facts, gguf, fitting_tokenizer(gguf, facts.n_vocab))
         self._connection, self._asked = connection, asked
 
-    def each(self, function: "Callable[[Model, P], R]", parts: Iterable[P]) -> Iterator[R]:
+    def each(self, function: "Callable[[LoadedModel, P], R]", parts: Iterable[P]) -> Iterator[R]:
         return in_order(self._connection, partial(_on_model, self._asked, function), parts, alone=True)
 
 
@@ -54,7 +54,7 @@ def spread(address: ClusterAddress, path: Path, options: "LoadOptions") -> Itera
 
 
 @contextmanager
-def held(connection: Connection, path: Path, asked: ModelAsked) -> Iterator[ClusterModel]:
+def held(connection: ClusterConnection, path: Path, asked: ModelAsked) -> Iterator[ClusterModel]:
     """The model of a file, which is all that the workers of a connection hold. n_threads: see `connected`."""
     asked = replace(asked, options=replace(asked.options, n_threads=0))
     with open_gguf(path) as gguf:
@@ -63,12 +63,12 @@ def held(connection: Connection, path: Path, asked: ModelAsked) -> Iterator[Clus
         yield ClusterModel(connection, asked, facts, gguf)
 
 
-def _on_model(asked: ModelAsked, function: "Callable[[Model, P], R]", part: P) -> R:
+def _on_model(asked: ModelAsked, function: "Callable[[LoadedModel, P], R]", part: P) -> R:
     """On a worker."""
     with whole(asked) as model:
         return function(model, part)
 
 
-def _facts(model: "Model", path: Path) -> ModelFacts:
+def _facts(model: "LoadedModel", path: Path) -> ModelFacts:
     """path: of the client's file, by which results name it."""
     return replace(ModelFacts.of(model), path=path)

@@ -16,7 +16,7 @@ from distributed.comm import CommClosedError
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
-from .connection import Connection
+from .connection import ClusterConnection
 from .fetching import Fetching
 from .plugin import label
 
@@ -30,7 +30,7 @@ MOST_DEATHS = 4  # of workers that had a part, which may have been any of those 
 
 
 def in_order(
-    connection: Connection, function: Callable[[P], R], parts: Iterable[P], *, alone: bool = False
+    connection: ClusterConnection, function: Callable[[P], R], parts: Iterable[P], *, alone: bool = False
 ) -> Iterator[R]:
     """function(part) of every part, in their order, computed by the workers. Both must be picklable.
 
@@ -47,7 +47,7 @@ def in_order(
 
 class _Work:
     def __init__(
-        self, connection: Connection, function: Callable[[Any], Any], parts: Iterator[Any], alone: bool
+        self, connection: ClusterConnection, function: Callable[[Any], Any], parts: Iterator[Any], alone: bool
     ) -> None:
         self._connection, self._function, self._parts, self._alone = connection, function, parts, alone
         self._running: dict[Future, int] = {}

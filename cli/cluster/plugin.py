@@ -12,7 +12,7 @@ from distributed import Status, Worker, WorkerPlugin
 
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
-from .fit import Facts, ModelAsked, misfit
+from .fit import ModelAsked, WorkerFacts, misfit
 from .held_models import HERE
 from .prompt_worker import BEGINNING
 
@@ -20,10 +20,10 @@ TOPIC = "hybrid-workers"
 LEAVE_SECONDS = 0.5  # the event goes first
 
 
-def checked(client: str, first: Facts | None, asked: ModelAsked | None, n_threads: int) -> Facts:
+def checked(client: str, first: WorkerFacts | None, asked: ModelAsked | None, n_threads: int) -> WorkerFacts:
     """On a worker: its facts. ClusterError says why it does not fit. client: the version there; first: facts of the
     worker it is to give the same bits as; n_threads: of models, where they do not say it."""
-    facts = Facts.here()
+    facts = WorkerFacts.here()
     if why := misfit(facts, client, first or facts, asked):
         raise ClusterError(why)
     if asked is not None:
@@ -35,7 +35,7 @@ def checked(client: str, first: Facts | None, asked: ModelAsked | None, n_thread
 class Fits(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
     """n_threads: of the models of a worker; 0: as many as tasks that Dask gives it at a time."""
 
-    def __init__(self, client: str, first: Facts, asked: ModelAsked | None, n_threads: int) -> None:
+    def __init__(self, client: str, first: WorkerFacts, asked: ModelAsked | None, n_threads: int) -> None:
         self.client, self.first, self.asked, self.n_threads = client, first, asked, n_threads
 
     async def setup(self, worker: Worker) -> None:

@@ -19,7 +19,7 @@ from .fit import ModelAsked
 from .held_models import HERE, open_model
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.chat.dialect import ChatOptions
     from hybrid.infer.answers.constraints import Grammar
     from hybrid.infer.answers.drawing.drawing import TextPiece
 
@@ -36,7 +36,7 @@ class Run:
     model: ModelAsked
     settings: dict[str, Any]
     form: "Grammar | None"
-    asked: "Asked"
+    asked: "ChatOptions"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Answered:
     counted: tuple[int, ...]
 
 
-class Turns:
+class SharedOrAlone:
     """Any number of threads at a time, or one alone, for which no more may begin."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Turns:
                 self._changed.notify_all()
 
 
-class Answering:
+class PromptWorker:
     """The model of a worker, answering the prompts of one run."""
 
     def __init__(self, run: Run) -> None:
@@ -82,7 +82,7 @@ class Answering:
         from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch, PromptReader
 
         model = open_model(run.model)
-        self.turns = Turns()
+        self.turns = SharedOrAlone()
         self._forms = Forms(model.tokenizer)
         self._batch = PromptBatch(model, forms=self._forms, **run.settings)
         self._reader = PromptReader(model, run.form, self._forms, run.asked)
@@ -152,8 +152,8 @@ def answer(
     key: str, number: int, line: str, alone: bool, parts: tuple[int, ...] = (), beginning: Beginning | None = None
 ) -> Answered:
     """An answer of the run `key`. alone: nothing else runs in this process meanwhile, since it may kill it. parts: see
-    `Answering.answer`."""
-    answering = HERE.thing(key, lambda: Answering(HERE.shared(key)))
+    `PromptWorker.answer`."""
+    answering = HERE.thing(key, lambda: PromptWorker(HERE.shared(key)))
     with answering.turns.turn(alone):
         if alone:
             Event(begun_name(key, number)).set()

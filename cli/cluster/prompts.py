@@ -1,6 +1,6 @@
 """A file of prompts answered by the workers of a cluster: the bytes that one process writes, in the same order.
 
-One task is one answer, which Dask has done; `Handing` says which come next. What a worker's death costs is decided
+One task is one answer, which Dask has done; `Schedule` says which come next. What a worker's death costs is decided
 here, as Dask does not know which of a worker's tasks had begun: those are tried again each alone in its process, the
 others as before. Who kills a worker then, too, is set aside: its line has "error" and no text.
 """
@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, TextIO
 from distributed import CancelledError, Event, Future, KilledWorker
 from distributed.comm import CommClosedError
 
-from hybrid.infer.answers.prompt_files.prompt_files import BatchResult, Lines, Prompt, PromptBatch
+from hybrid.infer.answers.prompt_files.prompt_files import BatchResult, Lines, PromptBatch, PromptLine
 from hybrid.quant.ggml.errors import ClusterError, shown
 
 from ..options.cluster_options import ClusterAddress
 from . import prompt_worker
-from .connection import Connection, connected
+from .connection import ClusterConnection, connected
 from .fetching import Fetching
 from .fit import ModelAsked
 from .prompt_groups import Group, plan
 from .prompt_worker import BEGINNING, Answered, Run, begun_name
-from .schedule import Branch, Handing
+from .schedule import GroupBranch, Schedule
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadOptions
-    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.chat.dialect import ChatOptions
     from hybrid.infer.answers.constraints import Grammar
     from hybrid.infer.progress import AnswerProgress
 
@@ -52,20 +52,20 @@ class _Asked:
     begun: bool = False
     deaths: int = 0
     tries: int = 0
-    branch: Branch | None = None
+    branch: GroupBranch | None = None
 
 
 @dataclass(frozen=True)
 class ClusterBatch:
     """How to answer. key: under which the workers have the `Run`; on_note: told in one line what went wrong."""
 
-    connection: Connection
+    connection: ClusterConnection
     batch: PromptBatch
     key: str
     on_note: Callable[[str], None] = field(default=lambda line: None)
 
     def run(
-        self, prompts: list[Prompt], target: Path | TextIO, progress: "AnswerProgress | None" = None
+        self, prompts: list[PromptLine], target: Path | TextIO, progress: "AnswerProgress | None" = None
     ) -> BatchResult:
         """Write the answers to `target`; a file that has some answers is continued, whoever wrote them.
 
@@ -82,11 +82,11 @@ def batch_on(
     batch: PromptBatch,
     options: "LoadOptions",
     form: "Grammar | None",
-    asked: "Asked",
+    asked: "ChatOptions",
     on_note: Callable[[str], None],
 ) -> Iterator[ClusterBatch]:
     """The workers of `address`, ready to do what `batch` says with a model loaded as by `options`; form, asked: of
-    lines that do not say it. ClusterError: see `connected` and `Connection.hold`."""
+    lines that do not say it. ClusterError: see `connected` and `ClusterConnection.hold`."""
     settings = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name not in ("model", "forms")}
     model = batch.model
     loaded = replace(options, n_ctx=model.n_ctx, n_seq_max=batch.n_parallel)
@@ -101,7 +101,7 @@ class _Answers:
     def __init__(
         self,
         asked: ClusterBatch,
-        prompts: list[Prompt],
+        prompts: list[PromptLine],
         target: Path | TextIO,
         before: int,
         progress: "AnswerProgress | None",
@@ -148,7 +148,7 @@ class _Answers:
             self.on_note("no worker is left: waiting for some to join; Ctrl-C ends this")
 
     def _answer_all(self) -> None:
-        self.handing = Handing(self._groups())
+        self.handing = Schedule(self._groups())
         running = Fetching(self.client)
         until, self.began = 0.0, time.monotonic()
         while self.handing.n_left or self.waiting:
@@ -194,7 +194,7 @@ class _Answers:
         n_done = self.total - self.before - self.handing.n_left - len(self.waiting)
         return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
-    def _beginning(self, branch: Branch) -> Future:
+    def _beginning(self, branch: GroupBranch) -> Future:
         """What the answers of a branch go after: data on its worker, too large to be moved while others have work, and
         then of a size that takes as long as reading it."""
         if branch.beginning is None:
@@ -291,6 +291,6 @@ class _Answers:
                 self.progress(self.written, self.total)
 
 
-def _there(branch: Branch | None) -> dict[str, Any]:
+def _there(branch: GroupBranch | None) -> dict[str, Any]:
     """For Dask: the worker of a branch, or another where that is gone."""
     return {"workers": [branch.worker], "allow_other_workers": True} if branch and branch.worker else {}

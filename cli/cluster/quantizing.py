@@ -9,7 +9,7 @@ from hybrid.pipeline.checkpoint_source import CheckpointSource
 from hybrid.quant.tensor_parts import FilledPart, Spread, TensorPart, fill
 
 from ..options.cluster_options import ClusterAddress
-from .connection import Connection, connected
+from .connection import ClusterConnection, connected
 from .held_models import HERE
 from .ordered import in_order
 from .sources import OpenSource, SourceAsked, asked_of, check_everywhere
@@ -22,7 +22,7 @@ def spread(address: ClusterAddress, source: Path | CheckpointSource, n_threads: 
         yield spread_on(connection, source, n_threads)
 
 
-def spread_on(connection: Connection, source: Path | CheckpointSource, n_threads: int) -> Spread:
+def spread_on(connection: ClusterConnection, source: Path | CheckpointSource, n_threads: int) -> Spread:
     """`spread` of workers that are connected."""
     asked = asked_of(source)
 

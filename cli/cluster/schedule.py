@@ -21,7 +21,7 @@ ROUND_SECONDS = 0.1  # from the end of an answer until the worker has another: i
 
 
 @dataclass(eq=False)
-class Branch:
+class GroupBranch:
     """Those of a group that go to one worker.
 
     worker     its address; None: none is there
@@ -43,17 +43,17 @@ class Branch:
         return len(self.group.members) - self.n_left
 
 
-class Handing:
+class Schedule:
     """groups: of answers, by their numbers, in the order in which they should begin."""
 
     def __init__(self, groups: Iterable[Group]) -> None:
         self._fresh = deque(groups)
-        self._open: list[Branch] = []  # with answers that have not been asked for
+        self._open: list[GroupBranch] = []  # with answers that have not been asked for
         self._n_out = 0
         self._on: Counter[str | None] = Counter()  # answers of branches that are out, by their worker
         self.n_left = sum(len(group.members) for group in self._fresh)
 
-    def next(self, slots: Mapping[str, int], rate: float) -> Iterator[tuple[int, tuple[int, ...], Branch | None]]:
+    def next(self, slots: Mapping[str, int], rate: float) -> Iterator[tuple[int, tuple[int, ...], GroupBranch | None]]:
         """Answers to ask for now: number, parts (see `Group`), and its branch where it shares what it begins with.
 
         slots  of every worker that is there
@@ -62,7 +62,7 @@ class Handing:
         more = math.ceil(ROUND_SECONDS * rate)
         most = DEPTH * sum(slots.values()) + more
 
-        def asked(branch: Branch) -> Iterator[tuple[int, tuple[int, ...], Branch]]:
+        def asked(branch: GroupBranch) -> Iterator[tuple[int, tuple[int, ...], GroupBranch]]:
             each = DEPTH * slots.get(branch.worker or "", 1) + more // max(1, len(slots))
             while branch.n_left and branch.n_out < each:
                 yield self._ask(branch)
@@ -80,11 +80,11 @@ class Handing:
             else:
                 return
             worker = min(slots, key=lambda address: self._on[address] / slots[address], default=None)
-            branch = Branch(group, worker, last=not self._fresh, n_left=len(group.members))
+            branch = GroupBranch(group, worker, last=not self._fresh, n_left=len(group.members))
             self._open.append(branch)
             yield from asked(branch)
 
-    def over(self, branch: Branch | None) -> None:
+    def over(self, branch: GroupBranch | None) -> None:
         """An answer of this branch is there, or is asked for again without it."""
         self._n_out -= 1
         if branch is not None:
@@ -95,14 +95,14 @@ class Handing:
         """One is, without a branch."""
         self._n_out += 1
 
-    def lost(self, branch: Branch) -> None:
+    def lost(self, branch: GroupBranch) -> None:
         """Its worker is gone: what is left of it begins anew."""
         if branch.n_left:
             self._fresh.appendleft(branch.group.part(branch.first_left))
             branch.n_left = 0
             self._open.remove(branch)
 
-    def _ask(self, branch: Branch) -> tuple[int, tuple[int, ...], Branch]:
+    def _ask(self, branch: GroupBranch) -> tuple[int, tuple[int, ...], GroupBranch]:
         place = branch.first_left
         branch.n_left -= 1
         branch.n_out += 1

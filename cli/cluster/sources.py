@@ -13,7 +13,7 @@ from hybrid.quant import GGUFSource, Source
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 from hybrid.quant.ggml.file_ranges import not_seen
 
-from .connection import Connection
+from .connection import ClusterConnection
 from .fit import SAMPLE, FileAsked, find
 
 
@@ -75,7 +75,7 @@ class OpenSource:
             self.source.close()
 
 
-def check_everywhere(connection: Connection, asked: SourceAsked | None, files: Iterable[Path]) -> None:
+def check_everywhere(connection: ClusterConnection, asked: SourceAsked | None, files: Iterable[Path]) -> None:
     """ClusterError names a worker that does not see one of the files, or another source, and the path."""
     wanted = list(files)
     answers = connection.client.run(_seen, asked, wanted, on_error="return")

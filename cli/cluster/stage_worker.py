@@ -25,7 +25,7 @@ from distributed.comm import CommClosedError, connect, listen
 
 from hybrid.infer.stages.orders import Opening, Order, Pass
 from hybrid.infer.stages.stage import Stage
-from hybrid.infer.stages.stage_files import KeptFiles, sweep
+from hybrid.infer.stages.stage_files import StageFiles, sweep
 from hybrid.quant.ggml.errors import ClusterError
 
 from .fit import ModelAsked
@@ -211,7 +211,7 @@ def open_station(asked: ModelAsked, opening: Opening, key: str, before: str, run
     sweep(folder, LEFT_SECONDS)
 
     def made() -> Station:
-        files = KeptFiles(folder / run, opening.blocks)
+        files = StageFiles(folder / run, opening.blocks)
         try:
             return Station(worker, Stage.open(path, own, files), key)
         except BaseException:

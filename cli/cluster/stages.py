@@ -19,7 +19,7 @@ from uuid import uuid4
 from distributed import CancelledError, Future, KilledWorker
 from distributed.comm import CommClosedError, connect
 
-from hybrid.infer import LoadOptions, Model, Stop
+from hybrid.infer import LoadedModel, LoadOptions, Stop
 from hybrid.infer.loading.options import LoadFields, merged
 from hybrid.infer.stages.line import Answer, Ticket
 from hybrid.infer.stages.loading import load_staged
@@ -28,7 +28,7 @@ from hybrid.quant.ggml.errors import ClusterError, LostStageError, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory, memory_place
 
 from ..options.cluster_options import ClusterAddress
-from .connection import Connection, connected
+from .connection import ClusterConnection, connected
 from .fit import ModelAsked
 from .stage_worker import Sender, close_station, loop_of, open_station
 
@@ -83,7 +83,7 @@ class ClusterLine:
     """
 
     def __init__(
-        self, connection: Connection, asked: ModelAsked, n: int, said: Callable[[str], None],
+        self, connection: ClusterConnection, asked: ModelAsked, n: int, said: Callable[[str], None],
         back_seconds: float = BACK_SECONDS,
     ) -> None:  # fmt: skip
         self.connection, self.asked, self.n, self.back_seconds = connection, asked, n, back_seconds
@@ -290,7 +290,7 @@ class ClusterLine:
 @contextmanager
 def loader(
     path: Path, options: LoadOptions, address: ClusterAddress, n: int, said: Callable[[str], None]
-) -> Iterator[Callable[..., Model]]:
+) -> Iterator[Callable[..., LoadedModel]]:
     """What loads the model at `path` in n stages, or AUTO, on workers of a cluster, with fields of `options` that
     differ. said: gets a line when a worker was lost, or is too small.
 
@@ -301,7 +301,7 @@ def loader(
         connection.on_refused = said
         connection.hold(asked)
 
-        def load(**fields: Unpack[LoadFields]) -> Model:
+        def load(**fields: Unpack[LoadFields]) -> LoadedModel:
             line = ClusterLine(connection, asked, n, said)
             return load_staged(path, merged(options, fields), n, lambda _: line, said)
 
@@ -311,7 +311,7 @@ def loader(
 @contextmanager
 def staged(
     path: Path, options: LoadOptions, address: ClusterAddress, n: int, said: Callable[[str], None]
-) -> Iterator[Model]:
+) -> Iterator[LoadedModel]:
     """The model that `loader` loads."""
     with loader(path, options, address, n, said) as load, load() as model:
         yield model

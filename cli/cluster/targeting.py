@@ -13,7 +13,7 @@ from hybrid.quant.target import Candidate, is_free, measure
 from hybrid.quant.tensor_parts import Spread
 
 from ..options.cluster_options import ClusterAddress
-from .connection import Connection, connected
+from .connection import ClusterConnection, connected
 from .fit import FileAsked, ModelAsked, find
 from .held_models import HERE
 from .measuring import ClusterModel, held
@@ -35,15 +35,15 @@ class _CopyAsked:
         """In the worker's own folder: when a worker was killed, Dask removes that, whoever begins there next."""
         from distributed import get_worker
 
-        from hybrid.infer import Model
+        from hybrid.infer import LoadedModel
 
-        return ProbedCopy(find(self.file), self.n_threads, Model.load, Path(get_worker().local_directory))
+        return ProbedCopy(find(self.file), self.n_threads, LoadedModel.load, Path(get_worker().local_directory))
 
 
-class Workers:
+class TargetWorkers:
     """Implements `pipeline.target.Elsewhere`. n_threads: of each process, 0: see `connected`."""
 
-    def __init__(self, connection: Connection, path: Path, n_threads: int) -> None:
+    def __init__(self, connection: ClusterConnection, path: Path, n_threads: int) -> None:
         self._connection, self._path, self._file = connection, path, FileAsked.of(path)
         self._n_threads = n_threads or 1  # of what is no model
         check_everywhere(connection, self._file, [])
@@ -91,10 +91,10 @@ def _only(imatrix: Imatrix | None, tensors: Sequence[PlannedTensor]) -> Imatrix 
 
 
 @contextmanager
-def measuring(address: ClusterAddress, path: Path, n_threads: int) -> Iterator[Workers]:
+def measuring(address: ClusterAddress, path: Path, n_threads: int) -> Iterator[TargetWorkers]:
     """Who measures what types do to a file; n_threads: of each process, 0: one, and of models see `connected`."""
     with connected(address, n_threads=n_threads) as connection:
-        yield Workers(connection, path, n_threads)
+        yield TargetWorkers(connection, path, n_threads)
 
 
 def _errors(

@@ -15,9 +15,9 @@ from hybrid.quant.ggml.errors import UsageError
 from .. import console
 from ..options import model_argument
 from ..options.groups import takes_groups
-from ..options.guess_options import Guessing
-from ..options.loading_options import Exact, KVType, Lora, Machine, Pinning, Precision, load_options
-from ..options.stage_options import Workers, loader
+from ..options.guess_options import GuessOptions
+from ..options.loading_options import Exact, KVTypes, Lora, Pinning, Precision, ThreadOptions, load_options
+from ..options.stage_options import WorkerOptions, loader
 
 DEFAULTS = BenchOptions()
 Report = TypeVar("Report")
@@ -85,7 +85,7 @@ def bench(
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
     lora: Lora = None,
-    guessing: Guessing,
+    guessing: GuessOptions,
     text_file: Annotated[
         Path | None,
         typer.Option(
@@ -97,7 +97,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    workers: Workers,
+    workers: WorkerOptions,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
     exact: Exact = False,
@@ -139,7 +139,7 @@ def bench(
         return
     if as_json and output not in (Output.MD, Output.JSON):
         raise UsageError(f"--json and -o {output} contradict each other. Give one of them.")
-    loading = load_options(Machine(pinning=pinning), Precision(exact), lora=lora)
+    loading = load_options(ThreadOptions(pinning=pinning), Precision(exact), lora=lora)
     options = BenchOptions(
         prompts=parse_ints(prompts, "-p"),
         gens=parse_ints(gens, "-n", minimum=int(guessing.given)),
@@ -195,10 +195,10 @@ def show(
 
 def kv_type(name: str) -> KVTypeName:
     """UsageError unless it is one."""
-    for kind in KVType:
+    for kind in KVTypes:
         if name == kind.value:
             return kind.value
-    *known, last = (kind.value for kind in KVType)
+    *known, last = (kind.value for kind in KVTypes)
     raise UsageError(f"--kv-type {name}: keys and values are kept in {', '.join(known)} or {last}.")
 
 
@@ -232,7 +232,7 @@ def measure(
     paths: list[Path],
     options: BenchOptions,
     loading: LoadOptions,
-    workers: Workers,
+    workers: WorkerOptions,
 ) -> BenchReport:
     """All files in turn, as one report."""
     from hybrid.infer.bench.benchmark import benchmark
@@ -248,7 +248,7 @@ def measure(
 
 def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: bool) -> list[dict[str, object]]:
     """The operations of every test, for JSON; a table of each is printed otherwise."""
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
     from hybrid.infer.bench.profile import profile as library
@@ -260,7 +260,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
     n_ctx = max(test.n_ctx for test in tests)
     if len(options.threads) > 1 or len(options.ubatches) > 1 or len(options.kv_types) > 1:
         raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")
-    with Model.load(
+    with LoadedModel.load(
         path,
         loading,
         n_ctx=n_ctx,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hybrid.pipeline.cached_models import CachedModel
 
 
-class Action(StrEnum):
+class CacheAction(StrEnum):
     """What to do."""
 
     LIST = "list"
@@ -24,11 +24,11 @@ class Action(StrEnum):
 
 def cache(
     action: Annotated[
-        Action,
+        CacheAction,
         typer.Argument(
             metavar="ACTION", help="list everything, print the path of the kernels in use, or clear what is in use."
         ),
-    ] = Action.LIST,
+    ] = CacheAction.LIST,
     old: Annotated[
         bool,
         typer.Option(
@@ -51,14 +51,14 @@ def cache(
     from hybrid.infer.kernels.build import cache_folders as library
     from hybrid.pipeline import cached_models
 
-    if action != Action.CLEAR and (old or everything):
+    if action != CacheAction.CLEAR and (old or everything):
         raise UsageError(f"--{'old' if old else 'all'} belongs to `hybrid cache clear`.")
     if old and everything:
         raise UsageError("--old and --all contradict each other. Give one of them.")
-    if action == Action.PATH and (kernels or models):
+    if action == CacheAction.PATH and (kernels or models):
         raise UsageError(f"--{'kernels' if kernels else 'models'} belongs to `hybrid cache list` and `clear`.")
     both = kernels == models
-    if action == Action.PATH:
+    if action == CacheAction.PATH:
         path = library.folder()
         if path is None:
             tried = ", ".join(str(root) for root in library.roots())
@@ -67,7 +67,7 @@ def cache(
             console.out_json({"path": path})
         else:
             console.out(str(path))
-    elif action == Action.CLEAR:
+    elif action == CacheAction.CLEAR:
         folders = library.clear("all" if everything else "old" if old else "current") if kernels or both else []
         files = cached_models.remove(lambda m: everything or m.in_use != old) if models or both else []
         if as_json:

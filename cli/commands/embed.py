@@ -16,9 +16,9 @@ from .. import console
 from ..options import model_argument, text_options
 from ..options.groups import takes_groups
 from ..options.loading_options import (
-    Machine,
     PoolingName,
     Precision,
+    ThreadOptions,
     context_option,
     load_options,
 )
@@ -58,7 +58,7 @@ def embed(
     n_ctx: Annotated[int, context_option("Tokens of a line, at most; 0: what the model was trained for.")] = 0,
     *,
     precision: Precision,
-    machine: Machine,
+    machine: ThreadOptions,
 ) -> None:
     """Make embeddings of texts, one vector per line.
 

@@ -19,8 +19,8 @@ from ..options.groups import takes_groups
 from ..options.loading_options import (
     Checkpoints,
     Lora,
-    Machine,
     Precision,
+    ThreadOptions,
     context_option,
     load_options,
 )
@@ -88,7 +88,7 @@ def eval(
     *,
     precision: Precision,
     lora: Lora = None,
-    machine: Machine,
+    machine: ThreadOptions,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,

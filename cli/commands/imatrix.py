@@ -18,8 +18,8 @@ from ..options.loading_options import (
     BatchTokens,
     ChunkTokens,
     Exact,
-    Machine,
     Precision,
+    ThreadOptions,
     chunks_together,
     load_options,
 )
@@ -58,7 +58,7 @@ def imatrix(
     ] = False,
     exact: Exact = False,
     *,
-    machine: Machine,
+    machine: ThreadOptions,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hybrid.pipeline.present import Present
 
 
-class Action(StrEnum):
+class ModelsAction(StrEnum):
     """What to do."""
 
     LIST = "list"
@@ -24,8 +24,8 @@ class Action(StrEnum):
 
 def models(
     action: Annotated[
-        Action, typer.Argument(metavar="ACTION", help="list what is here, or rm: remove it from the caches.")
-    ] = Action.LIST,
+        ModelsAction, typer.Argument(metavar="ACTION", help="list what is here, or rm: remove it from the caches.")
+    ] = ModelsAction.LIST,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="NAME...", help="rm: ORG/NAME, with all its files, or ORG/NAME:TYPE; may be several."),
@@ -38,7 +38,7 @@ def models(
     GGUF files and checkpoints in the cache of Hugging Face, conversions of ours, and files that were run lately. What
     is listed without a remark runs without a network. rm removes from the caches only; a file of your own stays.
     """
-    if action == Action.LIST:
+    if action == ModelsAction.LIST:
         if names or yes:
             raise UsageError("`hybrid models list` takes no names. `hybrid models rm NAME` removes a model.")
         from hybrid.pipeline.present import everything

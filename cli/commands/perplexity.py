@@ -15,12 +15,12 @@ from ..options.loading_options import (
     BatchTokens,
     ChunkTokens,
     Lora,
-    Machine,
     Precision,
+    ThreadOptions,
     chunks_together,
     load_options,
 )
-from ..options.stage_options import Workers
+from ..options.stage_options import WorkerOptions
 from ..reports import choices, divergence, plots
 from ..reports.plots import Plot
 
@@ -83,8 +83,8 @@ def perplexity(
     *,
     precision: Precision,
     lora: Lora = None,
-    machine: Machine,
-    workers: Workers,
+    machine: ThreadOptions,
+    workers: WorkerOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure how well a model predicts a text.

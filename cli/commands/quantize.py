@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from hybrid.infer.evaluate.kl_statistics import Estimate
+    from hybrid.infer.evaluate.kl_statistics import MeanWithError
     from hybrid.pipeline.checkpoint_source import CheckpointSource
-    from hybrid.pipeline.max_kld import Choice
+    from hybrid.pipeline.max_kld import TypeChoice
     from hybrid.pipeline.target import Elsewhere, Measuring
     from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
     from hybrid.quant.tensor_parts import Spread
@@ -238,7 +238,7 @@ def quantize(
 
 def _within_divergence(
     path: Path, text: str, most: float, how: "Measuring", folder: Path | None
-) -> "tuple[str, Options, Estimate]":
+) -> "tuple[str, Options, MeanWithError]":
     """File type and options for --max-kld, and what the file diverges."""
     from hybrid.pipeline.max_kld import OutOfReachError, choose
 
@@ -249,7 +249,9 @@ def _within_divergence(
     return choice.file_type.name, choice.options, choice.kld
 
 
-def show_report(report: "QuantizeReport", divergence: "Estimate | None", most: float | None, as_json: bool) -> None:
+def show_report(
+    report: "QuantizeReport", divergence: "MeanWithError | None", most: float | None, as_json: bool
+) -> None:
     """What was written; divergence: of a file made for --max-kld, which was to be at most `most`."""
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
@@ -284,7 +286,7 @@ def _errors(t: "PlannedTensor") -> str:
     return f"{100 * rmse / rms:5.2f} %  {1 - getattr(t, 'cosine', 1.0):.1e}  {worst:>13}  "
 
 
-def show_trial(choice: "Choice", most: float) -> None:
+def show_trial(choice: "TypeChoice", most: float) -> None:
     """A note on a file that --max-kld tried."""
     kld = choice.kld
     console.note(

@@ -16,18 +16,18 @@ from .. import console
 from ..options import model_argument
 from ..options.answer_options import COMPLETION_TOKENS, AnswerOptions
 from ..options.cluster_options import ClusterAddress, cluster_address
-from ..options.form_options import Form
+from ..options.form_options import FormOptions
 from ..options.groups import takes_groups
-from ..options.guess_options import Guessing, guesses_text
-from ..options.loading_options import Checkpoints, Context, Lora, Machine, Precision, load_options
+from ..options.guess_options import GuessOptions, guesses_text
+from ..options.loading_options import Checkpoints, Context, Lora, Precision, ThreadOptions, load_options
 from ..options.probability_options import Probabilities
 from ..options.sampling_options import Sampling
-from ..options.stage_options import Workers, answering
+from ..options.stage_options import WorkerOptions, answering
 from ..options.tool_options import Asking, Thoughts, Tools, asking
 from ..terminal.context_shift import tokens_left_out
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch
     from hybrid.infer.loading.options import LoadOptions
 
@@ -39,7 +39,7 @@ PARALLEL = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batch:
+class BatchOptions:
     """What is said of a file of prompts only."""
 
     output: Annotated[
@@ -110,7 +110,7 @@ def run(
     ] = None,
     n_ctx: Context = 0,
     *,
-    machine: Machine,
+    machine: ThreadOptions,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -121,10 +121,10 @@ def run(
     go_on: Annotated[
         bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
     ] = False,
-    batch: Batch,
-    workers: Workers,
+    batch: BatchOptions,
+    workers: WorkerOptions,
     lora: Lora = None,
-    guessing: Guessing,
+    guessing: GuessOptions,
     shift: Shift,
     precision: Precision,
     checkpoints: Checkpoints,
@@ -144,7 +144,7 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print text, token ids and timings as JSON, at the end.")
     ] = False,
-    form: Form,
+    form: FormOptions,
     sampling: Sampling,
     probabilities: Probabilities,
     stop: Annotated[
@@ -250,13 +250,13 @@ class PromptFile:
 
     file: Path
     answers: AnswerOptions
-    batch: Batch
+    batch: BatchOptions
     asking: Asking
     options: "LoadOptions"
     cluster: ClusterAddress | None = None
 
 
-def answer_file(model: "Model", asked: PromptFile) -> None:
+def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
     """All answers to a file of prompts, to a file or stdout."""
     from hybrid.infer.answers.constraints.forms import Forms
     from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch

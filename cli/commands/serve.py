@@ -16,26 +16,26 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console
 from ..options import model_argument, text_options
 from ..options.groups import takes_groups
-from ..options.guess_options import GUESSES, Guessing, Spec
+from ..options.guess_options import GUESSES, GuessOptions, Spec
 from ..options.loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
     Checkpoints,
     Context,
     Lora,
-    Machine,
     PoolingName,
     Precision,
+    ThreadOptions,
     load_options,
 )
 from ..options.sampling_options import Sampling
-from ..options.stage_options import Workers, answering
+from ..options.stage_options import WorkerOptions, answering
 from ..options.tool_options import Thoughts, asking
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.answers.batch.service import Service
     from hybrid.infer.evaluate.pooling import Pooling
     from hybrid.infer.loading.options import LoadOptions
@@ -51,7 +51,7 @@ GRACE = 5.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GuessingBeside(Guessing):
+class GuessingBeside(GuessOptions):
     """Who guesses, where many are answered."""
 
     spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM
@@ -118,8 +118,8 @@ def serve(
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
     precision: Precision,
     lora: Lora = None,
-    machine: Machine,
-    workers: Workers,
+    machine: ThreadOptions,
+    workers: WorkerOptions,
     timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
     ] = 0,
@@ -139,7 +139,7 @@ def serve(
     """
     from ..serve.connections import Bounds
     from ..serve.embedding import EncoderModel
-    from ..serve.jobs import Defaults, Maker
+    from ..serve.jobs import Maker, ServerDefaults
     from ..serve.served import Served
 
     keys = read_keys(api_key_file)
@@ -168,7 +168,7 @@ def serve(
             else:
                 console.note(said)
             params = sampling.params(loaded.gguf.metadata)
-            defaults = Defaults(n_predict, params, context_shift, asked.think, asked.budget)
+            defaults = ServerDefaults(n_predict, params, context_shift, asked.think, asked.budget)
             # a template or tokenizer that cannot be used is known before the first request
             maker = Maker(loaded, _template(loaded, source), parallel + queue, guessing.given, defaults)
             _check_thoughts(maker)
@@ -214,9 +214,9 @@ def _loaded(
     loading: "LoadOptions",
     parallel: int,
     pooling: PoolingName | None,
-    workers: Workers,
-    guessing: Guessing,
-) -> "Iterator[Model | EncoderModel]":
+    workers: WorkerOptions,
+    guessing: GuessOptions,
+) -> "Iterator[LoadedModel | EncoderModel]":
     """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
     path = models.resolve(model, console.SCREEN)
     if not models.is_encoder(path):
@@ -239,7 +239,7 @@ def _loaded(
 
 
 @contextmanager
-def kept(model: "Model | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
+def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
     """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
     from hybrid.infer.answers.batch.saving import open_store
 
@@ -280,7 +280,7 @@ def _pooling(name: PoolingName | None) -> "Pooling | None":
 
 
 def _service(
-    model: "Model | EncoderModel", parallel: int, queue: int, store: "CacheStore | None"
+    model: "LoadedModel | EncoderModel", parallel: int, queue: int, store: "CacheStore | None"
 ) -> "Service | EncoderService":
     """What runs the model."""
     from hybrid.infer.answers.batch.service import Service

@@ -11,16 +11,16 @@ from hybrid.quant.ggml.errors import StateError, UsageError
 
 from .. import console
 from ..chat import saved_chats
-from ..options.loading_options import KVType, Precision, kv_type_option, load_options
+from ..options.loading_options import KVTypes, Precision, kv_type_option, load_options
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.answers.state_files.saved_states import StateInfo
 
 EXCHANGE = "Import and export of llama.cpp's session files"
 
 
-class Action(StrEnum):
+class StateAction(StrEnum):
     """What to do."""
 
     LIST = "list"
@@ -31,18 +31,18 @@ class Action(StrEnum):
 
 
 USAGE = {
-    Action.IMPORT: "hybrid state import SESSION -m MODEL -o FILE",
-    Action.EXPORT: "hybrid state export FILE -m MODEL -o SESSION",
+    StateAction.IMPORT: "hybrid state import SESSION -m MODEL -o FILE",
+    StateAction.EXPORT: "hybrid state export FILE -m MODEL -o SESSION",
 }
 
 
 def state(
     action: Annotated[
-        Action,
+        StateAction,
         typer.Argument(
             metavar="ACTION", help="list the kept chats, show state files, rm kept chats; import or export: see above."
         ),
-    ] = Action.LIST,
+    ] = StateAction.LIST,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME...", help="State files, or names of kept chats; rm: or all.")
     ] = None,
@@ -52,7 +52,7 @@ def state(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.", rich_help_panel=EXCHANGE)
     ] = None,
-    kv_type: Annotated[KVType | None, kv_type_option(EXCHANGE)] = None,
+    kv_type: Annotated[KVTypes | None, kv_type_option(EXCHANGE)] = None,
     sequence: Annotated[
         bool,
         typer.Option(
@@ -80,7 +80,7 @@ def state(
     A chat is kept after every turn, the last ten of every model; `hybrid run --continue` goes on with the newest.
     """
     given = names or []
-    exchange = action in (Action.IMPORT, Action.EXPORT)
+    exchange = action in (StateAction.IMPORT, StateAction.EXPORT)
     options = {"-m": model, "-o": output, "--kv-type": kv_type}
     for name, value in {**options, "--sequence": sequence, "--no-flash-attn": transposed}.items():
         if value and not exchange:
@@ -90,7 +90,7 @@ def state(
             raise UsageError(f"`hybrid state {action}` needs a file, a model and where to write: {USAGE[action]}")
         exchange_file(action, Path(given[0]), model, output, kv_type, sequence, transposed, as_json)
         return
-    if action == Action.LIST:
+    if action == StateAction.LIST:
         if given:
             raise UsageError("`hybrid state list` takes no names. Use: hybrid state show NAME")
         show_list(saved_chats.every(), as_json)
@@ -99,7 +99,7 @@ def state(
         raise UsageError(
             f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
         )
-    if action == Action.SHOW:
+    if action == StateAction.SHOW:
         from hybrid.infer.answers.state_files.saved_states import read_info
 
         infos = [read_info(saved_chats.named(name)) for name in given]
@@ -122,11 +122,11 @@ def state(
 
 
 def exchange_file(
-    action: Action,
+    action: StateAction,
     source: Path,
     model: Path,
     output: Path,
-    kv_type: KVType | None,
+    kv_type: KVTypes | None,
     sequence: bool,
     transposed: bool,
     as_json: bool,
@@ -137,13 +137,13 @@ def exchange_file(
 
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder. Make it first.")
-    if action == Action.EXPORT:
+    if action == StateAction.EXPORT:
         source = saved_chats.named(str(source))
-    n = context_for(source) if action == Action.IMPORT else read_info(source).n_tokens
+    n = context_for(source) if action == StateAction.IMPORT else read_info(source).n_tokens
     with models.load(
         model, load_options(precision=Precision(kv_type=kv_type), n_ctx=max(n, 1)), reporter=console.SCREEN
     ) as loaded:
-        if action == Action.IMPORT:
+        if action == StateAction.IMPORT:
             n, size = import_file(loaded, source, output)
         else:
             n, size = export_file(loaded, source, output, sequence, transposed)
@@ -151,7 +151,7 @@ def exchange_file(
         console.out_json({"path": output, "n_tokens": n, "nbytes": size})
 
 
-def import_file(model: "Model", session: Path, output: Path) -> tuple[int, int]:
+def import_file(model: "LoadedModel", session: Path, output: Path) -> tuple[int, int]:
     """llama.cpp's file as a state: its tokens and bytes."""
     from hybrid.infer.answers.state_files.llama_states import import_session
 
@@ -163,7 +163,7 @@ def import_file(model: "Model", session: Path, output: Path) -> tuple[int, int]:
     return n, size
 
 
-def export_file(model: "Model", state: Path, output: Path, sequence: bool, transposed: bool) -> tuple[int, int]:
+def export_file(model: "LoadedModel", state: Path, output: Path, sequence: bool, transposed: bool) -> tuple[int, int]:
     """A state as llama.cpp's file: its tokens and bytes."""
     from hybrid.infer.answers.state_files.llama_states import export_session
 

@@ -15,14 +15,14 @@ ANYWHERE = {
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CompletionWords:
     """words: with what each is; files: whether the shell adds file names, and which: "" none, "gguf", "any"."""
 
     words: tuple[tuple[str, str], ...] = ()
     files: str = ""
 
 
-def candidates(words: Sequence[str], last: str) -> Candidates:
+def candidates(words: Sequence[str], last: str) -> CompletionWords:
     """After `words` (without the program), for what begins with `last`."""
     if not words:
         known = ANYWHERE if last.startswith("-") else COMMANDS
@@ -38,11 +38,11 @@ def candidates(words: Sequence[str], last: str) -> Candidates:
     return _of_command(known_table, rest, last)
 
 
-def _beginning(last: str, offered: Sequence[tuple[str, str]], files: str = "") -> Candidates:
-    return Candidates(tuple((word, text) for word, text in offered if word.startswith(last)), files)
+def _beginning(last: str, offered: Sequence[tuple[str, str]], files: str = "") -> CompletionWords:
+    return CompletionWords(tuple((word, text) for word, text in offered if word.startswith(last)), files)
 
 
-def _of_command(known: Table, words: Sequence[str], last: str) -> Candidates:
+def _of_command(known: Table, words: Sequence[str], last: str) -> CompletionWords:
     options = {name: option for option in known.options for name in option.names}
     open_option, place, ended = _read(options, words)
     if open_option is not None:
@@ -51,15 +51,15 @@ def _of_command(known: Table, words: Sequence[str], last: str) -> Candidates:
         name, _, value = last.partition("=")
         if name in options:
             found = _values(options[name], value)
-            return Candidates(tuple((f"{name}={word}", text) for word, text in found.words), "")
+            return CompletionWords(tuple((f"{name}={word}", text) for word, text in found.words), "")
     if last.startswith("-") and not ended:
         used = {name for word in words for name in _all_names(options, word)}
         offered = [(name, o.help) for name, o in options.items() if name not in used and name.startswith("--")]
         return _beginning(last, [*offered, ("--help", ANYWHERE["--help"])])
     if not known.arguments:
-        return Candidates()
+        return CompletionWords()
     if place >= len(known.arguments):
-        return _values(known.arguments[-1], last) if known.arguments[-1].many else Candidates()
+        return _values(known.arguments[-1], last) if known.arguments[-1].many else CompletionWords()
     return _values(known.arguments[place], last)
 
 
@@ -86,11 +86,11 @@ def _read(options: dict[str, Parameter], words: Sequence[str]) -> tuple[Paramete
     return waiting, n_arguments, ended
 
 
-def _values(parameter: Parameter, last: str) -> Candidates:
+def _values(parameter: Parameter, last: str) -> CompletionWords:
     if parameter.values:
         return _beginning(last, [(value, "") for value in parameter.values])
     if parameter.kind == MODEL:
         from hybrid.pipeline.present import names
 
         return _beginning(last, [(name, "") for name in names()], "gguf")
-    return Candidates(files="any" if parameter.kind == FILE else "")
+    return CompletionWords(files="any" if parameter.kind == FILE else "")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .candidates import Candidates
+    from .candidates import CompletionWords
 
 VARIABLE = "_HYBRID_COMPLETE"
 
@@ -53,7 +53,7 @@ def _split(line: str) -> list[str]:
     return line.split(" ")
 
 
-def _for_bash(found: "Candidates", last: str, breaks: str) -> list[str]:
+def _for_bash(found: "CompletionWords", last: str, breaks: str) -> list[str]:
     """Without what readline takes for earlier words: `org/name:` of org/name:Q8_0."""
     cut = max((last.rfind(mark) + 1 for mark in breaks if mark in ":=@"), default=0)
     return [word[cut:] for word, _ in found.words]

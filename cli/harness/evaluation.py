@@ -94,7 +94,7 @@ def as_text(results: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricRow:
     """Of the table of results: one metric of a task or a group. stderr: None where there is none."""
 
     name: str
@@ -106,7 +106,7 @@ class Line:
     stderr: float | None
 
 
-def lines(results: Mapping[str, Any]) -> Iterator[Line]:
+def lines(results: Mapping[str, Any]) -> Iterator[MetricRow]:
     """All metrics, first those of tasks, then those of groups."""
     for column in ("results", "groups"):
         for name, values in results.get(column, {}).items():
@@ -121,4 +121,4 @@ def lines(results: Mapping[str, Any]) -> Iterator[Line]:
                 stderr = values.get(f"{metric}_stderr,{chosen}")
                 alias = str(values.get("alias", name)).strip()
                 known = stderr if isinstance(stderr, float) else None
-                yield Line(alias, version, chosen, n_shot, metric, values[key], known)
+                yield MetricRow(alias, version, chosen, n_shot, metric, values[key], known)

@@ -14,7 +14,7 @@ from hybrid.infer.progress import TokenProgress
 from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.evaluate.parts import Measurable
 
 SHARE = 32  # answers that one of several models is asked for together
@@ -35,7 +35,7 @@ WITHOUT_EFFECT = {"num_beams": 1, "num_return_sequences": 1, "use_cache": True} 
 
 
 @dataclass(frozen=True)
-class Generation:
+class TaskPrompt:
     """One answer that is asked for. lost: tokens that its prompt had to lose on the left."""
 
     ids: list[int]
@@ -45,7 +45,7 @@ class Generation:
     lost: int = 0
 
     @classmethod
-    def of(cls, maker: PairMaker, context: str, settings: Mapping[str, Any], seed: int) -> "Generation":
+    def of(cls, maker: PairMaker, context: str, settings: Mapping[str, Any], seed: int) -> "TaskPrompt":
         """From a task's text and settings. UsageError: one that is not known here, or has no room."""
         rest = dict(settings)
         given = [value for name in MOST_NAMES if (value := rest.pop(name, None)) is not None]
@@ -79,7 +79,7 @@ def _params(settings: dict[str, Any], seed: int) -> SamplingParams:
     return SamplingParams(seed=seed, **chosen)
 
 
-def generated(model: "Measurable", prompts: Sequence[Generation], progress: TokenProgress | None = None) -> list[str]:
+def generated(model: "Measurable", prompts: Sequence[TaskPrompt], progress: TokenProgress | None = None) -> list[str]:
     """The answers, in the order of the prompts: text up to what ends it. HybridError: one could not be drawn."""
     if not isinstance(model, SpreadModel):
         return generated_share(model, prompts, progress)
@@ -92,7 +92,9 @@ def generated(model: "Measurable", prompts: Sequence[Generation], progress: Toke
     return texts
 
 
-def generated_share(model: "Model", prompts: Sequence[Generation], progress: TokenProgress | None = None) -> list[str]:
+def generated_share(
+    model: "LoadedModel", prompts: Sequence[TaskPrompt], progress: TokenProgress | None = None
+) -> list[str]:
     """As `generated`, by one model."""
     jobs = []
     for prompt in prompts:

@@ -15,7 +15,7 @@ from hybrid.infer.evaluate.loglikelihood import PairMaker
 from hybrid.infer.progress import TokenProgress
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
-from .generation import Generation, generated
+from .generation import TaskPrompt, generated
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -75,7 +75,7 @@ class HarnessModel(LM):  # type: ignore[misc]
         prompts = []
         for number, request in enumerate(requests):
             context, settings = request.args
-            prompt = Generation.of(self.pairs, context, settings, self.seed + number)
+            prompt = TaskPrompt.of(self.pairs, context, settings, self.seed + number)
             self.n_truncated += bool(prompt.lost)
             prompts.append(prompt)
         results = generated(self.model, prompts, self._step("generating"))

@@ -8,7 +8,7 @@ from .probability_options import Probabilities
 from .sampling_options import Sampling
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.sampling.params import SamplingParams
 
@@ -33,11 +33,11 @@ class AnswerOptions:
         """Of an answer that nobody sees growing."""
         return COMPLETION_TOKENS if self.n_predict is None else self.n_predict
 
-    def params(self, model: "Model") -> "SamplingParams":
+    def params(self, model: "LoadedModel") -> "SamplingParams":
         """How this model draws. UsageError names the option that cannot be."""
         return self.sampling.params(model.gguf.metadata)
 
-    def constraint(self, model: "Model") -> "Constraint | None":
+    def constraint(self, model: "LoadedModel") -> "Constraint | None":
         """The form as this model draws it."""
         if self.form is None:
             return None

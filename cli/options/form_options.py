@@ -20,7 +20,7 @@ PANEL = "Form of the answer"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Form:
+class FormOptions:
     """What form an answer has."""
 
     json_schema: Annotated[

@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .. import console
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import LoadOptions
 
 GUESSES = (
@@ -30,7 +30,7 @@ class Spec(StrEnum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Guessing:
+class GuessOptions:
     """Who guesses."""
 
     spec: Annotated[Spec, typer.Option(help=f"{GUESSES}.")] = Spec.NONE
@@ -47,7 +47,7 @@ class Guessing:
         return self.spec is not Spec.NONE or self.draft is not None
 
 
-def loaded_with(model: Path | None, options: "LoadOptions", guessing: Guessing) -> "Model":
+def loaded_with(model: Path | None, options: "LoadOptions", guessing: GuessOptions) -> "LoadedModel":
     """MODEL, which guesses as it is told where answers are drawn with guesses. UsageError: its file has no head."""
     from hybrid.pipeline import models
 
@@ -64,7 +64,7 @@ def loaded_with(model: Path | None, options: "LoadOptions", guessing: Guessing) 
     return made
 
 
-def _guess_with_head(model: "Model") -> None:
+def _guess_with_head(model: "LoadedModel") -> None:
     from hybrid.infer.answers.guessing.head_guesser import head_guesser
 
     helper = head_guesser(model)

@@ -21,7 +21,7 @@ from hybrid.quant.ggml.cpus import parse_cpus
 from hybrid.quant.ggml.errors import UsageError
 
 
-class KVType(StrEnum):
+class KVTypes(StrEnum):
     """What --kv-type and --checkpoint-type accept."""
 
     F32 = "f32"
@@ -67,7 +67,7 @@ BatchTokens = Annotated[
 ]
 Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")]
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
-KVTypeOption = Annotated[KVType | None, kv_type_option()]
+KVTypeOption = Annotated[KVTypes | None, kv_type_option()]
 Lora = Annotated[list[str] | None, typer.Option("--lora", metavar="FILE[:SCALE]", help=LORA_HELP)]
 DEFAULT_BUDGET = "1GiB"
 CheckpointBudget = Annotated[
@@ -114,7 +114,7 @@ class Pinning:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Machine:
+class ThreadOptions:
     """Threads, and where they run."""
 
     threads: Threads = 0
@@ -135,17 +135,17 @@ class Checkpoints:
 
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
     checkpoint_type: Annotated[
-        KVType,
+        KVTypes,
         typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
-    ] = KVType.F32
+    ] = KVTypes.F32
 
 
 # --- what becomes of them ---
-ANY_MACHINE, USUAL_PRECISION, NO_CHECKPOINTS = Machine(), Precision(), Checkpoints("0")
+ANY_MACHINE, USUAL_PRECISION, NO_CHECKPOINTS = ThreadOptions(), Precision(), Checkpoints("0")
 
 
 def load_options(
-    machine: Machine = ANY_MACHINE,
+    machine: ThreadOptions = ANY_MACHINE,
     precision: Precision = USUAL_PRECISION,
     checkpoints: Checkpoints = NO_CHECKPOINTS,
     *,

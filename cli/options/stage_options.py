@@ -16,11 +16,11 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from .cluster_options import Cluster, cluster_address
-from .guess_options import Guessing, Spec, loaded_with
+from .guess_options import GuessOptions, Spec, loaded_with
 from .loading_options import Pinning
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import LoadFields, LoadOptions
 
 MOST = 4096  # beyond, a slip
@@ -37,7 +37,7 @@ def stages_of(text: str) -> int:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Workers:
+class WorkerOptions:
     """Who works instead of this process, and what each has of the model."""
 
     cluster: Cluster = None
@@ -62,7 +62,7 @@ class Workers:
             )
         pinning.check(self.cluster)
 
-    def check_guesses(self, guessing: Guessing) -> None:
+    def check_guesses(self, guessing: GuessOptions) -> None:
         """UsageError: who guesses has to be beside the model."""
         if self.stages is not None and guessing.draft is not None:
             raise UsageError("--draft guesses for a model in this process. Leave out --stages, or use --spec ngram.")
@@ -73,9 +73,9 @@ class Workers:
 def loaded(
     model: Path | str | None,
     options: "LoadOptions",
-    workers: Workers,
+    workers: WorkerOptions,
     **fields: "Unpack[LoadFields]",
-) -> "AbstractContextManager[Model]":
+) -> "AbstractContextManager[LoadedModel]":
     """The model, in stages on the workers or, where no number of them is given, in this process."""
     from hybrid.pipeline import models
 
@@ -97,7 +97,9 @@ def loaded(
 
 
 @contextmanager
-def answering(model: Path | None, options: "LoadOptions", workers: Workers, guessing: Guessing) -> "Iterator[Model]":
+def answering(
+    model: Path | None, options: "LoadOptions", workers: WorkerOptions, guessing: GuessOptions
+) -> "Iterator[LoadedModel]":
     """`loaded`, where answers are drawn, with guesses or without. UsageError: a draft does not go with stages."""
     if workers.stages is None:
         with loaded_with(model, options, guessing) as here:
@@ -109,7 +111,9 @@ def answering(model: Path | None, options: "LoadOptions", workers: Workers, gues
         yield far
 
 
-def loader(path: Path, options: "LoadOptions", workers: Workers) -> "AbstractContextManager[Callable[..., Model]]":
+def loader(
+    path: Path, options: "LoadOptions", workers: WorkerOptions
+) -> "AbstractContextManager[Callable[..., LoadedModel]]":
     """What loads the model of a path, any number of times, with fields of `LoadOptions`: see `loaded`."""
     if workers.stages is None:
         return nullcontext(partial(_loaded_here, path, options))
@@ -120,10 +124,10 @@ def loader(path: Path, options: "LoadOptions", workers: Workers) -> "AbstractCon
     return on_workers.loader(path, options, address, workers.stages, console.note)
 
 
-def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadFields]") -> "Model":
-    from hybrid.infer import Model
+def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadFields]") -> "LoadedModel":
+    from hybrid.infer import LoadedModel
     from hybrid.pipeline import models
 
-    model = Model.load(path, options, **fields)
+    model = LoadedModel.load(path, options, **fields)
     models.note_numa(model, console.SCREEN)
     return model

@@ -14,7 +14,7 @@ from . import text_options
 
 if TYPE_CHECKING:
     from hybrid.infer.answers.chat import tools as chat_tools
-    from hybrid.infer.answers.chat.dialect import Asked
+    from hybrid.infer.answers.chat.dialect import ChatOptions
     from hybrid.infer.answers.chat.tools import Tool
 
 PANEL = "Tools and thoughts, in the model's chat template"
@@ -88,11 +88,11 @@ class Asking:
         }  # fmt: skip
         return next((name for name, value in values.items() if value is not None), None)
 
-    def over(self, before: "Asked | None" = None) -> "Asked":
+    def over(self, before: "ChatOptions | None" = None) -> "ChatOptions":
         """`before`, say what a saved chat had, but for what is given here. UsageError: there is no such tool."""
-        from hybrid.infer.answers.chat.dialect import Asked
+        from hybrid.infer.answers.chat.dialect import ChatOptions
 
-        asked = before or Asked()
+        asked = before or ChatOptions()
         if self.tools is not None:
             asked = replace(asked, tools=self.tools)
         if self.choice is not None:

@@ -12,7 +12,7 @@ from .. import console
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from hybrid.infer.evaluate.choices import Scored
+    from hybrid.infer.evaluate.choices import ScoredTask
     from hybrid.infer.evaluate.hellaswag import HellaSwagResult
     from hybrid.infer.evaluate.multiple_choice import MultipleChoiceResult
     from hybrid.infer.evaluate.parts import Measurable
@@ -94,7 +94,7 @@ def winogrande(file: Path, loading: Loading, n_tasks: int | None, as_json: bool)
 
     tasks = some_of(library.read_winogrande(text_options.read_text(file), text_options.name_of(file)), n_tasks)
 
-    def line(one: "Scored", answer: int, so_far: "WinograndeResult") -> None:
+    def line(one: "ScoredTask", answer: int, so_far: "WinograndeResult") -> None:
         n, (first, second) = so_far.n_tasks, one.means
         right = tasks[n - 1].gold + 1
         console.out(f"{n}\t{100 * so_far.accuracy:.4f}\t{first:10.6f}  {second:10.6f}  {answer + 1}  {right}")

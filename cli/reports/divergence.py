@@ -10,7 +10,7 @@ from . import plots
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hybrid.infer.evaluate.kl_statistics import Estimate, KLDivergenceResult, KLDivergenceSoFar
+    from hybrid.infer.evaluate.kl_statistics import KLDivergenceResult, KLDivergenceSoFar, MeanWithError
     from hybrid.infer.loading.options import LoadOptions
 
     from ..options.cluster_options import ClusterAddress
@@ -96,10 +96,10 @@ def compare(
 def report(r: "KLDivergenceResult") -> str:
     """llama-perplexity's lines."""
 
-    def line(name: str, e: "Estimate", digits: int = 6) -> str:
+    def line(name: str, e: "MeanWithError", digits: int = 6) -> str:
         return f"{name:<30}: {e.value:10.{digits}f} ± {e.error:10.{digits}f}"
 
-    def percent(e: "Estimate") -> str:
+    def percent(e: "MeanWithError") -> str:
         return f"{100 * e.value:6.3f} ± {100 * e.error:5.3f} %"
 
     def named(values: "Mapping[float, float]", what: str, scale: float, unit: str) -> list[str]:

@@ -14,11 +14,11 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import text_options
-from ..options.guess_options import Guessing, loaded_with
-from ..options.stage_options import Workers, loader
+from ..options.guess_options import GuessOptions, loaded_with
+from ..options.stage_options import WorkerOptions, loader
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.bench.guess_tests import GuessRow
 
 # parameter of the command -> the option, and why it has nothing to say there
@@ -54,9 +54,9 @@ def measure(
     paths: Sequence[Path],
     options: BenchOptions,
     loading: LoadOptions,
-    guessing: Guessing,
+    guessing: GuessOptions,
     text_file: Path | None,
-    workers: Workers,
+    workers: WorkerOptions,
 ) -> "list[GuessRow]":
     """All files in turn."""
     from hybrid.infer.bench.guess_tests import GuessedText, guess_tests, measure_guesses
@@ -76,12 +76,12 @@ def measure(
 
 
 def _loader(
-    path: Path, loading: LoadOptions, guessing: Guessing, workers: Workers
-) -> "AbstractContextManager[Callable[..., Model]]":
+    path: Path, loading: LoadOptions, guessing: GuessOptions, workers: WorkerOptions
+) -> "AbstractContextManager[Callable[..., LoadedModel]]":
     if workers.stages is not None:
         return loader(path, loading, workers)  # guesses n-grams where it is asked to
 
-    def load(**fields: Any) -> "Model":
+    def load(**fields: Any) -> "LoadedModel":
         return loaded_with(path, replace(loading, **fields), guessing)
 
     return nullcontext(load)

@@ -16,7 +16,7 @@ from ..terminal.terminal import quiet_keys
 from .text import OneText, timings
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.answers.chat.tools import ToolCall
 
 
@@ -29,7 +29,7 @@ class OneMessage(OneText):
     asking: Asking = field(default_factory=Asking)
 
 
-def answer(model: "Model", asked: OneMessage) -> None:
+def answer(model: "LoadedModel", asked: OneMessage) -> None:
     """The answer on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`."""
     from hybrid.infer.answers.asking.reading import call_json
     from hybrid.infer.answers.conversations.conversation import Conversation

@@ -15,7 +15,7 @@ from ..terminal.context_shift import tokens_left_out
 from ..terminal.reading_line import ReadingLine
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer import Sequence as TokenSequence
     from hybrid.infer.answers.batch.generate import GenerationResult
     from hybrid.infer.answers.constraints import Constraint, Grammar
@@ -32,7 +32,7 @@ class OneText:
     as_json: bool = False
 
 
-def complete(model: "Model", asked: OneText) -> None:
+def complete(model: "LoadedModel", asked: OneText) -> None:
     """One continuation of a text, streamed to stdout."""
     from hybrid.infer.answers.batch.generate import generate
     from hybrid.infer.answers.drawing.context_shift import kept_tokens
@@ -109,7 +109,7 @@ def _form_of(seq: "TokenSequence", form: "Grammar | None", *, goes_on: bool) -> 
     return constraint
 
 
-def _listed(model: "Model", drawn: "list[TextPiece]", asked: Probabilities) -> dict[str, Any]:
+def _listed(model: "LoadedModel", drawn: "list[TextPiece]", asked: Probabilities) -> dict[str, Any]:
     if not asked.n_probs:
         return {}
     from hybrid.infer.answers.drawing.probabilities import listed
@@ -117,7 +117,7 @@ def _listed(model: "Model", drawn: "list[TextPiece]", asked: Probabilities) -> d
     return {"completion_probabilities": listed(model.tokenizer, drawn, asked.post_sampling_probs)}
 
 
-def timings(model: "Model", result: "GenerationResult") -> str:
+def timings(model: "LoadedModel", result: "GenerationResult") -> str:
     """One line: what was processed and generated, how fast, and why it ended."""
     guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
     ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}

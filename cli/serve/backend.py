@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ServedModel(Protocol):
-    """`Model`, or `EncoderModel`."""
+    """`LoadedModel`, or `EncoderModel`."""
 
     gguf: GGUFFile
     path: Path

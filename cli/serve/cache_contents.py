@@ -14,7 +14,7 @@ PATIENCE = 0.25  # seconds to wait for the end of a step; a long one leaves the 
 
 
 @dataclass(frozen=True)
-class Held:
+class CacheContents:
     """Bytes of states and logits, of keys and values, of both that are pinned; checkpoints and tokens."""
 
     checkpoint_bytes: int = 0
@@ -24,22 +24,22 @@ class Held:
     n_tokens: int = 0
 
 
-class HeldFigures:
+class CacheFigures:
     """Counted in the service's thread, which owns the tree; at most one count waits for it at a time."""
 
     def __init__(self) -> None:
-        self._last = Held()
-        self._waiting: Future[Held] | None = None
+        self._last = CacheContents()
+        self._waiting: Future[CacheContents] | None = None
 
-    async def now(self, service: Service) -> Held:
+    async def now(self, service: Service) -> CacheContents:
         """The figures between two steps, or the last ones that there were."""
         cache = service.model.cache
         if cache is None:
             return self._last
 
-        def count() -> Held:
+        def count() -> CacheContents:
             return HELD.run(
-                lambda: Held(*cache.sizes(), cache.pins.nbytes(), cache.n_checkpoints, cache.n_tokens),
+                lambda: CacheContents(*cache.sizes(), cache.pins.nbytes(), cache.n_checkpoints, cache.n_tokens),
                 lambda: self._last,
             )
 

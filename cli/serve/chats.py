@@ -9,22 +9,22 @@ from typing import Any
 from hybrid.infer.answers.asking.asker import Prompt
 from hybrid.infer.answers.asking.reading import Reading
 from hybrid.infer.answers.batch.batcher import Job
-from hybrid.infer.answers.chat.dialect import Asked, Manner
-from hybrid.infer.answers.chat.reader import AnswerReader, Part
+from hybrid.infer.answers.chat.dialect import AnswerRules, ChatOptions
+from hybrid.infer.answers.chat.reader import AnswerPart, AnswerReader
 from hybrid.infer.answers.chat.tools import Tool, ToolCall
 from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import UsageError
 
-from .client import Whose
+from .client import Client
 from .errors import RequestError
-from .forms import Form, FormFields, compiled, form_of
+from .forms import FormFields, RequestedForm, compiled, form_of
 from .jobs import Maker
 
 Message = Mapping[str, Any]
 WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too
 
 
-class Chat:
+class RequestChat:
     """A conversation, and the prompt that the template has written: `written`.
 
     answers    False: without what the template writes before an answer
@@ -37,8 +37,8 @@ class Chat:
         self,
         maker: Maker,
         messages: Sequence[Message],
-        asked: Asked,
-        whose: Whose,
+        asked: ChatOptions,
+        whose: Client,
         *,
         answers: bool = True,
         continues: bool = False,
@@ -74,7 +74,7 @@ class Chat:
         return self.maker.peek(self.written, self.whose)
 
     # --- drawing ---
-    def manner(self, body: FormFields, most_thoughts: int | None = None) -> Manner:
+    def manner(self, body: FormFields, most_thoughts: int | None = None) -> AnswerRules:
         """How answers are drawn, with at most so many tokens of thoughts; -1: any number; None: the server's own.
 
         RequestError: not in this form.
@@ -90,9 +90,9 @@ class Chat:
             grammar = self.dialect.grammar(self.asked, self.written.thinks, own)
         except UsageError as error:
             raise RequestError(f"{name}: {error}", param=name) from None
-        constraint = None if grammar is None else compiled(Form(name, grammar), self.maker.asker.forms)
+        constraint = None if grammar is None else compiled(RequestedForm(name, grammar), self.maker.asker.forms)
         budget = partial(self.dialect.budget, replace(self.asked, budget=most), self.written.thinks)
-        return Manner(constraint, self.dialect.shown(self.asked), budget)
+        return AnswerRules(constraint, self.dialect.shown(self.asked), budget)
 
     # --- reading ---
     def reading(self, *, split: bool = True) -> Reading:
@@ -113,9 +113,9 @@ class Chat:
 class Split:
     """One answer in the parts that become certain while it is drawn: thoughts, text, calls and their arguments."""
 
-    def __init__(self, chat: Chat, job: Job, *, split: bool = True) -> None:
+    def __init__(self, chat: RequestChat, job: Job, *, split: bool = True) -> None:
         self.chat, self.job, self._reading = chat, job, chat.reading(split=split)
-        self.rest: list[Part] = []  # what its end made certain
+        self.rest: list[AnswerPart] = []  # what its end made certain
         self.spoken: list[TextPiece] = []  # those with logprobs that were its text
         self._told = "text" if chat.is_plain else ""  # kind of the last part
 
@@ -125,7 +125,7 @@ class Split:
         assert self._reading.reader is not None
         return self._reading.reader
 
-    def push(self, piece: TextPiece) -> list[Part]:
+    def push(self, piece: TextPiece) -> list[AnswerPart]:
         """What is certain after this piece."""
         parts = [part for part in self._reading.push(piece) if part.text]
         kinds = [part.kind for part in parts]

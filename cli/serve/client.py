@@ -18,7 +18,7 @@ KEY = "hybrid.key"  # in the scope of a request: the key that its texts belong t
 
 
 @dataclass(frozen=True)
-class Whose:
+class Client:
     """client  whose requests share one turn in the queue
     owner   of the texts that are kept; b"": nobody in particular
     drawn   whether answers that come back as text stand for the tokens that they were drawn as
@@ -29,14 +29,14 @@ class Whose:
     drawn: bool = True
 
 
-def asked_by(request: Request, body: object = None) -> Whose:
+def asked_by(request: Request, body: object = None) -> Client:
     """The client and the owner of a request. body: its checked body, which may name a salt."""
     key = request.headers.get("authorization") or request.headers.get("x-api-key")
     client = key or (request.client.host if request.client else None)
     salt = getattr(body, "cache_salt", None) or request.query_params.get("cache_salt", "")
     cache = getattr(body, "cache", None)
     drawn = getattr(body, "cache_prompt", True) and (cache is None or cache.drawn is not False)
-    return Whose(client, owner_of(request.scope.get(KEY, b""), salt), drawn)
+    return Client(client, owner_of(request.scope.get(KEY, b""), salt), drawn)
 
 
 def owner_of(key: bytes, salt: str) -> bytes:

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice, choice_of, tools_of
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .chats import Chat
-from .client import Whose
+from .chats import RequestChat
+from .client import Client
 from .errors import RequestError
 from .fields import Ignored, Strict, Unsupported
 from .jobs import Maker
@@ -224,7 +224,7 @@ def _is_function(tool: dict[str, Any]) -> bool:
     return not isinstance(kind, str) or kind == "function"
 
 
-def chat_of(maker: Maker, body: ConversationFields, whose: Whose, *, think: bool | None = None) -> Chat:
+def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: bool | None = None) -> RequestChat:
     """The conversation as the model reads it. think: see chat_prompt; None: what the body says.
 
     RequestError, or TemplateError where the template refuses it.
@@ -250,8 +250,8 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Whose, *, think: bool
         choice = _choice(body, tools)
         parallel = body.parallel_tool_calls is not False and not body.has_functions
         think = None if maker.dialect.format.thoughts is None else think
-        asked = Asked(tools, choice, parallel, think, documents=body.documents, variables=variables)
-        return Chat(maker, messages, asked, whose, answers=answers, continues=continues)
+        asked = ChatOptions(tools, choice, parallel, think, documents=body.documents, variables=variables)
+        return RequestChat(maker, messages, asked, whose, answers=answers, continues=continues)
     except UsageError as error:
         place = _PLACE.match(str(error))
         raise RequestError(str(error), param=place[0] if place else None) from None

@@ -9,11 +9,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.batch.slices import STEP_SECONDS, Slices
 from hybrid.infer.evaluate.embed import Embedder
-from hybrid.infer.evaluate.embed_reading import EncoderReading, ModelReading, Reading, check_ids, text_ids
+from hybrid.infer.evaluate.embed_reading import EmbedReading, EncoderReading, ModelReading, check_ids, text_ids
 from hybrid.infer.evaluate.pooling import Pooling, stated_pooling
 from hybrid.infer.loading.model_file import ModelFile
 from hybrid.infer.loading.options import DEFAULT_UBATCH
@@ -31,7 +31,7 @@ Text = str | list[int]
 T = TypeVar("T")
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """What makes vectors of texts."""
 
     pooling: Pooling
@@ -42,14 +42,14 @@ class Source(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
-    def begin(self, ids: Sequence[Sequence[int]]) -> Reading:
+    def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
         """Texts that are to be read."""
 
 
 class ModelSource:
     """A model that generates; pooling None: the file's own, or the last token."""
 
-    def __init__(self, model: Model, pooling: Pooling | None = None) -> None:
+    def __init__(self, model: LoadedModel, pooling: Pooling | None = None) -> None:
         self.model = model
         self.pooling = pooling or stated_pooling(model.gguf) or Pooling.LAST
         self.n_ctx, self.n_vocab, self.n_embd = model.n_ctx, model.n_vocab, model.hparams.n_embd
@@ -58,7 +58,7 @@ class ModelSource:
     def tokenizer(self) -> Tokenizer:
         return self.model.tokenizer
 
-    def begin(self, ids: Sequence[Sequence[int]]) -> Reading:
+    def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
         return ModelReading(self.model, self.pooling, ids)
 
 
@@ -80,7 +80,7 @@ class EncoderModel:
     def tokenizer(self) -> Tokenizer:
         return self.embedder.tokenizer
 
-    def begin(self, ids: Sequence[Sequence[int]]) -> Reading:
+    def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
         return EncoderReading(self.encoder, self.pooling, ids)
 
 
@@ -110,7 +110,7 @@ class EncoderService:
 class Embedding:
     """Reads the texts of requests in the service's thread, in slices between its steps, one text after the other."""
 
-    def __init__(self, service: ServedService, source: Source) -> None:
+    def __init__(self, service: ServedService, source: VectorSource) -> None:
         self.service, self.source = service, source
         self._turn = asyncio.Lock()  # who may hold the sequence that no answer has
         self.n_waiting = 0
@@ -144,7 +144,7 @@ class Embedding:
         finally:
             self.n_waiting -= 1
 
-    async def _read(self, reading: Reading) -> None:
+    async def _read(self, reading: EmbedReading) -> None:
         """Some texts, or one to its end."""
         step: asyncio.Future[None] | None = None
         try:
@@ -157,7 +157,7 @@ class Embedding:
                 with suppress(ClosedError):
                     self.service.call(reading.close)
 
-    def _step(self, reading: Reading) -> None:
+    def _step(self, reading: EmbedReading) -> None:
         """In the service's thread."""
         slices = self._slices[self.service.busy]
         n, seconds = reading.step(slices.beside_answers)

@@ -64,14 +64,14 @@ class FormFields(Strict):
 
 
 @dataclass(frozen=True)
-class Form:
+class RequestedForm:
     """What was asked for, by which field."""
 
     name: str
     grammar: Grammar
 
 
-def form_of(body: FormFields) -> Form | None:
+def form_of(body: FormFields) -> RequestedForm | None:
     """What was asked for. RequestError: it cannot be a form, or there are two."""
     made = {
         "response_format": lambda: _of_response_format(body.response_format),
@@ -83,11 +83,11 @@ def form_of(body: FormFields) -> Form | None:
         "guided_grammar": lambda: Grammar.of_text(body.guided_grammar) if body.guided_grammar else None,
         "structured_outputs": lambda: body.structured_outputs.form() if body.structured_outputs else None,
     }
-    found: list[Form] = []
+    found: list[RequestedForm] = []
     for name, make in made.items():
         try:
             if (grammar := make()) is not None:
-                found.append(Form(name, grammar))
+                found.append(RequestedForm(name, grammar))
         except UsageError as error:
             raise RequestError(f"{name}: {error}", param=name) from None
     if len(found) > 1:
@@ -96,7 +96,7 @@ def form_of(body: FormFields) -> Form | None:
     return found[0] if found else None
 
 
-def compiled(form: Form, forms: Forms) -> Constraint:
+def compiled(form: RequestedForm, forms: Forms) -> Constraint:
     """To be copied for each answer. RequestError: it cannot be used."""
     try:
         return forms.compiled(form.grammar)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.asking.asker import Asker, Prompt
 from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.batch.batcher import Job
-from hybrid.infer.answers.chat.dialect import Dialect, Manner
+from hybrid.infer.answers.chat.dialect import AnswerRules, Dialect
 from hybrid.infer.answers.chat.prompting import ChatPrompt
 from hybrid.infer.answers.drawing.context_shift import DEFAULT_KEEP, kept_tokens
 from hybrid.infer.answers.drawing.drawing import Drawing
@@ -19,7 +19,7 @@ from hybrid.infer.text.stops import stopped_by
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .backend import ServedModel
-from .client import Whose
+from .client import Client
 from .errors import RequestError
 from .fields import AnswerFields
 from .forms import compiled, form_of
@@ -27,7 +27,7 @@ from .samplers import sampling
 
 
 @dataclass(frozen=True)
-class Defaults:
+class ServerDefaults:
     """What counts where a request does not say otherwise.
 
     n_predict      tokens of an answer; -1: as many as fit; None: the route's own
@@ -67,7 +67,7 @@ class Maker:
     template: ChatTemplate | None
     most: int
     speculate: bool = True
-    defaults: Defaults = Defaults()
+    defaults: ServerDefaults = ServerDefaults()
 
     def __post_init__(self) -> None:
         self.asker = Asker(self.model.tokenizer, self.template)
@@ -84,12 +84,12 @@ class Maker:
         with stopped_by(None):  # it stays, whoever asks first
             return self.asker.dialect
 
-    def messages(self, written: ChatPrompt, whose: Whose) -> Prompt:
+    def messages(self, written: ChatPrompt, whose: Client) -> Prompt:
         """What the template has written for messages."""
         self.check_length(written.text)
         return self.asker.messages(written, owner=whose.owner, drawn=whose.drawn)
 
-    def peek(self, written: ChatPrompt, whose: Whose) -> list[int]:
+    def peek(self, written: ChatPrompt, whose: Client) -> list[int]:
         """Its tokens; nothing is noted as used."""
         self.check_length(written.text)
         return self.asker.encoded(written.text, peek=True, owner=whose.owner, drawn=whose.drawn).ids
@@ -112,7 +112,7 @@ class Maker:
             raise RequestError("this model has no chat template: use /v1/completions", param="messages")
         return self.template
 
-    def prompts(self, prompt: Any, whose: Whose) -> list[Prompt]:
+    def prompts(self, prompt: Any, whose: Client) -> list[Prompt]:
         """Each of the prompts: a text, tokens, or a list of either."""
         if isinstance(prompt, str):
             return [self.text(prompt, whose)]
@@ -123,7 +123,7 @@ class Maker:
         self.check_number(prompt)
         return [self.text(one, whose) if isinstance(one, str) else Prompt(one) for one in prompt]
 
-    def text(self, text: str, whose: Whose, *, plain: bool = True) -> Prompt:
+    def text(self, text: str, whose: Client, *, plain: bool = True) -> Prompt:
         """A prompt as it is; not plain: special tokens that are written out in it count."""
         self.check_length(text)
         return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn)
@@ -139,9 +139,9 @@ class Maker:
         prompts: Sequence[Prompt | list[int]],
         most: int | None,
         n_top: int | None,
-        whose: Whose,
+        whose: Client,
         sampled: bool = False,
-        manner: Manner | None = None,
+        manner: AnswerRules | None = None,
     ) -> list[Job]:
         """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing. manner: in
         the place of the form that the request asks for."""
@@ -207,9 +207,9 @@ class Maker:
             last = max(1, self.model.n_ctx - max(most or 1, 1))
         return prompt if last is None or len(prompt.ids) <= last else Prompt(prompt.ids[-last:])
 
-    def _in_form(self, request: AnswerFields) -> Manner:
+    def _in_form(self, request: AnswerFields) -> AnswerRules:
         asked = form_of(request)
-        return Manner() if asked is None else Manner(compiled(asked, self.asker.forms))
+        return AnswerRules() if asked is None else AnswerRules(compiled(asked, self.asker.forms))
 
     def _note(self, prompt: Prompt, job: Job) -> None:
         """In the service's thread, when an answer has ended."""
@@ -219,5 +219,5 @@ class Maker:
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
         if not self.defaults.context_shift or not ids:
             return None
-        assert isinstance(self.model, Model)  # no jobs are made of an encoder
+        assert isinstance(self.model, LoadedModel)  # no jobs are made of an encoder
         return kept_tokens(self.model, ids, DEFAULT_KEEP if n_keep is None else n_keep)

@@ -12,7 +12,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import UsageError
 
 from .errors import RequestError
-from .timings import Timings
+from .timings import ServerTimings
 
 MOST_AHEAD = 32  # pieces of a streamed answer that wait for a client: then it is not drawn on until half are taken
 MOST_UNREAD = 4096  # pieces that wait for a client where an answer cannot be set aside
@@ -28,7 +28,7 @@ class Event:
 
     index: int
     piece: TextPiece | None
-    timings: Timings
+    timings: ServerTimings
     n_read: int | None = None
 
     @property
@@ -42,7 +42,7 @@ class Event:
         return self.piece is None and self.n_read is None
 
 
-class Answering:
+class RequestJobs:
     """Submits jobs and tells of them. Leave it by `close`, whatever happens: what has not ended is cancelled.
 
     seconds: until the last answer has ended, waiting in the queue and reading prompts counted; None: any number.
@@ -84,7 +84,7 @@ class Answering:
     def _tell(self, index: int, piece: TextPiece | None, n_read: int | None = None) -> None:
         """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""
         self._n_told[index] += piece is not None and piece.id is not None
-        event = Event(index, piece, Timings.of(self.jobs[index], self._n_told[index]), n_read)
+        event = Event(index, piece, ServerTimings.of(self.jobs[index], self._n_told[index]), n_read)
         if self._streams:
             self._count(event)
         try:

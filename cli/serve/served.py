@@ -10,12 +10,12 @@ from hybrid.infer.evaluate.pooling import Pooling
 from hybrid.infer.memory.cache_store import CacheStore
 
 from .backend import ServedModel, ServedService
-from .cache_contents import HeldFigures
+from .cache_contents import CacheFigures
 from .connections import Bounds
 from .embedding import Embedding, EncoderModel, ModelSource
 from .jobs import Maker
 from .request_log import RequestLog
-from .warning_log import Told
+from .warning_log import WarningLog
 
 
 @dataclass
@@ -57,9 +57,9 @@ class Served:
     n_running: int = 0  # requests that are being answered, of any kind
     started: float = field(default_factory=time.time)
     log: Callable[[RequestLog], None] | None = None
-    held: HeldFigures = field(default_factory=HeldFigures)
+    held: CacheFigures = field(default_factory=CacheFigures)
     counting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    told: Told = field(default_factory=Told)
+    told: WarningLog = field(default_factory=WarningLog)
 
     def __post_init__(self) -> None:
         self.embedding: Embedding | None = None

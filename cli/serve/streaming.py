@@ -17,7 +17,7 @@ from .cached_conversations import check_pins
 from .chats import Split
 from .connections import CONNECTION
 from .errors import RequestError
-from .request_jobs import MOST_LISTED, Answering, Event
+from .request_jobs import MOST_LISTED, Event, RequestJobs
 from .request_log import record_of
 from .served import Served
 
@@ -25,7 +25,7 @@ PING_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class Shape(Protocol):
+class AnswerShape(Protocol):
     """What the answers of one request look like in one API. `index`: of a job; events are as `event` writes them."""
 
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
@@ -64,7 +64,7 @@ async def respond(
     served: Served,
     request: Request,
     jobs: list[Job],
-    shape: Shape,
+    shape: AnswerShape,
     *,
     stream: bool,
     watcher: Watcher | None = None,
@@ -75,7 +75,9 @@ async def respond(
     splits: the readers of the jobs' answers. A shape pushes pieces of streams itself; ended they are before it hears.
     """
     await check_pins(served, jobs)
-    answering = Answering(served.answers, jobs, served.timeout, reading=stream and watcher is not None, streams=stream)
+    answering = RequestJobs(
+        served.answers, jobs, served.timeout, reading=stream and watcher is not None, streams=stream
+    )
     record_of(request.scope).watch(jobs, splits)
     if stream and (connection := request.scope.get("state", {}).get(CONNECTION)) is not None:
         connection.bound_unsent()
@@ -130,7 +132,7 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
 
 
 async def _events(
-    answering: Answering, shape: Shape, watcher: Watcher | None, splits: Sequence[Split]
+    answering: RequestJobs, shape: AnswerShape, watcher: Watcher | None, splits: Sequence[Split]
 ) -> AsyncIterator[str]:
     """Starlette ends this generator when the client goes."""
     waiting: asyncio.Future[Any] | None = None

@@ -10,7 +10,7 @@ TIMINGS = SidePath("the timings of answers")
 
 
 @dataclass(frozen=True)
-class Timings:
+class ServerTimings:
     """Of one answer, so far. Tokens of the prompt that were known (cache_n) and read (prompt_n), and drawn ones."""
 
     cache_n: int
@@ -20,12 +20,12 @@ class Timings:
     predicted_ms: float
 
     @classmethod
-    def of(cls, job: Job, n_told: int | None = None) -> "Timings":
+    def of(cls, job: Job, n_told: int | None = None) -> "ServerTimings":
         """As it is now; n_told: of the drawn tokens those that count, where a step has drawn more."""
         return TIMINGS.run(lambda: cls._of(job, n_told), lambda: cls(0, 0, 0.0, 0, 0.0))
 
     @classmethod
-    def _of(cls, job: Job, n_told: int | None) -> "Timings":
+    def _of(cls, job: Job, n_told: int | None) -> "ServerTimings":
         result = job.result
         n = len(result.ids) if n_told is None else n_told
         return cls(job.n_known, result.prompt_tokens, 1e3 * result.prompt_seconds, n, 1e3 * result.gen_seconds)
@@ -49,6 +49,6 @@ class Timings:
         }
 
 
-def prompt_progress(job: Job, n_read: int, timings: Timings) -> dict[str, Any]:
+def prompt_progress(job: Job, n_read: int, timings: ServerTimings) -> dict[str, Any]:
     """How far the prompt is read: n_read of its tokens are known or read."""
     return {"total": len(job.ids), "cache": job.n_known, "processed": n_read, "time_ms": round(timings.prompt_ms)}

@@ -9,7 +9,7 @@ from .strict import Strict
 MOST = 4096  # pairs of a client and a warning that are remembered
 
 
-class Told:
+class WarningLog:
     """What the log has said of each client, of the last MOST warnings."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from .. import console
 from .code_blocks import CodeText
 
 if TYPE_CHECKING:
-    from hybrid.infer.answers.chat.reader import Part
+    from hybrid.infer.answers.chat.reader import AnswerPart
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.turns import Turn
 
@@ -29,7 +29,7 @@ class AnswerView:
         self._thinks = False
         self._call: list[str] | None = None  # name, id, arguments so far
 
-    def show(self, part: "Part", n_thought: int) -> None:
+    def show(self, part: "AnswerPart", n_thought: int) -> None:
         """n_thought: tokens of thoughts so far."""
         if part.kind == "thought":
             self._n_thought = n_thought

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
 
-def tokens_left_out(model: "Model", n: int) -> str:
+def tokens_left_out(model: "LoadedModel", n: int) -> str:
     """What became of n tokens that left a full context."""
     left = f"the context of {model.n_ctx} was full: {n} older tokens were left out"
     if not model.memory.is_recurrent:

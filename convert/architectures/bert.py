@@ -8,7 +8,7 @@ from hybrid.quant.ggml.families.bert import BertHparams
 
 from ..checkpoint import Config
 from .blocks import Heads, read_layers
-from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .family import Family, Row, Shapes, TensorBlock, row, vocabulary_rows
 
 # Parts of a layer: the checkpoint's and GGUF's names.
 LINEAR = {
@@ -126,9 +126,9 @@ class Roberta(Bert):
     def canonical(self, name: str) -> str:
         return super().canonical(name.removeprefix("roberta."))
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         if name == POSITIONS and len(shape) == 2 and shape[0] > self.skipped:
-            yield Part(name, (self.skipped, 0), (shape[0] - self.skipped, shape[1]))
+            yield TensorBlock(name, (self.skipped, 0), (shape[0] - self.skipped, shape[1]))
 
 
 def _with_bias(source: str, target: str, *shape: int) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from ..checkpoint import Config
 from .blocks import SIZES, read_rope, routed_experts, swiglu
 from .decoder import Decoder
 from .experts import GROUPS, read_expert_groups
-from .family import Part, Row, Shapes, row
+from .family import Row, Shapes, TensorBlock, row
 from .heads import Head, numbered_heads
 from .latent import LATENT, LATENT_EPS, Latent, latent_eps, require_equal_heads
 from .rope import RopeScaling, Rotation, original_context, read_kind, read_scaling
@@ -140,7 +140,7 @@ class DeepSeekV2(Decoder):
     def left_out(self) -> tuple[str, ...]:
         return (*self.dropped, *mtp_layers(self.blocks_in_file, self.n_mtp - len(self.heads_ahead)))
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         if name.endswith(".kv_b_proj.weight"):
             yield from self.latent.parts(name, self.n_head)
 

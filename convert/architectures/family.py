@@ -17,7 +17,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty whe
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorBlock:
     """A block of a checkpoint's tensor that is a separate tensor in GGUF: from index `start`, of the last dimensions
     `shape` (one index of each dimension before them)."""
 
@@ -174,7 +174,7 @@ class Family(ABC):
         if not self.in_llama_cpp:
             yield "llama.cpp cannot load this file: it has no such architecture"
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """The pieces that a checkpoint's tensor is taken apart into; empty: it stays whole."""
         yield from ()
 

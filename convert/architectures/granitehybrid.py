@@ -26,7 +26,7 @@ from .blocks import (
     twice_as_wide,
 )
 from .decoder import Decoder
-from .family import UNLIMITED, Part, Row, Shapes, row
+from .family import UNLIMITED, Row, Shapes, TensorBlock, row
 from .granite import SCALES, read_scales
 from .jamba import periodic
 from .mamba2 import SSM, Ssm
@@ -119,18 +119,18 @@ class GraniteHybrid(Decoder):
             yield from twice_as_wide(self.ssm.d_inner, self.n_embd)
             yield from self.ssm.notes()
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """input_linear holds gate and up, one after the other, for every expert. Other shapes have no place."""
         halves = ("gate", "up")
         if name.endswith(".shared_mlp.input_linear.weight"):
             n_ff = self.n_ff_shared or self.n_ff
             if shape == (2 * n_ff, self.n_embd):
                 for i, half in enumerate(halves):
-                    yield Part(f"{name}.{half}", (i * n_ff, 0), (n_ff, self.n_embd))
+                    yield TensorBlock(f"{name}.{half}", (i * n_ff, 0), (n_ff, self.n_embd))
         elif name.endswith(".input_linear.weight") and shape == (self.n_expert, 2 * self.n_ff, self.n_embd):
             for e in range(self.n_expert):
                 for i, half in enumerate(halves):
-                    yield Part(f"{name}.{half}.{e}", (e, i * self.n_ff, 0), (self.n_ff, self.n_embd))
+                    yield TensorBlock(f"{name}.{half}.{e}", (e, i * self.n_ff, 0), (self.n_ff, self.n_embd))
 
     def rows(self) -> Iterator[Row]:
         # turned over without positions too: llama.cpp's files are so

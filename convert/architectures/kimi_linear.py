@@ -12,7 +12,7 @@ from ..transforms import NEGATIVE_EXP
 from .blocks import SIZES, read_kinds, routed_experts, swiglu
 from .decoder import Decoder
 from .experts import GROUPS, read_expert_groups, weights_norm_note
-from .family import Part, Row, Shapes, row
+from .family import Row, Shapes, TensorBlock, row
 from .latent import LATENT, LATENT_EPS, Latent, latent_eps, require_equal_heads
 from .unused_fields import MTP, mtp_layers, read_mtp
 
@@ -134,7 +134,7 @@ class KimiLinear(Decoder):
             name = name.replace(f"layers.{i}.block_sparse_moe.", f"layers.{i}.mlp.")
         return name
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         if name.endswith(".kv_b_proj.weight"):
             yield from self.latent.parts(name, self.n_head)
 

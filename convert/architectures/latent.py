@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ..checkpoint import Config
 from ..transforms import transposed
-from .family import Keyed, Part, Row, row
+from .family import Keyed, Row, TensorBlock, row
 
 LATENT = "q_rank? rank n_rot .attention.key_length d_key d_value"  # words of Family.order
 LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says of the others
@@ -52,12 +52,12 @@ class Latent(Keyed):
         sizes = {"q_rank": self.q_rank, "rank": self.rank, "n_rot": self.d_rope, "attention.key_length": width}
         return sizes | {"d_key": self.d_key, "d_value": self.d_value, "attention.value_length": self.rank}
 
-    def parts(self, name: str, n_head: int) -> Iterator[Part]:
+    def parts(self, name: str, n_head: int) -> Iterator[TensorBlock]:
         """kv_b_proj holds rows of keys, then of values, head by head."""
         step = self.d_nope + self.d_value
         for h in range(n_head):
-            yield Part(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
-            yield Part(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
+            yield TensorBlock(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
+            yield TensorBlock(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
 
     def rows(self, hf: str, blk: str, n: int, n_head: int, out: str) -> Iterator[Row]:
         """Of one layer, whose input has n values."""

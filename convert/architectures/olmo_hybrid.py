@@ -14,7 +14,7 @@ from ..checkpoint import Config
 from ..transforms import NEGATIVE_EXP
 from .blocks import SIZES, Heads, check_rows, read_kinds, refuse_scaling, swiglu
 from .decoder import Decoder
-from .family import Part, Row, Shapes, row
+from .family import Row, Shapes, TensorBlock, row
 from .qwen3next import KINDS, LINEAR_SIZES
 from .unused_fields import STEP_SIZES
 
@@ -104,7 +104,7 @@ class OlmoHybrid(Decoder):
     def _piece(self) -> int:
         return math.gcd(*self._sizes.values())
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """Projections and taps of q, k, v are one tensor in GGUF, so here they are pieces of one size, numbered
         through. The taps may be one tensor in the checkpoint, too."""
         hf, layer_part, last = name.rpartition("linear_attn.")
@@ -122,11 +122,11 @@ class OlmoHybrid(Decoder):
         if last == "conv1d.weight" and shape == (first, 1, self.d_conv):
             yield from self._pieces(name, 0, first, shape[1:])
 
-    def _pieces(self, name: str, first: int, n: int, rest: tuple[int, ...]) -> Iterator[Part]:
+    def _pieces(self, name: str, first: int, n: int, rest: tuple[int, ...]) -> Iterator[TensorBlock]:
         """Of a tensor of n rows that are rows `first` and on of the one called `name`."""
         for i in range(0, n, self._piece):
             number = (first + i) // self._piece
-            yield Part(f"{name}.{number}", (i, *(0 for _ in rest)), (self._piece, *rest))
+            yield TensorBlock(f"{name}.{number}", (i, *(0 for _ in rest)), (self._piece, *rest))
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

@@ -8,7 +8,7 @@ from hybrid.quant.ggml.families.openelm import OpenElmHparams
 
 from ..checkpoint import Config
 from .blocks import HEAD_SIZE, MAX_LAYERS, SIZES
-from .family import Family, Part, Row, Shapes, row, vocabulary_rows
+from .family import Family, Row, Shapes, TensorBlock, row, vocabulary_rows
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class OpenElm(Family):
                 yield row(f"{hf}ffn.proj_1.{part}", f"{blk}ffn_{part}.weight", n_ff, n)
             yield row(hf + "ffn.proj_2.weight", blk + "ffn_down.weight", n, n_ff)
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """Gate and up are the halves of one matrix."""
         if name.endswith(".ffn.proj_1.weight") and len(shape) == 2 and shape[0] % 2 == 0:
             n_ff, n = shape[0] // 2, shape[1]
             for i, part in enumerate(("gate", "up")):
-                yield Part(name.removesuffix("weight") + part, (i * n_ff, 0), (n_ff, n))
+                yield TensorBlock(name.removesuffix("weight") + part, (i * n_ff, 0), (n_ff, n))
 
 
 def _counts(config: Config, key: str, n_layer: int) -> tuple[int, ...]:

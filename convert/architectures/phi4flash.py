@@ -12,7 +12,7 @@ from hybrid.quant.ggml.families.phi4flash import Phi4FlashHparams
 from ..checkpoint import Config
 from .blocks import SILU, SIZES, Heads
 from .decoder import Decoder
-from .family import Part, Row, Shapes, experts, row
+from .family import Row, Shapes, TensorBlock, experts, row
 from .mamba import SCAN, Scan
 from .ungated import norm_rows
 from .windows import read_layer_types, read_window
@@ -85,14 +85,14 @@ class Phi4Flash(Decoder):
         attends = self.heads.per_layer([i % 2 == 1 for i in range(self.n_layer)])
         return {"n_head_kv": attends, "sub_eps": SUB_EPS, "n_shared": self.n_layer - self.n_own}
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """Wqkv holds the rows of queries, keys and values; of the last layers, those of queries alone."""
         n_q, n_kv = (n * self.heads.d_head for n in (self.heads.n_head, self.heads.n_kv))
         stem, _, kind = name.rpartition(".Wqkv.")
         if stem and shape in ((n_q + 2 * n_kv, self.n_embd), (n_q + 2 * n_kv,)):
             rest = shape[1:]
             for part, first, n in (("q", 0, n_q), ("k", n_q, n_kv), ("v", n_q + n_kv, n_kv)):
-                yield Part(f"{stem}.Wqkv.{part}.{kind}", (first, *(0 for _ in rest)), (n, *rest))
+                yield TensorBlock(f"{stem}.Wqkv.{part}.{kind}", (first, *(0 for _ in rest)), (n, *rest))
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

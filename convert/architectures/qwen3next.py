@@ -23,7 +23,7 @@ from .blocks import (
 )
 from .decoder import Decoder
 from .experts import read_moe_layers, weights_norm_note
-from .family import Part, Row, Shapes, row
+from .family import Row, Shapes, TensorBlock, row
 from .heads import Head
 from .rope import SCALING, RopeScaling, read_stretching
 
@@ -145,20 +145,20 @@ class Qwen3Next(Decoder):
         if self.d_k != self.d_v:
             yield "llama.cpp cannot load this file: there heads of keys and values have one size, here they have not"
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """in_proj_qkvz holds [q | k | v | z] for every head of keys; taken apart into pieces of one size. Experts may
         be stacked, with gate and up one after the other."""
         n, n_ff = self.n_embd, self.n_ff_expert
         if name.endswith(".in_proj_qkvz.weight") and shape == (2 * (self.n_key + self.n_value), n):
             for i in range(shape[0] // self._piece):
-                yield Part(f"{name}.{i}", (i * self._piece, 0), (self._piece, n))
+                yield TensorBlock(f"{name}.{i}", (i * self._piece, 0), (self._piece, n))
         elif name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):
             for e in range(self.n_expert):
                 for i, half in enumerate(("gate", "up")):
-                    yield Part(_expert(name, e, half), (e, i * n_ff, 0), (n_ff, n))
+                    yield TensorBlock(_expert(name, e, half), (e, i * n_ff, 0), (n_ff, n))
         elif name.endswith(".experts.down_proj") and shape == (self.n_expert, n, n_ff):
             for e in range(self.n_expert):
-                yield Part(_expert(name, e, "down"), (e, 0, 0), (n, n_ff))
+                yield TensorBlock(_expert(name, e, "down"), (e, 0, 0), (n, n_ff))
 
     @property
     def n_key(self) -> int:

@@ -11,7 +11,7 @@ from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 from ..checkpoint import Config, StoredTensor
 from ..transforms import PLUS_ONE
 from .blocks import Heads, check_rows, read_rope, read_turned
-from .family import Keyed, Part, Row, Shapes, row
+from .family import Keyed, Row, Shapes, TensorBlock, row
 from .heads import NOT_IN_LLAMA_CPP, Head
 from .ngrams import NGRAMS, Ngrams, read_ngrams
 from .qwen3next import KINDS, LINEAR_SIZES, read_attention_layers
@@ -160,12 +160,12 @@ class Qwen4Exp(Qwen35):
         if self.heads_ahead:
             yield NOT_IN_LLAMA_CPP
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """Index queries and keys are one matrix in checkpoints."""
         n, d = self.n_embd, self.indexer.d_head
         if name.endswith(".index_qk_proj.weight") and shape == ((self.indexer.n_head + 1) * d, n):
-            yield Part(name + ".0", (0, 0), (self.indexer.n_head * d, n))
-            yield Part(name + ".1", (self.indexer.n_head * d, 0), (d, n))
+            yield TensorBlock(name + ".0", (0, 0), (self.indexer.n_head * d, n))
+            yield TensorBlock(name + ".1", (self.indexer.n_head * d, 0), (d, n))
         else:
             yield from super().parts(name, shape)
 

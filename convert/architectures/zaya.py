@@ -15,7 +15,7 @@ from ..checkpoint import Config
 from ..transforms import Transform, transposed
 from .blocks import HEAD_SIZE, SIZES, Heads, read_kinds, refuse_scaling
 from .decoder import Decoder
-from .family import Part, Row, Shapes, experts, row
+from .family import Row, Shapes, TensorBlock, experts, row
 from .rope import NOT_SCALED, SCALING, RopeScaling, read_stretching
 from .windows import read_window
 
@@ -121,12 +121,12 @@ class Zaya(Decoder):
         local = self.turned_local
         return own | {"local": self.local, "n_rot_local": local.n_rot, "freq_base_local": local.theta}
 
-    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[Part]:
+    def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """gate_up_proj holds the rows of gate, then those of up, expert by expert. Other shapes have no place."""
         n, n_ff = self.n_embd, self.n_ff
         if name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):
             for i in range(2 * self.n_expert):
-                yield Part(f"{name}.{i}", (i // 2, i % 2 * n_ff, 0), (n_ff, n))
+                yield TensorBlock(f"{name}.{i}", (i // 2, i % 2 * n_ff, 0), (n_ff, n))
 
     def rows(self) -> Iterator[Row]:
         n = self.n_embd

@@ -62,7 +62,7 @@ class View:
     strides: tuple[int, ...]
 
 
-class Machine:
+class PickleMachine:
     """Stack, memo and the opcodes. One instance reads one pickle."""
 
     def __init__(self, where: str) -> None:

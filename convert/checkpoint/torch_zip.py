@@ -13,7 +13,7 @@ from typing import Any
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
 from .tensor import OTHER_SIZES, DataFile, Dtype, StoredTensor
-from .torch_pickle import Machine, View
+from .torch_pickle import PickleMachine, View
 
 _MAX_PICKLE = 256 << 20
 _LOCAL = struct.Struct("<4s22xHH")  # signature; lengths of name and extra field
@@ -51,7 +51,7 @@ def _read(file: DataFile, archive: zipfile.ZipFile) -> dict[str, StoredTensor]:
     order = members.get(f"{root}byteorder")
     if order is not None and _content(file, archive, order, 64) != b"little":
         raise UnsupportedError(f"{file.where} was written on a big-endian machine. Convert it there to safetensors.")
-    state = Machine(file.where).run(_content(file, archive, members[pickles[0]], _MAX_PICKLE))
+    state = PickleMachine(file.where).run(_content(file, archive, members[pickles[0]], _MAX_PICKLE))
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
     if not isinstance(state, dict):

@@ -30,7 +30,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 from ..loading.options import DEFAULT_UBATCH, KVTypeName, LoadOptions, Precision
 
 if TYPE_CHECKING:
-    from .. import Model
+    from .. import LoadedModel
     from ..model import Sequence as TokenSequence
 
 GUESS_DEPTH = 512  # tokens of a text before generation with guesses (guessing.py), where nothing else is asked for
@@ -185,7 +185,7 @@ class BenchReport:
 
 
 def benchmark(
-    load: Callable[..., "Model"],
+    load: Callable[..., "LoadedModel"],
     options: BenchOptions,
     *,
     progress: Callable[[str, int, int], None] | None = None,
@@ -228,7 +228,7 @@ def benchmark(
     return BenchReport(tuple(rows), tuple(starts))
 
 
-def setting_of(model: "Model", n_ubatch: int) -> Setting:
+def setting_of(model: "LoadedModel", n_ubatch: int) -> Setting:
     """How a loaded model is run."""
     what = f"{model.arch} {model.file_type}"
     return Setting(
@@ -252,7 +252,7 @@ class Steps:
 class _Bench:
     """The tests on one loaded model."""
 
-    def __init__(self, model: "Model", n_ubatch: int, options: BenchOptions, steps: Steps):
+    def __init__(self, model: "LoadedModel", n_ubatch: int, options: BenchOptions, steps: Steps):
         self._model, self._options, self._steps = model, options, steps
         self._rng = np.random.default_rng(options.seed)
         self._setting = setting_of(model, n_ubatch)

@@ -26,7 +26,7 @@ from ..loading.options import KVTypeName
 from .benchmark import BenchOptions, BenchTest, Setting, Steps, setting_of
 
 if TYPE_CHECKING:
-    from .. import Model
+    from .. import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def guess_tests(options: BenchOptions) -> list[BenchTest]:
 
 
 def measure_guesses(
-    load: Callable[..., "Model"],
+    load: Callable[..., "LoadedModel"],
     options: BenchOptions,
     guessed: GuessedText,
     *,
@@ -154,7 +154,9 @@ def _row(setting: Setting, test: BenchTest, guessed: GuessedText, pairs: Sequenc
     )
 
 
-def _pairs(model: "Model", test: BenchTest, ids: Sequence[int], options: BenchOptions, steps: Steps) -> Iterator[Pair]:
+def _pairs(
+    model: "LoadedModel", test: BenchTest, ids: Sequence[int], options: BenchOptions, steps: Steps
+) -> Iterator[Pair]:
     """The timed repetitions, the first run of each without guesses and with them in turn."""
     places = list(prompts(ids, test.n_depth, options.repetitions + options.warmup, _beginning(model)))
     for i, prompt in enumerate(places):
@@ -181,7 +183,7 @@ def prompts(ids: Sequence[int], n: int, count: int, beginning: Sequence[int] = (
         yield [*beginning[:n], *ids[start : start + own]]
 
 
-def _beginning(model: "Model") -> list[int]:
+def _beginning(model: "LoadedModel") -> list[int]:
     """What every text of this vocabulary begins with."""
     tokenizer = model.tokenizer
     return [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
@@ -198,7 +200,7 @@ def check_same(plain: Sequence[int], guessed: Sequence[int], name: str) -> None:
     )
 
 
-def _answer(model: "Model", prompt: list[int], n: int, speculate: bool) -> _Timed:
+def _answer(model: "LoadedModel", prompt: list[int], n: int, speculate: bool) -> _Timed:
     """n tokens behind the prompt, and one more, which is drawn and not read."""
     # a text of its own: who reads along does not take it for the one before
     seq = model.sequence()
@@ -216,14 +218,14 @@ def _answer(model: "Model", prompt: list[int], n: int, speculate: bool) -> _Time
         seq.close()
 
 
-def _compile_seconds(model: "Model") -> float:
+def _compile_seconds(model: "LoadedModel") -> float:
     """Of its kernels and its draft's, so far."""
     helper = model.runner.guessers.helper
     return model.compile_seconds + (helper.model.compile_seconds if isinstance(helper, Draft) else 0.0)
 
 
 @contextmanager
-def _as_if_nobody_guessed(model: "Model", nobody: bool) -> Iterator[None]:
+def _as_if_nobody_guessed(model: "LoadedModel", nobody: bool) -> Iterator[None]:
     """A model's own head reads every pass along, which takes time that plain generation does not take."""
     runner, engine = model.runner, model.engine
     follower = runner.follower

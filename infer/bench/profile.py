@@ -14,7 +14,7 @@ from .machine import Machine
 from .needs import peak_of
 
 if TYPE_CHECKING:
-    from .. import Model
+    from .. import LoadedModel
     from ..model import OpTime
 
 _LAYER = re.compile(r"^blk\.\d+\.")
@@ -50,7 +50,7 @@ class Profile:
     """Most expensive first."""
 
 
-def profile(model: "Model", test: BenchTest, machine: Machine, *, seed: int = 0) -> Profile:
+def profile(model: "LoadedModel", test: BenchTest, machine: Machine, *, seed: int = 0) -> Profile:
     """Run `test` once to warm up, then once with every operation timed."""
     from ..model import Work
 

@@ -21,7 +21,7 @@ from hybrid.quant.ggml.families.llama import LlamaHparams
 from hybrid.quant.ggml.families.mamba import MambaHparams
 from hybrid.quant.ggml.families.mamba2 import Mamba2Hparams
 from hybrid.quant.ggml.metadata import full_key
-from hybrid.quant.ggml.mixes import MIXES, Model, fitting, mixed_types
+from hybrid.quant.ggml.mixes import MIXES, ModelTraits, fitting, mixed_types
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, NOT_WEIGHTS, TRAITS, FileType, GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
 
@@ -78,7 +78,7 @@ _KEYS: dict[str, tuple[type[Hparams], str]] = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The dimensions of a model. Every layer is a Mamba layer (`mamba`, `mamba2`), an attention layer (`llama`), or
     either (`jamba`, `granitehybrid`); Mamba-2 has heads (n_ssm_head)."""
 
@@ -204,30 +204,30 @@ class Shape:
         yield from hparams.written(lambda name: own[name] if name in own else getattr(self, name), order)
 
 
-def _mamba(name: str, n_embd: int, n_layer: int, n_vocab: int = 50280, **more: Any) -> Shape:
-    return Shape(name, "mamba", n_layer, n_embd, n_vocab, 1 << 20, 1e-5, dt_rank=-(-n_embd // 16), **more)
+def _mamba(name: str, n_embd: int, n_layer: int, n_vocab: int = 50280, **more: Any) -> ModelShape:
+    return ModelShape(name, "mamba", n_layer, n_embd, n_vocab, 1 << 20, 1e-5, dt_rank=-(-n_embd // 16), **more)
 
 
-def _mamba2(name: str, n_embd: int, n_layer: int) -> Shape:
-    return Shape(name, "mamba2", n_layer, n_embd, 50288, 1 << 20, 1e-5, d_state=128, n_ssm_head=n_embd // 32)
+def _mamba2(name: str, n_embd: int, n_layer: int) -> ModelShape:
+    return ModelShape(name, "mamba2", n_layer, n_embd, 50288, 1 << 20, 1e-5, d_state=128, n_ssm_head=n_embd // 32)
 
 
-def _granite(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
+def _granite(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> ModelShape:
     """Granite 4 H: attention without positions on layers 5, 15, 25..."""
-    return Shape(
+    return ModelShape(
         name, "granitehybrid", n_layer, n_embd, 100352, 1 << 20, 1e-5, n_head=n_head, n_head_kv=n_head_kv,
         head_dim=n_embd // n_head, d_state=128, n_ssm_head=n_embd // 32, attn_offset=5, attn_period=10, **more,
     )  # fmt: skip
 
 
-def _llama(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
-    return Shape(
+def _llama(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> ModelShape:
+    return ModelShape(
         name, "llama", n_layer, n_embd, eps=1e-5, n_head=n_head, n_head_kv=n_head_kv, head_dim=n_embd // n_head, **more
     )
 
 
-def _jamba(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> Shape:
-    return Shape(
+def _jamba(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **more: Any) -> ModelShape:
+    return ModelShape(
         name, "jamba", n_layer, n_embd, 65536, 262144, 1e-6, n_head=n_head, n_head_kv=n_head_kv,
         head_dim=n_embd // n_head, dt_rank=-(-n_embd // 16), **more,
     )  # fmt: skip
@@ -236,7 +236,7 @@ def _jamba(name: str, n_layer: int, n_embd: int, n_head: int, n_head_kv: int, **
 _LLAMA3: dict[str, Any] = {"n_vocab": 128256, "n_ctx_train": 131072, "rope_base": 500000.0}
 _EXPERTS: dict[str, Any] = {"attn_offset": 4, "attn_period": 8, "expert_offset": 1, "expert_period": 2, "tied": False}
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in [
         _jamba("jamba-3b", 28, 2560, 20, 1, n_ff=8192, attn_offset=7, attn_period=14),
@@ -305,7 +305,7 @@ def tensor_types(shape: AnyShape, target: FileType | GGMLType, ssm_f32: bool) ->
     tensors = list(shape.tensors())
     matrices = {t.name: t.shape for t in tensors if t.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT)}
     if isinstance(target, FileType) and target in MIXES:
-        kinds = mixed_types(target, matrices, Model(shape.n_layer, shape.n_expert, arch=shape.arch))
+        kinds = mixed_types(target, matrices, ModelTraits(shape.n_layer, shape.n_expert, arch=shape.arch))
     else:
         kinds = dict.fromkeys(matrices, target if isinstance(target, GGMLType) else FILE_TYPE_WEIGHT[target])
 

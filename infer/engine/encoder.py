@@ -69,7 +69,7 @@ class Encoder:
         progress: CompileProgress | None = None,
         **fields: Unpack[LoadFields],
     ) -> "Encoder":
-        """Open a GGUF file. options, fields and progress as in `Model.load`; those about memory have no effect, because
+        """Open a GGUF file. options, fields and progress as in `LoadedModel.load`; those about memory have no effect:
         an encoder keeps nothing.
 
         Raises FormatError, UnsupportedError or UsageError.

@@ -143,7 +143,7 @@ class Engine(ModelPrograms):
     # --- running ---
     @contextmanager
     def stopped_by(self, stop: Stop) -> Iterator[None]:
-        """See `Model.stopped_by`."""
+        """See `LoadedModel.stopped_by`."""
         before, self.stop = self.stop, stop
         try:
             yield
@@ -151,7 +151,7 @@ class Engine(ModelPrograms):
             self.stop = before
 
     def with_stop(self) -> AbstractContextManager[None]:
-        """Something for `Model.stop` to set, where the caller has given nothing."""
+        """Something for `LoadedModel.stop` to set, where the caller has given nothing."""
         return self.stopped_by(Stop()) if self.stop is None else nullcontext()
 
     def _run(self, program: Program, stoppable: bool, stamps: int = 0) -> None:

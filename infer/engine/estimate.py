@@ -49,7 +49,7 @@ class Account:
 
 
 class Estimate:
-    """Of the model at `path`. FormatError, UnsupportedError or UsageError as `Model.load` raises them."""
+    """Of the model at `path`. FormatError, UnsupportedError or UsageError as `LoadedModel.load` raises them."""
 
     def __init__(self, path: Path | str, *, n_threads: int = 0, exact: bool = False) -> None:
         self._engine = Engine(
@@ -91,8 +91,8 @@ class Estimate:
         return Account(n_ctx, n_seq, kv_type, self._engine.gguf.nbytes, working, states, keys_values, positions)
 
     def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: KVTypeName = "f16", cache: int = 0) -> int:
-        """Tokens that each of n_seq sequences can have, at most `usual_context`: what `Model.load` chooses with a cache
-        of so many bytes, or 0 where it would choose a short context that does not fit."""
+        """Tokens that each of n_seq sequences can have, at most `usual_context`: what `LoadedModel.load` chooses with a
+        cache of so many bytes, or 0 where it would choose a short context that does not fit."""
         wished, needs = self.usual_context, self._needs(kv_type)
         room = Room(machine, self._engine.gguf.nbytes, self._working(wished, n_seq > 1), cache)
         fits = needs.longest(n_seq, room.grantable)

@@ -30,7 +30,7 @@ class HeadSegment:
 
 
 @dataclass(frozen=True, eq=False)
-class Foretold:
+class HeadOutputs:
     """Of the segments of which it was wanted, in order: states f32 [n, width] and logits f32 [n, n_vocab]."""
 
     states: np.ndarray
@@ -53,7 +53,7 @@ class HeadPasses:
         self._blocks: dict[int, Program] = {}
         self._outputs: dict[int, tuple[Program, Rows, Rows]] = {}
 
-    def run(self, segments: Sequence[HeadSegment]) -> Foretold:
+    def run(self, segments: Sequence[HeadSegment]) -> HeadOutputs:
         """All of them in passes of at most n_ubatch tokens; the head's memory has them then."""
         states, logits = [], []
         for part in self._parts(segments):
@@ -76,7 +76,7 @@ class HeadPasses:
                 self.engine.run_program(program)
                 states.append(program.view(own, len(rows)).copy())
                 logits.append(program.view(out, len(rows)).copy())
-        return Foretold(
+        return HeadOutputs(
             np.concatenate(states) if states else np.zeros((0, self.head.width), np.float32),
             np.concatenate(logits) if logits else np.zeros((0, self.engine.n_vocab), np.float32),
         )

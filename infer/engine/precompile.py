@@ -3,7 +3,7 @@
     python -m hybrid.infer.engine.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE [N_SEQ]
 
 Started when kernels are missing, to use other cores: a helper (kernels/build/helpers.py) of who needs them.
-With N_SEQ it knows those of `hybrid precompile`, otherwise those of `Model.load`.
+With N_SEQ it knows those of `hybrid precompile`, otherwise those of `LoadedModel.load`.
 """
 
 import os

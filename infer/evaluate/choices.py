@@ -14,7 +14,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..model import Model, Work, measured
+from ..model import LoadedModel, Work, measured
 from .parts import Measurable, each
 from .shared import eval_shared
 from .windows import check_finite, check_not_even, log_likelihood
@@ -25,7 +25,7 @@ TOGETHER = 32  # texts: more of them hardly fill the passes better, and each nee
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Ending:
     """A text that would answer a task: its tokens, and which of them are scored."""
 
     ids: Sequence[int]
@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredTask:
     """What a task was scored."""
 
     means: np.ndarray
@@ -59,12 +59,12 @@ def common_prefix(texts: Sequence[Sequence[int]]) -> int:
     return next((i for i in range(most) if len({ids[i] for ids in texts}) > 1), most)
 
 
-def after_common_prefix(texts: Sequence[Sequence[int]]) -> list[Candidate]:
+def after_common_prefix(texts: Sequence[Sequence[int]]) -> list[Ending]:
     """Texts of which everything is scored that they do not all begin with."""
     first = common_prefix(texts)
     if first < 1:
         raise UsageError("a context is needed before the endings: this one has no tokens.")
-    return [Candidate(ids, range(first, len(ids))) for ids in texts]
+    return [Ending(ids, range(first, len(ids))) for ids in texts]
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class TaskGroup:
     """Tasks that are scored together; first: the number of the first, from 0; n_together: texts at a time."""
 
     first: int
-    tasks: Sequence[Sequence[Candidate]]
+    tasks: Sequence[Sequence[Ending]]
     n_together: int
 
 
-def score(model: Measurable, tasks: Iterable[Sequence[Candidate]]) -> Iterator[Scored]:
+def score(model: Measurable, tasks: Iterable[Sequence[Ending]]) -> Iterator[ScoredTask]:
     """Scores tasks in order, as many together as the model has sequences for; a task with more candidates in parts.
 
     FormatError when the model's logits are not finite, or all zero.
@@ -86,8 +86,8 @@ def score(model: Measurable, tasks: Iterable[Sequence[Candidate]]) -> Iterator[S
         yield from scored
 
 
-def _grouped(tasks: Iterable[Sequence[Candidate]], n_together: int) -> Iterator[TaskGroup]:
-    group: list[Sequence[Candidate]] = []
+def _grouped(tasks: Iterable[Sequence[Ending]], n_together: int) -> Iterator[TaskGroup]:
+    group: list[Sequence[Ending]] = []
     first = 0
     for task in tasks:
         if group and sum(map(len, group)) + len(task) > n_together:
@@ -99,7 +99,7 @@ def _grouped(tasks: Iterable[Sequence[Candidate]], n_together: int) -> Iterator[
         yield TaskGroup(first, group, n_together)
 
 
-def score_group(model: Model, group: TaskGroup) -> list[Scored]:
+def score_group(model: LoadedModel, group: TaskGroup) -> list[ScoredTask]:
     """The scores of its tasks. FormatError: see `score`."""
     flat = [candidate for task in group.tasks for candidate in task]
     means: list[float] = []
@@ -117,11 +117,11 @@ def score_group(model: Model, group: TaskGroup) -> list[Scored]:
         scores = np.array(means[mine])
         check_finite(model, scores, f"its logits in task {number}")
         check_not_even(model, -scores, f"its logits in task {number}")
-        scored.append(Scored(scores, sum(len(c.ids) for c in task), sum(processed[mine])))
+        scored.append(ScoredTask(scores, sum(len(c.ids) for c in task), sum(processed[mine])))
     return scored
 
 
-def _means(model: Model, candidates: Sequence[Candidate]) -> list[float]:
+def _means(model: LoadedModel, candidates: Sequence[Ending]) -> list[float]:
     with measured(model, len(candidates)) as seqs:
         works = [
             Work(seq, c.ids[: c.scored.stop - 1], slice(c.scored.start - 1, None))

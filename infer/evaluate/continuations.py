@@ -16,7 +16,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..model import Model
+from ..model import LoadedModel
 from ..progress import TokenProgress
 from ..sequence import Sequence as TokenSequence
 from .parts import Measurable, SpreadModel, each
@@ -101,7 +101,7 @@ def _of_shares(model: SpreadModel, pairs: Sequence[Pair], progress: TokenProgres
     return Scored([results[i] for i in range(len(pairs))], n_tokens, n_processed)
 
 
-def score_share(model: Model, share: Share, progress: TokenProgress | None = None) -> Scored:
+def score_share(model: LoadedModel, share: Share, progress: TokenProgress | None = None) -> Scored:
     """As `score`."""
     pairs = share.pairs
     scores = _Scores(model, pairs, share.numbers)
@@ -155,7 +155,7 @@ class _Text:
 class _Scores:
     """ln p of every token of every continuation, as it becomes known."""
 
-    def __init__(self, model: Model, pairs: Sequence[Pair], numbers: Sequence[int]) -> None:
+    def __init__(self, model: LoadedModel, pairs: Sequence[Pair], numbers: Sequence[int]) -> None:
         self.model, self.pairs, self.numbers = model, pairs, numbers
         texts: dict[bytes, _Text] = {}  # pairs that differ in what is predicted last are one text
         for number, pair in enumerate(pairs):
@@ -186,7 +186,7 @@ class _Scores:
 class _Beginnings:
     """Reads texts, which come in the order of their tokens, and keeps what later ones begin with."""
 
-    def __init__(self, model: Model, texts: Sequence[_Text]) -> None:
+    def __init__(self, model: LoadedModel, texts: Sequence[_Text]) -> None:
         self.model, self.texts = model, texts
         self._most_kept = min(KEPT, (model.n_free - 1) // 4)
         self._together = max(1, model.n_free - 2 * self._most_kept)

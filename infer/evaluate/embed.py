@@ -24,7 +24,7 @@ from ..engine.network import family_of
 from ..kernels.build.jit import CompileProgress
 from ..loading.model_file import fitting_tokenizer
 from ..loading.options import DEFAULT_UBATCH, LoadFields, LoadOptions, merged
-from ..model import Model
+from ..model import LoadedModel
 from ..progress import TokenProgress
 from ..runner import Work
 from ..text.tokenizer import Tokenizer, assumptions, load_tokenizer
@@ -37,8 +37,8 @@ MOST_SEQUENCES = 32  # texts that a generating model reads together
 class Embedder:
     """Makes embeddings with the model at `path`.
 
-    options, fields, progress   as in `Model.load`. n_ctx: tokens of a text, at most; 0: what the model was trained for.
-               n_seq_max is chosen here
+    options, fields, progress   as in `LoadedModel.load`, but n_seq_max, which is chosen here. n_ctx: tokens of a text,
+               at most; 0: what the model was trained for
     pooling    None: the file's own; without one the mean for an encoder, the last token for a model that generates
 
     Raises FormatError, UnsupportedError or UsageError.
@@ -69,8 +69,10 @@ class Embedder:
                 remedy=Remedy.SMALLER_CONTEXT,
             )
         self.n_ctx = given.n_ctx or usual
-        self._model: Model | None = None
-        self._load_model = lambda n_ctx, n_seq: Model.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
+        self._model: LoadedModel | None = None
+        self._load_model = lambda n_ctx, n_seq: LoadedModel.load(
+            path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress
+        )
 
     @property
     def numa_note(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 from ..engine.encoder import Encoder
-from ..model import Model
+from ..model import LoadedModel
 from ..runner import Slot, Work
 from ..text.tokenizer import Tokenizer
 from .pooling import Pooled, Pooling, normalized
@@ -55,7 +55,7 @@ def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> 
             raise UsageError(f"text {i + 1} has a token that is not of the vocabulary of {n_vocab}.")
 
 
-class Reading:
+class EmbedReading:
     """What is read of some texts. One thread uses it, the one that uses the model."""
 
     def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
@@ -90,7 +90,7 @@ class Reading:
         return (normalized(rows) if normalize else rows).astype(np.float32)
 
 
-class EncoderReading(Reading):
+class EncoderReading(EmbedReading):
     """By an encoder, which reads a text as a whole: a step is one of its passes, however many tokens may be read."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
@@ -108,10 +108,10 @@ class EncoderReading(Reading):
         return sum(map(len, part)), time.perf_counter() - begin - (self.encoder.compile_seconds - compiled)
 
 
-class ModelReading(Reading):
+class ModelReading(EmbedReading):
     """By a model that generates. A step needs a free sequence; one that ends within a text keeps it: see `between`."""
 
-    def __init__(self, model: Model, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
+    def __init__(self, model: LoadedModel, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
         super().__init__(pooling, ids)
         self.model = model
         self._held: Slot | None = None  # has read the beginning of text `next`

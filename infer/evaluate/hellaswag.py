@@ -21,7 +21,7 @@ LINES = 2 + N_ENDINGS
 
 
 @dataclass(frozen=True)
-class Task:
+class HellaSwagTask:
     """A beginning and the endings to choose from."""
 
     context: str
@@ -43,7 +43,7 @@ class HellaSwagResult:
     """Tokens that went through the model."""
 
 
-def read_tasks(text: str, name: str) -> list[Task]:
+def read_tasks(text: str, name: str) -> list[HellaSwagTask]:
     """UsageError names the line that is wrong; `name` is the file's."""
     lines = text.removesuffix("\n").split("\n")
     if not text.strip() or len(lines) % LINES:
@@ -56,17 +56,17 @@ def read_tasks(text: str, name: str) -> list[Task]:
         for i, line in enumerate((context, number, *endings)):
             if not line.strip():
                 raise UsageError(f"{name}, line {at + i + 1} is empty, expected {'an ending' if i else 'a context'}.")
-        tasks.append(Task(context, int(number), tuple(endings)))
+        tasks.append(HellaSwagTask(context, int(number), tuple(endings)))
     return tasks
 
 
-def some_of(tasks: Sequence[Task], n: int) -> list[Task]:
+def some_of(tasks: Sequence[HellaSwagTask], n: int) -> list[HellaSwagTask]:
     """n of the tasks, the same ones every time, or all."""
     return list(tasks) if n >= len(tasks) else Random(1).sample(tasks, n)
 
 
 def hellaswag(
-    model: Measurable, tasks: Sequence[Task], progress: Callable[[HellaSwagResult, int], None] | None = None
+    model: Measurable, tasks: Sequence[HellaSwagTask], progress: Callable[[HellaSwagResult, int], None] | None = None
 ) -> HellaSwagResult:
     """Scores tasks, as many at a time as the model has sequences for; progress(result so far, tasks in all).
 
@@ -86,7 +86,7 @@ def hellaswag(
     return result
 
 
-def _texts(model: Measurable, task: Task) -> list[list[int]]:
+def _texts(model: Measurable, task: HellaSwagTask) -> list[list[int]]:
     return [encoded(model, f"{task.context} {ending}") for ending in task.endings]
 
 

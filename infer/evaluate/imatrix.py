@@ -21,7 +21,7 @@ from .parts import Measurable, SpreadModel, each
 from .windows import Window, WindowGroup, check_finite, check_length, chunked, evaluated, grouped
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import LoadedModel
 
 Sums = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -67,7 +67,7 @@ def collect(
             model.engine.collection = None
 
 
-def group_inputs(model: "Model", group: WindowGroup) -> tuple[int, Sums]:
+def group_inputs(model: "LoadedModel", group: WindowGroup) -> tuple[int, Sums]:
     """How many windows were evaluated, and by weight the squares of what it was multiplied by, summed up f32 [expert,
     column], with counts f32 [expert]."""
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError, shown
-from hybrid.quant.ggml.file_ranges import Place, not_seen
+from hybrid.quant.ggml.file_ranges import FileRange, not_seen
 from hybrid.quant.ggml.replacing import Replacement, failures_named
 from hybrid.quant.ggml.sources import check_source
 
@@ -39,7 +39,7 @@ from .windows import (
 )
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import LoadedModel
 
 MAGIC = b"_logits_"
 _COUNTS = struct.Struct("<iii")
@@ -54,7 +54,7 @@ def _row_nbytes(n_vocab: int) -> int:
 class BasePlaces:
     """Where the chunks of a base file are, for who writes them: `chunk_nbytes` of `all` each, in their order."""
 
-    all: Place
+    all: FileRange
     chunk_nbytes: int
     sync: bool
     """Whether the disk has a chunk when it is written."""
@@ -86,7 +86,9 @@ class BaseWriter:
                 self._target.open().write(self._head)
                 unfinished = self._target.shared(len(self._head) + nbytes)
             # made in here: an interrupt between this and the body of `with` would leave the file
-            return BasePlaces(Place(unfinished, self._path, len(self._head), nbytes), self._chunk_nbytes, self._sync)
+            return BasePlaces(
+                FileRange(unfinished, self._path, len(self._head), nbytes), self._chunk_nbytes, self._sync
+            )
         except BaseException:
             self._target.discard()
             raise
@@ -209,7 +211,7 @@ def write_base(
     return n_chunks
 
 
-def _written(places: BasePlaces, model: "Model", group: WindowGroup) -> list[tuple[float, int]]:
+def _written(places: BasePlaces, model: "LoadedModel", group: WindowGroup) -> list[tuple[float, int]]:
     """Writes what the model makes of each window; the sum of ln p of its targets, and how many they are."""
     sums = []
     for i, (window, logits) in enumerate(zip(group.windows, group_logits(model, group), strict=True), group.first):
@@ -264,6 +266,6 @@ def kl_divergence(
     return summary(parts, base.n_ctx, time.perf_counter() - began)
 
 
-def _compared(base: BaseChunks, model: "Model", group: WindowGroup) -> list[ScoredTokens]:
+def _compared(base: BaseChunks, model: "LoadedModel", group: WindowGroup) -> list[ScoredTokens]:
     windows = zip(group.windows, group_logits(model, group), strict=True)
     return [compare(logits, base.read(i), np.array(w.targets)) for i, (w, logits) in enumerate(windows, group.first)]

@@ -12,7 +12,7 @@ PERCENTILES = (99.9, 99, 95, 90, 75, 50, 25, 10, 5, 1, 0.1)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanWithError:
     """A mean and its standard error."""
 
     value: float
@@ -27,18 +27,18 @@ class KLDivergenceResult:
     least and greatest.
     """
 
-    ppl: Estimate
-    ppl_base: Estimate
+    ppl: MeanWithError
+    ppl_base: MeanWithError
     correlation: float
-    ln_ratio: Estimate
-    ratio: Estimate
-    difference: Estimate
-    kld: Estimate
+    ln_ratio: MeanWithError
+    ratio: MeanWithError
+    difference: MeanWithError
+    kld: MeanWithError
     kld_percentiles: dict[float, float]
-    p_change: Estimate
+    p_change: MeanWithError
     p_change_percentiles: dict[float, float]
-    p_change_rms: Estimate
-    same_top: Estimate
+    p_change_rms: MeanWithError
+    same_top: MeanWithError
     n_scored: int
     n_chunks: int
     n_ctx: int
@@ -51,9 +51,9 @@ class KLDivergenceResult:
 class KLDivergenceSoFar:
     """What is known after every chunk for the price of that chunk: fields of `KLDivergenceResult`."""
 
-    ppl: Estimate
-    ln_ratio: Estimate
-    kld: Estimate
+    ppl: MeanWithError
+    ln_ratio: MeanWithError
+    kld: MeanWithError
     n_scored: int
     n_chunks: int
 
@@ -117,13 +117,13 @@ def summary(parts: Sequence[ScoredTokens], n_ctx: int, seconds: float) -> KLDive
         correlation=covariance / errors if errors else 0.0,
         ln_ratio=ratio,
         ratio=_exponential(ratio),
-        difference=Estimate(ppl.value - ppl_base.value, difference),
+        difference=MeanWithError(ppl.value - ppl_base.value, difference),
         kld=_mean(kld),
         kld_percentiles=_percentiles(kld),
         p_change=_mean(change),
         p_change_percentiles=_percentiles(change),
-        p_change_rms=Estimate(rms, 0.5 / rms * squares.error if rms else 0.0),
-        same_top=Estimate(top, math.sqrt(top * (1 - top) / max(n - 1, 1))),
+        p_change_rms=MeanWithError(rms, 0.5 / rms * squares.error if rms else 0.0),
+        same_top=MeanWithError(top, math.sqrt(top * (1 - top) / max(n - 1, 1))),
         n_scored=n,
         n_chunks=len(parts),
         n_ctx=n_ctx,
@@ -132,13 +132,13 @@ def summary(parts: Sequence[ScoredTokens], n_ctx: int, seconds: float) -> KLDive
     )
 
 
-def _mean(x: np.ndarray) -> Estimate:
+def _mean(x: np.ndarray) -> MeanWithError:
     return _estimate(len(x), float(x.mean()), float((x * x).mean()))
 
 
-def _estimate(n: int, mean: float, mean_square: float) -> Estimate:
+def _estimate(n: int, mean: float, mean_square: float) -> MeanWithError:
     variance = mean_square - mean * mean
-    return Estimate(mean, math.sqrt(variance / (n - 1)) if variance > 0 and n > 10 else 0.0)
+    return MeanWithError(mean, math.sqrt(variance / (n - 1)) if variance > 0 and n > 10 else 0.0)
 
 
 def _covariance(n: int, mean_product: float, product_of_means: float) -> float:
@@ -146,12 +146,12 @@ def _covariance(n: int, mean_product: float, product_of_means: float) -> float:
     return (mean_product - product_of_means) / max(n - 1, 1) if n >= 10 else 0.0
 
 
-def _difference(a: Estimate, b: Estimate, covariance: float) -> Estimate:
-    return Estimate(a.value - b.value, math.sqrt(max(a.error**2 + b.error**2 - 2 * covariance, 0.0)))
+def _difference(a: MeanWithError, b: MeanWithError, covariance: float) -> MeanWithError:
+    return MeanWithError(a.value - b.value, math.sqrt(max(a.error**2 + b.error**2 - 2 * covariance, 0.0)))
 
 
-def _exponential(e: Estimate) -> Estimate:
-    return Estimate(exp_or_inf(e.value), exp_or_inf(e.value) * e.error)
+def _exponential(e: MeanWithError) -> MeanWithError:
+    return MeanWithError(exp_or_inf(e.value), exp_or_inf(e.value) * e.error)
 
 
 def _percentiles(x: np.ndarray) -> dict[float, float]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 if TYPE_CHECKING:
     from hybrid.quant.ggml.reader import GGUFFile
 
-    from ..model import Model
+    from ..model import LoadedModel
     from ..text.chat_template import ChatTemplate
     from ..text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What measurements ask of a loaded model before they evaluate anything: fields of `Model` by their names."""
+    """What measurements ask of a loaded model before they evaluate anything: fields of `LoadedModel` by their names."""
 
     path: Path
     name: str
@@ -39,7 +39,7 @@ class ModelFacts:
     n_params: int
 
     @classmethod
-    def of(cls, model: "Model") -> "ModelFacts":
+    def of(cls, model: "LoadedModel") -> "ModelFacts":
         return cls(
             model.path, model.name, model.description, model.file_type, model.fingerprint, model.precision,
             model.n_ctx, model.n_vocab, model.n_seq_max, model.n_params,
@@ -47,8 +47,8 @@ class ModelFacts:
 
 
 class SpreadModel(ABC):
-    """A model that is loaded in many processes, and here only open as a file. Has what measurements ask of `Model`, by
-    the same names."""
+    """A model that is loaded in many processes, and here only open as a file. Has what measurements ask of
+    `LoadedModel`, by the same names."""
 
     def __init__(self, facts: ModelFacts, gguf: "GGUFFile", tokenizer: "Tokenizer") -> None:
         self.gguf, self.tokenizer = gguf, tokenizer
@@ -67,14 +67,14 @@ class SpreadModel(ABC):
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
 
     @abstractmethod
-    def each(self, function: Callable[["Model", P], R], parts: Iterable[P]) -> Iterator[R]:
+    def each(self, function: Callable[["LoadedModel", P], R], parts: Iterable[P]) -> Iterator[R]:
         """function(model, part) of every part, in their order. Raises what the first part that fails raises."""
 
 
-Measurable = Union["Model", SpreadModel]
+Measurable = Union["LoadedModel", SpreadModel]
 
 
-def each(model: Measurable, function: Callable[["Model", P], R], parts: Iterable[P]) -> Iterator[R]:
+def each(model: Measurable, function: Callable[["LoadedModel", P], R], parts: Iterable[P]) -> Iterator[R]:
     """function(model, part) of every part, in their order; here one after the other, when they are asked for."""
     if isinstance(model, SpreadModel):
         yield from model.each(function, parts)

@@ -28,8 +28,8 @@ from .parts import Measurable
 from .positions import PositionBucket, Positions
 from .windows import (
     LEAST_CONTEXT,
-    Likelihood,
     Window,
+    WindowSums,
     check_length,
     chunked,
     exp_or_inf,
@@ -116,7 +116,7 @@ def perplexity(
         running.append(exp_or_inf(total / n_scored))
         if progress is not None:
             progress(len(running), n_chunks, running[-1])
-    of = Likelihood(total, squares, n_scored)
+    of = WindowSums(total, squares, n_scored)
     return PerplexityResult(
         of.ppl, of.stderr, of.mean_nll, len(tokens), n_scored, n_chunks, n_ctx, stride, n_parallel,
         time.perf_counter() - start, tuple(running), positions.buckets() if positions is not None else (),

@@ -6,7 +6,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import UsageError
 
-from .windows import Likelihood
+from .windows import WindowSums
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class Positions:
         for begin, end in zip(self._edges[:-1], self._edges[1:], strict=True):
             total, squares = self._sums[:, begin:end].sum(axis=1).tolist()
             n = (end - begin) * self._n_chunks
-            of = Likelihood(total, squares, n)
+            of = WindowSums(total, squares, n)
             found.append(PositionBucket(begin + 1, end + 1, of.ppl, of.stderr, of.mean_nll, n))
         return tuple(found)

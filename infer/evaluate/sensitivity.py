@@ -12,7 +12,7 @@ from .kl_divergence import compare
 from .windows import check_length, chunked, log_softmax, score_logits
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Probe:
 
 
 def divergences(
-    model: "Model", text: str, probes: Iterable[Probe], *, n_ctx: int = 256, chunks: int = 4
+    model: "LoadedModel", text: str, probes: Iterable[Probe], *, n_ctx: int = 256, chunks: int = 4
 ) -> Iterator[tuple[str, float]]:
     """(name, mean KL divergence in nats) for each probe, on the first chunks of a text; see `perplexity` for chunks.
 

@@ -4,7 +4,7 @@ Sequences with the same history are one until they part: one of them goes throug
 and its state, and each gets the logits it asked for. That holds whether a token is given for several sequences or for
 each of them again, and for sequences whose histories have become the same by separate ways: they share memory again.
 
-    eval_shared          `Model.eval` of works that begin alike
+    eval_shared          `LoadedModel.eval` of works that begin alike
     eval_shared_tokens   token by token, each for several sequences: trees of texts
     score_endings        of one context: tests with several answers to choose from
     walk                 what they stand on: logits are handed over as they come, and not kept
@@ -17,7 +17,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..model import Model, measured
+from ..model import LoadedModel, measured
 from ..runner import Result, Slot, Work
 from .windows import log_likelihood
 
@@ -67,7 +67,7 @@ class _Kept:
                 path.seq.logits = last
 
 
-def eval_shared_tokens(model: Model, entries: Sequence[SharedToken]) -> dict[tuple[int, int], np.ndarray]:
+def eval_shared_tokens(model: LoadedModel, entries: Sequence[SharedToken]) -> dict[tuple[int, int], np.ndarray]:
     """Append tokens to sequences; (place in `entries`, id of the sequence) -> logits f32 [n_vocab].
 
     UsageError names token and sequence, before anything runs.
@@ -97,8 +97,8 @@ def eval_shared_tokens(model: Model, entries: Sequence[SharedToken]) -> dict[tup
     return {(places[p.seq.id][i], p.seq.id): row for p in paths for i, row in kept.of(p).items()}
 
 
-def eval_shared(model: Model, works: Sequence[Work]) -> list[Result]:
-    """`Model.eval` for works without targets, to the bit, with what the sequences have in common computed once."""
+def eval_shared(model: LoadedModel, works: Sequence[Work]) -> list[Result]:
+    """`LoadedModel.eval` for works without targets, to the bit; what sequences have in common is computed once."""
     works = list(works)
     model.runner.check(works)
     if any(work.targets is not None or work.each for work in works):
@@ -111,7 +111,7 @@ def eval_shared(model: Model, works: Sequence[Work]) -> list[Result]:
     return [Result(np.stack(some) if some else None, None) for some in rows]
 
 
-def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequence[int]]) -> np.ndarray:
+def score_endings(model: LoadedModel, context: Sequence[int], endings: Sequence[Sequence[int]]) -> np.ndarray:
     """log p of each ending after the context, f64 [endings], as multiple-choice tests have it (HellaSwag,
     arXiv:1905.07830). The context, and what endings begin with alike, is computed once."""
     if not len(context) or not all(len(ending) for ending in endings):
@@ -130,7 +130,7 @@ def score_endings(model: Model, context: Sequence[int], endings: Sequence[Sequen
     return np.array(scores)
 
 
-def walk(model: Model, paths: list[Path], seen: Seen, most_rows: int | None = None) -> int:
+def walk(model: LoadedModel, paths: list[Path], seen: Seen, most_rows: int | None = None) -> int:
     """All paths to their ends, in passes: in each of them every group of like sequences goes on to where it parts.
     Returns how many tokens went through the model.
 

@@ -19,7 +19,7 @@ from ..text.encode import sequence_start
 from .parts import Measurable, each
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import LoadedModel
     from ..runner import Result, Work
     from ..sequence import Sequence as TokenSequence
     from ..text.tokenizer import Tokenizer
@@ -99,7 +99,7 @@ def grouped(windows: Iterable[Window], n_together: int, first: int = 0) -> Itera
 
 
 def evaluated(
-    model: "Model",
+    model: "LoadedModel",
     group: WindowGroup,
     work: "Callable[[TokenSequence, Window], Work]",
     during: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -115,7 +115,7 @@ def evaluated(
         return model.eval([work(seq, window) for seq, window in zip(seqs, group.windows, strict=True)])
 
 
-def group_nlls(model: "Model", group: WindowGroup) -> list[np.ndarray]:
+def group_nlls(model: "LoadedModel", group: WindowGroup) -> list[np.ndarray]:
     """The negative log-likelihoods of each window's scored tokens, f64 [scores].
 
     FormatError when they are not finite.
@@ -134,7 +134,7 @@ def group_nlls(model: "Model", group: WindowGroup) -> list[np.ndarray]:
     return nlls
 
 
-def group_logits(model: "Model", group: WindowGroup, changed: str = "") -> list[np.ndarray]:
+def group_logits(model: "LoadedModel", group: WindowGroup, changed: str = "") -> list[np.ndarray]:
     """The logits of each window's scored positions, f32 [scores, n_vocab]. FormatError when they are not finite.
 
     changed: a weight that is not the file's now, for the error.
@@ -160,7 +160,7 @@ def score_windows(model: Measurable, windows: Iterable[Window], n_parallel: int 
         yield from nlls
 
 
-def score_logits(model: "Model", windows: Iterable[Window], changed: str = "") -> Iterator[np.ndarray]:
+def score_logits(model: "LoadedModel", windows: Iterable[Window], changed: str = "") -> Iterator[np.ndarray]:
     """`group_logits` of all windows, in order; as many together as the model has sequences."""
     for group in grouped(windows, model.n_seq_max):
         yield from group_logits(model, group, changed)
@@ -235,7 +235,7 @@ def exp_or_inf(x: float) -> float:
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class WindowSums:
     """Sums over n scored tokens: of their negative log-likelihoods in nats, and of the squares."""
 
     total: float

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-from .choices import Candidate, Scored, common_prefix, encoded, score, standard_error
+from .choices import Ending, ScoredTask, common_prefix, encoded, score, standard_error
 from .parts import Measurable
 
 LEAST_AFTER = 4  # tokens that must follow the common beginning for the choice to be left out
@@ -88,7 +88,7 @@ def _fields(line: str) -> list[str]:
     return fields
 
 
-def candidates(model: Measurable, task: WinograndeTask) -> tuple[list[Candidate], bool]:
+def candidates(model: Measurable, task: WinograndeTask) -> tuple[list[Ending], bool]:
     """Both texts with what is scored of them, and whether that is only what follows the choice."""
     texts = [encoded(model, task.before + choice + task.after) for choice in task.choices]
     if min(map(len, texts)) < 2:
@@ -99,14 +99,14 @@ def candidates(model: Measurable, task: WinograndeTask) -> tuple[list[Candidate]
     for ids, choice in zip(texts, task.choices, strict=True):
         first = len(model.tokenizer.encode(task.before + choice)) if follows_only else shared
         first = min(max(first, 1), len(ids) - 1)  # merges across the end of the choice can make it longer than the text
-        parts.append(Candidate(ids, range(first, max(first + 1, len(ids) - 1))))
+        parts.append(Ending(ids, range(first, max(first + 1, len(ids) - 1))))
     return parts, follows_only
 
 
 def winogrande(
     model: Measurable,
     tasks: Sequence[WinograndeTask],
-    progress: Callable[[Scored, int, WinograndeResult], None] | None = None,
+    progress: Callable[[ScoredTask, int, WinograndeResult], None] | None = None,
 ) -> WinograndeResult:
     """Scores tasks, as many at a time as the model has sequences for; progress(the task's scores, its answer from 0,
     result so far).

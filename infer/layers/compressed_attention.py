@@ -16,7 +16,7 @@ from ..memory import HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Builder, Ref, Rows
 from .attention import Rope
 from .grouped_output import GroupedOutput
-from .indexed import Choice, has_lists, lists_of
+from .indexed import EntryChoice, has_lists, lists_of
 from .kept_rows import KeptRows
 from .listed_attention import ListedAttention, Lists
 from .pooling import Pooling, starts_of_groups
@@ -179,11 +179,13 @@ class CompressedAttention:
         if self.index is None:
             if has_lists(b, self.like):
                 return lists_of(b, self.like)
-            return Choice(self.like, self.every or NO_GROUP, 0, as_entries=True, window=self.window).lists(b, memory)
+            return EntryChoice(self.like, self.every or NO_GROUP, 0, as_entries=True, window=self.window).lists(
+                b, memory
+            )
         size = self.index
         q = b.matmul(latent, self.w_index, "indexer_q")
         turn_last(b, q, size.n_head, self.rope, self._weights, memory, b.batch.rope_pos)
-        choice = Choice(
+        choice = EntryChoice(
             self.layer, self.every, size.n_best, self.compressors[1].rows, size.n_head,
             (size.d_head * size.n_head) ** -0.5, as_entries=True, window=self.window,
         )  # fmt: skip

@@ -38,7 +38,7 @@ def lists_of(b: Builder, layer: int) -> Lists:
 
 
 @dataclass
-class Choice:
+class EntryChoice:
     """Of the entries that a token sees the n_best.
 
     layer       whose choice it is: later layers may ask for it, see `lists_of`

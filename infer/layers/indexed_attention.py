@@ -11,7 +11,7 @@ from ..memory import HybridMemory
 from ..program.builder import Builder, Ref, Rows
 from .attention import Attention
 from .base import MemorySpec
-from .indexed import Choice
+from .indexed import EntryChoice
 from .kept_rows import KeptRows
 from .listed_attention import ListedAttention, Lists
 from .pooling import Pooling, starts_of_groups
@@ -41,7 +41,7 @@ class IndexedAttention(Attention):
         }
         self.index_keys = KeptRows(self.layer, "index", self.d_index, every=self.every, mixer=MIXER)
         self.mean = Pooling(self.layer, "index", self.d_index, self.every, gated=False, mixer=MIXER)
-        self.choice = Choice(
+        self.choice = EntryChoice(
             self.layer, self.every, self.n_best, self.index_keys, self.n_index_head, 1 / math.sqrt(self.d_index)
         )  # fmt: skip
 

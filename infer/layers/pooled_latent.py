@@ -8,7 +8,7 @@ from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import Builder, Rows
 from .base import MemorySpec
-from .indexed import Choice, lists_of
+from .indexed import EntryChoice, lists_of
 from .kept_rows import KeptRows
 from .latent_attention import LatentAttention
 from .listed_attention import ListedAttention, Lists
@@ -44,7 +44,7 @@ class PooledLatentAttention(LatentAttention):
         self.listed = ListedAttention(self.n_head, self.kept, self.kept, scale=1 / math.sqrt(self.width))
         self.keys = KeptRows(self.layer, "index", of.d_head, every=of.n_pool, mixer=self.kept.mixer)
         self.pooling = Pooling(self.layer, "index", of.d_head, of.n_pool, mixer=self.kept.mixer)
-        self.choice = Choice(
+        self.choice = EntryChoice(
             self.layer, of.n_pool, of.n_best, self.keys, of.n_head, scale=1 / math.sqrt(of.d_head * of.n_head)
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # beyond these, a slip
 
 
 class LoadFields(TypedDict, total=False):
-    """The fields of `LoadOptions` as keywords: type checkers see what `Model.load(path, n_ctx=4096)` may be given."""
+    """The fields of `LoadOptions` as keywords: type checkers see what `LoadedModel.load(path, n_ctx=4096)` may get."""
 
     n_ctx: int
     n_seq_max: int
@@ -47,7 +47,7 @@ class LoadFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What `Model.load`, `Embedder` and `Encoder.load` take beside the file. UsageError names a field that is wrong.
+    """What `LoadedModel.load`, `Embedder` and `Encoder.load` take beside the file. UsageError names a wrong field.
 
     `dataclasses.asdict` of it is JSON, which `from_json` reads.
     """

@@ -43,7 +43,7 @@ WORTH_FETCHING = 16  # tokens
 
 
 @dataclass(eq=False)
-class Piece:
+class StoredPiece:
     """What is written at a time: the text of a checkpoint from cuts[0] to cuts[-1], and its states if it ends there.
 
     pages: from the one that holds cuts[0]; row: -1 where there are no states, or not yet.
@@ -91,7 +91,7 @@ class CacheStore:
         self._looked_up: WeakKeyDictionary[Checkpoint, int] = WeakKeyDictionary()  # -> when it was used last
 
     # --- the owner of the memory ---
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> StoredPiece | None:
         """What should be written next, with owners for `release`; None: nothing now."""
         tree, memory, index = self.cache.tree, self.cache.memory, self.files.index
         if self.files.failing:
@@ -110,12 +110,12 @@ class CacheStore:
             self._looked_up[point] = point.used
         return None
 
-    def _held(self, node: Node, point: Checkpoint, ids: Tokens, cuts: list[int]) -> Piece:
+    def _held(self, node: Node, point: Checkpoint, ids: Tokens, cuts: list[int]) -> StoredPiece:
         memory, cuts = self.cache.memory, cuts[: HELD_PIECES + 1]
         pages = self.cache.tree.pages(node, cuts[-1])[cuts[0] // PAGE :] if memory.attention.specs else []
         before = max((p for part in node.path() for p in part.checkpoints if p < point.position), default=0)
         with_state = cuts[-1] == len(ids) and memory.is_recurrent
-        piece = Piece(
+        piece = StoredPiece(
             point, ids, cuts, [memory.attention.pool.share(page) for page in pages],
             memory.recurrent.pool.share(point.row) if with_state else -1,
             point.boundary, point.logits, point.position - before, node.root.owner,
@@ -123,7 +123,7 @@ class CacheStore:
         memory.lend(piece)
         return piece
 
-    def release(self, piece: Piece, *, written: bool) -> None:
+    def release(self, piece: StoredPiece, *, written: bool) -> None:
         """What `next_piece` has given is not read any more. What could not be written is tried again when it is used
         again, or when the disk can be written again."""
         self.cache.memory.end_loan(piece)
@@ -223,7 +223,7 @@ class CacheStore:
         return layout | ({"logits": (f32, (self.n_vocab,))} if logits else {})
 
     # --- the writer ---
-    def write(self, piece: Piece) -> bool:
+    def write(self, piece: StoredPiece) -> bool:
         """Bring a piece to the disk. False: it could not be, or is not worth its room."""
         digest = TextDigest(self.folder.key, piece.ids, piece.owner)
         after = [digest.at(n) for n in piece.cuts]
@@ -256,7 +256,7 @@ class CacheStore:
             size += file_size(0, layout_bytes(self._states(logits)))
         return size
 
-    def _state_arrays(self, piece: Piece) -> Iterator[np.ndarray]:
+    def _state_arrays(self, piece: StoredPiece) -> Iterator[np.ndarray]:
         yield from (array for _, array in self.cache.memory.recurrent.export(piece.row))
         if piece.logits is not None:
             yield piece.logits

@@ -34,7 +34,7 @@ EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped (Ctrl-C, a `Stop` or `Model.stop`); the sequences are as they were before it."""
+    """A run was stopped (Ctrl-C, a `Stop` or `LoadedModel.stop`); the sequences are as they were before it."""
 
 
 # --- how many ---

@@ -13,7 +13,7 @@ from hybrid.quant.ggml.reader import GGUFFile
 from ..program.threads import Stop
 from .orders import Arrays, AskKept, Chore, Keep, Opening, Order, Pass, TakeUp
 from .stage import Stage
-from .stage_files import KeptFiles
+from .stage_files import StageFiles
 
 Answer = Arrays | np.ndarray | None
 
@@ -92,7 +92,7 @@ class LineHere:
     def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
         self._close(remove=False)
         folder = Path(self._folder.name) / "run"
-        self.stages = [Stage(self.gguf, opening, KeptFiles(folder, opening.blocks)) for opening in openings]
+        self.stages = [Stage(self.gguf, opening, StageFiles(folder, opening.blocks)) for opening in openings]
 
     def put(self, order: Order) -> Ticket:
         if isinstance(order.what, Pass):

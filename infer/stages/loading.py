@@ -8,9 +8,9 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from ..loading.model_file import ModelFile
 from ..loading.options import LoadOptions
-from ..model import Model, open_files
+from ..model import LoadedModel, open_files
 from .line import Line
-from .staged_cache import KeptCache
+from .staged_cache import StagedCache
 from .staged_engine import StagedEngine
 from .staged_runner import StagedRunner
 
@@ -21,9 +21,9 @@ def load_staged(
     n_stages: int,
     line_for: Callable[[GGUFFile], Line],
     said: Callable[[str], None] = lambda line: None,
-) -> Model:
-    """`Model.load` of n_stages stages, or AUTO, on the line that `line_for` gives. said: gets a line when a stage was
-    lost, or is larger than its machine's memory.
+) -> LoadedModel:
+    """`LoadedModel.load` of n_stages stages, or AUTO, on the line that `line_for` gives. said: gets a line when a
+    stage was lost, or is larger than its machine's memory.
 
     UsageError: also where the model cannot be cut into so many.
     """
@@ -38,8 +38,8 @@ def load_staged(
     for text in engine.tight:
         said(text)
     budget = options.checkpoint_budget
-    cache = KeptCache(engine.memory, budget, engine.foreman) if budget else None
+    cache = StagedCache(engine.memory, budget, engine.foreman) if budget else None
     file = ModelFile(gguf, engine.hparams, engine.n_ctx, engine.n_vocab, adapters)
-    model = Model(StagedRunner(engine, file, cache, said), options.precision)
+    model = LoadedModel(StagedRunner(engine, file, cache, said), options.precision)
     model.load_seconds = time.perf_counter() - start
     return model

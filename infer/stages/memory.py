@@ -61,7 +61,7 @@ class LedPages(AttentionMemory):
         self._foreman.order(orders.MoveDown(slot, start, end, n))
 
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
-        self._foreman.order(orders.Turn(slot, start, deltas))
+        self._foreman.order(orders.TurnKeys(slot, start, deltas))
 
     def export(self, pages: list[int], end: int, start: int = 0) -> Iterator[tuple[str, np.ndarray]]:
         found = self._foreman.ask(orders.ExportPages(pages, end, start))

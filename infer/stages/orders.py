@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.network import Widths
 from ..loading.options import KVTypeName
 from ..memory import HybridMemory
-from .stage_files import KeptFiles, Place
+from .stage_files import Place, StageFiles
 
 Wanted = Literal["head", "likelihood", "hidden", "none"]
 Arrays = dict[str, np.ndarray]
@@ -118,7 +118,7 @@ class MoveDown:
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class TurnKeys:
     """See `AttentionMemory.turn`."""
 
     slot: int
@@ -203,14 +203,14 @@ class FillRow:
 # --- of what stages keep in files ---
 @dataclass(frozen=True)
 class Keep:
-    """See `KeptFiles`: pages and rows that it gets, and those that it does not need any more."""
+    """See `StageFiles`: pages and rows that it gets, and those that it does not need any more."""
 
     pages: list[Place]
     rows: list[Place]
     gone_pages: list[Place]
     gone_rows: list[Place]
 
-    def do(self, memory: HybridMemory, files: KeptFiles) -> Arrays:
+    def do(self, memory: HybridMemory, files: StageFiles) -> Arrays:
         files.drop(self.gone_pages, self.gone_rows)
         files.save(memory, self.pages, self.rows)
         return NO_ARRAYS
@@ -218,9 +218,9 @@ class Keep:
 
 @dataclass(frozen=True)
 class AskKept:
-    """Every stage says what it has: pages, rows i64 [n, 2], as `Place` has them."""
+    """Every stage says what it has: pages, rows i64 [n, 2], as `StageFiles.places` gives them."""
 
-    def do(self, memory: HybridMemory, files: KeptFiles) -> Arrays:
+    def do(self, memory: HybridMemory, files: StageFiles) -> Arrays:
         pages, rows = files.places(memory)
         return {"pages": np.array(pages, np.int64).reshape(-1, 2), "rows": np.array(rows, np.int64).reshape(-1, 2)}
 
@@ -232,6 +232,6 @@ class TakeUp:
     pages: list[Place]
     rows: list[Place]
 
-    def do(self, memory: HybridMemory, files: KeptFiles) -> Arrays:
+    def do(self, memory: HybridMemory, files: StageFiles) -> Arrays:
         files.load(memory, self.pages, self.rows)
         return NO_ARRAYS

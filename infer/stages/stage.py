@@ -20,7 +20,7 @@ from ..memory.needs import SequenceNeeds
 from ..program.builder import Program, Rows
 from ..program.threads import default_threads
 from .orders import Arrays, AskKept, Keep, Opening, Order, Pass, TakeUp
-from .stage_files import KeptFiles
+from .stage_files import StageFiles
 
 
 class _Part(Engine):
@@ -84,16 +84,16 @@ class _Part(Engine):
 
 
 class Stage:
-    """See the head of this file. files: of what it keeps. FormatError, UnsupportedError, UsageError: as `Model.load`
-    raises them."""
+    """See the head of this file. files: of what it keeps. FormatError, UnsupportedError, UsageError: as
+    `LoadedModel.load` raises them."""
 
-    def __init__(self, gguf: GGUFFile, opening: Opening, files: KeptFiles) -> None:
+    def __init__(self, gguf: GGUFFile, opening: Opening, files: StageFiles) -> None:
         self.gguf, self.blocks, self.files = gguf, opening.blocks, files
         self.engine = _Part(gguf, opening)
         self.engine.prepare()
 
     @classmethod
-    def open(cls, path: Path, opening: Opening, files: KeptFiles) -> "Stage":
+    def open(cls, path: Path, opening: Opening, files: StageFiles) -> "Stage":
         return cls(open_gguf(path), opening, files)
 
     @property

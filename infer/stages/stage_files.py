@@ -32,7 +32,7 @@ _NAMES = re.compile(r"(page|row)-([0-9]+)-([0-9]+)")
 _SUM_BYTES = 4
 
 
-class KeptFiles:
+class StageFiles:
     """Those of one stage, in a folder of its run. trouble: why the last file could not be written; mostly empty."""
 
     def __init__(self, folder: Path, blocks: range) -> None:

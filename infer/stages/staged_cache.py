@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Places = set[Place]
 
 
-class KeptCache(PromptCache):
+class StagedCache(PromptCache):
     """See the head of this file."""
 
     memory: LedMemory

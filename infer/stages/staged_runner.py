@@ -13,7 +13,7 @@ from ..loading.model_file import ModelFile
 from ..program.threads import Stop
 from ..progress import TokenProgress
 from ..runner import Begun, Plan, Result, Runner, Slot, Split, Work, gathered
-from .staged_cache import KeptCache
+from .staged_cache import StagedCache
 from .staged_engine import Passes, StagedEngine
 
 MOST_LOSSES = 3  # of the same work: something else is wrong then
@@ -29,10 +29,10 @@ class StagedRunner(Runner):
     """said: gets a line when a stage was lost, and another one when all are there again."""
 
     engine: StagedEngine
-    cache: KeptCache | None
+    cache: StagedCache | None
 
     def __init__(
-        self, engine: StagedEngine, file: ModelFile, cache: KeptCache | None, said: Callable[[str], None]
+        self, engine: StagedEngine, file: ModelFile, cache: StagedCache | None, said: Callable[[str], None]
     ) -> None:
         super().__init__(engine, file, cache)
         self.said = said

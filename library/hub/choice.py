@@ -23,7 +23,7 @@ MOST_LISTED = 40
 
 
 @dataclass(frozen=True)
-class Choice:
+class GGUFChoice:
     """A model in GGUF. tag: its type, "" where its name does not say it; files: its parts in order."""
 
     tag: str
@@ -34,21 +34,21 @@ class Choice:
         return sum(file.nbytes for file in self.files)
 
 
-def ggufs(files: Iterable[RepoFile]) -> list[Choice]:
+def ggufs(files: Iterable[RepoFile]) -> list[GGUFChoice]:
     """The models among these files, by path. A model that lacks a part is left out."""
     files = [file for file in files if _is_gguf(file) and not _NOT_MODELS.search(PurePosixPath(file.path).name)]
     files = [file for file in files if not _BESIDE_MODELS.search(PurePosixPath(file.path).name)] or files
-    whole: list[Choice] = []
+    whole: list[GGUFChoice] = []
     parts: dict[tuple[str, int], dict[int, RepoFile]] = defaultdict(dict)
     for file in sorted(files, key=lambda file: file.path):
         match = _PART.fullmatch(file.path)
         if match is None:
-            whole.append(Choice(type_tags.of_file(file.path), (file,)))
+            whole.append(GGUFChoice(type_tags.of_file(file.path), (file,)))
         else:
             parts[match[1], int(match[3])][int(match[2])] = file
     for (stem, count), numbered in parts.items():
         if len(numbered) == count and sorted(numbered) == list(range(1, count + 1)):
-            whole.append(Choice(type_tags.of_file(f"{stem}.gguf"), tuple(numbered[i] for i in sorted(numbered))))
+            whole.append(GGUFChoice(type_tags.of_file(f"{stem}.gguf"), tuple(numbered[i] for i in sorted(numbered))))
     return sorted(whole, key=lambda choice: choice.files[0].path)
 
 
@@ -56,7 +56,7 @@ def _is_gguf(file: RepoFile) -> bool:
     return file.path.lower().endswith(".gguf")
 
 
-def chosen(models: list[Choice], name: Name) -> Choice | None:
+def chosen(models: list[GGUFChoice], name: Name) -> GGUFChoice | None:
     """The model that `name` asks for: this file, this type, or the usual type or what is nearest to it by bits.
 
     None: there is no such type or file. UsageError: several are of it.
@@ -77,14 +77,14 @@ def chosen(models: list[Choice], name: Name) -> Choice | None:
     return found[0] if found else None
 
 
-def of_type(models: list[Choice], wanted: str) -> list[Choice]:
+def of_type(models: list[GGUFChoice], wanted: str) -> list[GGUFChoice]:
     """Exactly this type, or else, where the maker of the mix was not named, types that differ in it alone."""
     tag = type_tags.normal(wanted)
     exact = [model for model in models if model.tag == tag]
     return exact or [model for model in models if model.tag and type_tags.plain(model.tag) == tag]
 
 
-def nearest(models: list[Choice]) -> str:
+def nearest(models: list[GGUFChoice]) -> str:
     """The tag nearest to the usual type; of two equally near the larger. "" only where no name says a type."""
     usual = type_tags.bits(type_tags.DEFAULT)
     assert usual is not None
@@ -96,13 +96,13 @@ def nearest(models: list[Choice]) -> str:
     return min({model.tag for model in models}, key=lambda tag: (*distance(tag), tag), default="")
 
 
-def most_bits(models: list[Choice]) -> str:
+def most_bits(models: list[GGUFChoice]) -> str:
     """The tag with the most bits per weight, at most 16 where there are any: the best source of other types."""
     known = {model.tag: type_tags.bits(model.tag) or 0.0 for model in models}
     return max(known, key=lambda tag: (known[tag] <= 16, known[tag], tag == "BF16"), default="")
 
 
-def listed(models: list[Choice]) -> str:
+def listed(models: list[GGUFChoice]) -> str:
     """The types there are, or file names where those say no type: for an error."""
     names = [shown(model.tag or model.files[0].path) for model in models]
     names = sorted(set(names), key=lambda tag: (type_tags.bits(tag) or 0.0, tag))

@@ -122,7 +122,7 @@ def pull(name: Name, reporter: Reporter) -> Path:
     return folders.pointer(name.repository, listing.commit, found.files[0].path)
 
 
-def _absent(name: Name, listing: Listing, models: Sequence[choice.Choice]) -> HybridError:
+def _absent(name: Name, listing: Listing, models: Sequence[choice.GGUFChoice]) -> HybridError:
     if not models:
         return UsageError(f"{name.repository} has no weights that can be run ({_content(listing)}).")
     if name.file:

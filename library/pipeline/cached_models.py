@@ -65,7 +65,7 @@ def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
     return used, CachedModel(path, trouble is None, trouble, size, when, made_of)
 
 
-def _trouble_of(facts: conversions.Facts, model: Path) -> str | None:
+def _trouble_of(facts: conversions.ConversionFacts, model: Path) -> str | None:
     if facts.path != model:
         return "of another version of hybrid"
     newest = folders.commit_of(facts.repository, facts.revision)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.convert.plan import Prepared, TensorJob, prepare
+from hybrid.convert.plan import PreparedConversion, TensorJob, prepare
 from hybrid.convert.stream import encode, slices
 from hybrid.quant.ggml.reader import TensorInfo
 from hybrid.quant.source import DROPPED, RowSlice, Writer
@@ -19,7 +19,7 @@ class CheckpointSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._prepared: Prepared = prepare(path)
+        self._prepared: PreparedConversion = prepare(path)
         self._jobs: dict[str, TensorJob] = {job.planned.name: job for job in self._prepared.jobs}
         planned = (job.planned for job in self._jobs.values())
         self.tensors = {t.name: TensorInfo(t.name, t.shape, t.type, 0, t.nbytes) for t in planned}

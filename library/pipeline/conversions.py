@@ -76,7 +76,7 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
 
 
 @dataclass(frozen=True)
-class Facts:
+class ConversionFacts:
     """What a conversion was made of. type: as in its name."""
 
     repository: str
@@ -95,10 +95,10 @@ class Facts:
         return path(self.repository, self.commit, FileType.__members__.get(self.type))
 
 
-def read_note(model: Path) -> Facts | None:
+def read_note(model: Path) -> ConversionFacts | None:
     """None for the conversion of a folder, or one that nobody knows."""
     try:
         facts = json.loads(cache_paths.about(model).read_bytes())
-        return Facts(*(str(facts[key]) for key in ("repository", "commit", "revision", "type")))
+        return ConversionFacts(*(str(facts[key]) for key in ("repository", "commit", "revision", "type")))
     except (OSError, ValueError, KeyError, TypeError):
         return None

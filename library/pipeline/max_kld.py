@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
-from hybrid.infer.evaluate.kl_statistics import Estimate
+from hybrid.infer.evaluate.kl_statistics import MeanWithError
 from hybrid.infer.evaluate.parts import Measurable
 from hybrid.infer.evaluate.windows import check_length
 from hybrid.infer.text.encode import document_ids
@@ -28,12 +28,12 @@ CLOSE = 0.95  # of what is allowed: no further search
 
 
 @dataclass(frozen=True)
-class Choice:
+class TypeChoice:
     """Types for all matrices, and of a file of them the size and the mean KL divergence in nats per token."""
 
     file_type: FileType
     options: Options
-    kld: Estimate
+    kld: MeanWithError
     nbytes: int
     bits_per_weight: float
 
@@ -48,9 +48,9 @@ def choose(
     most: float,
     how: Measuring,
     *,
-    tried: Callable[[Choice], None] | None = None,
+    tried: Callable[[TypeChoice], None] | None = None,
     folder: Path | None = None,
-) -> Choice:
+) -> TypeChoice:
     """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
 
     What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
@@ -70,7 +70,7 @@ def choose(
         with loaded(path) as original:
             base = _base(original, text, trials / "base.kld", how.reporter)
 
-        def trial(types: Mapping[str, GGMLType]) -> Choice:
+        def trial(types: Mapping[str, GGMLType]) -> TypeChoice:
             """A file of these types, written over the one before and measured on `base`."""
             chosen = replace(how.options, by_name=types)
             kind = target.file_type_of(types, known.choices)
@@ -88,7 +88,7 @@ def choose(
             )
             with loaded(file) as model:
                 kld = kl_divergence(model, base).kld
-            choice = Choice(kind, chosen, kld, report.nbytes, report.bits_per_weight)
+            choice = TypeChoice(kind, chosen, kld, report.nbytes, report.bits_per_weight)
             if tried:
                 tried(choice)
             return choice
@@ -96,8 +96,8 @@ def choose(
         return _search(known, most, trial)
 
 
-def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType]], Choice]) -> Choice:
-    best: Choice | None = None
+def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType]], TypeChoice]) -> TypeChoice:
+    best: TypeChoice | None = None
     tried: list[Mapping[str, GGMLType]] = []
     aim, good, bad = most, 0.0, math.inf  # sums of what single matrices do: to try, known to be within, to be over
     for _ in range(ROUNDS):

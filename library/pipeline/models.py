@@ -20,7 +20,7 @@ from ..reporting import SILENT, Reporter
 from . import recent
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.evaluate.embed import Embedder
     from hybrid.infer.loading.options import LoadFields, LoadOptions
 
@@ -149,16 +149,16 @@ def load(
     draft: Path | str | None = None,
     reporter: Reporter = SILENT,
     **fields: "Unpack[LoadFields]",
-) -> "Model":
-    """Resolves and loads MODEL, as `Model.load` has the options; notes when kernels are compiled, when the context is
-    not what the model was trained for, what the file does not say of its vocabulary, and how memory was spread over
-    nodes where that is asked for.
+) -> "LoadedModel":
+    """Resolves and loads MODEL, as `LoadedModel.load` has the options; notes when kernels are compiled, when the
+    context is not what the model was trained for, what the file does not say of its vocabulary, and how memory was
+    spread over nodes where that is asked for.
 
     draft: a smaller model that guesses, closed with the model. UsageError: it has another vocabulary.
     """
     path = resolve(model, reporter)
     small = None if draft is None else resolve(draft, reporter)
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import merged
 
     options = merged(options, fields)
@@ -167,7 +167,7 @@ def load(
 
         options = replace(options, beside=options.beside + draft_bytes(small, options.n_ctx, options.n_seq_max))
     with compiling(reporter) as progress:
-        loaded = Model.load(path, options, progress=progress)
+        loaded = LoadedModel.load(path, options, progress=progress)
     if loaded.context_note:
         reporter.note(loaded.context_note)
     reporter.notes(loaded.tokenizer_notes)
@@ -200,7 +200,7 @@ def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
     return path
 
 
-def note_numa(loaded: "Model | Embedder", reporter: Reporter) -> None:
+def note_numa(loaded: "LoadedModel | Embedder", reporter: Reporter) -> None:
     """Notes how memory was spread over nodes, where that was asked for."""
     if loaded.numa_note:
         reporter.note(loaded.numa_note)

@@ -13,7 +13,7 @@ from ..hub.repository import Listing
 from . import cached_models, conversions, header, recent
 
 
-class Kind(StrEnum):
+class ModelPlace(StrEnum):
     """Where a model is."""
 
     GGUF = "gguf"  # in the hub's cache
@@ -29,7 +29,7 @@ class Present:
     run."""
 
     name: str
-    kind: Kind
+    kind: ModelPlace
     type: str
     architecture: str
     nbytes: int
@@ -58,7 +58,7 @@ def of_repository(repository: str) -> list[Present]:
     with suppress(OSError):
         incomplete = sum(path.stat().st_size for path in (top / "blobs").glob("*.incomplete"))
         if incomplete:
-            found.append(Present(repository, Kind.PARTIAL, "", "", incomplete, top))
+            found.append(Present(repository, ModelPlace.PARTIAL, "", "", incomplete, top))
     return found
 
 
@@ -95,7 +95,7 @@ def _of_snapshot(repository: str, snapshot: Path, revision: str) -> Iterator[Pre
         architecture, kind = header.read(path)
         chosen = model.tag if model.tag and tags.count(model.tag) == 1 else model.files[0].path
         yield Present(
-            f"{repository}:{chosen}{revision}", Kind.GGUF, model.tag or kind, architecture, model.nbytes, path,
+            f"{repository}:{chosen}{revision}", ModelPlace.GGUF, model.tag or kind, architecture, model.nbytes, path,
             _trouble(architecture),
         )  # fmt: skip
     listing = Listing(repository, snapshot.name, files)
@@ -103,7 +103,7 @@ def _of_snapshot(repository: str, snapshot: Path, revision: str) -> Iterator[Pre
         nbytes = sum(file.nbytes for file in files)
         trouble = "" if checkpoints.is_supported(snapshot / checkpoints.CONFIG) else UNSUPPORTED
         name = f"{repository}{revision}"
-        yield Present(name, Kind.CHECKPOINT, "", _architecture(snapshot), nbytes, snapshot, trouble)
+        yield Present(name, ModelPlace.CHECKPOINT, "", _architecture(snapshot), nbytes, snapshot, trouble)
 
 
 def _trouble(architecture: str) -> str:
@@ -123,11 +123,13 @@ def _conversions() -> Iterator[Present]:
     for model in cached_models.every():
         if model.path.parent.name == "converted":
             architecture, kind = header.read(model.path)
-            yield Present(model.made_of, Kind.CONVERSION, kind, architecture, model.nbytes, model.path)
+            yield Present(model.made_of, ModelPlace.CONVERSION, kind, architecture, model.nbytes, model.path)
 
 
 def _files() -> Iterator[Present]:
     for path in recent.paths():
         with suppress(OSError):
             architecture, kind = header.read(path)
-            yield Present(str(path), Kind.FILE, kind, architecture, path.stat().st_size, path, _trouble(architecture))
+            yield Present(
+                str(path), ModelPlace.FILE, kind, architecture, path.stat().st_size, path, _trouble(architecture)
+            )

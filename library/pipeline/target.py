@@ -26,7 +26,7 @@ from ..reporting import SILENT, Reporter
 from . import models
 
 if TYPE_CHECKING:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.evaluate.parts import SpreadModel
     from hybrid.infer.evaluate.sensitivity import Probe
     from hybrid.quant import PlannedTensor
@@ -124,8 +124,10 @@ def measured(path: Path, text: str | None, how: Measuring) -> Measured:
 class ProbedCopy:
     """A model of a copy of a file, in which one matrix at a time is quantized."""
 
-    def __init__(self, path: Path, threads: int, load: "Callable[..., Model]", within: Path | None = None) -> None:
-        """load: as `Model.load`; within: the folder that the copy has its own in, None: that for temporary files."""
+    def __init__(
+        self, path: Path, threads: int, load: "Callable[..., LoadedModel]", within: Path | None = None
+    ) -> None:
+        """load: as `LoadedModel.load`; within: the folder for the copy's own; None: that for temporary files."""
         self._threads = threads
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-", dir=within)))

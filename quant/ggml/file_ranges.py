@@ -22,7 +22,7 @@ _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @dataclass(frozen=True)
-class Place:
+class FileRange:
     """`nbytes` bytes of the file `path`, which will be called `given`, from byte `start` on."""
 
     path: Path
@@ -30,7 +30,7 @@ class Place:
     start: int
     nbytes: int
 
-    def part(self, start: int, nbytes: int) -> "Place":
+    def part(self, start: int, nbytes: int) -> "FileRange":
         """`nbytes` of its bytes, from its byte `start` on."""
         assert 0 <= start <= start + nbytes <= self.nbytes, f"{start} + {nbytes} of {self.nbytes} bytes"
         return replace(self, start=self.start + start, nbytes=nbytes)
@@ -74,7 +74,7 @@ class Place:
 class Filling:
     """A place that is being written."""
 
-    def __init__(self, place: Place, fd: int) -> None:
+    def __init__(self, place: FileRange, fd: int) -> None:
         self._place, self._fd = place, fd
         self.checksum, self.done = 0, 0
 

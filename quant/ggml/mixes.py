@@ -22,7 +22,7 @@ _EIGHT_BITS_OF = {"glm5-next": ("attn_q_a", "attn_q_b")}  # matrices of architec
 _EMBEDDINGS = (EMBEDDING, "per_layer_token_embd.weight")
 
 
-class Part(StrEnum):
+class MatrixRole(StrEnum):
     """What a matrix is to the rules, by a part of its name; the first that fits counts."""
 
     ATTN_V = "attn_v"
@@ -36,20 +36,20 @@ class Part(StrEnum):
 
 
 _PARTS = (
-    ("attn_qkv.weight", Part.ATTN_V),
-    ("attn_kv_b.weight", Part.ATTN_V),
-    ("attn_v.weight", Part.ATTN_V),
-    ("attn_k.weight", Part.ATTN_K),
-    ("attn_q.weight", Part.ATTN_Q),
-    ("attn_output.weight", Part.ATTN_OUTPUT),
-    ("ffn_up", Part.FFN_UP),
-    ("ffn_gate", Part.FFN_GATE),
-    ("ffn_down", Part.FFN_DOWN),
+    ("attn_qkv.weight", MatrixRole.ATTN_V),
+    ("attn_kv_b.weight", MatrixRole.ATTN_V),
+    ("attn_v.weight", MatrixRole.ATTN_V),
+    ("attn_k.weight", MatrixRole.ATTN_K),
+    ("attn_q.weight", MatrixRole.ATTN_Q),
+    ("attn_output.weight", MatrixRole.ATTN_OUTPUT),
+    ("ffn_up", MatrixRole.FFN_UP),
+    ("ffn_gate", MatrixRole.FFN_GATE),
+    ("ffn_down", MatrixRole.FFN_DOWN),
 )
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelTraits:
     """What the rules ask of a model. A trap for hybrids: n_gqa is layer 0's, and 0 where that has no attention."""
 
     n_layer: int
@@ -60,18 +60,18 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Place:
+class Ordinal:
     """Number i of n tensors of a kind."""
 
     i: int
     n: int
-    model: Model
+    model: ModelTraits
 
 
-Rule = Callable[[Place], GGMLType | None]  # None: the type of most
+Rule = Callable[[Ordinal], GGMLType | None]  # None: the type of most
 
 
-def none(at: Place) -> None:
+def none(at: Ordinal) -> None:
     return None
 
 
@@ -221,12 +221,12 @@ def fitting(kind: GGMLType, n: int) -> GGMLType:
     return GGMLType.F16 if n % TRAITS[kind].block else kind
 
 
-def part_of(name: str) -> Part:
-    return next((part for text, part in _PARTS if text in name), Part.OTHER)
+def part_of(name: str) -> MatrixRole:
+    return next((part for text, part in _PARTS if text in name), MatrixRole.OTHER)
 
 
 def mixed_types(
-    file_type: FileType, shapes: Mapping[str, tuple[int, ...]], model: Model, n_attn_v: int | None = None
+    file_type: FileType, shapes: Mapping[str, tuple[int, ...]], model: ModelTraits, n_attn_v: int | None = None
 ) -> dict[str, GGMLType]:
     """The type of each of these matrices, by layer and name, before `fitting`. Shapes in numpy order.
 
@@ -234,9 +234,9 @@ def mixed_types(
     """
     recipe = RECIPES[file_type]
     parts = {name: part_of(name) for name in shapes}
-    n_attn_v = sum(part is Part.ATTN_V for part in parts.values()) if n_attn_v is None else n_attn_v
+    n_attn_v = sum(part is MatrixRole.ATTN_V for part in parts.values()) if n_attn_v is None else n_attn_v
     output = OUTPUT if OUTPUT in shapes else EMBEDDING
-    seen: Counter[Part] = Counter()
+    seen: Counter[MatrixRole] = Counter()
     types: dict[str, GGMLType] = {}
     of_eight, exact = model.n_expert == 8, _EIGHT_BITS_OF.get(model.arch, ())
     for name, part in parts.items():
@@ -249,23 +249,23 @@ def mixed_types(
             kind = GGMLType.MXFP4 if len(shapes[name]) > 2 and shapes[name][0] > 1 else GGMLType.Q8_0
         elif name in _EMBEDDINGS:
             kind = recipe.embedding
-        elif part is Part.ATTN_V:
-            kind = recipe.attn_v(Place(seen[part], n_attn_v, model))
+        elif part is MatrixRole.ATTN_V:
+            kind = recipe.attn_v(Ordinal(seen[part], n_attn_v, model))
             kind = GGMLType.Q8_0 if of_eight and file_type not in _SMALLEST else kind
-        elif part is Part.ATTN_K and of_eight:
+        elif part is MatrixRole.ATTN_K and of_eight:
             kind = GGMLType.Q4_K if file_type in _SMALLEST else GGMLType.Q8_0
-        elif part in (Part.ATTN_Q, Part.ATTN_K):
+        elif part in (MatrixRole.ATTN_Q, MatrixRole.ATTN_K):
             kind = recipe.attn_qk
-        elif part is Part.ATTN_OUTPUT and of_eight:
+        elif part is MatrixRole.ATTN_OUTPUT and of_eight:
             kind = GGMLType.Q5_K if file_type in _OUTPUTS_OF_EIGHT else None
-        elif part is Part.ATTN_OUTPUT:
-            kind = recipe.attn_output(Place(0, 1, model))
-        elif part in (Part.FFN_DOWN, Part.FFN_UP, Part.FFN_GATE):
+        elif part is MatrixRole.ATTN_OUTPUT:
+            kind = recipe.attn_output(Ordinal(0, 1, model))
+        elif part in (MatrixRole.FFN_DOWN, MatrixRole.FFN_UP, MatrixRole.FFN_GATE):
             # where only some layers have one, the number of the layer counts in models of experts alone
             block = _BLOCK.match(name)
             by_layer = block and model.n_expert > 1 and file_type not in _SMALLEST
-            rule = recipe.ffn_down if part is Part.FFN_DOWN else recipe.ffn_up
-            kind = rule(Place(int(block[1]) if block and by_layer else seen[part], model.n_layer, model))
+            rule = recipe.ffn_down if part is MatrixRole.FFN_DOWN else recipe.ffn_up
+            kind = rule(Ordinal(int(block[1]) if block and by_layer else seen[part], model.n_layer, model))
         seen[part] += 1
         types[name] = kind or recipe.most
     return types

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from .errors import FormatError, UsageError, shown
-from .file_ranges import Place
+from .file_ranges import FileRange
 from .reader import DEFAULT_ALIGNMENT, GGUFFile
 from .types import ArrayOf, GGMLType, ValueType
 from .writer import Chunk, GGUFWriter
@@ -230,9 +230,9 @@ class SplitWriter:
     def end(self, name: str) -> None:
         self._writers[self._home[name]].end(name)
 
-    def lay_out(self) -> dict[str, Place]:
+    def lay_out(self) -> dict[str, FileRange]:
         """The places of all tensors in the unfinished files, which have their sizes now, for others to fill."""
-        places: dict[str, Place] = {}
+        places: dict[str, FileRange] = {}
         self._laid_out = True
         for writer in self._writers:
             writer.__enter__()

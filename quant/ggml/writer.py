@@ -18,7 +18,7 @@ import numpy as np
 
 from .byte_sizes import size_text
 from .errors import FormatError, HybridError, shown
-from .file_ranges import Place
+from .file_ranges import FileRange
 from .reader import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, GGUFFile, TensorInfo
 from .replacing import Replacement, check_target, failures_named
 from .types import VALUE_CODE, ArrayOf, GGMLType, ValueType, row_nbytes
@@ -188,14 +188,14 @@ class GGUFWriter:
         self._put(bytes(-info.nbytes % DEFAULT_ALIGNMENT))
         self._written += 1
 
-    def lay_out(self) -> dict[str, Place]:
+    def lay_out(self) -> dict[str, FileRange]:
         """The places of all tensors in the unfinished file, which has its size now, for others to fill."""
         self._begin()
         assert self._file is not None and not self._written
         with failures_named(self._given):
             unfinished = self._target.shared(self._data + self._size)
         self._written = len(self._infos)
-        return {t.name: Place(unfinished, self._given, self._data + t.offset, t.nbytes) for t in self._infos}
+        return {t.name: FileRange(unfinished, self._given, self._data + t.offset, t.nbytes) for t in self._infos}
 
     def __enter__(self) -> Self:
         try:

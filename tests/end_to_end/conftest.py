@@ -13,7 +13,7 @@ from made_models import made, sources
 from scripted_chat import Script, scripted
 
 from hybrid.cli.main import run
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 if TYPE_CHECKING:
     import anthropic  # loading it takes every process that collects tests two and a half seconds
@@ -112,9 +112,9 @@ def obedient(two: "Workers") -> "Iterator[Workers]":
 
 
 @pytest.fixture(scope="module")
-def chat_model(files: dict[str, Path]) -> Iterator[Model]:
+def chat_model(files: dict[str, Path]) -> Iterator[LoadedModel]:
     """The bundled model, with room for chats of scripted answers."""
-    with Model.load(files["q8_0"], n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as loaded:
+    with LoadedModel.load(files["q8_0"], n_ctx=4096, n_seq_max=4, checkpoint_budget=256 << 20) as loaded:
         yield loaded
 
 

@@ -9,7 +9,7 @@ import pytest
 from http_server import Server
 
 from hybrid.cli.serve.samplers import NAMES, SamplerFields
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.sampling import SamplingParams
 
 pytestmark = pytest.mark.exhaustive
@@ -79,7 +79,7 @@ def test_what_contradicts_itself(refused: Any, files: dict[str, Path], options: 
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
         server = Server(model)
         yield server
         server.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from chat_script import QUESTIONS, Script, common, table
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
@@ -20,12 +20,12 @@ def gguf(files: dict[str, Path]) -> Path:
 
 def test_no_prompt_is_processed_twice(gguf: Path, tmp_path: Path) -> None:
     """The script of benchmarks/chat_script.py, with sampling."""
-    with Model.load(gguf, n_ctx=2048, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(gguf, n_ctx=2048, checkpoint_budget=BUDGET) as model:
         chat = Conversation(model, SamplingParams(temp=0.8, seed=4), model.chat_template, max_tokens=24)
         script = Script(chat)
         script.first_half()
         chat.save(tmp_path / "chat.state")
-    with Model.load(gguf, n_ctx=2048, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(gguf, n_ctx=2048, checkpoint_budget=BUDGET) as model:
         chat = Conversation(model, SamplingParams(temp=0.8, seed=5), model.chat_template, max_tokens=24)
         chat.load(tmp_path / "chat.state")
         script.after_restart(chat)
@@ -42,14 +42,14 @@ def test_no_prompt_is_processed_twice(gguf: Path, tmp_path: Path) -> None:
         chat.seq.prefill([*ids, 5][chat.seq.n_past :])
         logits = chat.seq.logits
         chat.seq.close()
-    with Model.load(gguf, n_ctx=2048) as plain:
+    with LoadedModel.load(gguf, n_ctx=2048) as plain:
         seq = plain.sequence()
         assert logits is not None and seq.prefill([*ids, 5]).tobytes() == logits.tobytes()
 
 
 def test_steps_say_how_their_prompts_are_made(gguf: Path, tmp_path: Path) -> None:
     """What another program needs to play the same script with answers of its own."""
-    with Model.load(gguf, n_ctx=1024, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(gguf, n_ctx=1024, checkpoint_budget=BUDGET) as model:
         chat = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=12)
         script = Script(chat)
         whole: list[list[int]] = []
@@ -64,7 +64,7 @@ def test_steps_say_how_their_prompts_are_made(gguf: Path, tmp_path: Path) -> Non
 def test_without_a_budget_it_is_slower_and_the_same(gguf: Path) -> None:
     answers = []
     for budget in (0, 1, BUDGET):
-        with Model.load(gguf, n_ctx=1024, checkpoint_budget=budget) as model:
+        with LoadedModel.load(gguf, n_ctx=1024, checkpoint_budget=budget) as model:
             chat = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=12)
             said = ["".join(part.text for part in chat.answer(q)) for q in QUESTIONS[:3]]
             said.append("".join(part.text for part in chat.edit(2, "And memory?")))

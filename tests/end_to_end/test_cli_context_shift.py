@@ -10,7 +10,7 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 
 from hybrid.cli.terminal.context_shift import tokens_left_out
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
@@ -85,7 +85,7 @@ def test_a_chat_goes_on_as_if_it_had_not_been_saved(files: dict[str, Path], tmp_
         return "".join(part.text for part in chat.answer(text))
 
     def talk() -> Conversation:
-        model = stack.enter_context(Model.load(files["q8_0"], n_ctx=96, checkpoint_budget=64 << 20))
+        model = stack.enter_context(LoadedModel.load(files["q8_0"], n_ctx=96, checkpoint_budget=64 << 20))
         return Conversation(model, SamplingParams(temp=0), **options)  # type: ignore[arg-type]
 
     with ExitStack() as stack:

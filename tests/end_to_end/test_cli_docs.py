@@ -128,7 +128,7 @@ def test_names_of_the_library_exist(page: str) -> None:
 def test_names_are_looked_up() -> None:
     assert (
         exists("hybrid.load")
-        and exists("hybrid.infer.Model")
+        and exists("hybrid.infer.LoadedModel")
         and exists("hybrid.quant.ggml")
         and exists("hybrid.infer")
     )

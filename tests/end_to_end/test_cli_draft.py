@@ -12,7 +12,7 @@ from test_draft import Steps, eager
 import hybrid
 from hybrid.cli.main import run
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.guessing.draft import Draft
 from hybrid.infer.answers.guessing.draft_loading import draft_bytes, load_draft
@@ -72,7 +72,7 @@ def test_a_chat_that_goes_back(files: dict[str, Path]) -> None:
     """Answers, another answer, an earlier question asked otherwise, an answer taken back, a full context."""
 
     def told(draft: bool) -> list[str]:
-        with Model.load(files["q8_0"], n_ctx=160, checkpoint_budget=64 << 20) as model:
+        with LoadedModel.load(files["q8_0"], n_ctx=160, checkpoint_budget=64 << 20) as model:
             if draft:
                 load_draft(files["q8_0"], model)
                 model.runner.guessers.ngrams = False

@@ -13,7 +13,7 @@ import random_checkpoints
 from end_to_end.outcomes import Cli
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.quant.ggml.errors import UnsupportedError
 
@@ -89,7 +89,7 @@ def test_a_model_that_generates(pooling: str, files: dict[str, Path], lines: Pat
     assert code == 0
     assert f"{pooling} pooling" in err
     vectors = np.load(tmp_path / "a.npy")
-    with Model.load(files["bf16"], precision="exact") as model:
+    with LoadedModel.load(files["bf16"], precision="exact") as model:
         output = model.gguf.f32("token_embd.weight")
         for text, vector in zip(TEXT.replace("\r", "").split("\n"), vectors, strict=True):
             seq = model.sequence()

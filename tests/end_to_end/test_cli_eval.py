@@ -17,7 +17,7 @@ from harness_tasks import write_tasks
 
 from hybrid.cli.main import run
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.shared import walk
@@ -63,7 +63,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not tried
 
 
-def ln_p(model: Model, context: str, continuation: str) -> tuple[float, bool]:
+def ln_p(model: LoadedModel, context: str, continuation: str) -> tuple[float, bool]:
     """Of one continuation by itself, with the white space before it: float64, from the logits of the whole text."""
     begins = model.tokenizer.bos is not None and context.startswith(model.tokenizer.piece(model.tokenizer.bos).decode())
     encode = lambda text: model.tokenizer.encode(text, add_special=not begins, parse_special=True)
@@ -93,7 +93,7 @@ def test_choices_are_scored_as_one_by_one(
     samples = results["samples"]["halves"]
     assert len(samples) == 5
     right = 0
-    with Model.load(models(kind), n_ctx=512) as model:
+    with LoadedModel.load(models(kind), n_ctx=512) as model:
         for sample in samples:
             scores = []
             for (context, ending), (got,) in zip(sample["arguments"], sample["resps"], strict=True):
@@ -114,7 +114,7 @@ def test_hellaswag_is_scored_as_perplexity_scores_it(
     kind: str, models: Callable[[str], Path], prose: Path, cli: Cli, tmp_path: Path
 ) -> None:
     folder, file = tmp_path / "tasks", tmp_path / "tasks.txt"
-    with Model.load(models(kind), n_ctx=128) as model:
+    with LoadedModel.load(models(kind), n_ctx=128) as model:
         tasks = hellaswag_tasks.write_folder(folder, hellaswag_tasks.from_prose(prose, 40), model.tokenizer)
     assert len(tasks) > 30
     file.write_text(hellaswag_tasks.as_lines(tasks))
@@ -139,7 +139,7 @@ def test_texts_and_answers_are_those_of_each_alone(
         )
     )  # fmt: skip
     samples = json.loads(file.read_text())["samples"]
-    with Model.load(models(kind), n_ctx=64) as model:
+    with LoadedModel.load(models(kind), n_ctx=64) as model:
         bos = model.tokenizer.bos
         for sample in samples["pages"]:
             ids = model.tokenizer.encode(sample["doc"]["text"], add_special=False, parse_special=True)
@@ -188,7 +188,7 @@ def test_chats_are_asked_in_the_template(
     run_ = ("eval", path, "--tasks", "halves,goes_on", "--tasks-dir", tasks, "--log_samples", "--json", "-c", 1024)
     results = json.loads(ok(cli(*run_, *asked)))
     assert "im_start" in results["chat_template"] and results["system_instruction"] == "Be brief."
-    with Model.load(path, n_ctx=1024) as model:
+    with LoadedModel.load(path, n_ctx=1024) as model:
         template = model.chat_template
         assert template is not None
         for sample in results["samples"]["halves"]:

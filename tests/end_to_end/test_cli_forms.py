@@ -10,7 +10,7 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from fake_chat import said
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.conversations.conversation import Conversation
@@ -134,7 +134,7 @@ def test_a_line_whose_form_cannot_be_is_named(
 
 def test_what_lines_share_is_compiled_once(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(json.dumps({"prompt": f"{i}", "json_schema": SCHEMA, "id": i}) + "\n" for i in range(1000))
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model:
         forms = Forms(model.tokenizer)
         prompts = prompt_files.read_prompts(text, "p", model, None, forms)
         batch = prompt_files.PromptBatch(model, SamplingParams(), 3, n_parallel=4, forms=forms)
@@ -235,7 +235,7 @@ BAD_FORMS: list[tuple[object, str]] = [
 @pytest.mark.parametrize(("form", "says"), BAD_FORMS, ids=str)
 def test_a_damaged_form_of_a_state_is_refused(form: Any, says: str, files: dict[str, Path]) -> None:
     whole = {"grammar": Grammar.regex("[0-9]{4}").to_json(), "said": [], "forced": []}
-    with Model.load(files["q8_0"], n_ctx=64) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=64) as model:
         seq, forms = model.sequence(), Forms(model.tokenizer)
         seq.extra = {"form": {**whole, **form} if isinstance(form, dict) and form else form}
         with pytest.raises((StateError, UsageError), match=says) as error:
@@ -292,7 +292,7 @@ def test_what_hurts_is_one_line(
 
 def test_every_answer_of_a_chat_has_the_form(files: dict[str, Path], tmp_path: Path) -> None:
     """Each has its own copy: answered again, taken back, on another branch, after saving and loading."""
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:
         form = Constraint(Grammar.regex("<[a-c]{6}>"), model.tokenizer)
 
         def chat() -> Conversation:

@@ -71,11 +71,11 @@ def test_convert_into_a_folder_that_is_not_there(cli: Cli, bundled: Path, tmp_pa
 
 
 def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, Path]) -> None:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
     facts = json.loads(ok(cli("inspect", files["q8_0"], "--json")))
     assert facts["pattern"] == ["M", "ME", "A", "ME", "M", "ME", "A", "ME"]
-    with Model.load(files["q8_0"], n_ctx=64) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=64) as model:
         assert model.memory.bytes_state_per_seq == facts["state_nbytes_per_seq"]
         assert model.memory.bytes_kv_per_token == facts["kv_nbytes_per_token"]
         assert model.n_params == facts["n_weights"]
@@ -340,16 +340,18 @@ def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: 
 def test_chat_on_the_model(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two turns, saved and loaded: the second turn processes only itself, and the chat goes on where it was."""
     from hybrid.cli.chat.commands import COMMANDS
-    from hybrid.cli.chat.session import Chat
-    from hybrid.infer import Model
+    from hybrid.cli.chat.session import ChatSession
+    from hybrid.infer import LoadedModel
     from hybrid.infer.answers.conversations.conversation import Conversation
     from hybrid.infer.answers.sampling import SamplingParams
 
-    with Model.load(files["q8_0"], n_ctx=512) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512) as model:
         conversation = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=6)
         path = tmp_path / "chat.state"
         lines = iter(["What is a cache?", "And a file?", "/stats", f"/save {path}", "/clear", f"/load {path}", "Yes."])
-        session = Chat(conversation, lambda prompt: next(lines, None) or (_ for _ in ()).throw(EOFError()), COMMANDS)
+        session = ChatSession(
+            conversation, lambda prompt: next(lines, None) or (_ for _ in ()).throw(EOFError()), COMMANDS
+        )
         session.loop()
         assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 3
         text = conversation.render(conversation.messages)

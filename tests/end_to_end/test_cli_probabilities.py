@@ -9,7 +9,7 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from http_server import WAIT, Server
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = pytest.mark.exhaustive
 
@@ -27,7 +27,7 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, object]]] = [
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model:
         server = Server(model)
         yield server
         server.close()

@@ -7,8 +7,8 @@ import pytest
 from end_to_end.outcomes import Cli, failed, ok
 from end_to_end.templated import OWN, templated
 
-from hybrid.infer import Model
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer import LoadedModel
+from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
@@ -39,7 +39,7 @@ def test_a_budget_ends_them(spec: str, thinker: Path, cli: Cli) -> None:
     asked = ["run", thinker, "-p", "Why?", "--template", "--think-budget", "5", "--spec", spec, *DRAWN]
     report = json.loads(ok(cli(*asked, "-n", "30", "--json")))
     assert report["reasoning_content"] and report["text"]
-    with Model.load(thinker, n_ctx=64) as model:
+    with LoadedModel.load(thinker, n_ctx=64) as model:
         assert len(model.tokenizer.encode(report["reasoning_content"], add_special=False)) <= 5 + 1
     # behind them the form holds
     told = json.loads(ok(cli(*asked, "-n", "60", "--choice", "yes", "--choice", "no", "--json")))
@@ -63,14 +63,14 @@ def test_lines_of_messages(thinker: Path, cli: Cli, tmp_path: Path) -> None:
 
 def test_thoughts_that_leave_the_history_cost_the_tail(thinker: Path) -> None:
     """In tokens, on a model whose state cannot be cut."""
-    with Model.load(thinker, n_ctx=1024, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(thinker, n_ctx=1024, checkpoint_budget=64 << 20) as model:
         chat = Conversation(
             model,
             SamplingParams(temp=1.0, seed=1),
             model.chat_template,
             60,
             system="Long. " * 60,
-            asked=Asked(budget=30),
+            asked=ChatOptions(budget=30),
         )
         for question in ("First?", "Second?", "Third?"):
             before = chat.stats.n_prompt

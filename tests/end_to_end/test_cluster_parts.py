@@ -18,7 +18,7 @@ from distributed import LocalCluster
 from hybrid.cli.cluster.targeting import measuring
 from hybrid.cli.options.cluster_options import ClusterAddress
 from hybrid.convert import convert
-from hybrid.pipeline.max_kld import Choice, choose
+from hybrid.pipeline.max_kld import TypeChoice, choose
 from hybrid.pipeline.target import Measuring, measured
 from hybrid.quant import Options, tensor_parts
 
@@ -177,7 +177,7 @@ def test_within_a_divergence(
     monkeypatch.setattr("hybrid.pipeline.max_kld.ROUNDS", 1)
     known = measured(path, None, Measuring(Options(), effort=0))
     monkeypatch.setattr("hybrid.pipeline.max_kld.measured", lambda *args, **how: known)
-    tried: dict[str, list[Choice]] = {"alone": [], "workers": []}
+    tried: dict[str, list[TypeChoice]] = {"alone": [], "workers": []}
     alone = choose(path, text, 0.1, Measuring(Options(), threads=1), tried=tried["alone"].append)
     with measuring(ClusterAddress("address", workers, workers), path, 1) as who:
         seen: list[Path] = []

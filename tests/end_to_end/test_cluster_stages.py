@@ -21,7 +21,7 @@ from end_to_end.outcomes import Cli, failed, ok
 from http_server import serving, until
 
 from hybrid.cli.cluster import stages
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 
@@ -200,7 +200,7 @@ def test_serve(files: dict[str, Path], two: Workers, staged: list[str], tmp_path
     prompt = PROMPT * 75
     body = {"prompt": prompt, "max_tokens": 80, "temperature": 0.9, "seed": 5, "ignore_eos": True}
     with (
-        Model.load(files["q8_0"], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model,
+        LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as model,
         serving(model) as plain,
     ):
         expected = plain.http.post("/v1/completions", json=body).json()["choices"][0]["text"]

@@ -15,7 +15,7 @@ from golden.scores import make
 from tiny_models import FAMILIES, Tiny
 
 from hybrid.cli.main import run
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.continuations import Pair, score
 from hybrid.quant.ggml.errors import FormatError, HybridError
 
@@ -84,7 +84,7 @@ def test_continuations_refuse_an_overflow(name: str, tmp_path: Path) -> None:
     """What evaluation harnesses ask for."""
     path = CASES[name]().write(tmp_path / "m.gguf")
     refusal = pytest.raises(FormatError, match=f"its logits in pair 1 are {NOT_LOGITS[name]}")
-    with Model.load(path, n_ctx=16, n_seq_max=4) as model, refusal:
+    with LoadedModel.load(path, n_ctx=16, n_seq_max=4) as model, refusal:
         score(model, [Pair([1, 5, 6], [7, 8])])
 
 
@@ -333,7 +333,7 @@ def test_noise_in_the_header(family: str, tmp_path: Path) -> None:
         damaged = _noisy(whole, header, noise)
         model.write_bytes(damaged)
         try:
-            with Model.load(model, n_ctx=16, n_ubatch=16, n_threads=1) as loaded:
+            with LoadedModel.load(model, n_ctx=16, n_ubatch=16, n_threads=1) as loaded:
                 seq = loaded.sequence()
                 seq.prefill([1, 2, 3, 4, 5])
                 logits = seq.decode(6)

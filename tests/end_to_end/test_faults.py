@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from end_to_end.outcomes import Cli
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.prompt_files.prompt_files import Lines
 from hybrid.infer.answers.sampling import SamplingParams
@@ -81,7 +81,7 @@ def test_kill_9_costs_the_running_answer(files: dict[str, Path], tmp_path: Path)
         os.waitpid(pid, 0)
         os.close(terminal)
     assert read_info(states[0]).turns is not None
-    with Model.load(files["bf16"], n_ctx=2048, checkpoint_budget=1 << 26) as model:
+    with LoadedModel.load(files["bf16"], n_ctx=2048, checkpoint_budget=1 << 26) as model:
         chat = Conversation(model, SamplingParams(temp=0), model.chat_template, max_tokens=4)
         chat.load(states[0])
         assert [m["content"] for m in chat.messages][::2][0] == "What is a cache?"

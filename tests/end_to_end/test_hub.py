@@ -79,7 +79,7 @@ def test_python_and_llm_take_names(
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
     assert "org/tiny-GGUF:Q8_0" in [name for name, _ in llm_plugin.names()]
     try:
-        assert llm_plugin.Chat("org/tiny-GGUF:Q8_0").prompt("State", seed=1, max_tokens=5).text() == expected
+        assert llm_plugin.LlmChat("org/tiny-GGUF:Q8_0").prompt("State", seed=1, max_tokens=5).text() == expected
     finally:
         llm_plugin.unload()
 

@@ -9,7 +9,7 @@ from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
 from scripted_chat import CALL, TOOLS, WITH_THOUGHTS, Script, served
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
@@ -143,7 +143,7 @@ def test_a_tool_is_called_and_given_its_result(chat: ChatPage, script: Script) -
     assert page.locator(".message.tool").count() == 1
 
 
-def test_thoughts_are_folded(browsing: Browsing, chat_model: Model, script: Script) -> None:
+def test_thoughts_are_folded(browsing: Browsing, chat_model: LoadedModel, script: Script) -> None:
     """And a selection in them stays while they grow."""
     with closing(served(chat_model, WITH_THOUGHTS)) as thinking:
         chat = opened(browsing, thinking)

@@ -17,7 +17,7 @@ from scripted_chat import TOOLS, WITH_THOUGHTS, Script, post, scripted, served
 
 from hybrid.cli.serve.page import costs as route
 from hybrid.cli.serve.request_log import RequestLog
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.saving import Saver, open_store
 
 pytestmark = pytest.mark.exhaustive
@@ -32,13 +32,13 @@ STRICT = (
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=5, checkpoint_budget=64 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=2048, n_seq_max=5, checkpoint_budget=64 << 20) as loaded:
         yield loaded
 
 
 @pytest.fixture
-def server(model: Model) -> Iterator[Server]:
+def server(model: LoadedModel) -> Iterator[Server]:
     """With nothing known."""
     assert model.cache is not None
     model.cache.clear()
@@ -94,7 +94,7 @@ def test_one_refusal_is_that_one_s(server: Server) -> None:
     assert "an answer to nothing" in told[1]["error"] and "exceeds" in told[2]["error"]
 
 
-def test_bodies_that_are_refused(server: Server, model: Model) -> None:
+def test_bodies_that_are_refused(server: Server, model: LoadedModel) -> None:
     one = {"messages": ASKED}
     assert "64" in str(server.error(400, "/page/costs", {"conversations": [one] * 65})["message"])
     error = server.error(400, "/page/costs", {"conversations": [one, {**one, "tools": 1}]})
@@ -111,7 +111,7 @@ def test_bodies_that_are_refused(server: Server, model: Model) -> None:
     assert server.http.post("/page/costs", content=b"{}", headers=evil).status_code == 403
 
 
-def test_nothing_changes(server: Server, model: Model) -> None:
+def test_nothing_changes(server: Server, model: LoadedModel) -> None:
     for question in ("What is it?", "And what does it forget?"):
         chat(server, [{"role": "user", "content": question * 5}])
     cache, ledger = model.cache, server.served.maker.ledger
@@ -134,7 +134,7 @@ def test_what_is_on_disk_is_not_read(files: dict[str, Path], tmp_path: Path) -> 
     """A server that was ended and started again: its memory is empty, its answers are known."""
 
     def run(asks: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=64 << 20) as model:
+        with LoadedModel.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=64 << 20) as model:
             store = open_store(model, tmp_path, 1 << 30, pytest.fail)
             store.files.list_all()
             server = Server(model, store=store)
@@ -191,7 +191,7 @@ def test_beside_an_answer_half_of_the_time(server: Server, monkeypatch: pytest.M
         assert begin - end >= 0.04
 
 
-def test_a_page_that_hangs_up_is_no_fault(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_hangs_up_is_no_fault(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """It asks again whenever something changes. What is refused is in the log."""
     lines: list[RequestLog] = []
     begun, go = threading.Event(), threading.Event()
@@ -217,7 +217,7 @@ def test_a_page_that_hangs_up_is_no_fault(model: Model, monkeypatch: pytest.Monk
     assert [(line.route, line.status) for line in lines] == [("/page/costs", 400)]
 
 
-def test_thoughts_and_tools_change_the_price(model: Model, script: Script) -> None:
+def test_thoughts_and_tools_change_the_price(model: LoadedModel, script: Script) -> None:
     with closing(served(model, WITH_THOUGHTS)) as server:
         ways: list[dict[str, Any]] = [
             {"messages": ASKED},

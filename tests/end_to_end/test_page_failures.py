@@ -11,7 +11,7 @@ from chat_page import ChatPage, chat, opened, server  # noqa: F401  fixtures
 from http_server import serving
 from scripted_chat import WITH_TOOLS, Script, served
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
@@ -59,7 +59,7 @@ def test_refused_then_tried_again(browsing: Browsing, chat: ChatPage, script: Sc
     assert chat.texts == ["Hello", "Here I am."] and chat.page.get_by_role("alert").count() == 0
 
 
-def test_a_server_that_ends_in_the_middle(browsing: Browsing, chat_model: Model, script: Script) -> None:
+def test_a_server_that_ends_in_the_middle(browsing: Browsing, chat_model: LoadedModel, script: Script) -> None:
     """What was written stays. Afterwards nothing can be reached, which is said, too."""
     browsing.expects("ERR_", "Failed to load")
     with closing(served(chat_model, WITH_TOOLS)) as server:
@@ -124,7 +124,7 @@ def test_a_slow_server(chat: ChatPage) -> None:
     assert time.monotonic() - start < 10 and answer.get_by_text("Stopped.").is_visible()
 
 
-def test_a_key(browsing: Browsing, chat_model: Model, script: Script) -> None:
+def test_a_key(browsing: Browsing, chat_model: LoadedModel, script: Script) -> None:
     """Asked for where it is missing; kept for the tab and no longer, and not in what is exported."""
     browsing.expects("status of 401")
     with serving(chat_model, keys=("secret",)) as server:

@@ -11,7 +11,7 @@ from http_server import Server, serving
 
 from hybrid.cli.serve.page.files import STATIC, TYPES, page_files
 from hybrid.cli.serve.page.routes import POLICY
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = pytest.mark.exhaustive
 
@@ -28,13 +28,13 @@ VENDORED = {
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=4) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
-def server(model: Model) -> Iterator[Server]:
+def server(model: LoadedModel) -> Iterator[Server]:
     with serving(model) as server:
         yield server
 
@@ -120,7 +120,7 @@ def test_nothing_else_is_sent(server: Server, path: str) -> None:
     assert "error" in response.json() and "class" not in response.text
 
 
-def test_only_reading_is_open_without_a_key(model: Model) -> None:
+def test_only_reading_is_open_without_a_key(model: LoadedModel) -> None:
     with serving(model, keys=("secret",)) as server:
         for path in ("/", "/state", "/page/app.js"):
             assert server.http.get(path).status_code == server.http.head(path).status_code == 200
@@ -130,7 +130,7 @@ def test_only_reading_is_open_without_a_key(model: Model) -> None:
         assert server.http.get("/v1/models", headers=KEY).status_code == 200
 
 
-def test_no_page(model: Model) -> None:
+def test_no_page(model: LoadedModel) -> None:
     with serving(model, page=False) as server:
         for path in ("/", "/state", "/page/app.js"):
             assert server.http.get(path).status_code == 404

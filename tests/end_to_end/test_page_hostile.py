@@ -11,7 +11,7 @@ from hostile_texts import HOSTILE
 from http_server import Server
 from scripted_chat import WITH_TOOLS, Script, scripted, served
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 PER_ANSWER = 11  # texts
@@ -20,7 +20,7 @@ PER_ANSWER = 11  # texts
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
     with (
-        Model.load(files["q8_0"], n_ctx=8192, n_seq_max=4, checkpoint_budget=64 << 20) as model,
+        LoadedModel.load(files["q8_0"], n_ctx=8192, n_seq_max=4, checkpoint_budget=64 << 20) as model,
         closing(served(model, WITH_TOOLS)) as server,
     ):
         yield server

@@ -10,7 +10,7 @@ from browser import Browsing, chromium  # noqa: F401  fixtures
 from hostile_texts import HOSTILE, LARGE
 from http_server import Server, serving
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
@@ -31,7 +31,7 @@ DRAW = """async ([text, options]) => {
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model, serving(model) as server:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model, serving(model) as server:
         yield server
 
 

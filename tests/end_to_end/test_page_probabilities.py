@@ -9,7 +9,7 @@ import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from http_server import Server, serving
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
@@ -30,7 +30,7 @@ DRAW = """async ([tokens, continues]) => {
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model, serving(model) as server:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=4) as model, serving(model) as server:
         yield server
 
 

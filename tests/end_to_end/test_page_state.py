@@ -10,7 +10,7 @@ import pytest
 from browser import Browsing, browsing, chromium  # noqa: F401  fixtures
 from http_server import Server, serving, until
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.page]
 
@@ -18,13 +18,13 @@ PROMPT = "State space models keep what they have read in a state of one size. " 
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=8 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=2048, n_seq_max=4, checkpoint_budget=8 << 20) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
-def server(model: Model) -> Iterator[Server]:
+def server(model: LoadedModel) -> Iterator[Server]:
     with serving(model) as server:
         yield server
 
@@ -87,7 +87,7 @@ def test_a_full_cache(browsing: Browsing, server: Server) -> None:
     assert 0.8 * whole < share <= whole + 2
 
 
-def test_a_key(browsing: Browsing, model: Model) -> None:
+def test_a_key(browsing: Browsing, model: LoadedModel) -> None:
     browsing.expects("401")
     with serving(model, keys=("secret",)) as locked:
         page = browsing.open(locked, "state")
@@ -106,7 +106,7 @@ def test_a_key(browsing: Browsing, model: Model) -> None:
         other.locator("#key-form").wait_for()
 
 
-def test_without_a_server(browsing: Browsing, model: Model) -> None:
+def test_without_a_server(browsing: Browsing, model: LoadedModel) -> None:
     browsing.expects("ERR_CONNECTION_REFUSED", "Failed to load resource")
     with serving(model) as gone:
         page = browsing.open(gone, "state")
@@ -115,7 +115,7 @@ def test_without_a_server(browsing: Browsing, model: Model) -> None:
     assert page.locator("#state.stale").is_visible(), "what was known stays, and is shown as old"
 
 
-def test_slots_that_are_not_shown(browsing: Browsing, model: Model) -> None:
+def test_slots_that_are_not_shown(browsing: Browsing, model: LoadedModel) -> None:
     browsing.expects("501")
     with serving(model, slots=False) as server:
         page = browsing.open(server, "state")

@@ -10,7 +10,7 @@ from random_checkpoints import CONFIGS
 from reference.tokenizer_files import world_file, world_vocabulary
 
 from hybrid.cli.main import run
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = pytest.mark.exhaustive
 PROMPT = "The sea, the sun and the \u65e5\u672c\n\nUser: hi"
@@ -32,7 +32,7 @@ def test_from_a_folder_to_text(tmp_path: Path, prose: Path, capsys: pytest.Captu
     facts = data("inspect", path)
     assert facts["architecture"] == "rwkv7"
     assert facts["pattern"] == ["R", "R", "R"]
-    with Model.load(path, n_ctx=64) as model:
+    with LoadedModel.load(path, n_ctx=64) as model:
         assert facts["state_nbytes_per_seq"] == model.memory.recurrent.bytes_per_sequence
         assert facts["kv_nbytes_per_token"] == 0
         ids = model.tokenizer.encode(PROMPT)

@@ -9,7 +9,7 @@ import pytest
 from end_to_end.outcomes import Cli, ok
 
 from hybrid.cli.options.sampling_options import Sampling
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 
@@ -68,7 +68,7 @@ def test_a_chat_goes_on_as_if_it_had_never_been_saved(
     files: dict[str, Path], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     path = tmp_path / "chat.state"
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=2) as model:
 
         def chat(seed: int) -> Conversation:
             return Conversation(model, SamplingParams(seed=seed, **settings), model.chat_template, 12)

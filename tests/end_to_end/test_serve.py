@@ -16,7 +16,7 @@ from http_server import WAIT, Server, started, until
 from hybrid.cli.commands.serve import GRACE
 from hybrid.cli.main import run
 from hybrid.cli.serve import guards
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 
@@ -26,14 +26,14 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         server = Server(model)
         yield server
         server.close()
         assert model.n_free == 4
 
 
-def alone(model: Model, ids: list[int], n: int, seed: int) -> str:
+def alone(model: LoadedModel, ids: list[int], n: int, seed: int) -> str:
     """What `generate` gives for it with nobody beside."""
     seq = model.sequence()
     answer = generate(seq, ids, Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab), max_tokens=n)
@@ -209,7 +209,7 @@ def test_a_full_queue_says_when_to_come_back(server: Server) -> None:
 
 def test_keys_sizes_and_origins(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, "MOST_BODY", 10_000)
-    with Model.load(files["q8_0"], n_ctx=128, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=128, n_seq_max=4) as model:
         server = Server(model, keys=("secret", "other"), cors=("https://page.example",))
         try:
             assert server.http.get("/health").status_code == 200

@@ -19,11 +19,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from hybrid.cli.serve.app import create_app
-from hybrid.cli.serve.jobs import Defaults, Maker
+from hybrid.cli.serve.jobs import Maker, ServerDefaults
 from hybrid.cli.serve.request_log import RequestLog
 from hybrid.cli.serve.served import Served
-from hybrid.cli.serve.warning_log import Told
-from hybrid.infer import Model
+from hybrid.cli.serve.warning_log import WarningLog
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.service import Service
 
 pytestmark = pytest.mark.exhaustive
@@ -39,16 +39,16 @@ FEW = 3  # tokens of an answer: what a body asks for may take minutes
 class Client:
     """The application without a socket, and what its log says of each request."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         self.service = Service(model, 4, most_waiting=2)
         self.requests: list[RequestLog] = []
-        maker = Maker(model, model.chat_template, 6, defaults=Defaults(n_predict=FEW))
+        maker = Maker(model, model.chat_template, 6, defaults=ServerDefaults(n_predict=FEW))
         self.served = Served(self.service, maker, "tiny", log=self.requests.append)
         self.http = TestClient(create_app(self.served))
 
     def post(self, route: str, body: dict[str, Any]) -> Any:
         """The response. Fewer tokens are drawn than the body says."""
-        self.served.told = Told()
+        self.served.told = WarningLog()
         self.requests.clear()
         few = {name: FEW for name in MOST if (body.get(name) or 0) > FEW or body.get(name) == -1}
         return self.http.post(route, json={**body, **few})
@@ -61,7 +61,7 @@ class Client:
 
 @pytest.fixture(scope="module")
 def client(files: dict[str, Path]) -> Iterator[Client]:
-    with Model.load(files["q8_0"], n_ctx=2048, n_seq_max=5) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=2048, n_seq_max=5) as model:
         client = Client(model)
         yield client
         client.http.close()

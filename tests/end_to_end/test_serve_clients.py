@@ -16,8 +16,8 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.cli.serve.app import create_app
-from hybrid.cli.serve.warning_log import Told
-from hybrid.infer import Model
+from hybrid.cli.serve.warning_log import WarningLog
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.quant.ggml.errors import HybridError
 
@@ -36,7 +36,7 @@ TALK: list[Any] = [
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=5, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=5, checkpoint_budget=32 << 20) as model:
         server = Server(model)
         yield server
         server.close()
@@ -115,7 +115,7 @@ def test_anthropics_errors(server: Server, claude: "anthropic.Anthropic", files:
     assert claude.models.list().data[0].id == claude.models.retrieve("tiny").id == "tiny"
     missing = server.http.post("/v1/messages", json={"max_tokens": 5}).json()
     assert missing["error"]["message"] == "messages: Field required; found dict"
-    with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
         guarded = Server(model, keys=("secret",))
         try:
             with anthropic.Anthropic(api_key="other", base_url=guarded.url, max_retries=0) as wrong:
@@ -218,7 +218,7 @@ def test_what_responses_refuse(server: Server) -> None:
 def test_fields_that_are_passed_over(server: Server) -> None:
     """Each answer says so in its usage, a stream at its end, and the log says it once."""
     lines: list[str] = []
-    logged = create_app(replace(server.served, told=Told(), log=lambda entry: lines.extend(entry.notes)))
+    logged = create_app(replace(server.served, told=WarningLog(), log=lambda entry: lines.extend(entry.notes)))
     wanted = ["foo is passed over: this server has no such field"]
 
     async def ask() -> None:

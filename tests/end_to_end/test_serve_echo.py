@@ -10,10 +10,10 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.cli.main import run
-from hybrid.cli.serve.client import Whose
+from hybrid.cli.serve.client import Client
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.openai.completions import CompletionRequest, TokenLists, completion_jobs
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.drawing.drawing import Drawing, TokenLogprobs
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -28,7 +28,7 @@ OTHER = "Memory of a machine"
 
 @pytest.fixture(scope="module", params=[0, 32 << 20])
 def server(files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=request.param) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=request.param) as model:
         server = Server(model)
         yield server
         server.close()
@@ -209,7 +209,7 @@ def test_who_decides_about_guesses(server: Server, files: dict[str, Path], monke
     for option in (True, False):
         maker = Maker(server.model, template, 6, option)
         bodies = [{"prompt": "a", **more} for more in ({}, {"speculate": True}, {"speculate": False})]
-        given += [completion_jobs(maker, CompletionRequest(**body), Whose())[0].speculate for body in bodies]
+        given += [completion_jobs(maker, CompletionRequest(**body), Client())[0].speculate for body in bodies]
     assert given == [True, True, False, False, True, False]
     taken: list[object] = []
     monkeypatch.setattr("hybrid.cli.commands.serve._run", lambda served, *_: taken.append(served.maker.speculate))

@@ -17,7 +17,7 @@ from http_server import WAIT, Server, started, until
 
 from hybrid.cli.serve.embedding import EncoderModel, EncoderService
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.slices import Slices
 from hybrid.infer.evaluate.embed import Embedder, Pooling
 
@@ -29,7 +29,7 @@ TEXTS = ["How do I read a file?", "open the file", "Keys and values " * 40, "a"]
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=N_CTX, n_seq_max=5, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=N_CTX, n_seq_max=5, checkpoint_budget=32 << 20) as model:
         server = Server(model)
         yield server
         server.close()
@@ -131,7 +131,7 @@ def test_however_texts_are_cut(pooling: Pooling, files: dict[str, Path], monkeyp
         wanted = embedder.embed(TEXTS)
     for size in (1, 7, 60):
         monkeypatch.setattr(Slices, "beside_answers", property(lambda _, size=size: size))
-        with Model.load(files["q8_0"], n_ctx=N_CTX, n_seq_max=5) as model:
+        with LoadedModel.load(files["q8_0"], n_ctx=N_CTX, n_seq_max=5) as model:
             server = Server(model, pooling=pooling)
             try:
                 assert (rows_of(post(server, input=TEXTS)) == wanted).all(), size
@@ -198,7 +198,7 @@ def test_what_is_refused(server: Server, wanted: np.ndarray, files: dict[str, Pa
         ({}, "input: Field required"),
     ):
         assert says in str(server.error(400, "/v1/embeddings", body)["message"]), body
-    with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=64, n_seq_max=4) as model:
         without = Server(model)
         try:
             assert "without a sequence" in str(without.error(501, "/v1/embeddings", {"input": "a"})["message"])

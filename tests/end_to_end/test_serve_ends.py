@@ -20,7 +20,7 @@ from hybrid.cli.commands.serve import read_keys
 from hybrid.cli.main import run
 from hybrid.cli.serve.listening import is_local, listen, own_hosts, url
 from hybrid.cli.serve.log import Log, LogKind
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = pytest.mark.exhaustive
 
@@ -29,8 +29,8 @@ LONG = {"prompt": PROMPT, "max_tokens": 450, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
         yield loaded
         assert loaded.n_free == 4
 
@@ -127,7 +127,7 @@ def test_faults_of_the_model_end_the_process(program: Path, files: dict[str, Pat
         assert len(told) == 3 and sum(note.startswith("Traceback") for note in notes) == 3
 
 
-def test_a_fault_is_said_by_health_and_to_who_waits(model: Model) -> None:
+def test_a_fault_is_said_by_health_and_to_who_waits(model: LoadedModel) -> None:
     server = Server(model)
     try:
         closed = threading.Event()

@@ -20,8 +20,8 @@ from hybrid import infer
 from hybrid.cli.serve import cache_usage
 from hybrid.cli.serve.jobs import Maker
 from hybrid.cli.serve.request_log import Record, RequestLog
-from hybrid.cli.serve.timings import Timings
-from hybrid.infer import LoadOptions, Model, faults
+from hybrid.cli.serve.timings import ServerTimings
+from hybrid.infer import LoadedModel, LoadOptions, faults
 from hybrid.infer.answers.asking import message_ends
 from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.batch import batcher
@@ -55,8 +55,8 @@ FAILING: list[tuple[object, str, str]] = [
     (Ledger, "_find", "the ledger of drawn answers"),
     (Ledger, "_note_answer", "the ledger of drawn answers"),
     (message_ends, "_ends", "where messages end"),
-    (Timings, "_of", "the timings of answers"),
-    (Timings, "_as_json", "the timings of answers"),
+    (ServerTimings, "_of", "the timings of answers"),
+    (ServerTimings, "_as_json", "the timings of answers"),
     (cache_usage, "_cache_usage", "usage.cache of answers"),
     (Record, "closed", "the log of requests"),
     (Pins, "nbytes", "the figures of the prompt cache"),
@@ -67,12 +67,12 @@ CALLS = {"tools": [TOOL], "tool_choice": "required", "thinking_budget_tokens": 3
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=4 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=4 << 20) as loaded:
         yield loaded
 
 
-def served(model: Model, log: Callable[[RequestLog], None]) -> AbstractContextManager[Server]:
+def served(model: LoadedModel, log: Callable[[RequestLog], None]) -> AbstractContextManager[Server]:
     """A server whose template has calls and thoughts."""
     return serving(model, maker=Maker(model, thinking_template(), 6), log=log)
 
@@ -116,7 +116,7 @@ def answers(server: Server) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def usual(model: Model) -> list[str]:
+def usual(model: LoadedModel) -> list[str]:
     """The answers where nothing fails."""
     with served(model, lambda entry: None) as server:
         return answers(server)
@@ -138,7 +138,7 @@ def together() -> list[list[tuple[object, str, str]]]:
     ],
 )
 def test_side_paths_that_fail_end_no_answer(
-    failing: list[tuple[object, str, str]], model: Model, usual: list[str], monkeypatch: pytest.MonkeyPatch
+    failing: list[tuple[object, str, str]], model: LoadedModel, usual: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
     before = faults.listen(lambda message, error: told.append(f"{message}: {faults.fault_text(error)}"))
@@ -207,7 +207,7 @@ def test_steps_that_fail_beside_eight_streams(files: dict[str, Path]) -> None:
     rng = random.Random(3)
     n_lost = n_met = 0  # rounds in which a fault was raised
     options = LoadOptions(n_ctx=1024, n_ubatch=256, n_seq_max=N_STREAMS, checkpoint_budget=8 << 20)
-    with Model.load(files["q8_0"], options) as model, ThreadPoolExecutor(N_STREAMS) as pool:
+    with LoadedModel.load(files["q8_0"], options) as model, ThreadPoolExecutor(N_STREAMS) as pool:
         service = Service(model, N_STREAMS)
         service.clock = itertools.count(0, 100).__next__  # never too many in a minute
         with serving(model, service=service) as server:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from http_server import Server
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.saving import open_store
 
 pytestmark = pytest.mark.exhaustive
@@ -26,7 +26,7 @@ HELLO = [{"role": "user", "content": "Who are you?"}]
 
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         server = Server(model)
         yield server
         server.close()
@@ -155,7 +155,7 @@ def test_too_many_forms_at_once_are_told_to_come_again(server: Server, monkeypat
 
 def test_a_slot_is_saved_and_restored_between_answers(files: dict[str, Path], tmp_path: Path) -> None:
     """What is saved is a text, and answers are whole: a form belongs to its request alone."""
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         store = open_store(model, tmp_path, 1 << 30, print)
         store.files.list_all()
         server = Server(model, store=store)

@@ -14,7 +14,7 @@ from hybrid.cli.harness.evaluation import Protocol, evaluate
 from hybrid.cli.harness.model import HarnessModel
 from hybrid.cli.harness.tasks import found, loaded, quiet
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytest.importorskip("lm_eval")
 pytestmark = pytest.mark.exhaustive
@@ -33,7 +33,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def ours(model: Model, tasks: Path, names: list[str], **protocol: Any) -> dict[str, Any]:
+def ours(model: LoadedModel, tasks: Path, names: list[str], **protocol: Any) -> dict[str, Any]:
     """What `hybrid eval` has; without BOS, which the harness's tokenizer of a server never adds."""
     items = loaded(found(names, [tasks]), names)
     return evaluate(HarnessModel(model, add_bos=False), items, Protocol(log_samples=True, **protocol))
@@ -75,7 +75,7 @@ def test_local_completions_has_the_same_scores(
 ) -> None:
     path = tmp_path / "model.gguf"
     convert(data_dir / "checkpoints" / name, path, outtype="f32")
-    with Model.load(path, n_ctx=768, n_seq_max=8, checkpoint_budget=32 << 20) as model, serving(model) as server:
+    with LoadedModel.load(path, n_ctx=768, n_seq_max=8, checkpoint_budget=32 << 20) as model, serving(model) as server:
         want = ours(model, tasks, TASKS, limit=4, num_fewshot=1)
         got = theirs(server, tasks, TASKS, "local-completions", "/v1/completions", limit=4, num_fewshot=1, **together)
     assert [ln_p for ln_p, _ in answers(got, "halves")] == pytest.approx(
@@ -94,7 +94,7 @@ def test_what_the_model_says_itself_is_greedy_for_both(files: dict[str, Path], t
     from lm_eval.api.instance import Instance
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=8) as model, serving(model) as server:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=8) as model, serving(model) as server:
         lm = HarnessModel(model, add_bos=False)
         text = "State space models keep"
         settings = {"max_gen_toks": 5, "until": []}
@@ -111,7 +111,7 @@ def test_local_chat_completions_has_the_same_answers(
 ) -> None:
     path = templated(cli, files["q8_0"], "LFM2-8B-A1B", tmp_path)
     protocol = {"limit": 3, "num_fewshot": 0, "apply_chat_template": True, "system_instruction": "Be brief."}
-    with Model.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=32 << 20) as model, serving(model) as server:
+    with LoadedModel.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=32 << 20) as model, serving(model) as server:
         turns = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "The answer is"}]
         begun = HarnessModel(model).apply_chat_template(turns, add_generation_prompt=False)
         assert begun.endswith("assistant\nThe answer is"), "what an answer is to begin with (gen_prefix)"

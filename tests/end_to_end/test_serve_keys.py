@@ -10,7 +10,7 @@ import pytest
 from http_server import WAIT, Server, drawing_held, until
 
 from hybrid.cli.serve.client import owner_of
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.saving import open_store
 from hybrid.infer.memory.pins import PARTY_BYTES
 
@@ -60,13 +60,13 @@ def counts(value: Any) -> list[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=5, checkpoint_budget=64 << 20) as loaded:
         yield loaded
 
 
 @pytest.fixture
-def server(model: Model, tmp_path: Path) -> Iterator[Server]:
+def server(model: LoadedModel, tmp_path: Path) -> Iterator[Server]:
     assert model.cache is not None
     model.cache.clear()
     store = open_store(model, tmp_path, 1 << 30, print)
@@ -222,7 +222,7 @@ def test_answers_are_their_own(server: Server) -> None:
     assert post(server, "/v1/chat/completions", {"messages": messages, **sampled}, MINE)["usage"]["cache"]["drawn"] > 0
 
 
-def test_keys_may_share(model: Model) -> None:
+def test_keys_may_share(model: LoadedModel) -> None:
     assert model.cache is not None
     model.cache.clear()
     server = Server(model, keys=("first key", "second key"), shared=True)

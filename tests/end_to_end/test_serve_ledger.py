@@ -9,7 +9,7 @@ from chat_script import QUESTIONS as CHAT
 from chat_script import Known
 from http_server import Server, until
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.text.encode import rendered_ids
 
 pytestmark = pytest.mark.exhaustive
@@ -30,7 +30,7 @@ def told(content: str) -> dict[str, str]:
 
 @pytest.fixture
 def server(files: dict[str, Path]) -> Iterator[Server]:
-    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=64 << 20) as model:
         server = Server(model)
         yield server
         server.close()
@@ -80,7 +80,7 @@ def test_the_same_bits_as_from_its_tokens_on_a_cold_server(server: Server, files
     ids = server.served.maker.ledger.encode(rendering(server, messages))
     warm = chat(server, messages, logprobs=True)
     assert cached(warm) > 0
-    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=4) as model:
         cold = Server(model)
         try:
             body = {"prompt": ids, **SAMPLED, "max_tokens": 24, "logprobs": 0}
@@ -107,7 +107,7 @@ def test_the_same_request_the_same_answer_as_on_a_fresh_server(server: Server, f
         kept = [text.get("content", text.get("text")) for text in texts]
         return [(text, answer["usage"]["cache"]["drawn"]) for text, answer in zip(kept, answers, strict=True)]
 
-    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=4) as model:
         cold = Server(model)
         try:
             fresh = both(cold)

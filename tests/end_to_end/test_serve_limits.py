@@ -17,7 +17,7 @@ from hybrid.cli.serve import connections, guards, request_jobs
 from hybrid.cli.serve.app import ENDPOINTS
 from hybrid.cli.serve.connections import Bounds
 from hybrid.cli.serve.jobs import Maker
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 pytestmark = pytest.mark.exhaustive
 
@@ -30,14 +30,14 @@ UNREAD = Bounds(unread_seconds=0.5)
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
         yield loaded
         assert loaded.n_free == 4
 
 
 @pytest.fixture(scope="module")
-def server(model: Model) -> Iterator[Server]:
+def server(model: LoadedModel) -> Iterator[Server]:
     with serving(model) as one:
         yield one
 
@@ -59,7 +59,7 @@ def everything(raw: socket.socket) -> bytes:
 
 
 # --- time ---
-def test_an_answer_that_takes_longer_than_timeout_ends(model: Model) -> None:
+def test_an_answer_that_takes_longer_than_timeout_ends(model: LoadedModel) -> None:
     with serving(model, timeout=0.3) as server:
         held = threading.Event()
         server.service.call(lambda: held.wait(WAIT))
@@ -75,7 +75,7 @@ def test_an_answer_that_takes_longer_than_timeout_ends(model: Model) -> None:
         until(lambda: server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200)
 
 
-def test_what_does_not_come_in_time(model: Model) -> None:
+def test_what_does_not_come_in_time(model: LoadedModel) -> None:
     """Heads and bodies, byte by byte too: a byte now and then keeps nothing open."""
     for bounds, starts in (
         (HEAD, (b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nX: ")),
@@ -103,7 +103,7 @@ def test_what_does_not_come_in_time(model: Model) -> None:
         assert b"HTTP/1.1 408" in everything(raw)
 
 
-def test_a_body_that_is_refused_early_is_not_read_for_ever(model: Model) -> None:
+def test_a_body_that_is_refused_early_is_not_read_for_ever(model: LoadedModel) -> None:
     with serving(model, bounds=BODY) as server, socket.create_connection(server.listener.getsockname()) as raw:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {guards.MOST_BODY + 1}\r\n\r\n"
         raw.sendall(head.encode() + b"x" * 1000)
@@ -131,7 +131,7 @@ def test_a_client_that_writes_all_before_it_reads(server: Server, head: str) -> 
     until(lambda: server.served.n_running == 0)
 
 
-def test_who_sends_without_end_is_cut_off(model: Model) -> None:
+def test_who_sends_without_end_is_cut_off(model: LoadedModel) -> None:
     """After its answer it has `linger_seconds`, and may send `most_dropped` bytes."""
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{CLOSE}Content-Length: {1 << 40}\r\n\r\n".encode()
     for bounds in (Bounds(linger_seconds=0.2), Bounds(linger_seconds=WAIT, most_dropped=1 << 20)):
@@ -226,7 +226,7 @@ def test_lists_of_a_client_are_bounded(server: Server, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_stops_reading_is_dropped(model: Model, stream: bool) -> None:
+def test_a_client_that_stops_reading_is_dropped(model: LoadedModel, stream: bool) -> None:
     """And its job with it, before the answer is complete where that is sent while it is drawn."""
     with serving(model, bounds=UNREAD) as server:
         server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -244,7 +244,7 @@ def test_a_client_that_stops_reading_is_dropped(model: Model, stream: bool) -> N
                 assert jobs[0].result.reason == "interrupt" and len(jobs[0].result.ids) < 450
 
 
-def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Model) -> None:
+def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: LoadedModel) -> None:
     """Who reads nothing has his place taken away within bounds, whatever the system would hold of his answer."""
     with serving(model, bounds=UNREAD) as server:
         with socket.socket() as raw:
@@ -260,7 +260,7 @@ def test_an_answer_does_not_end_in_what_the_system_keeps_for_a_client(model: Mod
         assert server.http.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}).status_code == 200
 
 
-def test_streams_that_nobody_reads_keep_nobody_waiting(model: Model) -> None:
+def test_streams_that_nobody_reads_keep_nobody_waiting(model: LoadedModel) -> None:
     """They are drawn no further than what is on its way, have no place, and go on when they are read."""
     body = {**LONG, "temperature": 0}
     with serving(model, bounds=Bounds(unread_seconds=WAIT)) as server, ExitStack() as stack:
@@ -283,7 +283,7 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(model: Model) -> None:
         assert all(job.done and len(job.result.ids) == 450 for job in jobs)
 
 
-def test_what_waits_for_a_slow_reader_is_bounded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_a_slow_reader_is_bounded(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where its answer cannot be set aside; any other one is not drawn on."""
     monkeypatch.setattr(request_jobs, "MOST_UNREAD", 20)
     with serving(model) as server:
@@ -327,7 +327,7 @@ def test_heads_and_what_is_not_http(server: Server) -> None:
     assert server.http.get("/health").status_code == 200
 
 
-def test_there_are_so_many_connections(model: Model) -> None:
+def test_there_are_so_many_connections(model: LoadedModel) -> None:
     """An idle one is closed for a new one; where there is none, 503. A full queue has room to say so."""
     assert Bounds.of(6).most_connections > 6
     with serving(model, bounds=Bounds(most_connections=3)) as server:
@@ -348,7 +348,7 @@ def test_there_are_so_many_connections(model: Model) -> None:
             raw.close()
 
 
-def test_silent_connections_make_room_for_those_that_ask(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_make_room_for_those_that_ask(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have sent nothing yet. One timer looks at all of them."""
     monkeypatch.setattr(connections, "SILENT_SECONDS", 0.0)
     with serving(model, bounds=Bounds(most_connections=20, head_seconds=WAIT)) as server:
@@ -373,7 +373,7 @@ def test_silent_connections_make_room_for_those_that_ask(model: Model, monkeypat
             raw.close()
 
 
-def test_bodies_together(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_together(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, "MOST_BODIES", 30_000)
     with serving(model) as server:
         held = [socket.create_connection(server.listener.getsockname()) for _ in range(3)]
@@ -506,7 +506,7 @@ def test_pages_of_others_are_refused(server: Server) -> None:
         assert server.http.post("/v1/completions", content=body, headers=headers).status_code == 200
 
 
-def test_pages_that_may_ask(model: Model) -> None:
+def test_pages_that_may_ask(model: LoadedModel) -> None:
     page = {"Origin": "https://page.example"}
     asked = {**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     body = {"prompt": PROMPT, "max_tokens": 1}

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from http_server import WAIT, Server, drawing_held, until
 
-from hybrid.cli.serve.jobs import Defaults, Maker
-from hybrid.infer import Model
+from hybrid.cli.serve.jobs import Maker, ServerDefaults
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
@@ -29,13 +29,13 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=256, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=256, n_seq_max=4, checkpoint_budget=32 << 20) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
-def server(model: Model) -> Iterator[Server]:
+def server(model: LoadedModel) -> Iterator[Server]:
     server = Server(model)
     yield server
     server.close()
@@ -183,7 +183,7 @@ def test_biases_of_every_shape(server: Server) -> None:
         server.error(400, "/completion", {**ASKED, "logit_bias": wrong})
 
 
-def drawn(model: Model, params: SamplingParams) -> str:
+def drawn(model: LoadedModel, params: SamplingParams) -> str:
     """The answer of the library alone."""
     seq = model.sequence()
     sampler = Sampler(params, model.n_vocab, model.tokenizer)
@@ -441,7 +441,7 @@ def test_props_slots_and_tokenizer(server: Server) -> None:
         assert server.error(405, path, {})["type"] == "invalid_request_error"
 
 
-def test_metrics_count_what_timings_say(model: Model) -> None:
+def test_metrics_count_what_timings_say(model: LoadedModel) -> None:
     server = Server(model)
     try:
         timings = [post(server, "/completion", **{**ASKED, "n_predict": n})["timings"] for n in (1, 4, 12)]
@@ -473,9 +473,9 @@ def test_slots_while_answers_are_drawn(server: Server) -> None:
     assert "Memory" not in json.dumps(busy), "numbers only"
 
 
-def test_defaults_of_the_server(model: Model) -> None:
+def test_defaults_of_the_server(model: LoadedModel) -> None:
     maker = Maker(
-        model, model.chat_template, 6, defaults=Defaults(5, SamplingParams(temp=0.0, seed=3), context_shift=True)
+        model, model.chat_template, 6, defaults=ServerDefaults(5, SamplingParams(temp=0.0, seed=3), context_shift=True)
     )
     server = Server(model, maker=maker, slots=False)
     try:

@@ -11,7 +11,7 @@ import pytest
 from http_server import WAIT, Server
 
 from hybrid.cli.serve.app import ENDPOINTS
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.saving import open_store
 
 pytestmark = pytest.mark.exhaustive
@@ -25,7 +25,7 @@ NO_RESOURCES = "use_after_free,ensure_resource_availability"
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a context of few tokens, so that no answer takes long."""
-    with Model.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=14, n_seq_max=5, checkpoint_budget=32 << 20) as model:
         store = open_store(model, tmp_path_factory.mktemp("states"), 1 << 30, print)
         store.files.list_all()
         server = Server(model, keys=("secret",), store=store)
@@ -72,7 +72,7 @@ def test_keys_are_in_it(document: Any, files: dict[str, Path]) -> None:
     assert document["security"] == [{"bearer": []}, {"header": []}]
     assert document["paths"]["/health"]["get"]["security"] == []
     assert "401" in document["paths"]["/v1/models"]["get"]["responses"]
-    with Model.load(files["q8_0"], n_ctx=14, n_seq_max=4) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=14, n_seq_max=4) as model:
         server = Server(model)
         try:
             free = server.http.get("/openapi.json").json()

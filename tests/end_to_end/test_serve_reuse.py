@@ -15,7 +15,7 @@ from hybrid.cli import console
 from hybrid.cli.serve import cache_contents
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.cli.serve.request_log import LONGEST, RequestLog
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.reuse import CODES
 
 pytestmark = pytest.mark.exhaustive
@@ -27,7 +27,7 @@ TEXT = "State space models keep what they have read in a state of one size, what
 class Logging(Server):
     """One that writes its log into a list."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         self.lines: list[RequestLog] = []
         super().__init__(model, log=self.lines.append)
 
@@ -51,13 +51,13 @@ class Logging(Server):
 
 
 @pytest.fixture(scope="module")
-def model(files: dict[str, Path]) -> Iterator[Model]:
-    with Model.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=BUDGET) as model:
+def model(files: dict[str, Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(files["q8_0"], n_ctx=1024, n_seq_max=4, checkpoint_budget=BUDGET) as model:
         yield model
 
 
 @pytest.fixture
-def server(model: Model) -> Iterator[Logging]:
+def server(model: LoadedModel) -> Iterator[Logging]:
     """With nothing known."""
     assert model.cache is not None
     model.cache.clear()
@@ -326,7 +326,7 @@ def test_what_cannot_be_kept_is_refused(server: Logging, files: dict[str, Path])
     for wrong in ({"keep": 1}, {"keep": "yes"}, True):
         assert str(server.error(400, "/v1/completions", {"prompt": "a", "cache": wrong})["param"]).startswith("cache")
     assert server.service.n_jobs == 0
-    with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4) as plain:
+    with LoadedModel.load(files["q8_0"], n_ctx=64, n_seq_max=4) as plain:
         other = Logging(plain)
         try:
             error = other.error(400, "/v1/completions", {"prompt": "a", "cache": {"keep": True}})
@@ -352,7 +352,7 @@ def test_a_budget_that_was_too_small_is_the_reason(server: Logging) -> None:
     assert re.fullmatch(r"tokens 0 to \d+ were known and given up: budget", usage["reason"])
 
 
-def test_pages_may_ask_with_every_method(model: Model) -> None:
+def test_pages_may_ask_with_every_method(model: LoadedModel) -> None:
     server = Server(model, cors=("https://page.example",))
     try:
         asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "DELETE"}

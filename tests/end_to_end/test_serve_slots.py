@@ -11,7 +11,7 @@ from http_server import WAIT, Server
 
 from hybrid.cli.serve.errors import RequestError
 from hybrid.cli.serve.llama_server.slots import LONGEST_NAME, file_path
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.saving import open_store
 from hybrid.infer.memory.state_file import read_state
 
@@ -23,7 +23,7 @@ FRANCE, GERMANY = "What is the capital of France?", "What is the capital of Germ
 @pytest.fixture(scope="module")
 def server(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("states")
-    with Model.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=512, n_seq_max=4, checkpoint_budget=32 << 20) as model:
         store = open_store(model, folder, 1 << 30, print)
         store.files.list_all()
         server = Server(model, store=store)
@@ -237,7 +237,7 @@ def test_a_full_disk_and_a_full_folder(server: Server, monkeypatch: pytest.Monke
 def test_another_model_and_too_little_memory(
     server: Server, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Model.load(files["bf16"], n_ctx=64) as other:
+    with LoadedModel.load(files["bf16"], n_ctx=64) as other:
         seq = other.sequence()
         seq.prefill([1, 300, 301])
         seq.save(folder(server) / "other.bin")
@@ -252,7 +252,7 @@ def test_another_model_and_too_little_memory(
 
 
 def test_without_a_folder(files: dict[str, Path]) -> None:
-    with Model.load(files["q8_0"], n_ctx=64, n_seq_max=4, checkpoint_budget=1 << 20) as model:
+    with LoadedModel.load(files["q8_0"], n_ctx=64, n_seq_max=4, checkpoint_budget=1 << 20) as model:
         server = Server(model)
         error = server.error(501, "/slots/0?action=save", {"filename": "a"})
         assert error["message"] == "this server keeps no states. Start it with --state-dir"

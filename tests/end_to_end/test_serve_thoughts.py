@@ -19,8 +19,8 @@ from scripted_chat import (
     served,
 )
 
-from hybrid.cli.serve.jobs import Defaults
-from hybrid.infer import Model
+from hybrid.cli.serve.jobs import ServerDefaults
+from hybrid.infer import LoadedModel
 
 if TYPE_CHECKING:
     import anthropic
@@ -33,7 +33,7 @@ SAID = f"{THOUGHT}\n</think>\n\n{TEXT}"  # the prompt has opened the thoughts
 
 
 @pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
+def server(chat_model: LoadedModel) -> Iterator[Server]:
     server = served(chat_model, WITH_THOUGHTS)
     yield server
     server.close()
@@ -109,9 +109,9 @@ def test_a_budget_closes_thoughts(server: Server) -> None:
     assert "reasoning_content" not in none and none["content"]
 
 
-def test_what_a_server_says_of_thoughts(chat_model: Model) -> None:
+def test_what_a_server_says_of_thoughts(chat_model: LoadedModel) -> None:
     """Its options count where a request does not say otherwise."""
-    quiet = served(chat_model, WITH_THOUGHTS, Defaults(think=False))
+    quiet = served(chat_model, WITH_THOUGHTS, ServerDefaults(think=False))
     try:
         off, on = "<think>\n\n</think>\n\n", "<think>\n"
         for more, end in (
@@ -130,7 +130,7 @@ def test_what_a_server_says_of_thoughts(chat_model: Model) -> None:
         assert post(quiet, "/v1/messages", **body)["content"][0]["type"] == "text"
     finally:
         quiet.close()
-    brief = served(chat_model, WITH_THOUGHTS, Defaults(think_budget=9))
+    brief = served(chat_model, WITH_THOUGHTS, ServerDefaults(think_budget=9))
     try:
         told = chat(brief, max_tokens=40, temperature=0)["usage"]["completion_tokens_details"]["reasoning_tokens"]
         longer = chat(brief, max_tokens=40, temperature=0, thinking_budget_tokens=-1)["usage"]
@@ -167,7 +167,7 @@ def test_a_form_is_behind_the_thoughts(server: Server, script: Script) -> None:
     assert message["reasoning_content"] == THOUGHT and json.loads(message["content"]) == {"x": 5}
 
 
-def test_a_model_without_thoughts_answers_as_before(chat_model: Model, script: Script) -> None:
+def test_a_model_without_thoughts_answers_as_before(chat_model: LoadedModel, script: Script) -> None:
     """Not a field more."""
     plain = served(chat_model, WITH_TOOLS)
     try:

@@ -28,7 +28,7 @@ from scripted_chat import (
 )
 
 from hybrid.cli.serve.request_log import RequestLog
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.constraints.forms import Forms
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture(scope="module")
-def server(chat_model: Model) -> Iterator[Server]:
+def server(chat_model: LoadedModel) -> Iterator[Server]:
     server = served(chat_model, WITH_TOOLS)
     yield server
     server.close()
@@ -486,7 +486,7 @@ def test_large_tools(server: Server, script: Script, monkeypatch: pytest.MonkeyP
 
 
 # --- marks that are special tokens ---
-def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: Model, script: Script) -> None:
+def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: LoadedModel, script: Script) -> None:
     """They are drawn as tokens, and hidden as before where no call is asked for; what comes back is known."""
 
     def marked(text: str) -> str:
@@ -520,7 +520,7 @@ def test_special_tokens_that_mark_calls_reach_the_reader(chat_model: Model, scri
 
 
 # --- a model that knows no tools ---
-def test_tools_of_a_model_whose_template_has_none(chat_model: Model, script: Script) -> None:
+def test_tools_of_a_model_whose_template_has_none(chat_model: LoadedModel, script: Script) -> None:
     """They are described to it in the system message, and its answers are read in the usual form."""
     plain = Server(chat_model)
     try:
@@ -538,7 +538,7 @@ def test_tools_of_a_model_whose_template_has_none(chat_model: Model, script: Scr
         plain.close()
 
 
-def test_the_log_counts_calls(chat_model: Model, script: Script) -> None:
+def test_the_log_counts_calls(chat_model: LoadedModel, script: Script) -> None:
     entries: list[RequestLog] = []
     logged = served(chat_model, WITH_TOOLS, log=entries.append)
     try:
@@ -551,7 +551,7 @@ def test_the_log_counts_calls(chat_model: Model, script: Script) -> None:
     assert "(eos), 2 calls;" in entries[0].line() and "call" not in entries[1].line()
 
 
-def test_documents_are_the_templates_own(chat_model: Model, server: Server) -> None:
+def test_documents_are_the_templates_own(chat_model: LoadedModel, server: Server) -> None:
     documents = [{"title": "One", "text": "It is."}, {"title": "Two", "text": "It was."}]
     source = "{% for d in documents or [] %}[{{ d.title }}: {{ d.text }}]{% endfor %}" + WITH_TOOLS
     other = served(chat_model, source)

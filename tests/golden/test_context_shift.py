@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.drawing.context_shift import kept_tokens
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
@@ -18,7 +18,7 @@ EXPECTED = json.loads((Path(__file__).with_name("context_shift") / "expected.jso
 @pytest.mark.parametrize("keep", sorted(EXPECTED["texts"]))
 def test_the_text_behind_a_shift(keep: str, speculate: bool, converted: Callable[..., Path]) -> None:
     n_ctx, n = EXPECTED["context"], EXPECTED["n"]
-    with Model.load(converted("llama-unigram-bin"), n_ctx=n_ctx, precision="exact") as model:
+    with LoadedModel.load(converted("llama-unigram-bin"), n_ctx=n_ctx, precision="exact") as model:
         seq = model.sequence()
         ids = model.tokenizer.encode(EXPECTED["prompt"])
         kept = kept_tokens(model, ids, int(keep))

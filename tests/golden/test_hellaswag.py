@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hybrid.cli.main import run
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.choices import after_common_prefix, common_prefix, score
-from hybrid.infer.evaluate.hellaswag import LINES, Task, hellaswag, read_tasks, some_of
+from hybrid.infer.evaluate.hellaswag import LINES, HellaSwagTask, hellaswag, read_tasks, some_of
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 pytestmark = pytest.mark.exhaustive
@@ -63,7 +63,7 @@ def test_as_llama_perplexity_counts(
 @pytest.mark.parametrize("name", ["jamba-11m", "mamba-bf16", "llama-unigram-bin"])
 def test_scores_are_those_of_each_text_alone(name: str, converted: Callable[..., Path], tasks: str) -> None:
     some = read_tasks(tasks, "tasks")[:3]
-    with Model.load(converted(name), n_ctx=128, n_seq_max=12) as model:
+    with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=12) as model:
         texts = [[model.tokenizer.encode(f"{t.context} {e}") for e in t.endings] for t in some]
         got = [one.means for one in score(model, map(after_common_prefix, texts))]
         seq = model.sequence()
@@ -80,9 +80,9 @@ def test_scores_are_those_of_each_text_alone(name: str, converted: Callable[...,
         assert result.acc_norm == right / 3 and 0 <= result.low <= result.acc_norm <= result.high <= 1
         assert model.n_free == 12
         with pytest.raises(UsageError, match=r"tokens, the context 128\.$") as refused:
-            hellaswag(model, [Task("a " * 200, 0, ("b", "c", "d", "e"))])
+            hellaswag(model, [HellaSwagTask("a " * 200, 0, ("b", "c", "d", "e"))])
         assert refused.value.remedy is Remedy.LARGER_CONTEXT
-    with Model.load(converted(name), n_ctx=128, n_seq_max=3) as model:
+    with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=3) as model:
         in_parts = hellaswag(model, some)
     assert in_parts.acc_norm == result.acc_norm and in_parts.n_processed > result.n_processed
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from golden.models import BUNDLED, IN_REPOSITORY, Golden
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.perplexity import perplexity
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import ArrayOf, GGMLType, ValueType
@@ -170,7 +170,7 @@ def test_a_file_without_our_keys_runs(
         for tensor in file.tensors.values():
             writer.write(tensor.name, file.raw(tensor.name))
     reference = golden(name)
-    with Model.load(path, n_ctx=128) as model:
+    with LoadedModel.load(path, n_ctx=128) as model:
         seq = model.sequence()
         assert model.tokenizer.encode(reference.prompts["short"]["text"]) == reference.ids("short")
         greedy = [int(seq.prefill(reference.ids("short")).argmax())]
@@ -195,7 +195,7 @@ def test_perplexity_of_llama_cpp(
     assert hashlib.sha256(text).hexdigest() == recorded_of, "prose.txt changed: measure again, interop/README.md"
     path = converted(BUNDLED) if row["type"] == "F32" else quantized(BUNDLED, row["type"])
     n_ctx = row["n_ctx"]
-    with Model.load(path, n_ctx=n_ctx, n_seq_max=4, precision="fast" if n_ctx == 256 else "exact") as model:
+    with LoadedModel.load(path, n_ctx=n_ctx, n_seq_max=4, precision="fast" if n_ctx == 256 else "exact") as model:
         result = perplexity(model, text.decode(), n_ctx=n_ctx)
     print(f"{row}: {result.ppl:.4f} +/- {result.stderr:.5f}, {result.ppl / row['ppl'] - 1:+.3%}")
     assert result.ppl == pytest.approx(row["ppl"], rel=1e-3 if row["type"] == "F32" else 3e-3)

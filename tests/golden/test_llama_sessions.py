@@ -13,7 +13,7 @@ import pytest
 import random_checkpoints
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.answers.state_files.llama_states import export_session, import_session
@@ -31,16 +31,16 @@ PEER = os.environ.get("PEER", "")
 
 
 @pytest.fixture(params=NAMES)
-def model(request: pytest.FixtureRequest, converted: Callable[..., Path]) -> Iterator[Model]:
-    with Model.load(converted(request.param), n_ctx=128) as loaded:
+def model(request: pytest.FixtureRequest, converted: Callable[..., Path]) -> Iterator[LoadedModel]:
+    with LoadedModel.load(converted(request.param), n_ctx=128) as loaded:
         yield loaded
 
 
-def session_of(model: Model) -> Path:
+def session_of(model: LoadedModel) -> Path:
     return SESSIONS / f"{model.path.stem.removesuffix('-f32')}.session"
 
 
-def goes_on(model: Model, state: Path, more: str, n: int) -> str:
+def goes_on(model: LoadedModel, state: Path, more: str, n: int) -> str:
     sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
     seq = restored(model, state, sampler)
     ids = continuation_ids(model.tokenizer, more) if more else []
@@ -50,7 +50,7 @@ def goes_on(model: Model, state: Path, more: str, n: int) -> str:
     return text
 
 
-def test_it_goes_on_as_llama_cpp_does(model: Model, tmp_path: Path) -> None:
+def test_it_goes_on_as_llama_cpp_does(model: LoadedModel, tmp_path: Path) -> None:
     session = session_of(model)
     seq = import_session(model, session)
     n = tokens_in(session)
@@ -68,7 +68,7 @@ def test_it_goes_on_as_llama_cpp_does(model: Model, tmp_path: Path) -> None:
     assert size == session.stat().st_size and (tmp_path / "again").read_bytes() == session.read_bytes()
 
 
-def test_other_forms_come_back(model: Model, tmp_path: Path) -> None:
+def test_other_forms_come_back(model: LoadedModel, tmp_path: Path) -> None:
     """One sequence, values transposed: the state after every token, to the bit."""
     seq = model.sequence()
     seq.prefill([5, 6, 7, 8, 9])
@@ -92,7 +92,7 @@ def test_other_forms_come_back(model: Model, tmp_path: Path) -> None:
 
 def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path: Path) -> None:
     ids, path = [*range(5, 25)], tmp_path / "gap"
-    with Model.load(converted("llama-unigram-bin"), n_ctx=64, checkpoint_budget=1 << 20) as model:
+    with LoadedModel.load(converted("llama-unigram-bin"), n_ctx=64, checkpoint_budget=1 << 20) as model:
         seq = model.sequence()
         seq.prefill(ids)
         seq.remove(4, 9)
@@ -119,12 +119,12 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
         assert context_for(path) == 20 and tokens_in(path) == 15
         refused(model, path, data[:cells] + struct.pack("<i", 3) + data[cells + 4 :], "are there twice")
     with (
-        Model.load(converted("llama-unigram-bin"), n_ctx=19) as model,
+        LoadedModel.load(converted("llama-unigram-bin"), n_ctx=19) as model,
         pytest.raises(StateError, match=r"goes to position 19, the context is 19\.$"),
     ):
         path.write_bytes(data)
         import_session(model, path)
-    with Model.load(converted("jamba-11m"), n_ctx=64) as model:
+    with LoadedModel.load(converted("jamba-11m"), n_ctx=64) as model:
         seq = model.sequence()
         seq.prefill(ids)
         export_session(seq, path, whole=False)
@@ -136,7 +136,7 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
 
 def test_a_sequence_that_llama_cpp_removed_tokens_from(converted: Callable[..., Path]) -> None:
     options = {"n_ctx": 64, "kv_type": "f32", "precision": "exact"}
-    with Model.load(converted("llama-unigram-bin"), **options) as model:
+    with LoadedModel.load(converted("llama-unigram-bin"), **options) as model:
         seq = import_session(model, SESSIONS / "llama-unigram-bin-gap.session")
         assert seq.tokens == [3, 10, 11, 12, 18, 19, 20, 21] and seq.pending == [22]
         assert model.memory.positions[seq.slot].of(0, 9).tolist() == [0, 1, 2, 3, 9, 10, 11, 12, 13]
@@ -147,7 +147,7 @@ def test_a_sequence_that_llama_cpp_removed_tokens_from(converted: Callable[..., 
         assert said == [1988, 159, 1232, 1, 1, 1, 1, 1, 161, 317, 615, 1988], "as llama.cpp goes on"
 
 
-def test_slots_of_llama_server(model: Model, tmp_path: Path) -> None:
+def test_slots_of_llama_server(model: LoadedModel, tmp_path: Path) -> None:
     """They pack their tokens."""
     ids, path = [5, 6, 7, 8, 9], tmp_path / "slot"
     seq = model.sequence()
@@ -174,7 +174,7 @@ def test_slots_of_llama_server(model: Model, tmp_path: Path) -> None:
         refused(model, path, packed(*tokens), says)
 
 
-def test_every_truncation_and_every_changed_number_is_refused(model: Model, tmp_path: Path) -> None:
+def test_every_truncation_and_every_changed_number_is_refused(model: LoadedModel, tmp_path: Path) -> None:
     """Numbers of the layout. There is no checksum in these files: other values of states are other states."""
     data = session_of(model).read_bytes()
     path = tmp_path / "s"
@@ -199,7 +199,7 @@ def test_every_truncation_and_every_changed_number_is_refused(model: Model, tmp_
     assert model.n_free == 1, "no sequence is left behind"
 
 
-def refused(model: Model, path: Path, data: bytes, says: str = "") -> None:
+def refused(model: LoadedModel, path: Path, data: bytes, says: str = "") -> None:
     path.write_bytes(data)
     with pytest.raises(StateError, match=says or None) as caught:
         import_session(model, path)
@@ -209,22 +209,22 @@ def refused(model: Model, path: Path, data: bytes, says: str = "") -> None:
 def test_what_does_not_match_is_said(converted: Callable[..., Path], tmp_path: Path) -> None:
     session = SESSIONS / "llama-unigram-bin.session"
     with (
-        Model.load(converted("mamba-bf16"), n_ctx=64) as model,
+        LoadedModel.load(converted("mamba-bf16"), n_ctx=64) as model,
         pytest.raises(StateError, match="was saved by a 'llama' model, this one is 'mamba'"),
     ):
         import_session(model, session)
     with (
-        Model.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="f32") as model,
+        LoadedModel.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="f32") as model,
         pytest.raises(StateError, match=r"keeps blk\.0\.k in f16, this model in f32\.$") as caught,
     ):
         import_session(model, session)
     assert (caught.value.remedy, caught.value.value) == (Remedy.KV_TYPE, "f16")
-    with Model.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="q8_0") as model:
+    with LoadedModel.load(converted("llama-unigram-bin"), n_ctx=64, kv_type="q8_0") as model:
         seq = model.sequence()
         seq.prefill([5, 6])
         with pytest.raises(UsageError, match=r"llama\.cpp rotates keys and values of q8_0"):
             export_session(seq, tmp_path / "s")
-    with Model.load(converted("llama-unigram-bin"), n_ctx=5) as model:
+    with LoadedModel.load(converted("llama-unigram-bin"), n_ctx=5) as model:
         with pytest.raises(HybridError, match="holds 7 tokens, the context is 5"):
             import_session(model, session)
         seq = model.sequence()
@@ -239,7 +239,7 @@ def test_what_does_not_match_is_said(converted: Callable[..., Path], tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PEER, reason="PEER names no folder of llama.cpp's programs")
-def test_llama_completion_goes_on_with_ours(model: Model, tmp_path: Path) -> None:
+def test_llama_completion_goes_on_with_ours(model: LoadedModel, tmp_path: Path) -> None:
     sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
     seq = model.sequence()
     run = generate(seq, model.tokenizer.encode(EXPECTED["prompt"]), sampler, max_tokens=1)
@@ -268,7 +268,7 @@ def test_random_models_there_and_back(name: str, data_dir: Path, tmp_path: Path)
     command = [f"{PEER}/llama-completion", "-m", path, "-no-cnv", "--temp", "0", "-t", "2", "-c", "128", "-fa", "off"]
     command += ["-ctk", "f32", "-ctv", "f32", "--prompt-cache", session, "-n", "1", "-p", EXPECTED["prompt"]]
     subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120)
-    with Model.load(path, n_ctx=128, n_seq_max=2, precision="exact", kv_type="f32") as model:
+    with LoadedModel.load(path, n_ctx=128, n_seq_max=2, precision="exact", kv_type="f32") as model:
         seq, own = import_session(model, session), model.sequence()
         own.logits_of(list(seq.tokens))
         export_session(seq, tmp_path / "again", transposed=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from golden.models import EMBEDDING_SCALE, IN_REPOSITORY, NOISE, PROMPTS, SCALED_BY_THE_LOOKUP, Golden
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.engine.ubatch import Segment
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
@@ -23,7 +23,7 @@ def names() -> list:
 @pytest.mark.parametrize("name", names())
 def test_logits_and_greedy_continuations(name: str, golden: Callable[[str], Golden], converted: Callable) -> None:
     reference = golden(name)
-    with Model.load(converted(name), n_ctx=512, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=512, precision="exact") as model:
         for prompt in PROMPTS:
             ids = reference.ids(prompt)
             assert model.tokenizer.encode(reference.prompts[prompt]["text"]) == ids
@@ -46,7 +46,7 @@ def test_logits_and_greedy_continuations(name: str, golden: Callable[[str], Gold
 )
 def test_layer_outputs(name: str, golden: Callable[[str], Golden], converted: Callable[..., Path]) -> None:
     reference = golden(name)
-    with Model.load(converted(name), n_ctx=512, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=512, precision="exact") as model:
         seq = model.sequence()
         ids = reference.ids("short")
         embedded, *after = model.engine.trace([Segment(seq.slot, ids, [])])
@@ -94,7 +94,7 @@ def quantized_cases() -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "kind"), list(quantized_cases()))
 def test_quantized(name: str, kind: FileType, golden: Callable[[str], Golden], quantized: Callable[..., Path]) -> None:
     reference = golden(name)
-    with Model.load(quantized(name, kind), n_ctx=512) as model:
+    with LoadedModel.load(quantized(name, kind), n_ctx=512) as model:
         logits = model.sequence().logits_of(reference.ids("p64")).astype(np.float64)
     expected = log_softmax(reference.last_logits("p64").astype(np.float64))
     distance = (np.exp(expected) * (expected - log_softmax(logits))).sum(1).mean()

@@ -16,7 +16,7 @@ from reference.families import Reference
 
 from hybrid.cli.main import run
 from hybrid.convert.checkpoint import Checkpoint
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.choices import after_common_prefix, score, some_of
 from hybrid.infer.evaluate.multiple_choice import (
     MultipleChoiceResult,
@@ -45,7 +45,7 @@ def test_answers_are_llama_perplexitys(
 ) -> None:
     """After every task: the share of right answers, of all tasks and of those that it draws."""
     got: list[MultipleChoiceResult] = []
-    with Model.load(converted(name), n_ctx=128, n_seq_max=9, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=9, precision="exact") as model:
         multiple_choice(model, tasks, got.append)
         drawn: list[MultipleChoiceResult] = []
         multiple_choice(model, some_of(tasks, make.N_DRAWN), drawn.append)
@@ -70,7 +70,7 @@ def test_recurrent_models_score_as_models_in_float64_do(
     tensors = {n: f32(t) for n, t in Checkpoint(source).tensors.items()}
     reference = Reference(json.loads((source / "config.json").read_text()), tensors)
     some = tasks[:4]
-    with Model.load(converted(name), n_ctx=128, n_seq_max=3, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=3, precision="exact") as model:
         texts = [[model.tokenizer.encode(f"{t.text} {a}") for a in t.answers] for t in some]
         got = [one.means for one in score(model, map(after_common_prefix, texts))]
         result = multiple_choice(model, some)
@@ -152,7 +152,7 @@ def test_every_cut_and_every_changed_byte_is_read_or_refused() -> None:
 
 
 def test_a_text_that_does_not_fit(converted: Callable[..., Path]) -> None:
-    with Model.load(converted("mamba-bf16"), n_ctx=16, n_seq_max=2) as model:
+    with LoadedModel.load(converted("mamba-bf16"), n_ctx=16, n_seq_max=2) as model:
         with pytest.raises(UsageError, match=r"tokens, the context 16\.$") as refused:
             multiple_choice(model, [Question("a " * 99, ("b", "c"), (True, False))])
         assert refused.value.remedy is Remedy.LARGER_CONTEXT and model.n_free == 2

@@ -20,7 +20,7 @@ from reference.tokenizer_files import world_file, world_vocabulary
 
 from hybrid.cli.main import run
 from hybrid.convert import convert, convert_lora
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.perplexity import perplexity
 from hybrid.quant.hashing import hashes as of
 
@@ -128,7 +128,7 @@ def compare(
             break
     assert match, text[-2000:]
     given = [(lora, 0.6)] if lora else []
-    with Model.load(path, n_ctx=n_ctx, n_seq_max=4, precision="exact", lora=given) as model:
+    with LoadedModel.load(path, n_ctx=n_ctx, n_seq_max=4, precision="exact", lora=given) as model:
         ours = perplexity(model, prose.read_text(), n_ctx=n_ctx, chunks=CHUNKS).ppl
     print(f"{path.name}: {ours:.4f}, llama.cpp {match[1]}, {ours / float(match[1]) - 1:+.4%}")
     assert ours == pytest.approx(float(match[1]), rel=apart)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.imatrix import collect
 from hybrid.pipeline.importance import imatrix_of
 from hybrid.quant import quantize
@@ -41,7 +41,7 @@ def importance_of(
     def make(name: str) -> Path:
         path = folder / f"{name}.gguf"
         if not path.exists():
-            with Model.load(converted(name, "bf16"), n_ctx=128, n_seq_max=4) as model:
+            with LoadedModel.load(converted(name, "bf16"), n_ctx=128, n_seq_max=4) as model:
                 *_, last = collect(model, prose.read_text(), n_ctx=128, chunks=8)
             imatrix_of(last.sums, "prose.txt", last.done, 128).write(path)
         return path

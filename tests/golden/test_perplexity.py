@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.perplexity import perplexity
 from hybrid.infer.evaluate.windows import Window, score_windows
 
@@ -19,10 +19,10 @@ def golden(shared_dir: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+def model(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedModel]:
     path = tmp_path_factory.mktemp("jamba") / "jamba-f32.gguf"
     convert(golden.parent, path, outtype="f32")
-    with Model.load(path, n_ctx=256, n_seq_max=4, n_threads=2, kv_type="f32") as loaded:
+    with LoadedModel.load(path, n_ctx=256, n_seq_max=4, n_threads=2, kv_type="f32") as loaded:
         yield loaded
 
 
@@ -31,7 +31,7 @@ def text(shared_dir: Path) -> str:
     return (shared_dir / "checkpoints" / "text" / "heldout.txt").read_text(encoding="utf-8")
 
 
-def test_running_estimates_of_llama_perplexity(model: Model, text: str, golden: Path) -> None:
+def test_running_estimates_of_llama_perplexity(model: LoadedModel, text: str, golden: Path) -> None:
     expected = json.loads((golden / "ppl.json").read_text())["B"]["first_4_cumulative"]
     result = perplexity(model, text, n_ctx=256, chunks=4)
     print("largest relative difference", np.abs(np.array(result.running) / expected - 1).max())
@@ -40,7 +40,7 @@ def test_running_estimates_of_llama_perplexity(model: Model, text: str, golden: 
     assert result.n_parallel == 4
 
 
-def test_every_token_of_whole_windows(model: Model, text: str, golden: Path) -> None:
+def test_every_token_of_whole_windows(model: LoadedModel, text: str, golden: Path) -> None:
     """Protocol A of the goldens: BOS and 255 tokens, all 255 scored."""
     expected = np.load(golden / "ppl.npz")["nll_A"][:6]
     assert model.tokenizer.bos is not None

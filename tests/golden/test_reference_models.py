@@ -16,7 +16,7 @@ from reference.families import Reference
 
 from hybrid.convert import convert
 from hybrid.convert.checkpoint import Checkpoint, Dtype, StoredTensor
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 # The reference of the reference: what transformers makes of real checkpoints of these families.
 CHECKED = (
@@ -59,7 +59,7 @@ def compare_logits(settings: dict[str, Any], path: Path, n_tokens: int = 40, n_c
     config = random_checkpoints.complete(settings)
     ids = np.random.default_rng(4).integers(0, config["vocab_size"], n_tokens).tolist()
     expected = Reference(config, random_checkpoints.tensors(config)).logits(ids)
-    with Model.load(path, n_ctx=n_ctx, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=n_ctx, precision="exact") as model:
         got = model.sequence().logits_of(ids)
     error = np.abs(got - expected).max() / np.abs(expected).max()
     print(f"{path.name}: {error:.1e} of the largest logit")

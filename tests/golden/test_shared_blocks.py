@@ -18,7 +18,7 @@ from torch_archive import archive, state, storage, tensor
 from hybrid.convert import convert, verify
 from hybrid.convert.checkpoint.tensor import StoredTensor
 from hybrid.convert.plan import prepare
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import CheckpointError
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -132,7 +132,7 @@ def test_blocks_may_differ_where_nothing_is_tied(name: str, converted: Callable[
     assert left == any(len(source.split("_list.")) > 1 for source in copies_of(config, tensors).values())
     ids = rng.integers(0, config["vocab_size"], 40).tolist()
     expected = Reference(config, tensors).logits(ids)
-    with Model.load(path, n_ctx=64, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=64, precision="exact") as model:
         got = model.sequence().logits_of(ids)
     error = np.abs(got - expected).max() / np.abs(expected).max()
     print(f"{name}: {error:.1e} of the largest logit")

@@ -13,7 +13,7 @@ from reference.families import Reference
 
 from hybrid.cli.main import run
 from hybrid.convert.checkpoint import Checkpoint
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.perplexity import perplexity
 from hybrid.infer.evaluate.windows import log_likelihood
 
@@ -25,7 +25,7 @@ EXPECTED: dict[str, Any] = json.loads((Path(__file__).with_name("scores") / "exp
 def test_figures_of_llama_perplexity(name: str, converted: Callable[..., Path], prose: Path) -> None:
     """--ppl-stride 512 and --ppl-output-type 1, of contexts of 512 tokens."""
     text = prose.read_text()
-    with Model.load(converted(name), n_ctx=768, n_seq_max=2, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=768, n_seq_max=2, precision="exact") as model:
         strided = perplexity(model, text, n_ctx=512, stride=512)
         np.testing.assert_allclose(strided.running, EXPECTED["stride"][name], rtol=4e-6)
         theirs = EXPECTED["chunks"][name]
@@ -44,7 +44,7 @@ def test_figures_of_a_model_in_float64(
     source = golden(name).source
     tensors = {n: f32(t) for n, t in Checkpoint(source).tensors.items()}
     reference = Reference(json.loads((source / "config.json").read_text()), tensors)
-    with Model.load(converted(name), n_ctx=64, n_seq_max=3, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=64, n_seq_max=3, precision="exact") as model:
         ids = model.tokenizer.encode(prose.read_text()[:1500])[:100]
         strided = perplexity(model, ids, n_ctx=24, stride=20)
         by_position = perplexity(model, ids, n_ctx=32, n_buckets=5).by_position

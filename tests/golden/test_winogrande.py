@@ -14,8 +14,8 @@ from reference.families import Reference
 
 from hybrid.cli.main import run
 from hybrid.convert.checkpoint import Checkpoint
-from hybrid.infer import Model
-from hybrid.infer.evaluate.choices import Scored, some_of
+from hybrid.infer import LoadedModel
+from hybrid.infer.evaluate.choices import ScoredTask, some_of
 from hybrid.infer.evaluate.windows import log_likelihood
 from hybrid.infer.evaluate.winogrande import (
     LEAST_AFTER,
@@ -39,7 +39,7 @@ def tasks() -> list[WinograndeTask]:
     return read_winogrande((SCORES / "winogrande.csv").read_text(), "winogrande.csv")
 
 
-def as_llama_perplexity(model: Model, task: WinograndeTask, scored: Scored) -> list[float]:
+def as_llama_perplexity(model: LoadedModel, task: WinograndeTask, scored: ScoredTask) -> list[float]:
     """Where the choice is scored too, it predicts the first token of choice 2 from the last of the text with choice 1.
 
     Both sums are means of n tokens, of which the first is exchanged.
@@ -59,15 +59,15 @@ def as_llama_perplexity(model: Model, task: WinograndeTask, scored: Scored) -> l
 
 @pytest.mark.parametrize("name", ["llama-unigram-bin", pytest.param("jamba-11m", marks=pytest.mark.slow)])
 def test_scores_are_llama_perplexitys(name: str, converted: Callable[..., Path], tasks: list[WinograndeTask]) -> None:
-    got: list[tuple[Scored, int]] = []
+    got: list[tuple[ScoredTask, int]] = []
 
-    def keep(one: Scored, answer: int, so_far: WinograndeResult) -> None:
+    def keep(one: ScoredTask, answer: int, so_far: WinograndeResult) -> None:
         got.append((one, answer))
         assert round(so_far.accuracy * so_far.n_tasks) == sum(
             a == t.gold for (_, a), t in zip(got, tasks, strict=False)
         )
 
-    with Model.load(converted(name), n_ctx=128, n_seq_max=32, precision="exact") as model:
+    with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=32, precision="exact") as model:
         result = winogrande(model, tasks, keep)
         theirs = EXPECTED["winogrande"][name]
         assert len(theirs) == len(got) == result.n_tasks == 48 and result.n_whole == WHOLE[name]
@@ -85,7 +85,7 @@ def test_scores_are_llama_perplexitys(name: str, converted: Callable[..., Path],
         assert max(errors) < PRINTED
         drawn = some_of(tasks, 5)
         assert [t.gold + 1 for t in drawn] == [int(row[-1]) for row in EXPECTED["winogrande_drawn"][name]]
-        of_drawn: list[Scored] = []
+        of_drawn: list[ScoredTask] = []
         winogrande(model, drawn, lambda one, *_: of_drawn.append(one))
         for one, row in zip(of_drawn, EXPECTED["winogrande_drawn"][name], strict=True):
             assert one.means[0] == pytest.approx(row[2], abs=PRINTED), "the same tasks are drawn"
@@ -101,8 +101,8 @@ def test_recurrent_models_score_as_models_in_float64_do(
     tensors = {n: f32(t) for n, t in Checkpoint(source).tensors.items()}
     reference = Reference(json.loads((source / "config.json").read_text()), tensors)
     some = tasks[:6]
-    got: list[Scored] = []
-    with Model.load(converted(name), n_ctx=128, n_seq_max=5, precision="exact") as model:
+    got: list[ScoredTask] = []
+    with LoadedModel.load(converted(name), n_ctx=128, n_seq_max=5, precision="exact") as model:
         result = winogrande(model, some, lambda one, *_: got.append(one))
         twins = []
         for task in some:
@@ -178,7 +178,7 @@ def test_lines() -> None:
 
 
 def test_texts_that_do_not_fit(converted: Callable[..., Path]) -> None:
-    with Model.load(converted("mamba-bf16"), n_ctx=16, n_seq_max=2) as model:
+    with LoadedModel.load(converted("mamba-bf16"), n_ctx=16, n_seq_max=2) as model:
         with pytest.raises(UsageError, match=r"tokens, the context 16\.$") as refused:
             winogrande(model, [WinograndeTask("a " * 99, " b.", ("c", "d"), 0)])
         assert refused.value.remedy is Remedy.LARGER_CONTEXT

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, tokens
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch import planning
 from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
 from hybrid.infer.answers.batch.generate import generate
-from hybrid.infer.answers.batch.guesses import AnswerText, Guessing
+from hybrid.infer.answers.batch.guesses import AnswerText, BatchGuesses
 from hybrid.infer.answers.drawing.drawing import Drawing, GenerationResult
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.runner import Result, Work
@@ -50,7 +50,7 @@ class Letters:
         return Stream()
 
 
-class Foreseen(Guessing):
+class Foreseen(BatchGuesses):
     """Guesses some of what the answers will be, followed by tokens that they will not, however little that pays."""
 
     def __init__(self, answers: dict[tuple[int, ...], list[int]], rng: np.random.Generator) -> None:
@@ -87,7 +87,7 @@ class Asked:
         self.ids, self.n, self.stop, self.more = ids, n, stop, more
         self.params = SamplingParams(temp=temp, seed=i, logit_bias=BIAS)
 
-    def alone(self, model: Model) -> GenerationResult:
+    def alone(self, model: LoadedModel) -> GenerationResult:
         seq, sampler = model.sequence(), Sampler(self.params, model.n_vocab)
         keep = self.more.get("keep")
         run = generate(seq, self.ids, sampler, max_tokens=self.n, stop=self.stop, tokenizer=Letters(), keep=keep)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ class Asked:
         seq.close(remember=False)
         return run.result
 
-    def job(self, model: Model, *, speculate: bool = True) -> Job:
+    def job(self, model: LoadedModel, *, speculate: bool = True) -> Job:
         draw = Drawing(Sampler(self.params, model.n_vocab), Letters(), self.n, self.stop, n_top=2)  # type: ignore[arg-type]
         self.logprobs: list[object] = []
         return Job(
@@ -115,7 +115,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
     context, contexts that are shifted, cancelled neighbours."""
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(2)
     stem = tokens(40)
-    with Model.load(path, n_ctx=96, n_ubatch=64, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=96, n_ubatch=64, n_threads=2) as model:
         shifts = not model.memory.immovable
         asked = [
             Asked(
@@ -134,7 +134,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
     answers = {tuple(one.ids): w[0] for one, w in zip(asked, want, strict=True)}
     logprobs = []
     for budget, n_parallel in ((BUDGET, 5), (0, 3)):
-        with Model.load(
+        with LoadedModel.load(
             path, n_ctx=96, n_ubatch=64, n_threads=1 + n_parallel % 3, n_seq_max=5, checkpoint_budget=budget
         ) as model:
             batcher = Batcher(model.runner, n_parallel)
@@ -162,7 +162,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
             if model.cache is not None:
                 model.cache.clear()
             assert model.memory.recurrent.pool.used == model.memory.attention.pool.used == 0
-    with Model.load(path, n_ctx=96, n_ubatch=64, n_seq_max=5) as model:
+    with LoadedModel.load(path, n_ctx=96, n_ubatch=64, n_seq_max=5) as model:
         answer_all(model, [one.job(model, speculate=False) for one in asked], 4)
         assert logprobs == [[one.logprobs for one in asked]] * 2
 
@@ -172,7 +172,7 @@ def test_guesses_change_no_answer(family: str, random_model: Callable[..., Path]
 def test_what_repeats_takes_fewer_steps(family: str, temp: float, random_model: Callable[..., Path]) -> None:
     """The guesses of n-grams, of several answers at a time."""
     asked = [Asked(i, tokens(12, i) * 4, 60, temp) for i in range(4)]
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=4) as model:
+    with LoadedModel.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=4) as model:
         want = [outcome(one.alone(model)) for one in asked]
         batcher = Batcher(model.runner, 4)
         batcher.plans.guessing.costs = Free()
@@ -198,9 +198,9 @@ def test_checkpoints_hold_what_was_drawn(
         monkeypatch.setattr(f"hybrid.infer.{module}.LADDER", 16)
     path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(5)
     asked = [Asked(i, tokens(20 + i, i), 60, remember=i != 2) for i in range(3)]
-    with Model.load(path, n_ctx=256, n_ubatch=64) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=64) as model:
         want = [one.alone(model) for one in asked]
-    with Model.load(path, n_ctx=256, n_ubatch=64, n_seq_max=3, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=64, n_seq_max=3, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model.runner, 3)
         batcher.plans.guessing = Foreseen({tuple(one.ids): w.ids for one, w in zip(asked, want, strict=True)}, rng)
         jobs = [one.job(model) for one in asked]
@@ -229,7 +229,7 @@ def test_checkpoints_hold_what_was_drawn(
         assert last > 40
 
 
-def checkpoints(model: Model, text: list[int]) -> Iterator[int]:
+def checkpoints(model: LoadedModel, text: list[int]) -> Iterator[int]:
     assert model.cache is not None
     node, n = model.cache.tree.match(np.asarray(text, np.int32))
     for part in node.path():
@@ -238,7 +238,7 @@ def checkpoints(model: Model, text: list[int]) -> Iterator[int]:
 
 def test_prompts_are_read_beside_guesses(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A guess takes columns of the step from the prompt, not time, and never all of them."""
-    with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
         first, long = Asked(1, tokens(5) * 3, 60), Asked(2, tokens(900), 3)
         want = [outcome(one.alone(model)) for one in (first, long)]
         batcher = Batcher(model.runner, 2)
@@ -263,7 +263,7 @@ def test_prompts_are_read_beside_guesses(random_model: Callable[..., Path], monk
 
 def test_an_interrupted_step_is_done_again(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """With guesses in it: no sequence keeps any of them."""
-    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=256, n_ubatch=64, n_seq_max=2) as model:
         asked = [Asked(i, tokens(30 + i, i), 40) for i in range(2)]
         want = [outcome(one.alone(model)) for one in asked]
         batcher, rng = Batcher(model.runner, 2), np.random.default_rng(3)
@@ -310,11 +310,13 @@ def test_as_many_guesses_as_fit(n_ubatch: int, n_parallel: int, random_model: Ca
     """All columns of a ubatch, and all states that a step may leave, beside a cache that is full."""
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
     asked = [Asked(i, tokens(30 + i, i), 50, remember=True) for i in range(6)]
-    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
         state = model.memory.bytes_state_per_seq
     for budget in (0, 3 * state):
-        with Model.load(path, n_ctx=128, n_ubatch=n_ubatch, n_seq_max=n_parallel, checkpoint_budget=budget) as model:
+        with LoadedModel.load(
+            path, n_ctx=128, n_ubatch=n_ubatch, n_seq_max=n_parallel, checkpoint_budget=budget
+        ) as model:
             batcher, answers = Batcher(model.runner, n_parallel), {}
             for one, known in zip(asked, want, strict=True):
                 answers[tuple(one.ids)] = known[0]

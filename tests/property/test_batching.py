@@ -8,7 +8,7 @@ import pytest
 from test_conformance import LAYERED, MODELS, SHAPES, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Interrupted, Model
+from hybrid.infer import Interrupted, LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.batch.slices import Slices
@@ -30,12 +30,12 @@ class Ending(Plain):
         return token in self.eog
 
 
-def job(model: Model, ids: list[int], seed: int, max_tokens: int = 20) -> Job:
+def job(model: LoadedModel, ids: list[int], seed: int, max_tokens: int = 20) -> Job:
     sampler = Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab)
     return Job(ids, Drawing(sampler, Ending(), max_tokens, ()), seed)  # type: ignore[arg-type]
 
 
-def alone(model: Model, ids: list[int], seed: int, max_tokens: int = 20) -> tuple[list[int], str]:
+def alone(model: LoadedModel, ids: list[int], seed: int, max_tokens: int = 20) -> tuple[list[int], str]:
     seq = model.sequence()
     sampler = Sampler(SamplingParams(temp=0.9, seed=seed), model.n_vocab)
     run = generate(seq, ids, sampler, max_tokens=max_tokens, tokenizer=Ending())  # type: ignore[arg-type]
@@ -52,11 +52,11 @@ def test_joining_and_leaving_changes_nothing(family: str, random_model: Callable
     stem = tokens(40)
     prompts = [stem[: rng.integers(0, 41)] + tokens(int(rng.integers(1, 60)), 50 + i) for i in range(14)]
     lengths = [int(n) for n in rng.integers(0, 25, 14)]
-    with Model.load(path, n_ctx=128, n_ubatch=64, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=64, n_threads=2) as model:
         want = [alone(model, ids, i, n) for i, (ids, n) in enumerate(zip(prompts, lengths, strict=True))]
     assert {reason for _, reason in want} == {"eos", "length"}
     for budget, n_parallel in ((BUDGET, 5), (0, 3)):
-        with Model.load(
+        with LoadedModel.load(
             path, n_ctx=128, n_ubatch=64, n_threads=1 + n_parallel % 3, n_seq_max=5, checkpoint_budget=budget
         ) as model:
             batcher = Batcher(model.runner, n_parallel)
@@ -86,7 +86,7 @@ def test_what_prompts_share_is_processed_once(family: str, random_model: Callabl
     path = random_model(SHAPES[family], FileType.Q8_0)
     stem = tokens(60)
     prompts = [stem + tokens(9, i) for i in range(6)]
-    with Model.load(path, n_ctx=256, n_ubatch=128, n_seq_max=4, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=128, n_seq_max=4, checkpoint_budget=BUDGET) as model:
         jobs = [job(model, ids, 10 * i + s, 5) for i, ids in enumerate(prompts) for s in range(3)]
         results = answer_all(model, jobs, 4)
         processed = sum(r.prompt_tokens for r in results)
@@ -99,7 +99,7 @@ def test_what_prompts_share_is_processed_once(family: str, random_model: Callabl
 def test_what_waits_for_a_beginning_joins_when_it_is_read(random_model: Callable[..., Path]) -> None:
     """Not when the answer that read it has ended."""
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
-    with Model.load(path, n_ctx=256, n_ubatch=128, n_seq_max=3, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=128, n_seq_max=3, checkpoint_budget=BUDGET) as model:
         batcher, jobs = Batcher(model.runner, 3), [job(model, tokens(60), seed, 40) for seed in range(3)]
         for one in jobs:
             one.drawing._tokenizer = Plain()  # type: ignore[assignment]
@@ -114,7 +114,7 @@ def test_what_waits_for_a_beginning_joins_when_it_is_read(random_model: Callable
 def test_a_long_prompt_does_not_hold_answers_up(
     random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
         batcher = Batcher(model.runner, 2)
         monkeypatch.setattr(Slices, "beside_answers", 128)
         first, long = job(model, tokens(5), 1, 40), job(model, tokens(900), 2, 3)
@@ -132,7 +132,7 @@ def test_a_long_prompt_does_not_hold_answers_up(
 
 def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given up, and done again without the job; what the model is stopped by otherwise is not swallowed."""
-    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=1024, n_seq_max=2) as model:
         want = alone(model, tokens(300), 1, 5)
         batcher = Batcher(model.runner, 2)
         first, second = job(model, tokens(300), 1, 5), job(model, tokens(400, 7), 2, 5)
@@ -158,7 +158,7 @@ def test_a_cancelled_job_ends_the_pass(random_model: Callable[..., Path], monkey
 
 
 def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=32, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=32, n_seq_max=2) as model:
         with pytest.raises(UsageError, match="3 answers at a time: this model was loaded for 1 to 2"):
             Batcher(model.runner, 3)
         batcher = Batcher(model.runner, 2)
@@ -176,7 +176,7 @@ def test_experts_in_batches_of_every_size(family: str, random_model: Callable[..
     """Few columns of an expert and many are multiplied by kernels of their own."""
     path = random_model(MODELS[family], FileType.Q8_0)
     ids = tokens(40)
-    with Model.load(path, n_ctx=64, n_ubatch=96, n_threads=2, n_seq_max=40) as model:
+    with LoadedModel.load(path, n_ctx=64, n_ubatch=96, n_threads=2, n_seq_max=40) as model:
         seq = model.sequence()
         want = [seq.decode(token).copy() for token in ids]
         seq.close()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conformance import SHAPES, same, tokens
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.saving import model_key
 from hybrid.infer.memory import store_file, store_files
 from hybrid.infer.memory.cache import LADDER
@@ -34,7 +34,7 @@ FAMILIES = ["jamba", "mamba2", "llama"]  # both kinds of layers, recurrent ones 
 class Kept:
     """A model with a store in a folder."""
 
-    model: Model
+    model: LoadedModel
     path: Path
     budget: int = BUDGET
     warnings: list[str] = field(default_factory=list)
@@ -93,13 +93,13 @@ class Kept:
 
 
 @pytest.fixture(scope="module")
-def models(random_model: Callable[..., Path]) -> Iterator[Callable[[str], Model]]:
-    loaded: dict[str, Model] = {}
+def models(random_model: Callable[..., Path]) -> Iterator[Callable[[str], LoadedModel]]:
+    loaded: dict[str, LoadedModel] = {}
 
-    def load(family: str) -> Model:
+    def load(family: str) -> LoadedModel:
         if family not in loaded:
             path = random_model(SHAPES[family], FileType.Q8_0)
-            loaded[family] = Model.load(path, n_ctx=N_CTX, n_ubatch=256, n_seq_max=3, checkpoint_budget=BUDGET)
+            loaded[family] = LoadedModel.load(path, n_ctx=N_CTX, n_ubatch=256, n_seq_max=3, checkpoint_budget=BUDGET)
         return loaded[family]
 
     yield load
@@ -108,11 +108,11 @@ def models(random_model: Callable[..., Path]) -> Iterator[Callable[[str], Model]
 
 
 @pytest.fixture
-def kept(models: Callable[[str], Model], tmp_path: Path, request: pytest.FixtureRequest) -> Kept:
+def kept(models: Callable[[str], LoadedModel], tmp_path: Path, request: pytest.FixtureRequest) -> Kept:
     return Kept(models(getattr(request, "param", "jamba")), tmp_path / "states")
 
 
-def alone(model: Model, ids: list[int]) -> np.ndarray:
+def alone(model: LoadedModel, ids: list[int]) -> np.ndarray:
     """The logits after a text that is read without any cache."""
     seq = model.sequence()
     logits = model.eval([(_work(seq, ids))])[0].logits
@@ -220,7 +220,7 @@ STEPS = st.lists(
 @settings(max_examples=20)
 @given(steps=STEPS, budget=st.sampled_from([BUDGET, 1_500_000, 300_000]))
 def test_any_order_of_things(
-    models: Callable[[str], Model],
+    models: Callable[[str], LoadedModel],
     tmp_path_factory: pytest.TempPathFactory,
     family: str,
     steps: list[tuple[str, int, int]],
@@ -344,7 +344,7 @@ def test_hostile_files(kept: Kept, tmp_path: Path) -> None:
     kept.close()
 
 
-def test_another_key_is_another_folder(kept: Kept, models: Callable[[str], Model]) -> None:
+def test_another_key_is_another_folder(kept: Kept, models: Callable[[str], LoadedModel]) -> None:
     """Other models never mix; their folder counts, and is the first to go."""
     ids = tokens(600)
     kept.read(ids)
@@ -447,7 +447,7 @@ def test_documents(kept: Kept) -> None:
 
 def test_rounded_states_are_refused(random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
-    with Model.load(path, n_ctx=64, checkpoint_budget=BUDGET, checkpoint_type="f16") as model:
+    with LoadedModel.load(path, n_ctx=64, checkpoint_budget=BUDGET, checkpoint_type="f16") as model:
         assert model.cache is not None
         folder = StoreFolder(tmp_path, model_key(model))
         with pytest.raises(HybridError, match="only exact states can be kept on disk, these are f16"):

@@ -13,7 +13,7 @@ import pytest
 from chat_vocabulary import CONTROL, MARKS, chat_tokenizer
 from test_conformance import SHAPES, tokens
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Job, answer_all
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.chat.call_grammar import answer_grammar
@@ -134,7 +134,7 @@ def test_calls_come_out_the_same_alone_in_a_batch_and_with_guesses(
     """With a budget of thoughts, in whose middle and end guesses lie, and forms that force tokens."""
     path = random_model(replace(SHAPES[family], name=f"chat-{family}", n_vocab=400), FileType.Q8_0)
     format = ChatFormat(ThoughtFormat("<think>", "</think>", is_opened=True), FALLBACK)
-    with Model.load(path, n_ctx=160, n_ubatch=64, n_threads=2, n_seq_max=8) as model:
+    with LoadedModel.load(path, n_ctx=160, n_ubatch=64, n_threads=2, n_seq_max=8) as model:
         tokenizer = chat_tokenizer(CONTROL, n_vocab=model.n_vocab)
         assert tokenizer.n_vocab == model.n_vocab
         likely = [*range(11), *(tokenizer.encode(c, add_special=False, continues=True)[-1] for c in '"}a')]

@@ -11,25 +11,25 @@ import forced_isa
 import pytest
 from logits_digest import digests
 
-from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.bench.shapes import ModelShape
 from hybrid.infer.kernels.emit.isa import host
 from hybrid.quant.ggml.types import FileType
 
-LLAMA = Shape(
+LLAMA = ModelShape(
     "paths-llama", "llama", 1, 96, 320, 512, 1e-5, n_ff=224, n_head=6, n_head_kv=2, head_dim=16, rope_base=10000.0
 )
-JAMBA = Shape(
+JAMBA = ModelShape(
     "paths-jamba", "jamba", 2, 256, 320, 512, 1e-6, n_ff=256, n_head=4, n_head_kv=2, head_dim=64, attn_offset=1,
     attn_period=2, d_state=16, d_conv=4, dt_rank=16, n_expert=3, n_expert_used=2, expert_offset=1, expert_period=2,
 )  # fmt: skip
-GRANITE = Shape(
+GRANITE = ModelShape(
     "paths-granite", "granitehybrid", 2, 96, 320, 512, 1e-5, n_ff=32, n_head=3, n_head_kv=1, head_dim=32, n_ssm_head=6,
     d_state=7, attn_offset=1, attn_period=2, n_expert=3, n_expert_used=2, n_ff_shared=64, rope_base=10000.0,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def cases(random_model: Callable[[Shape, FileType], Path]) -> list[str]:
+def cases(random_model: Callable[[ModelShape, FileType], Path]) -> list[str]:
     """Q8_0; Q4_K with Q6_K and F32; Q8_0 with F32."""
     llama, granite = random_model(LLAMA, FileType.Q8_0), random_model(GRANITE, FileType.Q8_0)
     jamba = random_model(JAMBA, FileType.Q4_K_M)

@@ -11,32 +11,32 @@ import pytest
 from random_checkpoints import CONFIGS
 from random_plain import PLAIN, REPEATED
 
-from hybrid.infer import Model, Work
-from hybrid.infer.bench.shapes import Shape
+from hybrid.infer import LoadedModel, Work
+from hybrid.infer.bench.shapes import ModelShape
 from hybrid.quant.ggml.errors import HybridError
 from hybrid.quant.ggml.types import FileType
 
 pytestmark = pytest.mark.every_case
 SHAPES = {
-    "jamba": Shape(
+    "jamba": ModelShape(
         "odd-jamba", "jamba", 5, 96, 320, 512, 1e-6, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, attn_offset=1,
         attn_period=3, d_state=7, d_conv=3, dt_rank=5, n_expert=5, n_expert_used=2, expert_offset=1, expert_period=2,
     ),
-    "mamba": Shape("odd-mamba", "mamba", 3, 64, 320, 512, 1e-5, d_state=16, dt_rank=4),
-    "falcon-mamba": Shape("odd-falcon", "mamba", 2, 96, 320, 512, 1e-5, d_state=5, dt_rank=6, dt_b_c_rms=True),
-    "mamba2": Shape("odd-mamba2", "mamba2", 3, 80, 320, 512, 1e-5, d_state=19, d_conv=3, n_ssm_head=4, n_group=2),
-    "granite": Shape(
+    "mamba": ModelShape("odd-mamba", "mamba", 3, 64, 320, 512, 1e-5, d_state=16, dt_rank=4),
+    "falcon-mamba": ModelShape("odd-falcon", "mamba", 2, 96, 320, 512, 1e-5, d_state=5, dt_rank=6, dt_b_c_rms=True),
+    "mamba2": ModelShape("odd-mamba2", "mamba2", 3, 80, 320, 512, 1e-5, d_state=19, d_conv=3, n_ssm_head=4, n_group=2),
+    "granite": ModelShape(
         "odd-granite", "granitehybrid", 3, 96, 320, 512, 1e-5, n_ff=32, n_head=3, n_head_kv=1, head_dim=32,
         n_ssm_head=6, d_state=7, attn_offset=1, attn_period=3, n_expert=5, n_expert_used=2, n_ff_shared=64,
         rope_base=10000.0,
     ),
-    "llama": Shape(
+    "llama": ModelShape(
         "odd-llama", "llama", 3, 96, 320, 512, 1e-5, tied=False, n_ff=224, n_head=6, n_head_kv=2, head_dim=16,
         rope_base=10000.0,
     ),
 }  # fmt: skip
 RANDOM = [name for name in CONFIGS if name not in REPEATED]
-MODELS: dict[str, Shape | str] = {**SHAPES, **{name: name for name in RANDOM}}
+MODELS: dict[str, ModelShape | str] = {**SHAPES, **{name: name for name in RANDOM}}
 TYPES = {t.name: t for t in (FileType.F32, FileType.F16, FileType.BF16, FileType.Q8_0, FileType.Q4_0)}
 QUICK = {
     ("jamba", "Q8_0"), ("mamba", "Q4_0"), ("granite", "F16"), ("llama", "BF16"), ("falcon-h1", "F32"),
@@ -128,7 +128,7 @@ def test_results_depend_on_the_tokens_alone(
 ) -> None:
     path = random_model(MODELS[family], TYPES[kind])
     ids = tokens(N)
-    with Model.load(path, n_ctx=256, n_seq_max=4, n_ubatch=128, n_threads=2, precision=precision) as model:
+    with LoadedModel.load(path, n_ctx=256, n_seq_max=4, n_ubatch=128, n_threads=2, precision=precision) as model:
         seq = model.sequence()
         whole = seq.logits_of(ids)
         assert np.isfinite(whole).all()
@@ -188,7 +188,7 @@ def test_results_depend_on_the_tokens_alone(
         assert same(restored.logits, whole[76])
         assert same(restored.logits_of(ids[77:]), whole[77:]), "saved and restored"
     for n_threads in threads:
-        with Model.load(path, n_ctx=256, n_ubatch=128, n_threads=n_threads, precision=precision) as model:
+        with LoadedModel.load(path, n_ctx=256, n_ubatch=128, n_threads=n_threads, precision=precision) as model:
             seq = model.sequence()
             assert same(seq.logits_of(ids[:90]), whole[:90]), f"{n_threads} threads"
             assert same(seq.decode(ids[90]), whole[90]), f"{n_threads} threads"
@@ -205,7 +205,7 @@ def test_results_depend_on_the_tokens_alone(
 def test_cuts_steps_and_saves_change_nothing(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     """In short, for families whose layers another one has, with windows, positions and sizes of their own."""
     ids = tokens(70)
-    with Model.load(random_model(family, FileType.F32), n_ctx=80, n_ubatch=32, n_threads=2) as model:
+    with LoadedModel.load(random_model(family, FileType.F32), n_ctx=80, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()
         whole = seq.logits_of(ids)
         assert np.isfinite(whole).all() and whole.std(axis=1).min() > 1e-3
@@ -221,7 +221,7 @@ def test_cuts_steps_and_saves_change_nothing(family: str, random_model: Callable
 @pytest.mark.parametrize("family", EACH)
 def test_likelihood_is_that_of_the_logits(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(60)
-    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64) as model:
+    with LoadedModel.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64) as model:
         seq = model.sequence()
         logits = seq.logits_of(ids[:-1]).astype(np.float64)
         expected = np.log(np.exp(logits).sum(1)) - logits[np.arange(59), ids[1:]]
@@ -234,7 +234,7 @@ def test_likelihood_is_that_of_the_logits(family: str, random_model: Callable[..
 @pytest.mark.parametrize("family", EACH)
 def test_going_back(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(40)
-    with Model.load(random_model(MODELS[family], FileType.F32), n_ctx=64) as model:
+    with LoadedModel.load(random_model(MODELS[family], FileType.F32), n_ctx=64) as model:
         seq = model.sequence()
         whole = seq.logits_of(ids)
         at = seq.rewind(25)
@@ -245,7 +245,7 @@ def test_going_back(family: str, random_model: Callable[..., Path]) -> None:
 
 
 def test_the_neighbours_memory_is_not_touched(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=64, n_seq_max=3) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=64, n_seq_max=3) as model:
         kept = model.sequence()
         kept.prefill(tokens(20))
         before = dict(model.memory.export(kept.slot))
@@ -258,7 +258,7 @@ def test_the_neighbours_memory_is_not_touched(random_model: Callable[..., Path])
             assert same(array, before[name]), name
 
 
-def logits_in_a_new_sequence(model: Model, ids: list[int]) -> np.ndarray:
+def logits_in_a_new_sequence(model: LoadedModel, ids: list[int]) -> np.ndarray:
     seq = model.sequence()
     try:
         return seq.logits_of(ids)
@@ -268,7 +268,7 @@ def logits_in_a_new_sequence(model: Model, ids: list[int]) -> np.ndarray:
 
 def test_wrong_use_is_one_sentence(random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(SHAPES["mamba"], FileType.F32)
-    with Model.load(path, n_ctx=16) as model:
+    with LoadedModel.load(path, n_ctx=16) as model:
         seq = model.sequence()
         calls: list[Callable[[], object]] = [
             model.sequence,
@@ -279,8 +279,8 @@ def test_wrong_use_is_one_sentence(random_model: Callable[..., Path], tmp_path: 
             lambda: model.eval([Work(seq, [1]), Work(seq, [2])]),
             lambda: model.eval([Work(seq, [1, 2], "all", [3])]),
             lambda: model.restore(tmp_path / "absent"),
-            lambda: Model.load(path, n_threads=-1),
-            lambda: Model.load(tmp_path / "absent.gguf"),
+            lambda: LoadedModel.load(path, n_threads=-1),
+            lambda: LoadedModel.load(tmp_path / "absent.gguf"),
         ]
         for call in calls:
             with pytest.raises(HybridError) as caught:
@@ -291,12 +291,12 @@ def test_wrong_use_is_one_sentence(random_model: Callable[..., Path], tmp_path: 
 
 
 def test_a_state_of_another_model_is_refused(random_model: Callable[..., Path], tmp_path: Path) -> None:
-    with Model.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=16) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=16) as model:
         seq = model.sequence()
         seq.prefill([1, 2, 3])
         seq.save(tmp_path / "state")
     with (
-        Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=16) as other,
+        LoadedModel.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=16) as other,
         pytest.raises(HybridError, match="not by this model"),
     ):
         other.restore(tmp_path / "state")

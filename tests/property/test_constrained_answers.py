@@ -11,7 +11,7 @@ from random_schemas import schemas
 from schema_answers import Answers
 from test_conformance import LAYERED
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.types import FileType
 
 N_SCHEMAS = 16
@@ -27,7 +27,7 @@ def test_answers_are_of_their_schemas(family: str, random_model: Callable[..., P
     path = random_model(family, FileType.F32)
     at = list(random_checkpoints.CONFIGS).index(family)
     some: list[dict[str, Any]] = schemas(N_SCHEMAS * 4)[at % 4 :: 4]
-    with Model.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=0) as model:
+    with LoadedModel.load(path, n_ctx=512, n_seq_max=8, checkpoint_budget=0) as model:
         answers = Answers(model, some, 150)
         answers.run(tmp_path, 3)
     assert not answers.wrong

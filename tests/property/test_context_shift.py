@@ -10,7 +10,7 @@ from pairwise import in_turn, mostly_long
 from test_conformance import MODELS, SHAPES, VARIANTS, same, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadedModel, Work
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.drawing.context_shift import MARGIN, kept_tokens, leaving, make_room, shortened
@@ -40,7 +40,7 @@ def test_attention_knows_distances_alone(family: str, random_model: Callable[...
     In f32, whose rounding is all that differs. Without RoPE nothing does.
     """
     path = random_model(MODELS[family], FileType.F32)
-    with Model.load(path, n_ctx=256, n_seq_max=2, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=256, n_seq_max=2, precision="exact") as model:
         seq, ids, more = model.sequence(), tokens(90), tokens(20, 4)
         seq.prefill(ids)
         if family in LEARNED or model.memory.attention.row_specs:
@@ -76,7 +76,7 @@ def test_bits_behind_a_shift(family: str, kv_type: str, random_model: Callable[.
     path, ids, more = random_model(MODELS[family], FileType.Q8_0), tokens(800), tokens(150, 5)
     kept = 7 if family in ("llama", "gemma3") else 0  # that nobody has changed: a state has seen all
     options = {"n_ctx": 1024, "n_seq_max": 4, "n_ubatch": 128, "kv_type": kv_type}
-    with Model.load(path, n_threads=2, **options) as model:
+    with LoadedModel.load(path, n_threads=2, **options) as model:
         seq = model.sequence()
         seq.prefill(ids)
         plain = seq.copy()
@@ -97,7 +97,7 @@ def test_bits_behind_a_shift(family: str, kv_type: str, random_model: Callable[.
         assert same(np.concatenate([np.stack(singles), both[1].logits]), whole)
     with read_state(tmp_path / "state") as state:
         assert state.header.version == 2 and state.header.computed == kept
-    with Model.load(path, n_threads=1, **options) as model:
+    with LoadedModel.load(path, n_threads=1, **options) as model:
         seq = model.restore(tmp_path / "state")
         assert seq.is_shifted and model.memory.computed(seq.slot) == kept
         assert same(seq.logits_of(more), whole)
@@ -109,7 +109,7 @@ def test_without_rope_it_is_a_text_that_never_had_the_discarded_keys(
 ) -> None:
     """Jamba: the same state, and keys and values of which some were never there."""
     path, ids = random_model(SHAPES["jamba"], FileType.Q8_0), tokens(300)
-    with Model.load(path, n_ctx=512, n_seq_max=2, kv_type=kv_type) as model:
+    with LoadedModel.load(path, n_ctx=512, n_seq_max=2, kv_type=kv_type) as model:
         seq, other = model.sequence(), model.sequence()
         seq.prefill(ids)
         arrays = dict(model.memory.export(seq.slot))
@@ -126,7 +126,9 @@ def test_keys_of_the_first_layer_are_those_of_the_shorter_text(
     kv_type: str, most: float, random_model: Callable[..., Path]
 ) -> None:
     """They depend on the token and its position alone."""
-    with Model.load(random_model(SHAPES["llama"], FileType.F32), n_ctx=512, n_seq_max=2, kv_type=kv_type) as model:
+    with LoadedModel.load(
+        random_model(SHAPES["llama"], FileType.F32), n_ctx=512, n_seq_max=2, kv_type=kv_type
+    ) as model:
         seq, other, ids = model.sequence(), model.sequence(), tokens(300)
         seq.prefill(ids)
         seq.shift(9, 131)
@@ -146,7 +148,7 @@ def test_keys_of_the_first_layer_are_those_of_the_shorter_text(
 @pytest.mark.parametrize("family", SHIFTED)
 def test_the_prompt_cache_never_takes_it_for_its_text(family: str, random_model: Callable[..., Path]) -> None:
     path, ids, more = random_model(SHAPES[family], FileType.Q8_0), tokens(100), tokens(9, 5)
-    with Model.load(path, n_ctx=128, n_seq_max=3, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=128, n_seq_max=3, checkpoint_budget=64 << 20) as model:
         reference = model.sequence()
         seq = model.sequence()
         seq.prefill(ids)
@@ -182,7 +184,7 @@ def test_a_file_keeps_the_texts_beside_it(family: str, random_model: Callable[..
     """With all of their keys and values, since the shifted sequence does not have them."""
     path, ids = random_model(SHAPES[family], FileType.Q8_0), tokens(100)
     options = {"n_ctx": 128, "checkpoint_budget": 64 << 20}
-    with Model.load(path, **options) as model:
+    with LoadedModel.load(path, **options) as model:
         seq = model.sequence()
         seq.prefill(ids[:5])
         seq.prefill(ids[5:])
@@ -190,7 +192,7 @@ def test_a_file_keeps_the_texts_beside_it(family: str, random_model: Callable[..
         seq.shift(7, 40)
         seq.save(tmp_path / "state", checkpoints=64 << 20)
         left, shifted = list(seq.tokens), seq.decode(271)
-    with Model.load(path, **options) as model:
+    with LoadedModel.load(path, **options) as model:
         seq = model.restore(tmp_path / "state")
         assert seq.tokens == left and same(seq.decode(271), shifted)
         assert seq.resume([*ids, 270]) == 100
@@ -200,7 +202,7 @@ def test_a_file_keeps_the_texts_beside_it(family: str, random_model: Callable[..
 @pytest.mark.parametrize("family", SHIFTED)
 def test_how_far_back_it_goes(family: str, random_model: Callable[..., Path]) -> None:
     path, ids = random_model(SHAPES[family], FileType.Q8_0), tokens(100)
-    with Model.load(path, n_ctx=128, n_seq_max=2) as model:
+    with LoadedModel.load(path, n_ctx=128, n_seq_max=2) as model:
         seq, other = model.sequence(), model.sequence()
         seq.prefill(ids)
         seq.shift(7, 40)
@@ -219,7 +221,9 @@ def test_how_far_back_it_goes(family: str, random_model: Callable[..., Path]) ->
 def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     """With and without guesses, with a stop and a save at any point; as many tokens leave as are said to."""
     prompt, n_ctx, n = tokens(12) * 4, 96, 200
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=n_ctx, n_ubatch=64, kv_type=kv_type) as model:  # type: ignore[arg-type]
+    with LoadedModel.load(
+        random_model(SHAPES[family], FileType.Q8_0), n_ctx=n_ctx, n_ubatch=64, kv_type=kv_type
+    ) as model:  # type: ignore[arg-type]
         results = []
         for how in ("plain", "guessed", "saved"):
             seq = model.sequence()
@@ -251,7 +255,7 @@ def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callab
 
 def test_a_shifted_answer_is_no_prompt_that_others_wait_for(random_model: Callable[..., Path]) -> None:
     path = random_model(SHAPES["llama"], FileType.Q8_0)
-    with Model.load(path, n_ctx=96, n_seq_max=2, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=96, n_seq_max=2, checkpoint_budget=64 << 20) as model:
         ids = tokens(80)
 
         def job(ids: list[int], n: int) -> Job:
@@ -273,7 +277,7 @@ def test_a_shifted_answer_is_no_prompt_that_others_wait_for(random_model: Callab
 @pytest.mark.parametrize("family", ["jamba", "llama"])
 def test_tokens_are_removed_from_the_middle_or_the_end(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(100)
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=128, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=128, n_seq_max=2) as model:
         seq, other = model.sequence(), model.sequence()
         seq.prefill(ids)
         if family == "jamba":
@@ -304,7 +308,7 @@ def test_tokens_are_removed_from_the_middle_or_the_end(family: str, random_model
 
 
 def test_prompts_that_need_room_make_it(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=96) as model:
+    with LoadedModel.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=96) as model:
         seq = model.sequence()
         seq.prefill(tokens(90))
         sampler = Sampler(SamplingParams(temp=0), model.n_vocab)
@@ -329,7 +333,7 @@ def test_how_much_leaves() -> None:
 
 @pytest.mark.parametrize(("keep", "kept"), [(0, 1), (3, 4), (6, 6), (50, 6), (-1, 6)])
 def test_what_is_kept(keep: int, kept: int, random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=32) as model:
+    with LoadedModel.load(random_model(SHAPES["llama"], FileType.Q8_0), n_ctx=32) as model:
         model.file.__dict__["tokenizer"] = type("Bos", (), {"bos": 261})
         assert kept_tokens(model, [261, 5, 6, 7, 8, 9], keep) == kept
         assert kept_tokens(model, [5, 261, 6, 7, 8, 9], keep) == (kept if keep in (50, -1) else keep)
@@ -342,7 +346,7 @@ def test_what_is_kept(keep: int, kept: int, random_model: Callable[..., Path]) -
 
 def test_a_changed_file_is_refused(random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(SHAPES["llama"], FileType.Q8_0)
-    with Model.load(path, n_ctx=64, n_seq_max=2) as model:
+    with LoadedModel.load(path, n_ctx=64, n_seq_max=2) as model:
         seq = model.sequence()
         seq.prefill(tokens(30))
         seq.remove(5, 9)

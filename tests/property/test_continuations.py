@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_conformance import SHAPES, tokens
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate import continuations
 from hybrid.infer.evaluate.continuations import Likelihood, Pair, score, slots_for
 from hybrid.quant.ggml.errors import FormatError, Remedy, UsageError
@@ -30,7 +30,7 @@ def questions() -> list[Pair]:
     return [*pairs, pairs[0], Pair([7], [8])]
 
 
-def alone(model: Model, pair: Pair) -> Likelihood:
+def alone(model: LoadedModel, pair: Pair) -> Likelihood:
     """In float64, from the logits of the whole text."""
     seq = model.sequence()
     x = seq.logits_of([*pair.context, *pair.continuation[:-1]])[len(pair.context) - 1 :].astype(np.float64)
@@ -45,7 +45,7 @@ def test_scores_are_those_of_each_text_alone(
 ) -> None:
     pairs, path = questions(), random_model(SHAPES[family], FileType.F32)
     told: list[tuple[int, int]] = []
-    with Model.load(path, n_ctx=96, n_seq_max=12) as model:
+    with LoadedModel.load(path, n_ctx=96, n_seq_max=12) as model:
         want = [alone(model, pair) for pair in pairs]
         likeliest = [Pair(p.context, [int(np.argmax(_last(model, p.context)))]) for p in pairs[:3]]
         assert all(result.greedy for result in score(model, likeliest).results)
@@ -62,13 +62,13 @@ def test_scores_are_those_of_each_text_alone(
         shuffled = score(model, [pairs[i] for i in order]).results
         assert shuffled == [got.results[i] for i in order], "to the bit"
     for n_seq, rows in ((1, None), (slots_for(len(pairs)), 5)):
-        with Model.load(path, n_ctx=96, n_seq_max=n_seq) as model:
+        with LoadedModel.load(path, n_ctx=96, n_seq_max=n_seq) as model:
             if rows:
                 monkeypatch.setattr(continuations, "MOST_BYTES", 4 * model.n_vocab * rows)
             assert score(model, pairs).results == got.results, "to the bit"
 
 
-def _last(model: Model, ids: object) -> np.ndarray:
+def _last(model: LoadedModel, ids: object) -> np.ndarray:
     seq = model.sequence()
     logits = seq.prefill(ids)  # type: ignore[arg-type]
     seq.close(remember=False)
@@ -88,14 +88,14 @@ def test_rows_of_a_pass_are_bounded(random_model: Callable[..., Path], monkeypat
         return results
 
     monkeypatch.setattr(Runner, "eval", counted)
-    with Model.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=128, n_seq_max=6) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=128, n_seq_max=6) as model:
         monkeypatch.setattr(continuations, "MOST_BYTES", 4 * model.n_vocab * 16)
         score(model, [Pair([1], tokens(90, i)) for i in range(4)])
     assert 4 * 90 / 16 <= len(most) < 60 and max(most) <= 16
 
 
 def test_what_cannot_be_scored_is_named(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["llama"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["llama"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
         good = Pair([1], [2])
         for bad in (Pair([], [1]), Pair([1], [])):
             with pytest.raises(UsageError, match="pair 2: a context and a continuation need a token each"):
@@ -110,7 +110,7 @@ def test_what_cannot_be_scored_is_named(random_model: Callable[..., Path]) -> No
 def test_logits_that_are_not_finite_are_refused(
     random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Model.load(random_model(SHAPES["llama"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["llama"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
         monkeypatch.setattr(continuations, "row_log_likelihood", lambda row, ids: np.full(len(ids), np.nan))
         with pytest.raises(FormatError, match="its logits in pair 1 are not finite"):
             score(model, [Pair([1], [2])])

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scripted_chat import CALL, SECOND, TOOLS, WITH_THOUGHTS, WITH_TOOLS, Script, post, scripted, served
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.types import FileType
 
 TEXTS = ("Yes.", " It keeps  a state,\nand forgets the rest. ", "Because it is so.", "No: 12 + 5 = 17", "é, ü and …")
@@ -106,7 +106,7 @@ def check(tree: Tree) -> None:
 )
 def test_what_is_told_is_paid(path: Path, script: Script, source: str, budget: int) -> None:
     with (
-        Model.load(path, n_ctx=4096, n_seq_max=4, checkpoint_budget=budget) as model,
+        LoadedModel.load(path, n_ctx=4096, n_seq_max=4, checkpoint_budget=budget) as model,
         closing(served(model, source)) as server,
     ):
 
@@ -124,7 +124,7 @@ def test_what_is_told_is_paid(path: Path, script: Script, source: str, budget: i
 def test_without_recurrent_layers(random_model: Callable[[str, FileType], Path]) -> None:
     """Texts can be gone on from anywhere there."""
     with (
-        Model.load(random_model("llama-biased", FileType.F32), n_ctx=4096, n_seq_max=4) as model,
+        LoadedModel.load(random_model("llama-biased", FileType.F32), n_ctx=4096, n_seq_max=4) as model,
         closing(served(model, WITH_TOOLS)) as server,
     ):
 

@@ -10,7 +10,7 @@ from test_batch_guessing import BUDGET, Asked, outcome
 from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.guessing import draft as drafts
@@ -46,11 +46,11 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def with_draft(main: Path, draft: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[Model]:
+def with_draft(main: Path, draft: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[LoadedModel]:
     """A model, and one that guesses for it."""
-    with Model.load(main, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
+    with LoadedModel.load(main, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
         model.runner.costs = Steps()
-        small = Model.load(draft, n_ctx=n_ctx, n_ubatch=64, n_seq_max=2 * n_texts)
+        small = LoadedModel.load(draft, n_ctx=n_ctx, n_ubatch=64, n_seq_max=2 * n_texts)
         helper = model.runner.guessers.helper = Draft(small, model)
         model.runner.guessers.ngrams = False
         try:
@@ -59,7 +59,7 @@ def with_draft(main: Path, draft: Path, n_texts: int = 1, n_ctx: int = 256, **op
             helper.close()
 
 
-def answer(model: Model, prompt: Sequence[int], n: int, *, temp: float = 0.0, guess: bool = True) -> tuple:
+def answer(model: LoadedModel, prompt: Sequence[int], n: int, *, temp: float = 0.0, guess: bool = True) -> tuple:
     """What was drawn, the bits it left behind, and what became of the guesses."""
     seq, sampler = model.sequence(), Sampler(SamplingParams(temp=temp, seed=3), model.n_vocab)
     run = generate(seq, prompt, sampler, max_tokens=n, tokenizer=Plain(), speculate=guess)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_answers_of_a_batch(main: str, draft: str, random_model: Callable[..., P
     asked = [Asked(i, tokens(20 + 7 * i, i), 30 + i, temp=(0.0, 0.9)[i % 2], remember=i == 3) for i in range(7)]
     for i, one in enumerate(asked):  # without the bias, which a draft knows nothing of
         one.params = SamplingParams(temp=(0.0, 0.5)[i % 2], seed=i)
-    with Model.load(paths[0], n_ctx=128, n_ubatch=64) as model:
+    with LoadedModel.load(paths[0], n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
     with with_draft(*paths, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
         batcher = Batcher(model.runner, 4)
@@ -138,7 +138,7 @@ def test_a_draft_of_a_shorter_context(family: str, random_model: Callable[..., P
         assert isinstance(small, Draft)
         want, _ = answer(model, tokens(150), 90, guess=False)
         small.model.close()
-        short = Model.load(path, n_ctx=48, n_ubatch=64, n_seq_max=2, n_threads=model.n_threads)
+        short = LoadedModel.load(path, n_ctx=48, n_ubatch=64, n_seq_max=2, n_threads=model.n_threads)
         model.runner.guessers.helper = draft = Draft(short, model)
         got, guessed = answer(model, tokens(150), 90)
         assert got == want and guessed.guessed > 20

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_conformance import SHAPES
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.helped import guess_with
 from hybrid.infer.answers.guessing import draft as drafts
 from hybrid.infer.answers.guessing.draft import Draft, _Drafting
@@ -44,7 +44,7 @@ class Foreseeing(Draft):
     """Foretells tokens of a text, each with the same chance and says so; a pass of it takes `cost`, a token that it
     reads a tenth of that."""
 
-    def __init__(self, model: Model, text: Sequence[int], chance: float, cost: float, clock: Clock) -> None:
+    def __init__(self, model: LoadedModel, text: Sequence[int], chance: float, cost: float, clock: Clock) -> None:
         super().__init__(model, model)
         self.text, self.chance, self.cost, self.clock = text, chance, cost, clock
         self.rng, self.n_read = np.random.default_rng(1), 0
@@ -87,7 +87,7 @@ def speed(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
 
     def measured(wide: dict[int, float], chance: float, cost: float, n: int = N_ANSWER) -> tuple[float, Draft]:
         clock.now = 0.0
-        with Model.load(path, n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
+        with LoadedModel.load(path, n_ctx=1024, n_ubatch=64, n_seq_max=2) as model:
             draft = Foreseeing(model, text, chance, cost, clock)
             costs, drawn = StepCosts(), cast("list[int]", [])
             drawing = SimpleNamespace(is_forced=False, constraint=None)

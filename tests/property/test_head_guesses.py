@@ -14,7 +14,7 @@ from test_conformance import tokens
 from test_draft import Steps, answer
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher
 from hybrid.infer.answers.guessing import foretelling
 from hybrid.infer.answers.guessing import head_guesser as heads
@@ -40,8 +40,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def with_head(path: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[Model]:
-    with Model.load(path, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
+def with_head(path: Path, n_texts: int = 1, n_ctx: int = 256, **options: object) -> Iterator[LoadedModel]:
+    with LoadedModel.load(path, n_ctx=n_ctx, n_ubatch=64, n_seq_max=n_texts, **options) as model:  # type: ignore[arg-type]
         model.runner.costs = Steps()
         helper = model.runner.guessers.helper = heads.head_guesser(model)
         model.runner.guessers.ngrams = False
@@ -112,7 +112,7 @@ def test_answers_of_a_batch(name: str, right: bool, model_file: Callable[..., Pa
     asked = [Asked(i, tokens(20 + 7 * i, i), 30 + i, temp=(0.0, 0.9)[i % 2], remember=i == 3) for i in range(7)]
     for i, one in enumerate(asked):  # without the bias, which a head knows nothing of
         one.params = SamplingParams(temp=(0.0, 0.5)[i % 2], seed=i)
-    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
     with with_head(path, n_texts=4, n_ctx=128, checkpoint_budget=BUDGET) as model:
         batcher = Batcher(model.runner, 4)
@@ -138,7 +138,7 @@ def test_a_head_that_fails_costs_no_answer(
     """At every call: answers are drawn without its guesses."""
     path = model_file(PLAIN, random_heads.write_right)
     asked = [Asked(i, tokens(20 + 7 * i, i), 20) for i in range(3)]
-    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:
         want = [outcome(one.alone(model)) for one in asked]
 
     def fail(*_: object) -> object:
@@ -181,7 +181,7 @@ def test_texts_that_go_back_and_on(name: str, model_file: Callable[..., Path]) -
         assert plain[0] == plain[1]
 
 
-def go_on(model: Model, seq, prompt: list[int], guess: bool) -> tuple:  # type: ignore[no-untyped-def]
+def go_on(model: LoadedModel, seq, prompt: list[int], guess: bool) -> tuple:  # type: ignore[no-untyped-def]
     from test_speculation import Plain
 
     from hybrid.infer.answers.batch.generate import generate
@@ -207,5 +207,5 @@ def test_a_head_that_never_paid_rests(model_file: Callable[..., Path]) -> None:
 def test_a_file_without_a_head_has_no_guesser(tmp_path: Path) -> None:
     plain = tmp_path / "plain.gguf"
     convert(random_heads.write(PLAIN, tmp_path / "model"), plain, outtype="q8_0", tokenizer=TOKENIZER, heads=False)
-    with Model.load(plain, n_ctx=64) as model:
+    with LoadedModel.load(plain, n_ctx=64) as model:
         assert heads.head_guesser(model) is None

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.infer import Model
-from hybrid.infer.bench.shapes import Shape
+from hybrid.infer import LoadedModel
+from hybrid.infer.bench.shapes import ModelShape
 from hybrid.infer.engine.collection import Collection
 from hybrid.infer.engine.ubatch import Segment
 from hybrid.infer.evaluate.imatrix import Sums, collect
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
-SHAPE = Shape(
+SHAPE = ModelShape(
     "small-jamba-moe", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
     attn_period=2, d_state=8, d_conv=4, dt_rank=4, n_expert=3, n_expert_used=2, expert_offset=1, expert_period=2,
 )  # fmt: skip
@@ -27,7 +27,7 @@ def path(random_model: Callable[..., Path]) -> Path:
 
 
 def sums_of(path: Path, n_parallel: int = 1, n_threads: int = 1, n_ubatch: int = 512, **options: int) -> Sums:
-    with Model.load(path, n_ctx=32, n_seq_max=n_parallel, n_threads=n_threads, n_ubatch=n_ubatch) as model:
+    with LoadedModel.load(path, n_ctx=32, n_seq_max=n_parallel, n_threads=n_threads, n_ubatch=n_ubatch) as model:
         states = list(collect(model, TEXT, n_ctx=32, chunks=5, **options))
         assert [s.done for s in states][-1] == states[-1].total == 5
         return states[-1].sums
@@ -56,7 +56,7 @@ def test_every_token_is_counted(path: Path) -> None:
 def test_sums_are_those_of_the_normed_embedding(path: Path) -> None:
     """The first product of a model, from its definition."""
     ids = list(range(3, 70))
-    with Model.load(path, n_ctx=128, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=128, n_threads=2) as model:
         collection, seq = Collection(), model.sequence()
         with model.engine.collecting(collection):
             embedded = model.engine.trace([Segment(seq.slot, ids, [])])[0].astype(np.float64)
@@ -71,7 +71,7 @@ def test_sums_are_those_of_the_normed_embedding(path: Path) -> None:
 
 def test_going_on_adds_up_to_the_whole(path: Path) -> None:
     whole = sums_of(path)
-    with Model.load(path, n_ctx=32, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=32, n_threads=1) as model:
         first = list(collect(model, TEXT, n_ctx=32, chunks=2))[-1].sums
     rest = sums_of(path, first=2)
     for name, (sums, counts) in whole.items():
@@ -83,7 +83,7 @@ def test_a_collection_ends_with_its_text(path: Path) -> None:
     """A second one on the same model has nothing of the first, nor of what runs meanwhile; others do not pay for it."""
     expected = sums_of(path)
     ids = list(range(3, 30))
-    with Model.load(path, n_ctx=32, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=32, n_threads=1) as model:
         before = model.engine.program("body", 32)[0]
         for _ in range(2):
             states = collect(model, TEXT, n_ctx=32, chunks=5)
@@ -101,7 +101,7 @@ def test_a_collection_ends_with_its_text(path: Path) -> None:
 
 
 def test_too_little_text(path: Path) -> None:
-    with Model.load(path, n_ctx=32) as model:
+    with LoadedModel.load(path, n_ctx=32) as model:
         with pytest.raises(UsageError, match=r"the text has \d+ tokens, a context of 32 needs at least 32\."):
             next(collect(model, "a", n_ctx=32))
         with pytest.raises(UsageError, match=r"^5 of 5 chunks are done already\."):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_conformance import MODELS
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.engine.layer_facts import layer_facts
 from hybrid.infer.memory import AttentionSpec, RecurrentSpec, RowsSpec
 from hybrid.quant.ggml.reader import GGUFFile
@@ -22,7 +22,7 @@ def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> No
         facts, arch = layer_facts(gguf), gguf.get("general.architecture")
         n_shared = int(gguf.get(f"{arch}.attention.shared_kv_layers", 0))
         n_heads = gguf.get(f"{arch}.attention.head_count_kv", 0)
-    with Model.load(path, n_ctx=64) as model:
+    with LoadedModel.load(path, n_ctx=64) as model:
         arrays = dict(model.memory.layout(64))
         specs = model.engine.network.specs
     n_states = sum(

@@ -12,7 +12,7 @@ from random_checkpoints import CONFIGS
 from reference.families import Reference
 
 from hybrid.convert import convert, convert_lora
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadedModel, Work
 from hybrid.quant import merge_lora, quantize
 from hybrid.quant.ggml.errors import StateError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -50,14 +50,14 @@ def test_logits_are_those_of_the_merged_model(name: str, data_dir: Path, tmp_pat
     tensors = peft_adapters.merged(case.tensors, case.thin, SCALE * ALPHA / RANK)
     expected = Reference(case.config, tensors).logits(case.ids)
     without = Reference(case.config, case.tensors).logits(case.ids)
-    with Model.load(case.base, n_ctx=64, precision="exact", lora=[(case.adapter, SCALE)]) as model:
+    with LoadedModel.load(case.base, n_ctx=64, precision="exact", lora=[(case.adapter, SCALE)]) as model:
         got = model.sequence().logits_of(case.ids)
     error, difference = (np.abs(x - expected).max() / np.abs(expected).max() for x in (got, without))
     print(f"{name}: {error:.1e} of the largest logit; without the adapter {difference:.1e}")
     assert error < 3e-5 and difference > 0.1
     # added to the weights for good: what the merged checkpoint would have become
     merge_lora(case.base, [(case.adapter, SCALE)], tmp_path / "merged.gguf")
-    with Model.load(tmp_path / "merged.gguf", n_ctx=64, precision="exact") as model:
+    with LoadedModel.load(tmp_path / "merged.gguf", n_ctx=64, precision="exact") as model:
         merged = model.sequence().logits_of(case.ids)
     assert np.abs(merged - expected).max() / np.abs(expected).max() < 3e-5
 
@@ -80,12 +80,12 @@ def test_bits_depend_on_nothing(which: str, kind: str, request: pytest.FixtureRe
     if kind != "F32":
         quantize(case.base, path := tmp_path / "q.gguf", kind, n_threads=1)
     given = [(case.adapter, SCALE), (case.adapter, -0.25)]
-    with Model.load(path, n_ctx=64, n_threads=1, lora=given) as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=1, lora=given) as model:
         expected = model.sequence().logits_of(case.ids)
-    with Model.load(path, n_ctx=64, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=1) as model:
         assert not np.array_equal(model.sequence().logits_of(case.ids), expected)
     for n_threads in (2, 3):
-        with Model.load(path, n_ctx=64, n_seq_max=3, n_ubatch=16, n_threads=n_threads, lora=given) as model:
+        with LoadedModel.load(path, n_ctx=64, n_seq_max=3, n_ubatch=16, n_threads=n_threads, lora=given) as model:
             assert np.array_equal(model.sequence().logits_of(case.ids), expected)
             one, other = model.sequence(), model.sequence()
             model.eval([Work(one, case.ids[:-3]), Work(other, case.ids[5:20])])
@@ -97,7 +97,7 @@ def test_bits_depend_on_nothing(which: str, kind: str, request: pytest.FixtureRe
 def test_scale_zero_changes_nothing(llama: Case) -> None:
     logits = []
     for given in ((), [(llama.adapter, 0.0)]):
-        with Model.load(llama.base, n_ctx=64, lora=given) as model:
+        with LoadedModel.load(llama.base, n_ctx=64, lora=given) as model:
             logits.append(model.sequence().logits_of(llama.ids))
     assert np.array_equal(*logits)
 
@@ -105,15 +105,18 @@ def test_scale_zero_changes_nothing(llama: Case) -> None:
 def test_states_belong_to_their_adapter(llama: Case, tmp_path: Path) -> None:
     state = tmp_path / "s.state"
     given = [(llama.adapter, SCALE)]
-    with Model.load(llama.base, n_ctx=64, lora=given) as model:
+    with LoadedModel.load(llama.base, n_ctx=64, lora=given) as model:
         assert model.description.endswith(" + adapter:0.75")
         seq = model.sequence()
         seq.prefill(llama.ids)
         seq.save(state)
-    with Model.load(llama.base, n_ctx=64, lora=given) as model:
+    with LoadedModel.load(llama.base, n_ctx=64, lora=given) as model:
         assert model.restore(state).tokens == llama.ids
     for other in ((), [(llama.adapter, 1.0)], given * 2):
-        with Model.load(llama.base, n_ctx=64, lora=other) as model, pytest.raises(StateError, match="was saved by"):
+        with (
+            LoadedModel.load(llama.base, n_ctx=64, lora=other) as model,
+            pytest.raises(StateError, match="was saved by"),
+        ):
             model.restore(state)
 
 

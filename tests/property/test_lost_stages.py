@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
 
-from hybrid.infer import Interrupted, LoadOptions, Model, Sequence, Stop, Work
+from hybrid.infer import Interrupted, LoadedModel, LoadOptions, Sequence, Stop, Work
 from hybrid.infer.stages.line import LineHere, Ticket
 from hybrid.infer.stages.loading import load_staged
 from hybrid.infer.stages.orders import Order, Pass
-from hybrid.infer.stages.stage_files import KeptFiles, sweep
+from hybrid.infer.stages.stage_files import StageFiles, sweep
 from hybrid.quant.ggml.errors import LostStageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
@@ -59,7 +59,7 @@ class _Never:
 
 
 @contextmanager
-def lost_at(path: Path, options: LoadOptions) -> Iterator[tuple[Model, Broken, list[str]]]:
+def lost_at(path: Path, options: LoadOptions) -> Iterator[tuple[LoadedModel, Broken, list[str]]]:
     lines, said = list[Broken](), list[str]()
 
     def line(gguf: GGUFFile) -> Broken:
@@ -71,12 +71,12 @@ def lost_at(path: Path, options: LoadOptions) -> Iterator[tuple[Model, Broken, l
 
 
 @pytest.fixture
-def broken(jamba: Path) -> Iterator[tuple[Model, Broken, list[str]]]:
+def broken(jamba: Path) -> Iterator[tuple[LoadedModel, Broken, list[str]]]:
     with lost_at(jamba, replace(OPTIONS, n_ubatch=32)) as made:
         yield made
 
 
-def answered(model: Model, seq: Sequence, ids: list[int], n: int) -> list[int]:
+def answered(model: LoadedModel, seq: Sequence, ids: list[int], n: int) -> list[int]:
     """Greedily."""
     logits, drawn = seq.prefill(ids), list[int]()
     for _ in range(n):
@@ -86,11 +86,11 @@ def answered(model: Model, seq: Sequence, ids: list[int], n: int) -> list[int]:
 
 
 @pytest.mark.parametrize("at", [{0}, {2}, {6}, {9}, {4, 8}])
-def test_a_lost_stage_costs_a_line(at: set[int], jamba: Path, broken: tuple[Model, Broken, list[str]]) -> None:
+def test_a_lost_stage_costs_a_line(at: set[int], jamba: Path, broken: tuple[LoadedModel, Broken, list[str]]) -> None:
     """In the prompt, in the answer, in what is read again."""
     model, line, said = broken
     line.at = at
-    with Model.load(jamba, OPTIONS) as whole:
+    with LoadedModel.load(jamba, OPTIONS) as whole:
         expected = answered(whole, whole.sequence(), tokens(100), 12)
     beside = model.sequence()
     assert answered(model, model.sequence(), tokens(100), 12) == expected
@@ -106,7 +106,7 @@ def test_what_was_kept_is_not_read_again(family: str, jamba: Path, random_model:
     path = jamba if family == "jamba" else random_model(family, FileType.F32)
     options = replace(OPTIONS, n_ctx=1300, checkpoint_budget=32 << 20, n_ubatch=64)
     ids, other = tokens(1100), tokens(900, 4)
-    with Model.load(path, options) as whole:
+    with LoadedModel.load(path, options) as whole:
         seq = whole.sequence()
         expected = [answered(whole, seq, ids, 8), answered(whole, whole.sequence(), other, 3)]
     with lost_at(path, options) as (model, line, said):
@@ -126,7 +126,7 @@ def test_what_was_kept_is_not_read_again(family: str, jamba: Path, random_model:
 def test_what_the_cache_let_go_of_is_kept_anew(family: str, jamba: Path, random_model: RandomModel) -> None:
     """The same page and row, written on meanwhile by their sequence."""
     path, ids = jamba if family == "jamba" else random_model(family, FileType.F32), tokens(60)
-    with Model.load(path, OPTIONS) as whole:
+    with LoadedModel.load(path, OPTIONS) as whole:
         seq = whole.sequence()
         seq.prefill(ids)
         expected = seq.decode(300)
@@ -146,10 +146,10 @@ def test_what_the_cache_let_go_of_is_kept_anew(family: str, jamba: Path, random_
 @pytest.mark.parametrize("what", ["another machine", "damaged", "a full disk"])
 def test_what_one_stage_lacks_is_read_again(what: str, jamba: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options, ids = replace(OPTIONS, n_ctx=1300, checkpoint_budget=32 << 20, n_ubatch=64), tokens(1100)
-    with Model.load(jamba, options) as whole:
+    with LoadedModel.load(jamba, options) as whole:
         expected = answered(whole, whole.sequence(), ids, 4)
     if what == "a full disk":
-        monkeypatch.setattr(KeptFiles, "_write", full)
+        monkeypatch.setattr(StageFiles, "_write", full)
     with lost_at(jamba, options) as (model, line, said):
         seq = model.sequence()
         seq.prefill(ids[:1090])
@@ -202,9 +202,9 @@ def test_nothing_is_kept_where_others_can_write(mode: int, jamba: Path, tmp_path
     """They could put another folder in its place, and get what people have asked."""
     (tmp_path / "stages").mkdir()
     (tmp_path / "stages").chmod(mode)
-    files = KeptFiles(tmp_path / "stages" / "run", range(3))
+    files = StageFiles(tmp_path / "stages" / "run", range(3))
     assert "no checkpoints are kept there: the folder above can be written by others" in files.trouble
-    with Model.load(jamba, OPTIONS) as model:
+    with LoadedModel.load(jamba, OPTIONS) as model:
         (files.folder / "page-1-1").write_bytes(b"of somebody else")
         files.save(model.memory, [(0, 0)], [(0, 0)])
         assert files.places(model.memory) == ([], [])
@@ -213,7 +213,7 @@ def test_nothing_is_kept_where_others_can_write(mode: int, jamba: Path, tmp_path
 
 
 def test_what_a_killed_run_has_left_is_swept(tmp_path: Path) -> None:
-    runs = [KeptFiles(tmp_path / name, range(3)) for name in ("old", "open", "young")]
+    runs = [StageFiles(tmp_path / name, range(3)) for name in ("old", "open", "young")]
     for run, is_open in zip(runs, (False, True, False), strict=True):
         (run.folder / "page-1-1").write_bytes(b"left")
         if not is_open:
@@ -228,7 +228,7 @@ def test_what_a_killed_run_has_left_is_swept(tmp_path: Path) -> None:
     sweep(tmp_path / "none", 1000)
 
 
-def test_what_stays_lost_is_an_error(broken: tuple[Model, Broken, list[str]]) -> None:
+def test_what_stays_lost_is_an_error(broken: tuple[LoadedModel, Broken, list[str]]) -> None:
     model, line, said = broken
     line.at = set(range(100))
     with pytest.raises(LostStageError):
@@ -236,7 +236,7 @@ def test_what_stays_lost_is_an_error(broken: tuple[Model, Broken, list[str]]) ->
     assert 1 <= sum("has gone" in text for text in said) <= 3
 
 
-def test_moved_text_cannot_be_taken_up(broken: tuple[Model, Broken, list[str]]) -> None:
+def test_moved_text_cannot_be_taken_up(broken: tuple[LoadedModel, Broken, list[str]]) -> None:
     model, line, said = broken
     seq = model.sequence()
     seq.prefill(tokens(50))
@@ -248,7 +248,7 @@ def test_moved_text_cannot_be_taken_up(broken: tuple[Model, Broken, list[str]]) 
     assert np.isfinite(seq.prefill(tokens(20))).all()
 
 
-def test_a_stop_leaves_sequences_as_they_were(jamba: Path, broken: tuple[Model, Broken, list[str]]) -> None:
+def test_a_stop_leaves_sequences_as_they_were(jamba: Path, broken: tuple[LoadedModel, Broken, list[str]]) -> None:
     model, line, said = broken
     ids = tokens(120)
     a, b = model.sequence(), model.sequence()
@@ -258,14 +258,14 @@ def test_a_stop_leaves_sequences_as_they_were(jamba: Path, broken: tuple[Model, 
         line.error, line.at = Interrupted(), {line.n + 2}
         model.eval([Work(a, ids[40:], "all"), Work(b, ids[40:90], "all")])
     assert a.tokens == b.tokens == ids[:40] and a.n_past == b.n_past == 40 and not said
-    with Model.load(jamba, OPTIONS) as whole:
+    with LoadedModel.load(jamba, OPTIONS) as whole:
         seq = whole.sequence()
         seq.prefill(ids[:40])
         expected = rows(whole, Work(seq, ids[40:], "all"))
     check_same([rows(model, Work(a, ids[40:], "all")), rows(model, Work(b, ids[40:], "all"))], [expected, expected])
 
 
-def test_a_stop_waits_for_what_is_read_again(broken: tuple[Model, Broken, list[str]]) -> None:
+def test_a_stop_waits_for_what_is_read_again(broken: tuple[LoadedModel, Broken, list[str]]) -> None:
     model, line, said = broken
     ids = tokens(120)
     a, b = model.sequence(), model.sequence()
@@ -291,7 +291,7 @@ def test_a_stop_waits_for_what_is_read_again(broken: tuple[Model, Broken, list[s
     check_same([a.decode(300), b.decode(301)], logits)
 
 
-def test_places_in_the_memory_do_not_leak(broken: tuple[Model, Broken, list[str]]) -> None:
+def test_places_in_the_memory_do_not_leak(broken: tuple[LoadedModel, Broken, list[str]]) -> None:
     """After stops and losses there are as many free pages and rows as before."""
     model, line, _ = broken
     for error in (Interrupted(), LostStageError("gone.")):

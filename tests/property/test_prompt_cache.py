@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadedModel, Work
 from hybrid.infer.memory.cache import LADDER
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
@@ -23,8 +23,8 @@ def test_random_texts_that_share_beginnings(family: str, random_model: Callable[
     path = random_model(MODELS[family], FileType.Q8_0)
     rng = np.random.default_rng(7)
     with (
-        Model.load(path, n_ctx=256, n_ubatch=128, n_threads=2) as plain,
-        Model.load(path, n_ctx=256, n_ubatch=128, n_threads=2, n_seq_max=3, checkpoint_budget=BUDGET) as model,
+        LoadedModel.load(path, n_ctx=256, n_ubatch=128, n_threads=2) as plain,
+        LoadedModel.load(path, n_ctx=256, n_ubatch=128, n_threads=2, n_seq_max=3, checkpoint_budget=BUDGET) as model,
     ):
         reference = plain.sequence()
         sequences = [model.sequence() for _ in range(3)]
@@ -61,7 +61,7 @@ def test_random_texts_that_share_beginnings(family: str, random_model: Callable[
 @pytest.mark.parametrize("family", ["jamba", "mamba2", "llama"])
 def test_at_most_a_rung_is_processed_again(family: str, random_model: Callable[..., Path]) -> None:
     ids = tokens(3 * LADDER + 100)
-    with Model.load(random_model(SHAPES[family], FileType.F32), n_ctx=2048, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(random_model(SHAPES[family], FileType.F32), n_ctx=2048, checkpoint_budget=BUDGET) as model:
         seq = model.sequence()
         whole = seq.prefill(ids, boundaries=[700])
         for n in (LADDER - 1, LADDER, LADDER + 1, 699, 701, 3 * LADDER + 50):
@@ -77,7 +77,7 @@ def test_at_most_a_rung_is_processed_again(family: str, random_model: Callable[.
 
 def test_a_closed_sequence_is_remembered(random_model: Callable[..., Path]) -> None:
     ids = tokens(50)
-    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64, checkpoint_budget=BUDGET) as model:
         first = model.sequence()
         first.prefill(ids[:40])
         want = [first.decode(t) for t in ids[40:]]
@@ -96,7 +96,7 @@ def test_a_closed_sequence_is_remembered(random_model: Callable[..., Path]) -> N
 
 def test_what_a_measurement_filled_in_is_never_found(random_model: Callable[..., Path]) -> None:
     ids = tokens(50)
-    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64, checkpoint_budget=BUDGET) as model:
         seq = model.sequence()
         seq.fill(ids)
         seq.decode(ids[0])
@@ -108,7 +108,7 @@ def test_what_a_measurement_filled_in_is_never_found(random_model: Callable[...,
 def test_a_thousand_sequences(family: str, random_model: Callable[..., Path]) -> None:
     """In any order; memory grows with those that are used."""
     path = random_model(SHAPES[family], FileType.Q8_0)
-    with Model.load(path, n_ctx=48, n_ubatch=512, n_seq_max=1000) as model:
+    with LoadedModel.load(path, n_ctx=48, n_ubatch=512, n_seq_max=1000) as model:
         assert model.memory.attention.pool.touched == model.memory.recurrent.pool.touched == 0
         assert bool(model.memory.recurrent.specs) == (family != "llama")
         assert bool(model.memory.attention.specs) == (family != "mamba")

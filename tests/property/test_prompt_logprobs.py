@@ -8,7 +8,7 @@ import pytest
 from test_batch_guessing import Asked, Letters, outcome
 from test_conformance import MODELS, SHAPES, tokens
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
 from hybrid.infer.answers.drawing import prompt_logprobs
 from hybrid.infer.answers.drawing.drawing import Drawing, token_logprobs
@@ -18,7 +18,7 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.types import FileType
 
 
-def job(model: Model, ids: list[int], n: int = 5, n_top: int | None = 2, **more: object) -> Job:
+def job(model: LoadedModel, ids: list[int], n: int = 5, n_top: int | None = 2, **more: object) -> Job:
     sampler = Sampler(SamplingParams(temp=0.9, seed=1), model.n_vocab)
     return Job(ids, Drawing(sampler, Letters(), n, ()), prompt_top=n_top, **more)  # type: ignore[arg-type]
 
@@ -29,7 +29,7 @@ def test_they_are_those_of_all_logits(
 ) -> None:
     path, prompts = random_model(MODELS[family], FileType.Q8_0), [tokens(n, n) for n in (90, 1, 37, 90)]
     prompts[3] = prompts[0][:50] + prompts[3][50:]
-    with Model.load(path, n_ctx=128, n_ubatch=64) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=64) as model:
         want, plain = [], [outcome(Asked(1, ids, 5).alone(model)) for ids in prompts]
         for ids in prompts:
             seq = model.sequence()
@@ -42,7 +42,7 @@ def test_they_are_those_of_all_logits(
                 assert [i for i, _ in known.top] == np.argsort(-row, kind="stable")[:2].tolist()
             seq.close()
     for budget, n_rows in ((8 << 20, 10), (0, 1000)):
-        with Model.load(path, n_ctx=128, n_ubatch=64, n_seq_max=4, checkpoint_budget=budget) as model:
+        with LoadedModel.load(path, n_ctx=128, n_ubatch=64, n_seq_max=4, checkpoint_budget=budget) as model:
             monkeypatch.setattr(prompt_logprobs, "MOST_BYTES", 4 * model.n_vocab * n_rows)
             most, evaluate = 0, model.runner.eval
 
@@ -73,7 +73,7 @@ def test_they_are_those_of_all_logits(
 
 
 def test_they_are_read_whatever_the_answer_is(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64, n_ubatch=16, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64, n_ubatch=16, n_seq_max=2) as model:
         nothing, only = job(model, tokens(40), 0), job(model, tokens(1), 0, 0)
         full = job(model, tokens(64), 3)
         answer_all(model, [nothing, only, full], 2)
@@ -94,7 +94,7 @@ def test_they_are_read_whatever_the_answer_is(random_model: Callable[..., Path])
 
 
 def test_logits_that_hold_nan_are_said(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    with Model.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=64, n_ubatch=16, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.Q8_0), n_ctx=64, n_ubatch=16, n_seq_max=2) as model:
         run = model.engine.run
 
         def broken(segments: object, **more: bool) -> np.ndarray | None:

@@ -10,7 +10,7 @@ from test_batch_guessing import Foreseen
 from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, Job, answer_all
 from hybrid.infer.answers.batch.reuse import CODES, Reuse, read_anew
 from hybrid.infer.answers.drawing.drawing import Drawing
@@ -20,16 +20,16 @@ from hybrid.infer.runner import Runner
 from hybrid.infer.sequence import common_beginning
 from hybrid.quant.ggml.types import FileType
 
-Loaded = Callable[..., Model]
+Loaded = Callable[..., LoadedModel]
 
 
 @pytest.fixture
 def load(random_model: Callable[..., Path]) -> Iterator[Loaded]:
     models = []
 
-    def loaded(family: str, budget: int = 64 << 20, n_ctx: int = 2048) -> Model:
+    def loaded(family: str, budget: int = 64 << 20, n_ctx: int = 2048) -> LoadedModel:
         path = random_model(SHAPES[family], FileType.Q8_0)
-        models.append(Model.load(path, n_ctx=n_ctx, n_ubatch=512, n_seq_max=4, checkpoint_budget=budget))
+        models.append(LoadedModel.load(path, n_ctx=n_ctx, n_ubatch=512, n_seq_max=4, checkpoint_budget=budget))
         return models[-1]
 
     yield loaded
@@ -37,7 +37,7 @@ def load(random_model: Callable[..., Path]) -> Iterator[Loaded]:
         model.close()
 
 
-def job(model: Model | Runner, ids: list[int], n: int = 1, **more: object) -> Job:
+def job(model: LoadedModel | Runner, ids: list[int], n: int = 1, **more: object) -> Job:
     sampler = Sampler(SamplingParams(temp=0.9, seed=1), model.n_vocab)
     return Job(ids, Drawing(sampler, Plain(), n, ()), remember=True, **more)  # type: ignore[arg-type]
 

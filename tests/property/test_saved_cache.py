@@ -12,7 +12,7 @@ import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.memory.state_file import read_state
@@ -22,7 +22,7 @@ from hybrid.quant.ggml.types import FileType
 BUDGET = 64 << 20
 
 
-def talked(model: Model) -> tuple[Any, list[list[int]]]:
+def talked(model: LoadedModel) -> tuple[Any, list[list[int]]]:
     """A sequence and four texts: a stem of more than a page, three ends, and one that has nothing in common."""
     seq = model.sequence()
     stem = tokens(70)
@@ -44,7 +44,7 @@ def talked(model: Model) -> tuple[Any, list[list[int]]]:
 @pytest.mark.parametrize("family", ["jamba", "mamba2", "granite", "llama"])
 def test_every_text_is_found_again(family: str, random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(SHAPES[family], FileType.Q8_0)
-    with Model.load(path, n_ctx=256, n_ubatch=64, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=64, checkpoint_budget=BUDGET) as model:
         seq, texts = talked(model)
         seq.save(tmp_path / "s", {"x": 1}, checkpoints=BUDGET)
         small = seq.save(tmp_path / "small", checkpoints=0)
@@ -56,7 +56,7 @@ def test_every_text_is_found_again(family: str, random_model: Callable[..., Path
             seq.prefill(ids)
             want.append(seq.decode(261))
     assert small < (tmp_path / "s").stat().st_size
-    with Model.load(path, n_ctx=256, n_ubatch=64, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=64, checkpoint_budget=BUDGET) as model:
         seq = model.restore(tmp_path / "s")
         assert seq.extra == {"x": 1} and seq.tokens == texts[2]
         for ids, logits in zip(texts, want, strict=True):
@@ -71,7 +71,7 @@ def test_every_text_is_found_again(family: str, random_model: Callable[..., Path
         model.cache.clear()
         assert model.memory.recurrent.pool.used == model.memory.attention.pool.used == 0
     for budget in (0, 1):
-        with Model.load(path, n_ctx=256, checkpoint_budget=budget) as model:
+        with LoadedModel.load(path, n_ctx=256, checkpoint_budget=budget) as model:
             seq = model.restore(tmp_path / "s")
             assert same(seq.decode(261), want[2]), "the sequence itself needs no budget"
 
@@ -81,16 +81,16 @@ def test_a_sampled_text_is_saved_in_its_middle(family: str, random_model: Callab
     """After every one of its tokens in turn; another process would go on with the same."""
     path, prompt, n = random_model(MODELS[family], FileType.Q8_0), tokens(70), 9
 
-    def sample(model: Model, seq: Any, ids: list[int], sampler: Sampler, n: int) -> Any:
+    def sample(model: LoadedModel, seq: Any, ids: list[int], sampler: Sampler, n: int) -> Any:
         run = generate(seq, ids, sampler, max_tokens=n, tokenizer=Plain())  # type: ignore[arg-type]
         for _ in run:
             pass
         return run.result
 
-    def new(model: Model) -> Sampler:
+    def new(model: LoadedModel) -> Sampler:
         return Sampler(SamplingParams(temp=0.9, seed=5, repeat_penalty=1.1), model.n_vocab)
 
-    with Model.load(path, n_ctx=128, n_ubatch=64, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=64, n_threads=2) as model:
         seq, sampler = model.sequence(), new(model)
         whole = sample(model, seq, prompt, sampler, n)
         want = sampler.state(), seq.logits.tobytes() if seq.logits is not None else b""
@@ -99,7 +99,7 @@ def test_a_sampled_text_is_saved_in_its_middle(family: str, random_model: Callab
             sampler = new(model)
             first = sample(model, seq, prompt, sampler, cut)
             seq.save(tmp_path / str(cut), {"sampler": sampler.state(), "pending": first.pending})
-    with Model.load(path, n_ctx=128, n_ubatch=32, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=128, n_ubatch=32, n_threads=1) as model:
         seq = model.sequence()
         for cut in range(1, n, 3):
             seq = model.restore(tmp_path / str(cut), seq)
@@ -113,7 +113,7 @@ def test_a_sampled_text_is_saved_in_its_middle(family: str, random_model: Callab
 
 def test_damage_is_noticed(random_model: Callable[..., Path], tmp_path: Path) -> None:
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
-    with Model.load(path, n_ctx=256, checkpoint_budget=BUDGET) as model:
+    with LoadedModel.load(path, n_ctx=256, checkpoint_budget=BUDGET) as model:
         seq, _ = talked(model)
         seq.save(tmp_path / "s", checkpoints=BUDGET)
         good = (tmp_path / "s").read_bytes()

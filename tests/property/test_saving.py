@@ -12,7 +12,7 @@ import pytest
 from test_conformance import SHAPES, tokens
 from test_service import WAIT, Asked
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch import saving
 from hybrid.infer.answers.batch.batcher import answer_all
 from hybrid.infer.answers.batch.saving import Document, Saver, open_store
@@ -34,9 +34,9 @@ BUDGET = 64 << 20
 
 
 @pytest.fixture(params=["jamba", "llama"])
-def model(random_model: Callable[..., Path], request: pytest.FixtureRequest) -> Iterator[Model]:
+def model(random_model: Callable[..., Path], request: pytest.FixtureRequest) -> Iterator[LoadedModel]:
     path = random_model(SHAPES[request.param], FileType.Q8_0)
-    with Model.load(path, n_ctx=2048, n_ubatch=256, n_seq_max=4, checkpoint_budget=16 << 20) as loaded:
+    with LoadedModel.load(path, n_ctx=2048, n_ubatch=256, n_seq_max=4, checkpoint_budget=16 << 20) as loaded:
         yield loaded
         assert loaded.cache is not None and loaded.n_free == 4
         loaded.cache.clear()
@@ -48,7 +48,7 @@ class Process:
     """What one process has of a folder; a new one begins without memory."""
 
     def __init__(
-        self, model: Model, path: Path, documents: dict[str, Document] | None = None, *, listed: bool = True
+        self, model: LoadedModel, path: Path, documents: dict[str, Document] | None = None, *, listed: bool = True
     ) -> None:
         assert model.cache is not None
         model.cache.clear()
@@ -79,13 +79,13 @@ class Process:
         assert self.service.fault is None
 
 
-def alone(model: Model, ids: list[int], n: int = 8) -> list[int]:
+def alone(model: LoadedModel, ids: list[int], n: int = 8) -> list[int]:
     assert model.cache is not None
     model.cache.clear()
     return answer_all(model, [Asked(model, ids, n).job], 1)[0].ids
 
 
-def test_a_conversation_goes_on(model: Model, tmp_path: Path) -> None:
+def test_a_conversation_goes_on(model: LoadedModel, tmp_path: Path) -> None:
     first = Process(model, tmp_path)
     ids = tokens(1100)
     known, answer = first.ask(ids)
@@ -100,7 +100,7 @@ def test_a_conversation_goes_on(model: Model, tmp_path: Path) -> None:
     assert not second.warnings and answer == alone(model, ids)
 
 
-def test_texts_of_one_owner_are_nobody_elses(model: Model, tmp_path: Path) -> None:
+def test_texts_of_one_owner_are_nobody_elses(model: LoadedModel, tmp_path: Path) -> None:
     mine, ids = b"m" * 16, tokens(700)
     first = Process(model, tmp_path)
     _, answer = first.ask(ids, owner=mine)
@@ -127,7 +127,7 @@ def _copy_unless_gone(source: str, copy: str) -> None:
         shutil.copy2(source, copy)
 
 
-def test_it_is_written_while_answers_go_on(model: Model, tmp_path: Path) -> None:
+def test_it_is_written_while_answers_go_on(model: LoadedModel, tmp_path: Path) -> None:
     """A copy of the folder, taken while others are answered, is what a killed process leaves."""
     first = Process(model, tmp_path / "a")
     ids = tokens(1100)
@@ -154,7 +154,9 @@ def test_it_is_written_while_answers_go_on(model: Model, tmp_path: Path) -> None
     assert answer == alone(model, longer)
 
 
-def test_whoever_owns_the_memory_only_counts(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_owns_the_memory_only_counts(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No array is copied, and no file read or written, in the thread that answers: nobody's token waits for that."""
     names: dict[str, set[str]] = {}
 
@@ -187,7 +189,7 @@ def test_whoever_owns_the_memory_only_counts(model: Model, tmp_path: Path, monke
     assert not any(name.startswith("hybrid-service") for name in set().union(*names.values())), names
 
 
-def _last(model: Model, ids: list[int]) -> Checkpoint:
+def _last(model: LoadedModel, ids: list[int]) -> Checkpoint:
     assert model.cache is not None
     known = model.cache.find([*ids, 5])
     assert known is not None and known.position == len(ids)
@@ -196,7 +198,7 @@ def _last(model: Model, ids: list[int]) -> Checkpoint:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [4, pytest.param(12, marks=pytest.mark.soak)])
-def test_many_conversations_at_once(n: int, model: Model, tmp_path: Path) -> None:
+def test_many_conversations_at_once(n: int, model: LoadedModel, tmp_path: Path) -> None:
     """Memory holds a fraction, the disk about half, texts fork and grow: every answer is what it is alone."""
     assert model.cache is not None
     budget, model.cache.budget = model.cache.budget, 1 << 20
@@ -227,7 +229,7 @@ def test_many_conversations_at_once(n: int, model: Model, tmp_path: Path) -> Non
         assert alone(model, ids, 6) == answer
 
 
-def test_others_go_on_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_go_on_while_it_is_read(model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job waits for the disk, its neighbours do not; whoever leaves meanwhile frees its place."""
     first = Process(model, tmp_path)
     ids = tokens(900)
@@ -258,7 +260,7 @@ def test_others_go_on_while_it_is_read(model: Model, tmp_path: Path, monkeypatch
 @pytest.mark.faults
 @pytest.mark.parametrize("broken", ["begin", "fetch", "end"])
 def test_faults_in_reading_what_was_saved_cost_no_answer(
-    broken: str, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: str, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text is read by the model instead."""
     first = Process(model, tmp_path)
@@ -280,7 +282,9 @@ def test_faults_in_reading_what_was_saved_cost_no_answer(
     assert answers == [alone(model, [*ids, 5 + i]) for i in range(2)]
 
 
-def test_a_text_that_several_need_is_read_once(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_several_need_is_read_once(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Process(model, tmp_path)
     ids = tokens(900)
     first.ask(ids)
@@ -303,7 +307,7 @@ def test_a_text_that_several_need_is_read_once(model: Model, tmp_path: Path, mon
     second.close()
 
 
-def test_damage_while_it_serves(model: Model, tmp_path: Path) -> None:
+def test_damage_while_it_serves(model: LoadedModel, tmp_path: Path) -> None:
     """What is damaged is said and read anew, as far as nothing else is known."""
     first = Process(model, tmp_path)
     ids = tokens(1100)
@@ -324,7 +328,7 @@ def test_damage_while_it_serves(model: Model, tmp_path: Path) -> None:
     assert answer == alone(model, longer)
 
 
-def test_closing_while_it_is_read(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_while_it_is_read(model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Process(model, tmp_path)
     ids = tokens(900)
     first.ask(ids)
@@ -358,7 +362,9 @@ def held_up(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
     monkeypatch.setattr(Unlisted, "read_all", later)
 
 
-def test_it_serves_before_all_files_are_known(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_serves_before_all_files_are_known(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A saved text is found by its names; nothing is written or removed meanwhile, and what is forgotten stays so."""
     first = Process(model, tmp_path)
     kept, gone, new = tokens(1100), tokens(700, 5), tokens(600, 9)
@@ -388,7 +394,9 @@ def test_it_serves_before_all_files_are_known(model: Model, tmp_path: Path, monk
     assert not second.warnings and not third.warnings
 
 
-def test_closing_before_all_files_are_known(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_before_all_files_are_known(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = Process(model, tmp_path, {"ledger": Document(lambda: 1, lambda: 1)})
     ids = tokens(1100)
     first.ask(ids)
@@ -410,7 +418,9 @@ def test_closing_before_all_files_are_known(model: Model, tmp_path: Path, monkey
 
 
 @pytest.mark.faults
-def test_a_fault_of_the_lister_ends_saving_alone(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_lister_ends_saving_alone(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> bool:
         raise RuntimeError("a fault of ours")
 
@@ -423,7 +433,9 @@ def test_a_fault_of_the_lister_ends_saving_alone(model: Model, tmp_path: Path, m
 
 
 @pytest.mark.faults
-def test_faults_of_the_saver_end_saving_alone(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_the_saver_end_saving_alone(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process = Process(model, tmp_path)
 
     def fail(*_: object) -> bool:
@@ -444,7 +456,7 @@ def test_faults_of_the_saver_end_saving_alone(model: Model, tmp_path: Path, monk
     assert answer == alone(model, ids)
 
 
-def test_documents_are_kept(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_kept(model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "DOCUMENT_SECONDS", 0.05)
     value = [1]
     document = {"ledger": Document(lambda: len(value), lambda: list(value))}
@@ -464,7 +476,9 @@ def test_documents_are_kept(model: Model, tmp_path: Path, monkeypatch: pytest.Mo
     again.close()
 
 
-def test_a_full_memory_reads_the_text_instead(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_reads_the_text_instead(
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where there is no room for what is on disk, the job goes on without."""
     first = Process(model, tmp_path)
     ids = tokens(900)
@@ -498,7 +512,7 @@ def test_a_full_memory_reads_the_text_instead(model: Model, tmp_path: Path, monk
 
 def test_without_a_cache_there_is_nothing_to_keep(random_model: Callable[..., Path], tmp_path: Path) -> None:
     with (
-        Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64) as model,
+        LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64) as model,
         pytest.raises(UsageError, match="memory, which keeps nothing"),
     ):
         open_store(model, tmp_path, BUDGET, print)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.infer import Model
-from hybrid.infer.bench.shapes import Shape
+from hybrid.infer import LoadedModel
+from hybrid.infer.bench.shapes import ModelShape
 from hybrid.infer.evaluate.kl_divergence import write_base
 from hybrid.infer.evaluate.sensitivity import Probe, divergences
 from hybrid.infer.evaluate.windows import chunked
@@ -16,7 +16,7 @@ from hybrid.quant.ggml.errors import FormatError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
-SHAPE = Shape(
+SHAPE = ModelShape(
     "small-jamba", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
     attn_period=2, d_state=8, d_conv=4, dt_rank=4,
 )  # fmt: skip
@@ -49,7 +49,7 @@ def test_each_change_is_seen_and_taken_back(random_model: Callable[..., Path], t
     ]
     results = []
     for n_threads in (1, 3):
-        with Model.load(path, n_ctx=32, n_seq_max=2, n_threads=n_threads, precision="exact") as model:
+        with LoadedModel.load(path, n_ctx=32, n_seq_max=2, n_threads=n_threads, precision="exact") as model:
             results.append(list(divergences(model, TEXT, probes, n_ctx=32, chunks=3)))
     one_thread, three_threads = results
     assert one_thread == three_threads
@@ -76,7 +76,7 @@ def test_nothing_of_changed_weights_stays_behind(random_model: Callable[..., Pat
         memory[where] = (values * np.float32(factor)).view(np.uint8)
 
     probes = [Probe("half", lambda: put(0.5), lambda: put(1))]
-    with Model.load(path, n_ctx=32, n_threads=1, checkpoint_budget=1 << 24) as model:
+    with LoadedModel.load(path, n_ctx=32, n_threads=1, checkpoint_budget=1 << 24) as model:
         window = next(chunked(model.tokenizer, document_ids(model.tokenizer, TEXT), 32)).ids[:31]
         seq = model.sequence()
         expected = seq.logits_of(window)[-1]
@@ -90,7 +90,7 @@ def test_nothing_of_changed_weights_stays_behind(random_model: Callable[..., Pat
 
 def test_too_little_text(random_model: Callable[..., Path], tmp_path: Path) -> None:
     says = r"^the text has \d+ tokens, a context of {0} needs at least {1}\. Give a longer text{2}\.$"
-    with Model.load(random_model(SHAPE, FileType.F32), n_ctx=128) as model:
+    with LoadedModel.load(random_model(SHAPE, FileType.F32), n_ctx=128) as model:
         with pytest.raises(UsageError, match=says.format(64, 64, "")):
             next(divergences(model, "a", [], n_ctx=64))
         tokens = document_ids(model.tokenizer, TEXT)[:127]
@@ -106,7 +106,7 @@ def test_a_model_whose_predictions_are_no_numbers(random_model: Callable[..., Pa
     with GGUFFile.open(path) as file:
         at = file.tensors["blk.0.ssm_in.weight"].offset
     np.memmap(path, np.float32, "r+", at, 1)[0] = np.nan
-    with Model.load(path, n_ctx=32, n_seq_max=2) as model:
+    with LoadedModel.load(path, n_ctx=32, n_seq_max=2) as model:
         says = r"^copy\.gguf: its logits in chunk 1 are not finite\. Convert or copy it again\.$"
         with pytest.raises(FormatError, match=says):
             next(divergences(model, TEXT, [], n_ctx=32))
@@ -125,7 +125,7 @@ def test_a_change_that_leaves_no_numbers(random_model: Callable[..., Path], tmp_
     weight = np.memmap(path, np.float32, "r+", at, 1)
     value = float(weight[0])
     probe = Probe("blk.0.ssm_in.weight", lambda: weight.fill(np.nan), lambda: weight.fill(value))
-    with Model.load(path, n_ctx=32, n_seq_max=2) as model:
+    with LoadedModel.load(path, n_ctx=32, n_seq_max=2) as model:
         says = r"^copy\.gguf: its logits in chunk 1 with blk\.0\.ssm_in\.weight changed are not finite\."
         with pytest.raises(FormatError, match=says):
             next(divergences(model, TEXT, [probe], n_ctx=32))

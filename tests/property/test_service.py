@@ -10,7 +10,7 @@ import pytest
 from test_conformance import SHAPES, tokens
 from test_speculation import Plain
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Job, answer_all
 from hybrid.infer.answers.batch.job import AnswerFaultError
 from hybrid.infer.answers.batch.service import BusyError, ClosedError, Service
@@ -38,7 +38,9 @@ class Broken(Sampler):
 class Asked:
     """A job, what is heard of it, and an event for its end."""
 
-    def __init__(self, model: Model, ids: list[int], n: int, sampler: type[Sampler] = Sampler, **more: object) -> None:
+    def __init__(
+        self, model: LoadedModel, ids: list[int], n: int, sampler: type[Sampler] = Sampler, **more: object
+    ) -> None:
         self.pieces: list[TextPiece] = []
         self.read: list[tuple[int, int]] = []
         self.ended = threading.Event()
@@ -54,13 +56,13 @@ class Asked:
 
 
 @pytest.fixture
-def model(random_model: Callable[..., Path]) -> Iterator[Model]:
+def model(random_model: Callable[..., Path]) -> Iterator[LoadedModel]:
     path = random_model(SHAPES["jamba"], FileType.Q8_0)
-    with Model.load(path, n_ctx=2048, n_ubatch=256, n_seq_max=4, checkpoint_budget=16 << 20) as loaded:
+    with LoadedModel.load(path, n_ctx=2048, n_ubatch=256, n_seq_max=4, checkpoint_budget=16 << 20) as loaded:
         yield loaded
 
 
-def test_answers_are_those_of_a_batch(model: Model) -> None:
+def test_answers_are_those_of_a_batch(model: LoadedModel) -> None:
     prompts = [tokens(20 + 7 * i, i) for i in range(9)]
     want = [r.ids for r in answer_all(model, [Asked(model, ids, 12).job for ids in prompts], 3)]
     assert model.cache is not None
@@ -79,7 +81,7 @@ def test_answers_are_those_of_a_batch(model: Model) -> None:
     assert model.n_free == 4 and service.n_jobs == 0
 
 
-def test_answers_have_places(model: Model) -> None:
+def test_answers_have_places(model: LoadedModel) -> None:
     """The lowest one that is free, or the one that was wished for; each keeps the text of its last answer."""
     service = Service(model, 3)
     first, second = Asked(model, tokens(20, 1), 5), Asked(model, tokens(21, 2), 5, place=0)
@@ -95,7 +97,7 @@ def test_answers_have_places(model: Model) -> None:
     service.close()
 
 
-def test_cancelling_ends_the_pass_that_reads_a_prompt(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_ends_the_pass_that_reads_a_prompt(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(model, 2)
     first = Asked(model, tokens(30), 40)
     service.submit(first.job)
@@ -120,7 +122,7 @@ def test_cancelling_ends_the_pass_that_reads_a_prompt(model: Model, monkeypatch:
     assert answer_all(model, [alone.job], 1)[0].ids == want, "the neighbour's answer is what it is alone"
 
 
-def test_one_that_fails_fails_alone(model: Model) -> None:
+def test_one_that_fails_fails_alone(model: LoadedModel) -> None:
     service = Service(model, 2)
     good, bad = Asked(model, tokens(25), 30), Asked(model, tokens(26), 30, Broken)
     service.submit(good.job)
@@ -130,7 +132,7 @@ def test_one_that_fails_fails_alone(model: Model) -> None:
     service.close()
 
 
-def test_what_cannot_be_answered_is_refused_at_once(model: Model) -> None:
+def test_what_cannot_be_answered_is_refused_at_once(model: LoadedModel) -> None:
     service = Service(model, 1, most_waiting=1)
     with pytest.raises(UsageError, match="prompt is empty"):
         service.submit(Asked(model, [], 3).job)
@@ -150,7 +152,7 @@ def test_what_cannot_be_answered_is_refused_at_once(model: Model) -> None:
     assert model.n_free == 4
 
 
-def test_a_full_queue_has_room_for_another_client(model: Model) -> None:
+def test_a_full_queue_has_room_for_another_client(model: LoadedModel) -> None:
     """As long as that one has fewer jobs, and not without end. What nobody reads does not count."""
     service, held = Service(model, 2, most_waiting=4), threading.Event()
     service.call(lambda: held.wait(WAIT))
@@ -173,7 +175,7 @@ def test_a_full_queue_has_room_for_another_client(model: Model) -> None:
     service.close()
 
 
-def test_other_work_comes_between_steps(model: Model) -> None:
+def test_other_work_comes_between_steps(model: LoadedModel) -> None:
     service = Service(model, 2)
     asked = Asked(model, tokens(30), 400)
     service.submit(asked.job)
@@ -188,7 +190,7 @@ def test_other_work_comes_between_steps(model: Model) -> None:
 
 
 @pytest.mark.faults
-def test_a_listener_that_fails_ends_its_own_answer(model: Model) -> None:
+def test_a_listener_that_fails_ends_its_own_answer(model: LoadedModel) -> None:
     service = Service(model, 2)
 
     def fail(*_: object) -> None:
@@ -206,7 +208,7 @@ def test_a_listener_that_fails_ends_its_own_answer(model: Model) -> None:
     assert model.n_free == 4
 
 
-def test_what_nobody_can_recover_from_reaches_everybody(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_can_recover_from_reaches_everybody(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a model is in stages."""
     monkeypatch.setattr(type(model.runner), "recovers", False)
     service = Service(model, 1)
@@ -226,7 +228,7 @@ def test_what_nobody_can_recover_from_reaches_everybody(model: Model, monkeypatc
     assert model.n_free == 4
 
 
-def test_one_client_does_not_hold_up_another(model: Model) -> None:
+def test_one_client_does_not_hold_up_another(model: LoadedModel) -> None:
     service = Service(model, 2)
     many = [Asked(model, tokens(40, i), 20, client="many") for i in range(8)]
     for one in many:
@@ -240,7 +242,7 @@ def test_one_client_does_not_hold_up_another(model: Model) -> None:
     service.close()
 
 
-def test_an_answer_that_is_remembered_is_not_read_again(model: Model) -> None:
+def test_an_answer_that_is_remembered_is_not_read_again(model: LoadedModel) -> None:
     service = Service(model, 1)
     first = Asked(model, tokens(60), 30, remember=True)
     service.submit(first.job)
@@ -252,7 +254,7 @@ def test_an_answer_that_is_remembered_is_not_read_again(model: Model) -> None:
     service.close()
 
 
-def test_boundaries_are_where_later_texts_go_on(model: Model) -> None:
+def test_boundaries_are_where_later_texts_go_on(model: LoadedModel) -> None:
     """And what is read with breaks there gives the same answer."""
     ids = tokens(120)
     service = Service(model, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadedModel, Work
 from hybrid.infer.engine.engine import Engine
 from hybrid.infer.evaluate.shared import SharedToken, eval_shared, eval_shared_tokens, score_endings
 from hybrid.quant.ggml.errors import UsageError
@@ -36,7 +36,7 @@ def test_a_prefix_of_8_over_4_sequences(
 ) -> None:
     """The last token of the prefix gives four rows; tails of 3, 0, 5 and 3 tokens, of which two begin alike."""
     prefix, tails = tokens(8), [tokens(3, 1), [], tokens(5, 2), [tokens(3, 1)[0], 300, 301]]
-    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64, n_seq_max=5) as model:
+    with LoadedModel.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=64, n_seq_max=5) as model:
         want = []
         for tail in tails:
             seq = model.sequence()
@@ -72,7 +72,7 @@ def test_a_prefix_of_8_over_4_sequences(
 def test_histories_that_have_become_the_same_share_memory_again(
     random_model: Callable[..., Path], computed: list[int]
 ) -> None:
-    with Model.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=256, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=256, n_seq_max=2) as model:
         a, b = model.sequence(), model.sequence()
         ids = tokens(130)
         a.prefill(ids)
@@ -90,7 +90,7 @@ def test_histories_that_have_become_the_same_share_memory_again(
 @pytest.mark.parametrize("family", ["mamba", "jamba", "llama"])
 def test_endings_are_scored_as_one_by_one(family: str, random_model: Callable[..., Path], computed: list[int]) -> None:
     context, endings = tokens(40), [tokens(6, 1), tokens(3, 2), tokens(9, 3), tokens(6, 1)[:4] + tokens(2, 4)]
-    with Model.load(random_model(SHAPES[family], FileType.F32), n_ctx=64, n_seq_max=3) as model:
+    with LoadedModel.load(random_model(SHAPES[family], FileType.F32), n_ctx=64, n_seq_max=3) as model:
         want = []
         for ending in endings:
             seq = model.sequence()
@@ -103,7 +103,7 @@ def test_endings_are_scored_as_one_by_one(family: str, random_model: Callable[..
 
 
 def test_wrong_entries_are_named(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
+    with LoadedModel.load(random_model(SHAPES["mamba"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
         a, b = model.sequence(), model.sequence()
         a.prefill(tokens(15))
         for entries, says in (

@@ -8,7 +8,7 @@ import pytest
 from test_batch_guessing import Free
 from test_conformance import FAMILIES, MODELS, SHAPES, same, tokens
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.batch.guesses import AnswerText
 from hybrid.infer.answers.guessing.ngrams import MOST
@@ -25,10 +25,10 @@ def test_rolled_back_at_random_points(family: str, budget: int, random_model: Ca
     path, rng = random_model(MODELS[family], FileType.Q8_0), np.random.default_rng(11)
     least, n = (200, 1000) if (family, budget) == ("jamba", 0) else (30, 220)
     ids = tokens(n)
-    with Model.load(path, n_ctx=n + 24, n_ubatch=64, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=n + 24, n_ubatch=64, n_threads=2) as model:
         whole = model.sequence().logits_of(ids)
     threads = 1 + list(MODELS).index(family) % 3
-    with Model.load(path, n_ctx=n + 24, n_ubatch=64, n_threads=threads, checkpoint_budget=budget) as model:
+    with LoadedModel.load(path, n_ctx=n + 24, n_ubatch=64, n_threads=threads, checkpoint_budget=budget) as model:
         seq = model.sequence()
         seq.prefill(ids[:10])
         n_points = 0
@@ -53,7 +53,7 @@ def test_rolled_back_at_random_points(family: str, budget: int, random_model: Ca
 @pytest.mark.parametrize("temp", [0.0, 0.9])
 def test_the_same_tokens_in_fewer_passes(family: str, temp: float, random_model: Callable[..., Path]) -> None:
     prompt = tokens(12) * 4
-    with Model.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64) as model:
+    with LoadedModel.load(random_model(SHAPES[family], FileType.Q8_0), n_ctx=256, n_ubatch=64) as model:
         model.runner.costs = Free()
         results = []
         for speculate in (False, True):
@@ -105,7 +105,7 @@ class Plain:
 
 
 def test_wrong_use_is_said(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=64) as model:
+    with LoadedModel.load(random_model(SHAPES["jamba"], FileType.F32), n_ctx=64) as model:
         seq = model.sequence()
         for call in (lambda: seq.take_back(0), lambda: seq.verify([]), lambda: seq.verify([1] * (MOST_PIECES + 1))):
             with pytest.raises(UsageError):

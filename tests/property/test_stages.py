@@ -12,7 +12,7 @@ from random_plain import REPEATED
 from staged_models import JAMBA, OPTIONS, RandomModel, check_same, rows, tokens
 from test_conformance import MEMORIES
 
-from hybrid.infer import LoadOptions, Model, Work
+from hybrid.infer import LoadedModel, LoadOptions, Work
 from hybrid.infer.engine.network import Network
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.memory.needs import LEAST_MARGIN
@@ -47,7 +47,7 @@ LAYERED = [
 ]  # fmt: skip
 
 
-def everything(model: Model, folder: Path) -> list[np.ndarray]:
+def everything(model: LoadedModel, folder: Path) -> list[np.ndarray]:
     """What comes out of all that can be done to sequences: reading, copies, guesses, shifts, files, going back."""
     ids, out = tokens(160), []
     a = model.sequence()
@@ -86,7 +86,7 @@ def jamba(random_model: RandomModel) -> Path:
 @pytest.mark.parametrize("n_stages", [1, 2, 5])
 def test_jamba_in_any_number_of_stages(n_stages: int, kv_type: str, jamba: Path, tmp_path: Path) -> None:
     options = replace(OPTIONS, kv_type=kv_type)
-    with Model.load(jamba, options) as whole, load_staged(jamba, options, n_stages, LineHere) as staged:
+    with LoadedModel.load(jamba, options) as whole, load_staged(jamba, options, n_stages, LineHere) as staged:
         check_same(everything(staged, tmp_path), everything(whole, tmp_path))
 
 
@@ -103,7 +103,7 @@ def test_every_family_is_there() -> None:
 )
 def test_the_bits_of_one_machine(family: str, random_model: RandomModel, tmp_path: Path) -> None:
     path = random_model(family, FileType.F32)
-    with Model.load(path, OPTIONS) as model:
+    with LoadedModel.load(path, OPTIONS) as model:
         expected = everything(model, tmp_path)
     with open_gguf(path) as gguf:
         n_stages = 1 + sum(not cut.refused for cut in cuts_of(Network(gguf, 8), KV_TYPES["f16"]))
@@ -115,7 +115,7 @@ def test_the_bits_of_one_machine(family: str, random_model: RandomModel, tmp_pat
 def test_many_short_ubatches(jamba: Path) -> None:
     """More passes than can be under way at a time."""
     options, ids = replace(OPTIONS, n_ubatch=16), tokens(250)
-    with Model.load(jamba, options) as whole, load_staged(jamba, options, 3, LineHere) as staged:
+    with LoadedModel.load(jamba, options) as whole, load_staged(jamba, options, 3, LineHere) as staged:
         assert staged.engine.piece(250) == 16
         check_same([rows(m, Work(m.sequence(), ids, "all")) for m in (staged,)],
                    [rows(whole, Work(whole.sequence(), ids, "all"))])  # fmt: skip

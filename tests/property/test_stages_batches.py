@@ -13,7 +13,7 @@ from test_batch_guessing import Asked, Foreseen, outcome
 from test_batching import alone, job
 from test_lost_stages import lost_at
 
-from hybrid.infer import Interrupted, Model
+from hybrid.infer import Interrupted, LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.stages.line import LineHere
 from hybrid.infer.stages.loading import load_staged
@@ -33,7 +33,7 @@ def jamba(random_model: RandomModel) -> Path:
 @pytest.fixture(scope="module")
 def want(jamba: Path) -> list[tuple[list[int], str]]:
     """The answers of the whole model, one after the other."""
-    with Model.load(jamba, BATCHED) as model:
+    with LoadedModel.load(jamba, BATCHED) as model:
         return [alone(model, ids, i, n) for i, (ids, n) in enumerate(asked())]
 
 
@@ -46,7 +46,7 @@ def asked() -> list[tuple[list[int], int]]:
     ]
 
 
-def jobs_of(model: Model) -> list[Job]:
+def jobs_of(model: LoadedModel) -> list[Job]:
     return [job(model, ids, i, n) for i, (ids, n) in enumerate(asked())]
 
 
@@ -54,7 +54,7 @@ def outcomes(jobs: list[Job]) -> list[tuple[list[int], str | None]]:
     return [(one.result.ids, one.result.reason) for one in jobs]
 
 
-def check_nothing_is_left(model: Model) -> None:
+def check_nothing_is_left(model: LoadedModel) -> None:
     assert model.n_free == BATCHED.n_seq_max
     if model.cache is not None:
         model.cache.clear()
@@ -112,7 +112,7 @@ def test_answers_give_their_places_up(jamba: Path, want: list[tuple[list[int], s
 def test_guesses_beside_others(n_stages: int, jamba: Path) -> None:
     """Right and wrong ones, whose states are settled while other passes are under way."""
     asked = [Asked(i, tokens(20 + 7 * i, i), 40) for i in range(7)]
-    with Model.load(jamba, BATCHED) as model:
+    with LoadedModel.load(jamba, BATCHED) as model:
         expected = [outcome(one.alone(model)) for one in asked]
     with load_staged(jamba, BATCHED, n_stages, LineHere, print) as model:
         batcher, jobs = Batcher(model.runner, 5), [one.job(model) for one in asked]

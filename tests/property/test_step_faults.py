@@ -13,7 +13,7 @@ import tiny_models
 from injected import InjectedError, Injection
 
 from hybrid import infer
-from hybrid.infer import Model, faults
+from hybrid.infer import LoadedModel, faults
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.batch.job import AnswerFaultError
 from hybrid.infer.answers.batch.service import MOST_FAULTS, ClosedError, Service
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.faults
 
 
 @pytest.fixture(params=["jamba", "llama", "mamba"])
-def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Model]:
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LoadedModel]:
     path = getattr(tiny_models, request.param)().write(tmp_path / "tiny.gguf")
-    with Model.load(path, n_ctx=1024, n_ubatch=48, n_seq_max=N_STREAMS, checkpoint_budget=1 << 20) as loaded:
+    with LoadedModel.load(path, n_ctx=1024, n_ubatch=48, n_seq_max=N_STREAMS, checkpoint_budget=1 << 20) as loaded:
         yield loaded
 
 
@@ -50,7 +50,7 @@ Heard = list[tuple[int | None, object]]
 class Stream:
     """A job of one kind or another, what is heard of it, and its end."""
 
-    def __init__(self, model: Model, number: int, round_: int) -> None:
+    def __init__(self, model: LoadedModel, number: int, round_: int) -> None:
         self.number, self.round, self.ended, self.heard = number, round_, threading.Event(), Heard()
         rng = random.Random(number)
         ids = [1, *(rng.randrange(4, model.n_vocab) for _ in range(5 + 9 * number))]
@@ -84,7 +84,7 @@ class Stream:
 def alone(path: Path, streams: list[Stream]) -> list[tuple[object, ...]]:
     """What each says where nothing else is, and nothing is kept."""
     said = []
-    with Model.load(path, n_ctx=1024, n_ubatch=48, n_seq_max=1) as model:
+    with LoadedModel.load(path, n_ctx=1024, n_ubatch=48, n_seq_max=1) as model:
         for stream in streams:
             one = Stream(model, stream.number, stream.round)
             batcher = Batcher(model.runner, 1)
@@ -113,7 +113,7 @@ def asked(service: Service, round_: int, injection: Injection) -> list[Stream]:
     return streams
 
 
-def check_books(model: Model) -> None:
+def check_books(model: LoadedModel) -> None:
     """No page, row or slot is lost."""
     assert model.n_free == N_STREAMS and not model.memory.loans
     if model.cache is not None:
@@ -123,7 +123,7 @@ def check_books(model: Model) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # injected while a generator is closed
-def test_faults_at_random_places(model: Model, quiet: list[str]) -> None:
+def test_faults_at_random_places(model: LoadedModel, quiet: list[str]) -> None:
     service = Service(model, N_STREAMS)
     service.clock = itertools.count(0, 100).__next__  # never too many in a minute
     counting = Injection(0, INFER, but=("faults.py",))
@@ -170,7 +170,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Ex
 
 
 def test_only_three_faults_within_a_minute_end_the_service(
-    model: Model, quiet: list[str], monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, quiet: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = Service(model, N_STREAMS)
     times = iter([0.0, 59.0, 60.0, 119.0, 119.5])
@@ -192,7 +192,7 @@ def test_only_three_faults_within_a_minute_end_the_service(
     check_books(model)
 
 
-def test_an_error_of_the_input_in_a_step_is_no_fault(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_input_in_a_step_is_no_fault(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a memory that is full: the answers in it end with what it says, however often."""
     service = Service(model, N_STREAMS)
     end = failing(monkeypatch, model.memory, "begin", HybridError("the memory is full"))
@@ -214,7 +214,7 @@ PER_ANSWER = [(Sampler, "sample"), (Constraint, "accept"), (Drawing, "begin")]
 
 @pytest.mark.parametrize(("owner", "name"), PER_ANSWER, ids=[f"{owner.__name__}.{name}" for owner, name in PER_ANSWER])
 def test_a_fault_in_drawing_costs_one_answer(
-    owner: type, name: str, model: Model, quiet: list[str], monkeypatch: pytest.MonkeyPatch
+    owner: type, name: str, model: LoadedModel, quiet: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often: a client that meets a mistake of ours in a form ends its own answers only."""
     service = Service(model, N_STREAMS)

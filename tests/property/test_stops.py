@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from test_conformance import MODELS, same, tokens
 
-from hybrid.infer import Interrupted, Model, Sequence, Stop, Work
+from hybrid.infer import Interrupted, LoadedModel, Sequence, Stop, Work
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.engine import engine as engines
@@ -48,7 +48,9 @@ FAMILIES = [
 
 
 @contextmanager
-def at_op(model: Model, number: int, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def at_op(
+    model: LoadedModel, number: int, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """`happens` while op `number` of the programs that run within is computed, in one of its shares."""
     done = 0
     run = model.engine._run
@@ -80,7 +82,7 @@ def at_op(model: Model, number: int, happens: Callable[[], None], monkeypatch: p
 
 
 @contextmanager
-def signal_when(happened: threading.Event, model: Model, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def signal_when(happened: threading.Event, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """KeyboardInterrupt as a handler raises it: in the caller, when it comes back from compiled code to Python."""
     pool = model.engine.pool
     assert pool is not None
@@ -104,7 +106,7 @@ def signal_when(happened: threading.Event, model: Model, monkeypatch: pytest.Mon
             clock.value = real
 
 
-def memory_of(model: Model, seq: Sequence) -> dict[str, bytes]:
+def memory_of(model: LoadedModel, seq: Sequence) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in model.memory.export(seq.slot)}
 
 
@@ -128,7 +130,7 @@ def test_a_stop_at_every_op(
     if large:
         monkeypatch.setattr(engines, "QUICK_BYTES", 0)
     n_stopped = n_read = 0
-    with Model.load(random_model(MODELS[family], FileType.F32), n_ctx=N_CTX, n_ubatch=32, n_threads=2) as model:
+    with LoadedModel.load(random_model(MODELS[family], FileType.F32), n_ctx=N_CTX, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()
         for name, (n, call) in CALLS.items():
             added, rest = IDS[BEFORE : BEFORE + n], IDS[BEFORE + n : BEFORE + n + AFTER]
@@ -181,7 +183,7 @@ def test_a_stop_at_every_op(
 
 
 def test_a_stop_between_two_runs_is_nobodys(random_model: Callable[..., Path]) -> None:
-    with Model.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=N_CTX, n_threads=2) as model:
+    with LoadedModel.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=N_CTX, n_threads=2) as model:
         seq = model.sequence()
         expected = seq.prefill(IDS[:ADDED])
         seq.clear()
@@ -199,7 +201,7 @@ def test_a_stop_between_two_runs_is_nobodys(random_model: Callable[..., Path]) -
 @pytest.mark.parametrize("call", CALLS)
 def test_what_is_stopped_before_it_begins_does_not_begin(call: str, random_model: Callable[..., Path]) -> None:
     n, run = CALLS[call]
-    with Model.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=N_CTX, n_threads=2) as model:
+    with LoadedModel.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=N_CTX, n_threads=2) as model:
         seq, stop = model.sequence(), Stop()
         seq.prefill(IDS[:BEFORE])
         before = memory_of(model, seq)
@@ -216,7 +218,7 @@ def test_what_is_stopped_before_it_begins_does_not_begin(call: str, random_model
 def test_a_server_stops_one_of_its_requests(random_model: Callable[..., Path]) -> None:
     """Clients hang up at any time, also before their turn and after it; the answers of all others are whole."""
     rng = np.random.default_rng(1)
-    with Model.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=256, n_ubatch=32, n_threads=2) as model:
+    with LoadedModel.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=256, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()
         long = tokens(200)
         expected = seq.prefill(long)
@@ -254,7 +256,7 @@ def test_ctrl_c_ends_the_answer_that_is_seen(
 ) -> None:
     """As in the chat: a handler that sets the answer's Stop, from its first token to its last."""
     prompt = tokens(70)
-    with Model.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=256, n_ubatch=32, n_threads=2) as model:
+    with LoadedModel.load(random_model(MODELS["jamba"], FileType.F32), n_ctx=256, n_ubatch=32, n_threads=2) as model:
 
         def answer(stop: Stop) -> tuple[str, list[int]]:
             seq.clear()
@@ -298,7 +300,7 @@ def test_a_stop_in_a_long_prompt_leaves_a_prefix(
 ) -> None:
     """It goes on from there as if nothing had happened."""
     ids = tokens(200)
-    with Model.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=256, n_ubatch=32, n_threads=2) as model:
+    with LoadedModel.load(random_model(MODELS[family], FileType.Q8_0), n_ctx=256, n_ubatch=32, n_threads=2) as model:
         seq = model.sequence()
         whole = seq.logits_of(ids)
         lengths = set()

@@ -17,7 +17,7 @@ from tool_schemas import CASES
 from verdicts import accepts
 
 from hybrid.infer.answers.chat.call_text import written_calls
-from hybrid.infer.answers.chat.dialect import Asked, Dialect
+from hybrid.infer.answers.chat.dialect import ChatOptions, Dialect
 from hybrid.infer.answers.chat.parameter_types import STRING, types_of
 from hybrid.infer.answers.chat.reader import AnswerReader
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice, tools_of
@@ -48,7 +48,7 @@ def tool(parameters: Any) -> Tool:
 @pytest.mark.parametrize("name", CASES)
 def test_every_tool_is_taken(name: str, kind: str, dialects: dict[str, Dialect]) -> None:
     case = CASES[name]
-    grammar = dialects[kind].grammar(Asked((tool(case.parameters),), ToolChoice("required")), False, None)
+    grammar = dialects[kind].grammar(ChatOptions((tool(case.parameters),), ToolChoice("required")), False, None)
     assert grammar is not None
     expected = [*case.notes, *(case.xml if kind == "xml" else case.json)]
     assert len(grammar.notes) == len(expected), grammar.notes
@@ -98,7 +98,7 @@ def test_what_fits_may_be_written_parameter_by_parameter(dialects: dict[str, Dia
             [{}, {"format": "path"}, {"not": {"const": "q"}}, {"uniqueItems": True}, {"x-a": {}}]
         )
         made = tool({"type": "object", "properties": {"v": wide}, "required": ["v"]})
-        grammar = dialect.grammar(Asked((made,), ToolChoice("required")), False, None)
+        grammar = dialect.grammar(ChatOptions((made,), ToolChoice("required")), False, None)
         assert grammar is not None
         held, validator = forms.compiled(grammar), jsonschema_rs.validator_for(wide, validate_formats=True)
         is_text = types_of(made, "v") == STRING
@@ -163,5 +163,5 @@ def test_no_object_is_refused(kind: str, dialects: dict[str, Dialect]) -> None:
     rng = random.Random(5)
     for _ in range(40):
         parameters = junk(rng, 2)
-        grammar = dialects[kind].grammar(Asked((tool(parameters),), ToolChoice("required")), False, None)
+        grammar = dialects[kind].grammar(ChatOptions((tool(parameters),), ToolChoice("required")), False, None)
         assert grammar is not None and all("\n" not in note for note in grammar.notes), text(parameters)

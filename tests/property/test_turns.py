@@ -8,9 +8,9 @@ import pytest
 from test_conformance import SHAPES, tokens
 from test_service import Asked
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Batcher, answer_all
-from hybrid.infer.answers.batch.job import Answer
+from hybrid.infer.answers.batch.job import RunningJob
 from hybrid.infer.guessers import NO_GUESS, Guess
 from hybrid.quant.ggml.types import FileType
 
@@ -23,7 +23,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, bool]]:
     seen: list[tuple[object, bool]] = []
     set_aside = Batcher._set_aside
 
-    def noted(self: Batcher, answer: Answer) -> None:
+    def noted(self: Batcher, answer: RunningJob) -> None:
         seen.append((answer.job.client, answer.is_reading))
         set_aside(self, answer)
 
@@ -41,7 +41,7 @@ def test_setting_answers_aside_changes_nothing(
     prompts = [tokens(int(rng.integers(20, 200)), 40 + i) for i in range(20)]
     lengths = [int(n) for n in rng.integers(5, 50, 20)]
 
-    def asked(model: Model, i: int) -> Asked:
+    def asked(model: LoadedModel, i: int) -> Asked:
         return Asked(
             model,
             prompts[i],
@@ -52,11 +52,11 @@ def test_setting_answers_aside_changes_nothing(
             use_cache=i % 4 != 3,
         )
 
-    with Model.load(path, n_ctx=256, n_ubatch=16, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=16, n_threads=2) as model:
         alone = [asked(model, i) for i in range(20)]
         for one in alone:
             answer_all(model, [one.job], 1)
-    with Model.load(path, n_ctx=256, n_ubatch=16, n_threads=2, n_seq_max=3, checkpoint_budget=budget) as model:
+    with LoadedModel.load(path, n_ctx=256, n_ubatch=16, n_threads=2, n_seq_max=3, checkpoint_budget=budget) as model:
         batcher, those = Batcher(model.runner, 3), [asked(model, i) for i in range(20)]
         later = list(those)
         while not all(one.job.done for one in those):
@@ -95,7 +95,7 @@ def clients(batcher: Batcher) -> list[object]:
 
 def test_every_client_has_its_places(path: Path, left: list[tuple[object, bool]]) -> None:
     """One's long answers make room for another's, as many as it would have of its own, and go on after those."""
-    with Model.load(path, n_ctx=256, n_seq_max=4, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=256, n_seq_max=4, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model.runner, 4)
         long = [Asked(model, tokens(9, i), LONG, remember=True, client="a").job for i in range(4)]
         for job in long:
@@ -123,7 +123,7 @@ def test_every_client_has_its_places(path: Path, left: list[tuple[object, bool]]
 
 
 def test_prompts_that_are_read_make_room_too(path: Path, left: list[tuple[object, bool]]) -> None:
-    with Model.load(path, n_ctx=1024, n_ubatch=16, n_seq_max=2, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=1024, n_ubatch=16, n_seq_max=2, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model.runner, 2)
         long = [Asked(model, tokens(900, i), 1, remember=True, client="a") for i in range(2)]
         for one in long:
@@ -141,7 +141,7 @@ def test_prompts_that_are_read_make_room_too(path: Path, left: list[tuple[object
 
 def test_a_turn_comes_when_a_text_was_read_again(path: Path) -> None:
     """An answer that lost its text gives up its place again as soon as it has gone on, not at its end."""
-    with Model.load(path, n_ctx=512, n_seq_max=2, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=512, n_seq_max=2, checkpoint_budget=64 << 20) as model:
         batcher = Batcher(model.runner, 2)
         long = [Asked(model, tokens(100 + i, i), LONG, remember=True, client="a").job for i in range(2)]
         short = [Asked(model, tokens(9, 9 + i), SHORT, remember=True, client="b").job for i in range(3)]
@@ -165,7 +165,7 @@ def test_a_turn_comes_when_a_text_was_read_again(path: Path) -> None:
 
 def test_what_nobody_reads_is_not_drawn(path: Path, left: list[tuple[object, bool]]) -> None:
     """It keeps its place while nobody wants it, and nobody waits for it."""
-    with Model.load(path, n_ctx=256, n_seq_max=1, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=256, n_seq_max=1, checkpoint_budget=64 << 20) as model:
         want = [Asked(model, tokens(9, i), 20, remember=True).job for i in range(3)]
         answer_all(model, want, 1)
         assert model.cache is not None
@@ -198,7 +198,7 @@ def test_what_nobody_reads_is_not_drawn(path: Path, left: list[tuple[object, boo
 
 def test_what_cannot_be_set_aside_is_drawn_on(path: Path, left: list[tuple[object, bool]]) -> None:
     """After a shift of the context no text brings an answer back; nor where nothing is remembered of it."""
-    with Model.load(path, n_ctx=96, n_seq_max=1, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=96, n_seq_max=1, checkpoint_budget=64 << 20) as model:
         for more, n in (({"keep": 5, "remember": True}, 150), ({"remember": False}, 20)):
             batcher, job = Batcher(model.runner, 1), Asked(model, tokens(60), n, **more).job
             batcher.submit(job)
@@ -244,7 +244,7 @@ class Follower:
 
 
 def test_who_guesses_follows_the_text_anew(path: Path) -> None:
-    with Model.load(path, n_ctx=256, n_seq_max=1, checkpoint_budget=64 << 20) as model:
+    with LoadedModel.load(path, n_ctx=256, n_seq_max=1, checkpoint_budget=64 << 20) as model:
         model.runner.guessers.ngrams, model.runner.guessers.helper = False, (helper := Follower())  # type: ignore[assignment]
         batcher = Batcher(model.runner, 1)
         job, other = (Asked(model, tokens(9, i), 90 - 87 * i, remember=True, speculate=i == 0).job for i in range(2))

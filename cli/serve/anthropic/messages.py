@@ -10,13 +10,13 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.drawing.drawing import TextPiece
 
 from .. import errors
 from ..cache_usage import cache_usage
 from ..chats import arguments_of
-from ..client import Whose, asked_by
+from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, Strict
@@ -108,7 +108,7 @@ class MessagesRequest(CountRequest):
     service_tier: Ignored
 
 
-def answers_of(maker: Maker, body: CountRequest, whose: Whose) -> Answers:
+def answers_of(maker: Maker, body: CountRequest, whose: Client) -> Answers:
     """The answer of OpenAI's route to the same conversation."""
     asked: dict[str, Any] = {"messages": messages_of(body.messages)}
     if body.system:
@@ -207,7 +207,7 @@ class MessageShape:
     def _delta(self, kind: str, name: str, text: str) -> str:
         return _event("content_block_delta", index=len(self._blocks) - 1, delta={"type": f"{kind}_delta", name: text})
 
-    def _told(self, parts: Sequence[Part]) -> Iterator[str]:
+    def _told(self, parts: Sequence[AnswerPart]) -> Iterator[str]:
         for part in parts:
             kind = KINDS[part.kind]
             if part.kind == "call":

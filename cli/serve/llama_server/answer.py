@@ -13,7 +13,7 @@ from ..fields import AnswerFields
 from ..paused_json import Pausing
 from ..samplers import FIELDS, NAMES, RANDOM_SEEDS
 from ..served import Served
-from ..timings import Timings
+from ..timings import ServerTimings
 
 STOP_TYPES = {"eos": "eos", "stop": "word", "length": "limit", "context": "limit"}
 
@@ -76,7 +76,7 @@ def whole_answer(
         "stop_type": STOP_TYPES[result.reason],
         "stopping_word": result.stop or "",
         "tokens_cached": len(job.ids) + len(result.ids) - len(result.pending) - result.discarded,
-        "timings": Timings.of(job).as_json(),
+        "timings": ServerTimings.of(job).as_json(),
     }
     known = probabilities(served, job, pieces)
     return {**answer, "completion_probabilities": known} if known else answer

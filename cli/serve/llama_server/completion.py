@@ -14,7 +14,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.encode import rendered_ids
 
 from .. import errors
-from ..client import Whose, asked_by
+from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields, Strict, Unsupported
@@ -23,7 +23,7 @@ from ..jobs import Maker
 from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event, respond
-from ..timings import Timings, prompt_progress
+from ..timings import ServerTimings, prompt_progress
 from .answer import probabilities, whole_answer
 
 
@@ -50,7 +50,7 @@ class NativeCompletionRequest(AnswerFields):
     image_data: Unsupported
 
 
-def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Whose) -> list[Job]:
+def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Client) -> list[Job]:
     """n answers to every prompt."""
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
@@ -58,7 +58,7 @@ def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Whose
     return maker.jobs(request, prompts, most, n_probs or None, whose, request.post_sampling_probs)
 
 
-def prompts_of(maker: Maker, prompt: Any, whose: Whose) -> list[Prompt]:
+def prompts_of(maker: Maker, prompt: Any, whose: Client) -> list[Prompt]:
     """Each of them. A list that has a number is one prompt; others are a prompt for each of their items."""
     if isinstance(prompt, list) and not any(isinstance(part, int) for part in prompt):
         if not prompt:
@@ -68,7 +68,7 @@ def prompts_of(maker: Maker, prompt: Any, whose: Whose) -> list[Prompt]:
     return [_prompt(maker, prompt, whose)]
 
 
-def _prompt(maker: Maker, prompt: Any, whose: Whose) -> Prompt:
+def _prompt(maker: Maker, prompt: Any, whose: Client) -> Prompt:
     """Special tokens count wherever they are written; BOS comes before a text that begins the prompt."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
@@ -94,7 +94,7 @@ class CompletionShape:
     def __init__(self, served: Served, body: NativeCompletionRequest, jobs: Sequence[Job]) -> None:
         self.served, self.body, self.jobs = served, body, jobs
         self._n_drawn = [0] * len(jobs)
-        self._timings: dict[int, Timings] = {}
+        self._timings: dict[int, ServerTimings] = {}
 
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
         """An object for one answer, a list of them for more."""

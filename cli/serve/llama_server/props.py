@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.text.chat_template import special_tokens
 
@@ -53,7 +53,7 @@ async def props(served: Served, _: Request) -> Response:
     )
 
 
-def _stages(model: Model) -> list[dict[str, Any]]:
+def _stages(model: LoadedModel) -> list[dict[str, Any]]:
     """First and last block of each stage, of a model that is divided (--stages)."""
     return [{"blocks": [blocks.start, blocks.stop - 1]} for blocks in model.engine.stages]
 

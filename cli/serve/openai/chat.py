@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hybrid.infer.answers.batch.batcher import Job
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.text.tokenizer import Tokenizer
 
-from ..chats import Chat, Split
-from ..client import Whose, asked_by
+from ..chats import RequestChat, Split
+from ..client import Client, asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..errors import RequestError
@@ -44,13 +44,13 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 class Answers:
     """The answers to one conversation: their jobs and their readers. notes: see Manner."""
 
-    chat: Chat
+    chat: RequestChat
     jobs: list[Job]
     splits: list[Split]
     notes: tuple[str, ...] = ()
 
 
-def answers_of(maker: Maker, request: ChatRequest, whose: Whose, think: bool | None = None) -> Answers:
+def answers_of(maker: Maker, request: ChatRequest, whose: Client, think: bool | None = None) -> Answers:
     """n answers to a conversation. think: see chat_of."""
     if request.top_logprobs and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
@@ -125,7 +125,7 @@ class ChatShape(CompletionsShape):
         """Nothing: parts are told by `piece`."""
         return {"delta": {}, "logprobs": None}
 
-    def _deltas(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    def _deltas(self, parts: Sequence[AnswerPart]) -> list[dict[str, Any]]:
         delta = _older_delta if self._has_functions else _delta
         return [delta(part) for part in parts if part.kind != "thought" or self._with_thoughts]
 
@@ -134,7 +134,7 @@ class ChatShape(CompletionsShape):
         return {"content": content, "refusal": None} if content else None
 
 
-def _delta(part: Part) -> dict[str, Any]:
+def _delta(part: AnswerPart) -> dict[str, Any]:
     """Of a message."""
     if part.kind == "thought":
         return {"reasoning_content": part.text}
@@ -146,7 +146,7 @@ def _delta(part: Part) -> dict[str, Any]:
     return {"tool_calls": [{"index": part.index, "id": part.id, "type": "function", "function": function}]}
 
 
-def _older_delta(part: Part) -> dict[str, Any]:
+def _older_delta(part: AnswerPart) -> dict[str, Any]:
     """The delta of an answer to a request with `functions`."""
     if part.kind in ("thought", "text"):
         return _delta(part)

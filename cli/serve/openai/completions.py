@@ -15,7 +15,7 @@ from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.drawing.drawing import TextPiece, TokenLogprobs
 from hybrid.infer.text.tokenizer import Tokenizer
 
-from ..client import Whose, asked_by
+from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import AnswerFields
@@ -38,7 +38,7 @@ class CompletionRequest(AnswerFields):
     suffix: str | None = None
 
 
-def completion_jobs(maker: Maker, request: CompletionRequest, whose: Whose) -> list[Job]:
+def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> list[Job]:
     """n answers to every prompt; with echo and logprobs the first one reads those of the prompt."""
     if request.best_of not in (None, request.n):
         raise RequestError(

@@ -22,7 +22,7 @@ from ..streaming import unless_disconnected
 from ..warning_log import with_warnings
 
 
-class Part(Strict):
+class InputPart(Strict):
     """A piece of a text: these models read text only."""
 
     type: Literal["text"]
@@ -33,7 +33,7 @@ class TextObject(Strict):
     """A text as llama-server's clients may give it: whole, or in pieces with nothing between them."""
 
     prompt_string: str | None = None
-    content: Annotated[list[Part], Field(min_length=1)] | None = None
+    content: Annotated[list[InputPart], Field(min_length=1)] | None = None
 
     @property
     def text(self) -> str:

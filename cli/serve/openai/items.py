@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 
 from ..fields import Ignored, Strict
 from ..strict import PassedOver, other_than
@@ -244,7 +244,7 @@ class ItemEvents:
         if kind != "function_call":
             yield self._of_item("response.content_part.added", part=item.part(""))
 
-    def told(self, parts: Sequence[Part], logprobs: list[Any]) -> Iterator[str]:
+    def told(self, parts: Sequence[AnswerPart], logprobs: list[Any]) -> Iterator[str]:
         """What has become certain; logprobs: of text."""
         for part in parts:
             kind = KINDS[part.kind]

@@ -15,7 +15,7 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.quant.ggml.errors import shown
 
 from .. import errors
-from ..client import Whose, asked_by
+from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
 from ..fields import CacheFields, CacheSalt, Ignored, StreamOptions, Strict, Unsupported
@@ -26,7 +26,7 @@ from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event, respond
 from ..strict import LONGEST_NAME
-from ..timings import Timings, prompt_progress
+from ..timings import ServerTimings, prompt_progress
 from ..warning_log import with_warnings
 from . import chat
 from .chat import Answers, ChatRequest, token_logprobs
@@ -109,7 +109,7 @@ class ResponsesRequest(Strict):
             yield "truncation", "a conversation that does not fit is refused"
 
 
-def answers_of(maker: Maker, body: ResponsesRequest, whose: Whose) -> Answers:
+def answers_of(maker: Maker, body: ResponsesRequest, whose: Client) -> Answers:
     """The answer of the route of chats to the same conversation."""
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     if isinstance(body.input, str):
@@ -146,7 +146,7 @@ class ResponseShape:
         self._number = -1  # of the last event
         self._items = ItemEvents(self._event)
         self._with_progress, self._with_timings = body.return_progress, body.timings_per_token
-        self._timings: Timings | None = None  # of what an event is about
+        self._timings: ServerTimings | None = None  # of what an event is about
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",

@@ -17,7 +17,7 @@ from ..llama_server.answer import whole_answer
 from ..request_jobs import Event
 from ..served import Served
 from ..streaming import event
-from ..timings import Timings, prompt_progress
+from ..timings import ServerTimings, prompt_progress
 from ..warning_log import with_warnings
 
 FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
@@ -42,7 +42,7 @@ class CompletionsShape:
 
     def __init__(self, served: Served, body: AnswerFields, jobs: Sequence[Job]) -> None:
         self._served, self._body = served, body
-        self._timings: dict[int, Timings] = {}
+        self._timings: dict[int, ServerTimings] = {}
         self.tokenizer = served.model.tokenizer
         self.jobs, self.prompts = jobs, jobs[:: body.n]
         self._with_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -61,7 +61,7 @@ class CompletionsShape:
             for i, (job, some) in enumerate(zip(self.jobs, pieces, strict=True))
         ]
         head = {**self._head, "object": self.kind, "choices": choices, "usage": self.usage()}
-        return {**head, **self._verbose(0, pieces[0]), "timings": Timings.of(self.jobs[0]).as_json()}
+        return {**head, **self._verbose(0, pieces[0]), "timings": ServerTimings.of(self.jobs[0]).as_json()}
 
     @property
     def watcher(self) -> "CompletionsShape | None":
@@ -92,7 +92,7 @@ class CompletionsShape:
     def closing(self) -> Iterator[str]:
         """The usage where it was asked for, and OpenAI's mark."""
         if self._with_usage:
-            timings = Timings.of(self.jobs[0]).as_json()
+            timings = ServerTimings.of(self.jobs[0]).as_json()
             more = {"choices": [], "usage": self.usage(), "timings": timings}
             yield event({**self._head, "object": self.part_kind, **more})
         yield "data: [DONE]\n\n"
@@ -113,7 +113,7 @@ class CompletionsShape:
         self._timings.pop(index, None)
         more = self._verbose(index, ())
         if not self._with_usage:
-            more["timings"] = Timings.of(self.jobs[index]).as_json()
+            more["timings"] = ServerTimings.of(self.jobs[index]).as_json()
         return self._chunk(index, part, self.finish(index), **more)
 
     def _verbose(self, index: int, pieces: Sequence[TextPiece]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from hybrid.infer.memory.prefix_tree import Tokens
 from hybrid.quant.ggml.errors import HybridError
 
 from .. import errors
-from ..client import Whose, asked_by
+from ..client import Client, asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
 from ..fields import CacheSalt
@@ -44,7 +44,7 @@ class CostsRequest(Strict):
     cache_salt: CacheSalt = None
 
 
-def encoded(served: Served, conversation: ConversationFields, whose: Whose) -> Tokens | str:
+def encoded(served: Served, conversation: ConversationFields, whose: Client) -> Tokens | str:
     """The tokens of the prompt; or why a chat completion would be refused, in the same words."""
     try:
         ids = chat_of(served.maker, conversation, whose).peek()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..chat.dialect import Asked, Dialect
+from ..chat.dialect import ChatOptions, Dialect
 from ..constraints.forms import Forms
 from .ledger import WRITTEN, Encoded, Ledger
 from .message_ends import message_ends
@@ -109,7 +109,7 @@ class Asker:
         self,
         written: "ChatPrompt",
         messages: Sequence[Mapping[str, Any]],
-        asked: Asked,
+        asked: ChatOptions,
         said: Said,
         ids: list[int],
         result: "GenerationResult",

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..chat.messages import object_in
-from ..chat.reader import Part
+from ..chat.reader import AnswerPart
 from ..chat.tools import ToolCall
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SaidAnswer:
     """What the model said. n_thought: tokens of its thoughts."""
 
     text: str = ""
@@ -26,7 +26,7 @@ class Answer:
         """Calls that were not written to their end."""
         return tuple(call for call in self.calls if not _is_whole(call))
 
-    def without_cut(self) -> "Answer":
+    def without_cut(self) -> "SaidAnswer":
         """The answer without calls that were cut off: nobody can carry them out."""
         cut = self.cut
         return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
@@ -61,15 +61,15 @@ class Reading:
     def __init__(self, reader: "AnswerReader | None" = None, closing: str = "", thinks: bool = False) -> None:
         self.reader, self._closing = reader, closing
         self._n_read = 0  # characters
-        self._last = Part("thought" if thinks else "text", "")
+        self._last = AnswerPart("thought" if thinks else "text", "")
         self._tail = ""  # of the text, as much of it as a closing mark may have begun in
         self._closed = False  # the mark came, and nothing that is no thought after it
         self._finished = False
         self.n_thought = 0
 
-    def push(self, piece: "TextPiece") -> list[Part]:
+    def push(self, piece: "TextPiece") -> list[AnswerPart]:
         """What is certain with it: at least one part, which may be empty and is of the kind of the one before."""
-        parts = [Part("text", piece.text)] if self.reader is None else self.reader.push(piece.text)
+        parts = [AnswerPart("text", piece.text)] if self.reader is None else self.reader.push(piece.text)
         self._n_read += len(piece.text)
         if parts:
             self._last = _nothing_more(parts[-1])
@@ -84,26 +84,26 @@ class Reading:
             self._closed, text = True, ""
         self._tail = text[-len(self._closing) :]
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[AnswerPart]:
         """The rest."""
         if self.reader is None or self._finished:
             return []
         self._finished = True
         return self.reader.finish()
 
-    def answer(self, result: "GenerationResult") -> Answer:
+    def answer(self, result: "GenerationResult") -> SaidAnswer:
         """The whole of it, also where nobody waited for the end."""
         reader = self.reader
         if reader is None:
-            return Answer(result.text)
+            return SaidAnswer(result.text)
         if not self._finished:
             reader.push(result.text[self._n_read :])
             self.finish()
         # sentencepiece writes a space before the first word, and so do templates
         text = reader.text if reader.thoughts or reader.calls else reader.text.lstrip()
-        return Answer(text, reader.thoughts, tuple(reader.calls), self.n_thought if reader.thoughts else 0)
+        return SaidAnswer(text, reader.thoughts, tuple(reader.calls), self.n_thought if reader.thoughts else 0)
 
 
-def _nothing_more(part: Part) -> Part:
+def _nothing_more(part: AnswerPart) -> AnswerPart:
     """Of the kind of this one."""
-    return Part("arguments" if part.kind == "call" else part.kind, "", part.index)
+    return AnswerPart("arguments" if part.kind == "call" else part.kind, "", part.index)

@@ -28,13 +28,13 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ...faults import SidePath, is_fault, tell
 from ...memory.branches import kept
-from ...model import Model
+from ...model import LoadedModel
 from ...program.threads import Interrupted, Stop
 from ...runner import Result, Runner, Work
 from ...sequence import Sequence as TokenSequence
 from ..drawing.drawing import GenerationResult
 from .figures import Figures
-from .job import Answer, AnswerFaultError, Job, PromptTooLongError
+from .job import AnswerFaultError, Job, PromptTooLongError, RunningJob
 from .job_queue import Queue, gives_way
 from .planning import GUESSES, Counts, Plans
 from .sharing import is_being_read, look_up, marks
@@ -69,7 +69,7 @@ class Batcher:
             raise UsageError(f"{n_parallel} answers at a time: this model was loaded for 1 to {most}.")
         self.runner, self.n_parallel = runner, n_parallel
         self._queue = Queue()
-        self._running: list[Answer] = []
+        self._running: list[RunningJob] = []
         self._ended: list[Job] = []  # in the step that runs
         self.n_steps = self.n_faults = 0
         self.figures = Figures()
@@ -126,7 +126,7 @@ class Batcher:
             raise UsageError("the prompt is empty and nothing came before it. Give some text to start from.")
         job.drawing.begin(job.ids[n:])
         job.began, job.n_known = time.perf_counter(), n
-        answer = Answer(job, seq, [at for at in job.boundaries if n < at < len(job.ids)], stays=True)
+        answer = RunningJob(job, seq, [at for at in job.boundaries if n < at < len(job.ids)], stays=True)
         self._running.append(answer)
         self._changed = True
         if answer.ids:
@@ -230,7 +230,7 @@ class Batcher:
             self._vacate(answer)
         self._ended.append(job)
 
-    def _vacate(self, answer: Answer) -> None:
+    def _vacate(self, answer: RunningJob) -> None:
         """The place is free."""
         self._running.remove(answer)
         if (track := answer.track) is not None:
@@ -247,7 +247,7 @@ class Batcher:
             if works:
                 self._under_way.append(UnderWay(self.runner, works, owners))
 
-    def _draw_alone(self, answer: Answer) -> None:
+    def _draw_alone(self, answer: RunningJob) -> None:
         """A step of the only answer, without what several need: of a small model Python's part of a token counts."""
         job, seq = answer.job, answer.seq
         if answer.may_guess:
@@ -311,7 +311,7 @@ class Batcher:
             with self.runner.stopped_by(stop) if mine else nullcontext():
                 results = one.begun.results()
         except Interrupted as error:
-            # `Model.stop` may have set it, too: whoever steps is told then
+            # `LoadedModel.stop` may have set it, too: whoever steps is told then
             if mine and error.__cause__ is None and self._given_up is stop:
                 return None
             raise
@@ -375,7 +375,7 @@ class Batcher:
         finally:
             self._queue.waiting.extendleft(reversed(held))
 
-    def _set_aside(self, answer: Answer) -> None:
+    def _set_aside(self, answer: RunningJob) -> None:
         """The job waits again, and its tokens are in the prompt cache. A checkpoint of the ladder is given up early."""
         job, seq = answer.job, answer.seq
         job.set_aside = list(seq.tokens)
@@ -389,7 +389,7 @@ class Batcher:
         seq = TokenSequence(self.runner)
         seq.owner = job.owner
         try:
-            answer = Answer(job, seq)
+            answer = RunningJob(job, seq)
         except BaseException:
             seq.close(remember=False)  # nobody else knows it
             raise
@@ -397,7 +397,7 @@ class Batcher:
         self._queue.waiting.remove(job)
         self._join(answer, held)
 
-    def _join(self, answer: Answer, held: Sequence[Job]) -> None:
+    def _join(self, answer: RunningJob, held: Sequence[Job]) -> None:
         """What is known of its text, and where the prompts after it, and the jobs that are held, part from it."""
         job, seq = answer.job, answer.seq
         free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
@@ -410,7 +410,7 @@ class Batcher:
         self._go_on(answer)
 
     @staticmethod
-    def _go_on(answer: Answer) -> None:
+    def _go_on(answer: RunningJob) -> None:
         """A token is drawn, where all of the text is known."""
         job, seq = answer.job, answer.seq
         answer.is_read = seq.n_past == len(answer.ids)
@@ -431,7 +431,7 @@ class Batcher:
         if job not in self._ended:
             self._leave(job)
 
-    def _remember(self, answer: Answer) -> None:
+    def _remember(self, answer: RunningJob) -> None:
         """Give the sequence back. Its text stays in the prompt cache if the job says so."""
         job = answer.job
         if answer.stays:
@@ -445,7 +445,7 @@ class Batcher:
             job.kept = KEPT.run(lambda: kept(cache, answer.seq.tokens, len(job.ids), pin, job.owner), lambda: None)
 
 
-def answer_all(model: Model, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
+def answer_all(model: LoadedModel, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
     """The answers to all jobs, in their order. HybridError: the first that could not be drawn."""
     batcher = Batcher(model.runner, n_parallel, step_seconds=inf)
     try:

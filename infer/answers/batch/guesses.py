@@ -39,7 +39,7 @@ class AnswerText(NGrams):
         return super().foretold(room)
 
 
-class Guessing:
+class BatchGuesses:
     """Guesses of all answers of a batch. most: tokens of a step that may be guessed."""
 
     def __init__(self, costs: StepCosts, most: int) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from ...guessers import Asked, Guesser
+from ...guessers import Guesser, GuessRequest
 from ...step_costs import StepCosts
-from .job import Answer
+from .job import RunningJob
 
 
-def guess_with(helper: Guesser, answers: Sequence[Answer], n_answers: int, room: int, costs: StepCosts) -> None:
+def guess_with(helper: Guesser, answers: Sequence[RunningJob], n_answers: int, room: int, costs: StepCosts) -> None:
     """Sets the guess of answers that have none and for which one pays, in a step that draws n_answers answers and reads
     no prompt. room: tokens that may be guessed, of all answers together."""
     if room <= 0 or helper.rests or not costs.is_ready(n_answers):
@@ -25,7 +25,7 @@ def guess_with(helper: Guesser, answers: Sequence[Answer], n_answers: int, room:
         answer.guess, answer.is_helped = guess.tokens[: j + 1], True
 
 
-def _asked(helper: Guesser, answer: Answer, room: int) -> tuple[Asked, Answer] | None:
+def _asked(helper: Guesser, answer: RunningJob, room: int) -> tuple[GuessRequest, RunningJob] | None:
     """What the helper is asked of an answer; None: it follows as many texts as it can."""
     if answer.track is None:
         answer.track = helper.begin(answer.ids, answer.seq)
@@ -36,4 +36,4 @@ def _asked(helper: Guesser, answer: Answer, room: int) -> tuple[Asked, Answer] |
     answer.n_told = len(drawn)
     form = answer.job.drawing.constraint
     mask = None if form is None else form.copy()
-    return Asked(answer.track, min(room, answer.most_guessed), mask), answer
+    return GuessRequest(answer.track, min(room, answer.most_guessed), mask), answer

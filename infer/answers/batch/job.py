@@ -165,7 +165,7 @@ class Job:
 
 
 @dataclass(eq=False)
-class Answer:
+class RunningJob:
     """A job that has a place in a batch.
 
     ids    tokens that are read before one is drawn: the prompt, and the answer until it was set aside

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import islice
 
-from .job import Answer, Job
+from .job import Job, RunningJob
 
 QUEUE_AHEAD = 1024  # jobs of the queue that are looked at for whose turn it is
 
@@ -32,13 +32,13 @@ class Queue:
             jobs.remove(job)
         return jobs is not None
 
-    def next(self, running: Sequence[Answer]) -> Job:
+    def next(self, running: Sequence[RunningJob]) -> Job:
         """The job that gets the next place: the first of the client that has the fewest. Some job has to wait."""
         counts = _counts(running)
         return min(islice(self.waiting, QUEUE_AHEAD), key=lambda job: counts[job.client])
 
 
-def gives_way(running: Sequence[Answer], client: object, *, for_turns: bool) -> Answer | None:
+def gives_way(running: Sequence[RunningJob], client: object, *, for_turns: bool) -> RunningJob | None:
     """Which answer is set aside for a job of this client; None: the job waits. running: the oldest answer comes first.
 
     An answer that nobody reads goes first; with `for_turns`, then the oldest of the client with most places.
@@ -51,6 +51,6 @@ def gives_way(running: Sequence[Answer], client: object, *, for_turns: bool) -> 
     return max(more, key=lambda answer: counts[answer.job.client], default=None) if for_turns else None
 
 
-def _counts(running: Sequence[Answer]) -> Counter[object]:
+def _counts(running: Sequence[RunningJob]) -> Counter[object]:
     """How many places each client has."""
     return Counter(answer.job.client for answer in running if not answer.is_paused)

@@ -15,9 +15,9 @@ from ...memory.hybrid import MOST_PIECES
 from ...runner import Output, Runner, Work
 from ..drawing.prompt_logprobs import most_rows
 from ..guessing.ngrams import MOST
-from .guesses import MOST_BYTES, Guessing
+from .guesses import MOST_BYTES, BatchGuesses
 from .helped import guess_with
-from .job import Answer, Job
+from .job import Job, RunningJob
 from .slices import LEAST, Slices
 
 GUESSES = SidePath("guesses of what answers say next")
@@ -56,9 +56,9 @@ class Plans:
         self.runner, self._confined = runner, confined
         self.slices = Slices(runner.n_ubatch, step_seconds)
         state = max(1, runner.memory.bytes_state_per_seq)
-        self.guessing = Guessing(runner.costs, min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
+        self.guessing = BatchGuesses(runner.costs, min(MOST_PIECES, max(MOST, MOST_BYTES // state)))
 
-    def plan(self, answers: Sequence[Answer]) -> tuple[list[Work], list[Answer]]:
+    def plan(self, answers: Sequence[RunningJob]) -> tuple[list[Work], list[RunningJob]]:
         """The works of the next pass for these answers, and the answer that each work belongs to."""
         works: list[Work] = []
         drawn = [answer for answer in answers if answer.is_drawing]
@@ -84,7 +84,7 @@ class Plans:
                 owners.append(answer)
         return works, owners
 
-    def _ends(self, reading: Sequence[Answer], room: int) -> list[int]:
+    def _ends(self, reading: Sequence[RunningJob], room: int) -> list[int]:
         """How far each text is read by a pass with room for `room` tokens. Clients have equal parts of it; what one
         leaves goes to the oldest answers."""
         room, rows, ends = max(0, room), most_rows(self.runner.n_vocab), [answer.seq.n_past for answer in reading]
@@ -101,14 +101,14 @@ class Plans:
                 rows -= n if answer.job.prompt_top is not None else 0
         return ends
 
-    def _stop(self, answer: Answer) -> int:
+    def _stop(self, answer: RunningJob) -> int:
         """Where its text ends, or a checkpoint comes before."""
         past = answer.seq.n_past
         if self.runner.cache is None:
             return len(answer.ids)
         return min(len(answer.ids), (past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past))
 
-    def guess(self, drawn: Sequence[Answer], *, beside_prompts: bool = False) -> None:
+    def guess(self, drawn: Sequence[RunningJob], *, beside_prompts: bool = False) -> None:
         """Set the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
         _forget_guesses(drawn)
         if any(answer.job.speculate for answer in drawn):
@@ -120,7 +120,7 @@ class Plans:
                 self._confined(partial(list, [answer.job]), partial(answer.foresee, room))
                 room -= len(answer.guess) - before
 
-    def _guess_text(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+    def _guess_text(self, drawn: Sequence[RunningJob], *, beside_prompts: bool) -> None:
         """From what texts said before, then by what guesses beside the model."""
         self._guess_freely(drawn, beside_prompts=beside_prompts)
         helper = self.runner.guessers.helper
@@ -128,7 +128,7 @@ class Plans:
             room = min(self.guessing.most, self.runner.n_ubatch - len(drawn)) - sum(len(a.guess) for a in drawn)
             guess_with(helper, [a for a in drawn if a.job.speculate], len(drawn), room, self.guessing.costs)
 
-    def _guess_freely(self, drawn: Sequence[Answer], *, beside_prompts: bool) -> None:
+    def _guess_freely(self, drawn: Sequence[RunningJob], *, beside_prompts: bool) -> None:
         if self.guessing.rests():
             return
         able = [answer for answer in drawn if answer.text is not None and not answer.text.rests]
@@ -158,6 +158,6 @@ class Plans:
             helper.came_true(counts.n_helpful / counts.n_answers)
 
 
-def _forget_guesses(drawn: Sequence[Answer]) -> None:
+def _forget_guesses(drawn: Sequence[RunningJob]) -> None:
     for answer in drawn:
         answer.guess, answer.forced, answer.is_helped = [], False, False

@@ -22,9 +22,9 @@ from hybrid.quant.ggml.errors import HybridError, Remedy, UsageError
 
 from ...faults import SidePath
 from ...kernels.emit.isa import host
-from ...memory.cache_store import CacheStore, Piece
+from ...memory.cache_store import CacheStore, StoredPiece
 from ...memory.store_folder import StoreFolder, key_of
-from ...model import Model
+from ...model import LoadedModel
 from .service import ClosedError, Service
 
 SAVING = SidePath("saving of texts")
@@ -42,7 +42,7 @@ class Document:
     value: Callable[[], Any]
 
 
-def open_store(model: Model, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
+def open_store(model: LoadedModel, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
     """What is kept of this model in a folder; `close` its `folder` after everything. UsageError: it cannot be."""
     if model.cache is None:
         raise UsageError("what is kept on disk goes through memory, which keeps nothing.", remedy=Remedy.CHECKPOINTS)
@@ -54,7 +54,7 @@ def open_store(model: Model, path: Path, budget: int, warn: Callable[[str], None
         raise
 
 
-def model_key(model: Model) -> bytes:
+def model_key(model: LoadedModel) -> bytes:
     """Of everything that keys, values and states depend on: 16 bytes."""
     return key_of(model.fingerprint, model.kv_type, model.precision, host().name, metadata.version("hybrid-lm"))
 
@@ -67,7 +67,7 @@ class Saver:
         self._written: dict[str, object] = {name: each.version() for name, each in self.documents.items()}
         self._look_at = 0.0
         self._clock = -1
-        self._held: Piece | None = None
+        self._held: StoredPiece | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hybrid-saver", daemon=True)
         self._thread.start()
@@ -124,7 +124,7 @@ class Saver:
         self.store.files.touch()
         self._clock = clock
 
-    def _next(self, done: Piece | None, *, written: bool) -> Piece | None:
+    def _next(self, done: StoredPiece | None, *, written: bool) -> StoredPiece | None:
         if done is not None:
             self._held = None
             self.store.release(done, written=written)

@@ -30,7 +30,7 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 from ...faults import SidePath, fault_text, is_fault, tell
 from ...memory.cache_store import WORTH_FETCHING, CacheStore, Fetch
 from ...memory.prefix_tree import Node, Tokens, common_beginning
-from ...model import Model
+from ...model import LoadedModel
 from .batcher import Batcher, Job
 from .slices import STEP_SECONDS
 
@@ -90,7 +90,7 @@ class Service:
 
     def __init__(
         self,
-        model: Model,
+        model: LoadedModel,
         n_parallel: int,
         *,
         most_waiting: int = 64,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...memory.cache import LADDER, PromptCache
 from ...memory.prefix_tree import common_beginning
 from ...sequence import Sequence as TokenSequence
-from .job import Answer, Job
+from .job import Job, RunningJob
 
 if TYPE_CHECKING:
     from .reuse import Reasons
@@ -41,7 +41,7 @@ def marks(job: Job, others: Iterable[Job]) -> list[int]:
     return shared + [n for n in job.boundaries if least <= n < len(job.ids)]
 
 
-def is_being_read(job: Job, running: Sequence[Answer], cache: PromptCache | None, n_beside: int) -> bool:
+def is_being_read(job: Job, running: Sequence[RunningJob], cache: PromptCache | None, n_beside: int) -> bool:
     """Whether a running job reads tokens that this one could share, if it waits. n_beside: tokens that a step reads
     beside answers."""
     if cache is None or not job.use_cache or job.prompt_top is not None or job.set_aside is not None:

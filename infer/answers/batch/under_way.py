@@ -4,13 +4,13 @@ import time
 from collections.abc import Sequence
 
 from ...runner import Runner, Work
-from .job import Answer, Job
+from .job import Job, RunningJob
 
 
 class UnderWay:
     """A pass that was begun: its works, and whose they are."""
 
-    def __init__(self, runner: Runner, works: Sequence[Work], owners: Sequence[Answer]) -> None:
+    def __init__(self, runner: Runner, works: Sequence[Work], owners: Sequence[RunningJob]) -> None:
         for answer in owners:
             answer.before = answer.seq.n_past, len(answer.result.ids)
         self.works, self.owners = works, owners

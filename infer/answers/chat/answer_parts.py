@@ -22,7 +22,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class AnswerPart:
     """A piece of an answer. text: of a call its name; index: of the call, from 0; id: of a call."""
 
     kind: Literal["thought", "text", "call", "arguments"]
@@ -74,11 +74,11 @@ class _Prose:
         return told
 
 
-class Told:
+class AnswerParts:
     """Where parsers put what they read."""
 
     def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str]) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[AnswerPart] = []
         self.thoughts, self.text = _Prose("thought"), _Prose("text")
         self.text.keeps_front = True
         self.text.keeps_back = not tools
@@ -93,9 +93,9 @@ class Told:
     def calls(self) -> list[ToolCall]:
         return [ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls]
 
-    def news(self) -> list[Part]:
+    def news(self) -> list[AnswerPart]:
         """Parts since the last time; pieces of one thing are one part."""
-        news: list[list[Part]] = []
+        news: list[list[AnswerPart]] = []
         for part in self.parts:
             if news and part.kind == news[-1][0].kind != "call" and part.index == news[-1][0].index:
                 news[-1].append(part)
@@ -122,7 +122,7 @@ class Told:
     def say(self, text: str) -> None:
         """More of the thoughts or of the text."""
         if told := self._current.add(text):
-            self.parts.append(Part(self._current.kind, told))
+            self.parts.append(AnswerPart(self._current.kind, told))
 
     def tool(self, name: str) -> Tool | None:
         return self._tools.get(name)
@@ -143,15 +143,15 @@ class Told:
         self.speak()
         is_new = 0 < len(id) <= LONGEST_ID and all(id != taken for taken, _, _ in self._calls)
         self._calls.append((id if is_new else self._make_id(), name, []))
-        self.parts.append(Part("call", name, len(self._calls) - 1, self._calls[-1][0]))
+        self.parts.append(AnswerPart("call", name, len(self._calls) - 1, self._calls[-1][0]))
 
     def arguments(self, text: str) -> None:
         """More of the arguments of the last call."""
         if text:
             self._calls[-1][2].append(text)
-            self.parts.append(Part("arguments", text, len(self._calls) - 1))
+            self.parts.append(AnswerPart("arguments", text, len(self._calls) - 1))
 
     def finish(self) -> None:
         """Nothing follows: white space at the end of a text was part of it."""
         if self._current is self.text and (told := self.text.rest()):
-            self.parts.append(Part("text", told))
+            self.parts.append(AnswerPart("text", told))

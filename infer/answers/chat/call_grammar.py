@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hybrid.quant.ggml.errors import UsageError
 
-from ..constraints.grammar import Grammar, Part
+from ..constraints.grammar import Grammar, Subform
 from .call_rules import CallRules
 from .format import ChatFormat
 from .free_text import FreeText, Mark
@@ -79,7 +79,7 @@ class _Answer:
         self._free = FreeText(self._rules, tokenizer)
         self.notes: list[str] = []
         self._form, self._thinks, self._may_think = form, thinks, may_think
-        self.parts: dict[str, Part] = {} if form is None else {"form": Part(form, form.name)}
+        self.parts: dict[str, Subform] = {} if form is None else {"form": Subform(form, form.name)}
         if may_think:
             assert format.thoughts is not None
             self._opening = Mark.of(format.thoughts.opening, tokenizer)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
 
-from ..constraints.grammar import Grammar, Part
+from ..constraints.grammar import Grammar, Subform
 from ..constraints.relaxed import spoken
 from .format import CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from .lark import Rules, either, literal
@@ -35,7 +35,7 @@ class CallRules:
     """
 
     def __init__(self, rules: Rules, format: CallFormat, tools: "Sequence[Tool]", tokenizer: "Tokenizer") -> None:
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, Subform] = {}
         self.notes: list[str] = [note for tool in tools for note in tool.notes]
         self._rules, self._format, self._tokenizer, self._tools = rules, format, tokenizer, tools
         self._arguments = [self._arguments_of(tool) for tool in tools]
@@ -131,10 +131,10 @@ class CallRules:
         """What a schema is referred to as. pointer: where in the tool's it stands."""
         key, name = f"a{len(self.parts)}", f"the schema of the tool '{tool.name}'"
         try:
-            self.parts[key] = Part(Grammar.json_schema(schema), name, pointer)
+            self.parts[key] = Subform(Grammar.json_schema(schema), name, pointer)
         except UsageError as error:  # it is nested too deep, or is `false`
             self.notes.append(f"tool `{tool.name}`: {error.args[0]} Any value is taken at {spoken(pointer)}.")
-            self.parts[key] = Part(Grammar.json_schema({} if pointer else {"type": "object"}), name, pointer)
+            self.parts[key] = Subform(Grammar.json_schema({} if pointer else {"type": "object"}), name, pointer)
         return key
 
 

@@ -34,7 +34,7 @@ Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChatOptions:
     """What is asked for beside messages.
 
     choice    whether tools are to be called
@@ -58,19 +58,19 @@ class Asked:
         return () if self.choice.mode == "none" else self.tools
 
     @property
-    def relaxed(self) -> "Asked":
+    def relaxed(self) -> "ChatOptions":
         """For the answer to results: who has to call tools always would never say what came of it."""
         return replace(self, choice=AUTO) if self.choice.mode == "required" else self
 
 
-NOTHING = Asked()
+NOTHING = ChatOptions()
 REQUIRED = ToolChoice("required")
 MOST_WIDER = 8  # lists of tools whose wider schemas are kept
 NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
 
 
 @dataclass(frozen=True)
-class Manner:
+class AnswerRules:
     """How answers to one prompt are drawn, beside the samplers.
 
     form    of each answer, to be copied for it
@@ -105,7 +105,7 @@ class Exchange:
     """
 
     messages: Sequence[Message]
-    asked: Asked
+    asked: ChatOptions
     prompt: ChatPrompt
     reader: AnswerReader | None = None
     drawn: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Dialect:
         self._forms = Forms(tokenizer) if forms is None else forms
         self._wider: dict[Grammar, Grammar] = {}
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: ChatOptions) -> None:
         """UsageError: the model cannot do that."""
         if self.format.thoughts is None and (asked.think or asked.budget is not None):
             raise UsageError("the model has no thoughts: its chat template does not know any.")
@@ -137,7 +137,7 @@ class Dialect:
     def exchange(
         self,
         messages: Sequence[Message],
-        asked: Asked = NOTHING,
+        asked: ChatOptions = NOTHING,
         form: "Constraint | None" = None,
     ) -> Exchange:
         """The answer that follows messages. form: of its text. UsageError, TemplateError: it cannot be asked for."""
@@ -146,12 +146,12 @@ class Dialect:
         manner = self.manner(asked, prompt, form)
         return Exchange(messages, asked, prompt, self.reader(asked, prompt), manner.drawn, manner.notes)
 
-    def is_plain(self, asked: Asked) -> bool:
+    def is_plain(self, asked: ChatOptions) -> bool:
         """Whether an answer is nothing but text."""
         return self.format.thoughts is None and not asked.callable
 
     # --- text ---
-    def prompt(self, messages: Sequence[Message], asked: Asked, *, continues: bool = False) -> ChatPrompt:
+    def prompt(self, messages: Sequence[Message], asked: ChatOptions, *, continues: bool = False) -> ChatPrompt:
         """The messages as the template wants them, and their text. continues: see chat_prompt."""
         return chat_prompt(
             self.template,
@@ -173,7 +173,7 @@ class Dialect:
         messages = prompt.messages if messages is None else messages
         return self.template.render(messages, **{**prompt.variables, "add_generation_prompt": False})
 
-    def rendered_with(self, messages: Sequence[Message], asked: Asked, answer: Any) -> str:
+    def rendered_with(self, messages: Sequence[Message], asked: ChatOptions, answer: Any) -> str:
         """Messages, and the answer to them, as they come back. answer: as message_of takes it.
 
         TemplateError: the template does not take the answer. UsageError: a call in it was cut off, so that the template
@@ -184,19 +184,19 @@ class Dialect:
         return self.rendered(self.prompt([*messages, message_of(answer)], asked))
 
     # --- answers ---
-    def manner(self, asked: Asked, prompt: ChatPrompt, form: "Constraint | None" = None) -> Manner:
+    def manner(self, asked: ChatOptions, prompt: ChatPrompt, form: "Constraint | None" = None) -> AnswerRules:
         """How the answers to a prompt are drawn. form: of their text. UsageError: they cannot be asked for."""
         if self.is_plain(asked):
-            return Manner(form)
+            return AnswerRules(form)
         constraint = self._constraint(asked, prompt.thinks, form)
-        return Manner(constraint, self.shown(asked), partial(self.budget, asked, prompt.thinks))
+        return AnswerRules(constraint, self.shown(asked), partial(self.budget, asked, prompt.thinks))
 
-    def reader(self, asked: Asked, prompt: ChatPrompt, *, split: bool = True) -> AnswerReader:
+    def reader(self, asked: ChatOptions, prompt: ChatPrompt, *, split: bool = True) -> AnswerReader:
         """Of one answer. split: its thoughts are told apart from its text."""
         form = self.format if split else replace(self.format, thoughts=None)
         return AnswerReader(form, asked.callable, thinks=split and prompt.thinks, continues=bool(prompt.written))
 
-    def grammar(self, asked: Asked, thinks: bool, form: "Grammar | None") -> "Grammar | None":
+    def grammar(self, asked: ChatOptions, thinks: bool, form: "Grammar | None") -> "Grammar | None":
         """What may be drawn: see answer_grammar. thinks: the answer begins inside thoughts.
 
         A grammar with tools has been compiled. A tool whose schema cannot be compiled has a wider schema in it, and
@@ -234,13 +234,13 @@ class Dialect:
             return error
         return None
 
-    def shown(self, asked: Asked) -> frozenset[int]:
+    def shown(self, asked: ChatOptions) -> frozenset[int]:
         """The special tokens that are marks of what an answer may have."""
         from .marks import shown_tokens
 
         return shown_tokens(self.format if asked.callable else replace(self.format, calls=NO_CALLS), self.tokenizer)
 
-    def budget(self, asked: Asked, thinks: bool) -> "ThoughtBudget | None":
+    def budget(self, asked: ChatOptions, thinks: bool) -> "ThoughtBudget | None":
         """The budget of the thoughts of one answer; it tells thoughts, too, where they may be of any length."""
         if self.format.thoughts is None:
             return None
@@ -248,7 +248,7 @@ class Dialect:
 
         return ThoughtBudget(self.format, self.tokenizer, asked.budget, thinks)
 
-    def _constraint(self, asked: Asked, thinks: bool, form: "Constraint | None") -> "Constraint | None":
+    def _constraint(self, asked: ChatOptions, thinks: bool, form: "Constraint | None") -> "Constraint | None":
         own = None if form is None else form.grammar
         grammar = self.grammar(asked, thinks, own)
         if grammar is None or (form is not None and grammar == own):

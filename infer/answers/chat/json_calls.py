@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Generator, Sequence
 
-from .answer_parts import Told
+from .answer_parts import AnswerParts
 from .cursor import WHITE, Cursor, Sink
 from .format import JsonCall
 from .parameter_types import escaped
@@ -29,7 +29,7 @@ class JsonCalls:
         self._name_key, self._argument_keys = call.name_key, (call.arguments_key, "arguments", "parameters")
         self._stops = stops
 
-    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+    def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
         """Reads one object. False: it calls no tool."""
         if not (yield from cursor.literal(("{",))):
             return False

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Generator, Sequence
 
-from .answer_parts import Told
+from .answer_parts import AnswerParts
 from .cursor import Cursor, Sink
 from .format import NamedCall
 from .json_calls import json_arguments
@@ -20,7 +20,7 @@ class NamedCalls:
     def __init__(self, call: NamedCall, stops: Sequence[str]) -> None:
         self._before_arguments, self._stops = tokens(call.before_arguments), stops
 
-    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+    def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
         """Reads one call from its name on. False: it calls no tool."""
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)

@@ -91,7 +91,7 @@ def chat_prompt(
     return writer.continued(messages) if continues else writer.prompt(messages)
 
 
-class Told(Protocol):
+class ReadAnswer(Protocol):
     """An answer that was read: an AnswerReader, or what was kept of one."""
 
     @property
@@ -102,7 +102,7 @@ class Told(Protocol):
     def calls(self) -> Sequence[ToolCall]: ...
 
 
-def message_of(answer: Told) -> Message:
+def message_of(answer: ReadAnswer) -> Message:
     """The answer as a message of OpenAI's, which can come back."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

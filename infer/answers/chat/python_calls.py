@@ -8,11 +8,11 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-from .answer_parts import Told
+from .answer_parts import AnswerParts
 from .argument_text import ObjectText
 from .cursor import Cursor, Sink
 from .parameter_types import STRING, escaped, quoted
-from .python_literals import Source, python_string
+from .python_literals import LiteralSource, python_string
 from .tools import Tool
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
@@ -26,7 +26,7 @@ class PythonCalls:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
 
-    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+    def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
         """Reads one call. False: it calls no tool."""
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)
@@ -51,7 +51,7 @@ class PythonCalls:
         return True
 
     def _argument(
-        self, cursor: Cursor, tool: Tool, told: Told, arguments: ObjectText, places: Iterator[str]
+        self, cursor: Cursor, tool: Tool, told: AnswerParts, arguments: ObjectText, places: Iterator[str]
     ) -> Generator[None, None, bool]:
         """One argument. False: the answer ends in it."""
         pieces: list[str] = []
@@ -63,16 +63,16 @@ class PythonCalls:
             return bool(after)
         key, word = (word, "") if is_named else (next(places, ""), word)
         if not key:
-            return (yield from Source(word).read(cursor, self._stops))
+            return (yield from LiteralSource(word).read(cursor, self._stops))
         arguments.key(key)
         yield from cursor.white()
         if not word and (yield from cursor.peek()) in _QUOTES:
             if not (yield from _strings(cursor, arguments.sink, self._stops)):
                 return False
             if (yield from cursor.peek()) not in (",", ")"):  # no literal goes on so
-                return (yield from Source().read(cursor, self._stops))
+                return (yield from LiteralSource().read(cursor, self._stops))
             return True
-        source = Source(word)
+        source = LiteralSource(word)
         if not (yield from source.read(cursor, self._stops)):
             return False
         is_string = key in _properties(tool) and told.types(tool.name, key) == STRING
@@ -96,7 +96,7 @@ def _strings(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None
     return True
 
 
-def _json_of(source: Source, *, is_string: bool) -> str:
+def _json_of(source: LiteralSource, *, is_string: bool) -> str:
     """is_string: the schema says so; what is written without quotes is then text, but for None."""
     json = source.json()
     if json is None or (is_string and json != "null" and not json.startswith('"')):

@@ -81,7 +81,7 @@ def _some(cursor: Cursor, of: str, most: int) -> Generator[None, None, str]:
     return text
 
 
-class Source:
+class LiteralSource:
     """A value other than a string alone, as it was written, up to a comma or a bracket that it did not open."""
 
     def __init__(self, begin: str = "") -> None:

@@ -12,13 +12,13 @@ error: what looks like a call and is none is text; what is cut off is told as fa
 
 from collections.abc import Callable, Generator, Sequence
 
-from .answer_parts import Part, Told, new_id
+from .answer_parts import AnswerPart, AnswerParts, new_id
 from .cursor import Cursor, Stops
 from .format import ChatFormat
 from .sections import Sections
 from .tools import Tool, ToolCall
 
-__all__ = ["AnswerReader", "Part"]
+__all__ = ["AnswerPart", "AnswerReader"]
 
 
 class AnswerReader:
@@ -41,7 +41,7 @@ class AnswerReader:
         """tools: without any, marks of calls are text. thinks: the answer begins inside thoughts, which the prompt
         opened. continues: it begins in the middle of thoughts or text, so that white space at its beginning counts."""
         self._cursor = Cursor()
-        self._told = Told(tools, new_id)
+        self._told = AnswerParts(tools, new_id)
         self._sections = Sections(format.calls, self._told) if tools else None
         self._thoughts = format.thoughts if format.thoughts is not None and format.thoughts.closing else None
         self._reading = self._read(thinks and self._thoughts is not None, continues)
@@ -59,14 +59,14 @@ class AnswerReader:
     def calls(self) -> list[ToolCall]:
         return self._told.calls
 
-    def push(self, text: str) -> list[Part]:
+    def push(self, text: str) -> list[AnswerPart]:
         """More of the answer; what is certain now."""
         if text:
             self._cursor.feed(text)
             next(self._reading, None)
         return self._told.news()
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[AnswerPart]:
         """The answer is at its end; what is left of it."""
         if not self._cursor.ended:
             self._cursor.ended = True

@@ -7,7 +7,7 @@ times.
 
 from collections.abc import Generator, Sequence
 
-from .answer_parts import Told
+from .answer_parts import AnswerParts
 from .cursor import Cursor
 from .format import Call, CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from .json_calls import JsonCalls
@@ -26,7 +26,7 @@ class Sections:
     marks_in_text  with which one begins outside of thoughts
     """
 
-    def __init__(self, format: CallFormat, told: Told) -> None:
+    def __init__(self, format: CallFormat, told: AnswerParts) -> None:
         opening, closing = format.call.opening, format.call.closing
         self._told = told
         self._is_list = isinstance(format.call, JsonCall | PythonCall)

@@ -8,7 +8,7 @@ mark: a value may contain it otherwise.
 import re
 from collections.abc import Generator, Sequence
 
-from .answer_parts import Told
+from .answer_parts import AnswerParts
 from .argument_text import ObjectText, TypedText
 from .cursor import WHITE, Cursor, Stops
 from .format import XmlCall
@@ -30,7 +30,7 @@ class XmlCalls:
         self._value_stops = Stops([*self._after_value[:1], *self._closing[:1]])
         self._next = [*self._before_key[:1], *self._closing[:1], *tokens(call.opening)[:1]]
 
-    def read(self, cursor: Cursor, told: Told) -> Generator[None, None, bool]:
+    def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
         """Reads one call from its name on. False: it calls no tool."""
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)

@@ -28,7 +28,7 @@ _NAMES = {"json_schema": "the schema", "gbnf": "the grammar", "lark": "the gramm
 
 
 @dataclass(frozen=True)
-class Part:
+class Subform:
     """A form inside another one. name: in sentences; pointer: where in what has that name its schema stands."""
 
     grammar: "Grammar"
@@ -89,7 +89,7 @@ class Grammar:
         return cls("choice", json.dumps(list(texts), ensure_ascii=False))
 
     @classmethod
-    def composed(cls, name: str, lark: str, parts: Mapping[str, Part], notes: Sequence[str] = ()) -> "Grammar":
+    def composed(cls, name: str, lark: str, parts: Mapping[str, Subform], notes: Sequence[str] = ()) -> "Grammar":
         """Forms in a frame: a grammar of Lark's that calls them @x by their keys in `parts`. name: in sentences;
         notes: see there."""
         made = {
@@ -107,12 +107,12 @@ class Grammar:
         return str(json.loads(self.text)["name"]) if self.kind == "composed" else _NAMES.get(self.kind, "the choice")
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, Subform]:
         """Of a composition."""
         if self.kind != "composed":
             return {}
         return {
-            key: Part(Grammar.from_json(part["grammar"]), part["name"], part["pointer"])
+            key: Subform(Grammar.from_json(part["grammar"]), part["name"], part["pointer"])
             for key, part in json.loads(self.text)["parts"].items()
         }
 

@@ -20,16 +20,16 @@ from ...progress import TokenProgress
 from ...text.encode import rendered_ids
 from ..asking.asker import Asker
 from ..asking.ledger import Encoded
-from ..asking.reading import Answer, Reading
-from ..chat.dialect import NOTHING, Asked, Exchange, Manner
+from ..asking.reading import Reading, SaidAnswer
+from ..chat.dialect import NOTHING, AnswerRules, ChatOptions, Exchange
 from ..chat.prompting import AUTO, ChatPrompt, message_of
-from ..chat.reader import Part
+from ..chat.reader import AnswerPart
 from ..chat.tools import ToolCall
 from .chat_file import SAVED_CHECKPOINTS, SavedChat, know_turns
 from .turns import Question, Turn, Turns, asking
 
 if TYPE_CHECKING:
-    from ... import Model
+    from ... import LoadedModel
     from ...text.chat_template import ChatTemplate
     from ..constraints import Constraint
     from ..drawing.drawing import GenerationResult
@@ -68,7 +68,7 @@ class Conversation:
     tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it fits.
     """
 
-    model: "Model"
+    model: "LoadedModel"
     params: "SamplingParams"
     template: "ChatTemplate | None" = None
     max_tokens: int = -1
@@ -77,7 +77,7 @@ class Conversation:
     speculate: bool = False
     keep: int | None = None
     form: "Constraint | None" = None
-    asked: Asked = NOTHING
+    asked: ChatOptions = NOTHING
     held: Turn | None = None
     unseen: list[int] = field(default_factory=list)
     turns: Turns = field(default_factory=Turns)
@@ -95,7 +95,7 @@ class Conversation:
         self.dialect = None if self.template is None else self.asker.dialect
         self.ask(self.asked)
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: ChatOptions) -> None:
         """Sets `asked`. UsageError: the model cannot do that."""
         if self.dialect is not None:
             self.dialect.check(asked)
@@ -158,25 +158,25 @@ class Conversation:
         return self.dialect is not None and self.dialect.format.thoughts is not None
 
     # --- talking ---
-    def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[Part]:
+    def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """Adds the user's `text` and yields the answer as it is generated: at least one part for every token, which may
         be empty. After an error nothing stays."""
         yield from self._generate(self.turns.head, text, progress)
 
-    def answer_calls(self, results: Sequence[str], progress: TokenProgress | None = None) -> Iterator[Part]:
+    def answer_calls(self, results: Sequence[str], progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """The same, to the results of the last answer's calls, in their order."""
         if not results or len(results) != len(self.calls):
             raise UsageError(f"there are {len(results)} results of {len(self.calls)} calls.")
         yield from self._generate(self.turns.head, tuple(results), progress)
 
-    def regenerate(self, progress: TokenProgress | None = None) -> Iterator[Part]:
+    def regenerate(self, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """Yields another answer to the last question."""
         last = self.turns.head
         if last is None:
             raise UsageError("there is no answer yet. Write something first.")
         yield from self._generate(last.parent, last.question, progress)
 
-    def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[Part]:
+    def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """Asks `text` instead of the n-th question, or takes it for the result of the call that this one answers, and
         yields the answer; what followed stays a branch of the tree."""
         turn = self.turns.nth(n)
@@ -194,7 +194,7 @@ class Conversation:
 
     def _generate(
         self, parent: Turn | None, question: Question, progress: TokenProgress | None
-    ) -> Generator[Part, None, None]:
+    ) -> Generator[AnswerPart, None, None]:
         """Answers `question` after `parent`."""
         from ..batch.generate import generate
 
@@ -246,7 +246,7 @@ class Conversation:
         messages = [*self._messages(parent), *asking(parent, question)]
         if self.dialect is None:
             prompt = ChatPrompt(self.render(messages), messages, {}, False, "")
-            return Exchange(messages, self.asked, prompt, drawn=Manner(self.form).drawn)
+            return Exchange(messages, self.asked, prompt, drawn=AnswerRules(self.form).drawn)
         asked = self.asked if isinstance(question, str) else self.asked.relaxed
         return self.dialect.exchange(messages, asked, self.form)
 
@@ -292,7 +292,7 @@ class Conversation:
             whole = left
         return whole[self.seq.resume(whole) :]
 
-    def _noted(self, result: "GenerationResult", reading: Reading, reused: int) -> Answer:
+    def _noted(self, result: "GenerationResult", reading: Reading, reused: int) -> SaidAnswer:
         """The answer; the figures count it."""
         answer = reading.answer(result).without_cut()
         self.result = result
@@ -334,7 +334,7 @@ class Conversation:
         self.ledger.clear()
         know_turns(self.ledger, self.turns, plain=self.template is None)
 
-    def _asked_in(self, chat: SavedChat) -> Asked:
+    def _asked_in(self, chat: SavedChat) -> ChatOptions:
         """`asked` as it was when the chat was saved, as far as the template knows it."""
         if self.dialect is None:  # a chat that goes on without a template
             return self.asked

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..chat.dialect import NOTHING, Asked
+from ..chat.dialect import NOTHING, ChatOptions
 from .conversation import Conversation
 from .turns import Turn, Turns
 
 if TYPE_CHECKING:
-    from ... import Model
+    from ... import LoadedModel
     from ...text.chat_template import ChatTemplate
     from ..constraints import Constraint
     from ..sampling import SamplingParams
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def moved(
     conversation: Conversation,
-    model: "Model",
+    model: "LoadedModel",
     params: "SamplingParams",
     template: "ChatTemplate | None",
 ) -> Conversation:
@@ -52,7 +52,7 @@ def _as_text(turns: Turns) -> Turns:
     return copied
 
 
-def _form(form: "Constraint | None", model: "Model") -> "Constraint | None":
+def _form(form: "Constraint | None", model: "LoadedModel") -> "Constraint | None":
     if form is None:
         return None
     from ..constraints.forms import Forms
@@ -60,7 +60,7 @@ def _form(form: "Constraint | None", model: "Model") -> "Constraint | None":
     return Forms(model.tokenizer).compiled(form.grammar)
 
 
-def _possible(asked: Asked, conversation: Conversation) -> Asked:
+def _possible(asked: ChatOptions, conversation: Conversation) -> ChatOptions:
     if conversation.dialect is None:
         return NOTHING
     return asked if conversation.dialect.format.thoughts else replace(asked, think=None, budget=None)

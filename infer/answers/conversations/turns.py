@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from ..asking.reading import Answer
+from ..asking.reading import SaidAnswer
 from ..chat.tools import ToolCall
 
 MAIN = "main"
@@ -23,7 +23,7 @@ class Turn:
     number: int
     parent: "Turn | None"
     question: Question
-    answer: Answer
+    answer: SaidAnswer
     base: "Turn | None" = None
     added: list[int] = field(default_factory=list)  # tokens after those of `base`, the answer's included
     asked: str = ""  # the rendering that the answer continues; "" when the tokens are not that and the answer
@@ -103,7 +103,7 @@ class Turns:
     def path(self) -> list[Turn]:
         return self.head.path() if self.head else []
 
-    def add(self, parent: Turn | None, question: Question, answer: Answer) -> Turn:
+    def add(self, parent: Turn | None, question: Question, answer: SaidAnswer) -> Turn:
         """A new turn, which becomes the head."""
         turn = Turn(len(self.all) + 1, parent, question, answer)
         self.all.append(turn)
@@ -243,13 +243,13 @@ def _read_question(item: Any, parent: Turn | None) -> Question:
     return _texts(*results)
 
 
-def _read_answer(item: Any) -> Answer:
+def _read_answer(item: Any) -> SaidAnswer:
     thoughts, n_thought = item.get("thoughts", ("", 0))
     if type(n_thought) is not int or n_thought < 0:
         raise ValueError("thoughts")
     calls = (ToolCall(*_texts(call["id"], call["name"], call["arguments"])) for call in item.get("calls", ()))
     text, thoughts = _texts(item["answer"], thoughts)
-    return Answer(text, thoughts, tuple(calls), n_thought)
+    return SaidAnswer(text, thoughts, tuple(calls), n_thought)
 
 
 def _texts(*values: Any) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import LoadedModel
 
 DEFAULT_KEEP = 0  # tokens of the prompt, beside BOS
 ALL = -1  # the whole prompt is kept
@@ -32,7 +32,7 @@ class Shiftable(Protocol):
         """Take n tokens behind the first `keep` out."""
 
 
-def kept_tokens(model: "Model", ids: Sequence[int], keep: int = DEFAULT_KEEP) -> int:
+def kept_tokens(model: "LoadedModel", ids: Sequence[int], keep: int = DEFAULT_KEEP) -> int:
     """How many tokens at the beginning of a text that begins with the prompt `ids` never leave: `keep` of them and BOS.
 
     keep  ALL, or more than there are: all of `ids`

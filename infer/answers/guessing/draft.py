@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...guessers import NO_GUESS, Asked, Credit, Guess, Place, Value
-from ...model import Model
+from ...guessers import NO_GUESS, Credit, Guess, GuessRequest, TextSlot, Value
+from ...model import LoadedModel
 from ...runner import Slot, Work
 from .draft_lane import Lane
 from .draft_odds import Odds, PassTimes, best_rate, may_pay
@@ -60,7 +60,7 @@ class Draft:
     draft_loading.py.
     """
 
-    def __init__(self, model: Model, main: Model) -> None:
+    def __init__(self, model: LoadedModel, main: LoadedModel) -> None:
         self.model, self.main = model, main
         self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(AT_START)
         self._lanes: list[Lane] = []
@@ -77,7 +77,7 @@ class Draft:
     def rests(self) -> bool:
         return self._pause > 0 or self.credit.left <= 0
 
-    def begin(self, ids: Sequence[int], place: Place) -> DraftTrack | None:
+    def begin(self, ids: Sequence[int], place: TextSlot) -> DraftTrack | None:
         lane = self._lane(ids)
         if lane is None:
             return None
@@ -95,7 +95,7 @@ class Draft:
     def close(self) -> None:
         self.model.close()
 
-    def guesses(self, asked: Sequence[Asked], value: Value) -> list[Guess]:
+    def guesses(self, asked: Sequence[GuessRequest], value: Value) -> list[Guess]:
         begin, compiled = time.perf_counter(), self.model.compile_seconds
         drafting = [_Drafting(one, one.track) for one in asked if isinstance(one.track, DraftTrack)]
         known = {id(d.track): d.track.last[1] for d in drafting if d.track.last and d.track.last[0] == len(d.track.ids)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hybrid.quant.ggml.errors import UsageError, shown
 from hybrid.quant.ggml.split import open_gguf
 
-from ...model import Model
+from ...model import LoadedModel
 from .draft import SEQUENCES, Draft
 from .same_vocabulary import check_same_vocabulary
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_CONTEXT = 8192  # tokens: of a longer text a draft reads the last half of these, see draft_lane.py
 
 
-def load_draft(path: Path, main: Model, n_texts: int = 1, progress: "CompileProgress | None" = None) -> Draft:
+def load_draft(path: Path, main: LoadedModel, n_texts: int = 1, progress: "CompileProgress | None" = None) -> Draft:
     """The model at `path` guesses for `main` from now on, up to n_texts texts at a time; it is closed with it.
 
     It computes in `main`'s threads, with rounded activations and f16 keys whatever `main` does: what it says is
@@ -34,7 +34,7 @@ def load_draft(path: Path, main: Model, n_texts: int = 1, progress: "CompileProg
         n_ctx = min(main.n_ctx, _context(gguf))
     finally:
         gguf.close()
-    model = Model.load(
+    model = LoadedModel.load(
         path,
         n_ctx=n_ctx,
         n_seq_max=SEQUENCES * n_texts,

@@ -8,7 +8,7 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError
 
-from ...guessers import Asked, Guess, Value
+from ...guessers import Guess, GuessRequest, Value
 from .draft_odds import Odds, best_rate
 
 LEAST_CHANCE = 0.1  # that a foretold token is drawn: below it, the next one is not worth a pass
@@ -40,7 +40,7 @@ class Growing(Generic[T]):
 
     MOST: ClassVar[int]
 
-    asked: Asked
+    asked: GuessRequest
     track: T
     guess: Guess = field(default_factory=lambda: Guess([], []))
     chance: float = 1.0

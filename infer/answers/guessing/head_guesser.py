@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...engine.head_passes import HeadPasses, HeadSegment
-from ...guessers import NO_GUESS, Asked, Credit, Guess, Place, Value
-from ...model import Model
+from ...guessers import NO_GUESS, Credit, Guess, GuessRequest, TextSlot, Value
+from ...model import LoadedModel
 from ...runner import Slot
 from .draft_odds import Odds, PassTimes, best_rate, may_pay
 from .foretelling import Foretold, Growing, keep_best
@@ -28,7 +28,7 @@ AGAIN = 1.0  # passes that it may lose when it tries again: a few guesses, since
 A_FEW = 8  # tokens of a pass that is no prompt's
 
 
-def head_guesser(model: Model) -> "HeadGuesser | None":
+def head_guesser(model: LoadedModel) -> "HeadGuesser | None":
     """None: the model has no such head."""
     head = model.engine.network.head
     return None if head is None else HeadGuesser(model, HeadPasses(model.engine, head))
@@ -39,7 +39,7 @@ class HeadTrack(Foretold):
     """A text, and what was foretold of it."""
 
     guesser: "HeadGuesser"
-    place: Place
+    place: TextSlot
     last: int = -1  # the token that was drawn last
     n: int = 0  # tokens
     foretold: list[tuple[int, int]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class HeadTrack(Foretold):
 class HeadGuesser:
     """A `Guesser` for a model with a head, which is the `Follower` of its runner, too."""
 
-    def __init__(self, model: Model, passes: HeadPasses) -> None:
+    def __init__(self, model: LoadedModel, passes: HeadPasses) -> None:
         self.model, self.passes = model, passes
         self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(AT_START)
         self._texts: dict[int, HeadText] = {}
@@ -92,7 +92,7 @@ class HeadGuesser:
         self._is_resting = self.credit.left < (AGAIN if self._is_resting else 0.0)
         return self._is_resting
 
-    def begin(self, ids: Sequence[int], place: Place) -> HeadTrack:
+    def begin(self, ids: Sequence[int], place: TextSlot) -> HeadTrack:
         return HeadTrack(self, place, n=len(ids))
 
     def passed(self, cost: float) -> None:
@@ -105,7 +105,7 @@ class HeadGuesser:
         self.model.engine.keeps_states, self.model.runner.follower = False, None
         self._texts.clear()
 
-    def guesses(self, asked: Sequence[Asked], value: Value) -> list[Guess]:
+    def guesses(self, asked: Sequence[GuessRequest], value: Value) -> list[Guess]:
         begin, compiled = time.perf_counter(), self.model.compile_seconds
         guessing = [_Guessing(one, one.track) for one in asked if isinstance(one.track, HeadTrack)]
         todo = [g for g in guessing if g.track.guessed is None or g.track.guessed[0] != g.track.n]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.quant.ggml.errors import HybridError, UsageError
 
 from ..asking.reading import Reading
-from ..chat.dialect import NOTHING, Asked, Dialect, Manner
+from ..chat.dialect import NOTHING, AnswerRules, ChatOptions, Dialect
 from ..chat.prompting import ChatPrompt
 from ..chat.tools import choice_of, tools_of
 
@@ -22,11 +22,13 @@ class ChatLine:
     """prompt: the messages as the template writes them."""
 
     dialect: Dialect
-    asked: Asked
+    asked: ChatOptions
     prompt: ChatPrompt
 
     @classmethod
-    def read(cls, line: dict[str, Any], dialect: Dialect | None, asked: Asked, form: "Constraint | None") -> "ChatLine":
+    def read(
+        cls, line: dict[str, Any], dialect: Dialect | None, asked: ChatOptions, form: "Constraint | None"
+    ) -> "ChatLine":
         """asked: where the line does not say it. UsageError: what is wrong with it."""
         messages = line.get("messages")
         if dialect is None:
@@ -45,7 +47,7 @@ class ChatLine:
             raise UsageError(str(error)) from None
         return read
 
-    def manner(self, form: "Constraint | None") -> Manner:
+    def manner(self, form: "Constraint | None") -> AnswerRules:
         """How its answers are drawn. It is not kept with the line: some forms have 10 MB."""
         return self.dialect.manner(self.asked, self.prompt, form)
 

@@ -24,13 +24,13 @@ from hybrid.quant.ggml.sources import check_source
 
 from ...progress import AnswerProgress
 from ...text.encode import rendered_ids
-from ..chat.dialect import NOTHING, Asked, Dialect, Manner
+from ..chat.dialect import NOTHING, AnswerRules, ChatOptions, Dialect
 from ..constraints.form_fields import asked_form
 from ..constraints.forms import Forms
 from .chat_lines import FIELDS, ChatLine
 
 if TYPE_CHECKING:
-    from ... import Model
+    from ... import LoadedModel
     from ..batch.batcher import Job
     from ..constraints import Constraint, Grammar
     from ..drawing.drawing import TextPiece
@@ -40,7 +40,7 @@ WAITING = 64  # jobs that are prepared ahead of the answers
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptLine:
     """One line of the file. form: of its answers; line: as it stands there."""
 
     index: int
@@ -69,11 +69,11 @@ class BatchResult:
 def read_prompts(
     text: str,
     name: str,
-    model: "Model",
+    model: "LoadedModel",
     form: "Grammar | None" = None,
     forms: "Forms | None" = None,
-    asked: Asked = NOTHING,
-) -> list[Prompt]:
+    asked: ChatOptions = NOTHING,
+) -> list[PromptLine]:
     """The prompts of a file's text, in order. UsageError names the first line that is not a prompt, or whose form
     cannot be compiled.
 
@@ -82,7 +82,7 @@ def read_prompts(
     asked  of messages, where their line does not say it
     """
     reader = PromptReader(model, form, forms, asked)
-    prompts: list[Prompt] = []
+    prompts: list[PromptLine] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             prompts.append(reader.read(line, len(prompts), f"{name}, line {number}"))
@@ -98,7 +98,11 @@ class PromptReader:
     """
 
     def __init__(
-        self, model: "Model", form: "Grammar | None" = None, forms: "Forms | None" = None, asked: Asked = NOTHING
+        self,
+        model: "LoadedModel",
+        form: "Grammar | None" = None,
+        forms: "Forms | None" = None,
+        asked: ChatOptions = NOTHING,
     ) -> None:
         self._model, self._form, self._asked = model, form, asked
         self._forms = Forms(model.tokenizer) if forms is None else forms
@@ -111,7 +115,7 @@ class PromptReader:
         template = self._model.chat_template
         return None if template is None else Dialect(template, self._model.tokenizer, self._forms)
 
-    def read(self, line: str, index: int, where: str) -> Prompt:
+    def read(self, line: str, index: int, where: str) -> PromptLine:
         """The prompt of a line. UsageError says what is wrong with it, and `where`."""
         try:
             value = json.loads(line)
@@ -126,7 +130,7 @@ class PromptReader:
         prompt = value.get("prompt") if chat is None else chat.prompt.text
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
-        return Prompt(index, prompt, value.get("id"), chat, own, line)
+        return PromptLine(index, prompt, value.get("id"), chat, own, line)
 
     def _chat_line(self, line: dict[str, Any], form: "Constraint | None", where: str) -> ChatLine | None:
         """None: its prompt is a text."""
@@ -151,7 +155,7 @@ def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where:
     return form if own is None and line.get("response_format") is None else own
 
 
-def encode(prompt: Prompt, model: "Model") -> list[int]:
+def encode(prompt: PromptLine, model: "LoadedModel") -> list[int]:
     """Tokens of a prompt."""
     return rendered_ids(model.tokenizer, prompt.text) if prompt.chat else model.tokenizer.encode(prompt.text)
 
@@ -190,13 +194,13 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPrompt:
     """A prompt, its tokens, how many of them a full context keeps, and how its answers are drawn."""
 
-    prompt: Prompt
+    prompt: PromptLine
     ids: list[int]
     kept: int | None
-    manner: Manner
+    manner: AnswerRules
 
 
 def counted(job: "Job") -> tuple[int, ...]:
@@ -219,7 +223,7 @@ class PromptBatch:
     the samplers, not as the model has them.
     """
 
-    model: "Model"
+    model: "LoadedModel"
     params: "SamplingParams"
     max_tokens: int
     stop: Sequence[str] = ()
@@ -231,7 +235,9 @@ class PromptBatch:
     n_probs: int = 0
     sampled: bool = False
 
-    def run(self, prompts: list[Prompt], target: Path | TextIO, progress: AnswerProgress | None = None) -> BatchResult:
+    def run(
+        self, prompts: list[PromptLine], target: Path | TextIO, progress: AnswerProgress | None = None
+    ) -> BatchResult:
         """Write the answers to `target`; a file that has some answers is continued.
 
         OSError names the file when no more can be written; it then holds the answers so far.
@@ -277,7 +283,7 @@ class PromptBatch:
             out.close()
         return BatchResult(total - before, before, *sums)
 
-    def _jobs(self, prompts: list[Prompt], first: int) -> "Iterator[Job]":
+    def _jobs(self, prompts: list[PromptLine], first: int) -> "Iterator[Job]":
         for prompt in prompts:
             if (prompt.index + 1) * self.n_samples > first:
                 asked = self.prepared(prompt)
@@ -285,7 +291,7 @@ class PromptBatch:
                     if prompt.index * self.n_samples + sample >= first:
                         yield self.job(asked, sample)
 
-    def ids(self, prompt: Prompt) -> list[int]:
+    def ids(self, prompt: PromptLine) -> list[int]:
         """Tokens of a prompt. UsageError: they do not fit the context."""
         ids = encode(prompt, self.model)
         if len(ids) > self.model.n_ctx:
@@ -295,16 +301,16 @@ class PromptBatch:
             )
         return ids
 
-    def prepared(self, prompt: Prompt) -> Prepared:
+    def prepared(self, prompt: PromptLine) -> PreparedPrompt:
         """What all answers to it have in common. UsageError: it does not fit the context."""
         from ..drawing.context_shift import kept_tokens
 
         ids = self.ids(prompt)
         kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
         form = None if prompt.form is None else self._forms.compiled(prompt.form)
-        return Prepared(prompt, ids, kept, Manner(form) if prompt.chat is None else prompt.chat.manner(form))
+        return PreparedPrompt(prompt, ids, kept, AnswerRules(form) if prompt.chat is None else prompt.chat.manner(form))
 
-    def job(self, asked: Prepared, sample: int) -> "Job":
+    def job(self, asked: PreparedPrompt, sample: int) -> "Job":
         """One of the answers. Its key is its number among those to all prompts, of which its seed is made: it is the
         same wherever and beside whatever it is drawn."""
         from ..batch.batcher import Job
@@ -323,7 +329,7 @@ class PromptBatch:
     def _forms(self) -> Forms:
         return self.forms or Forms(self.model.tokenizer)
 
-    def key(self, prompt: Prompt, sample: int) -> str:
+    def key(self, prompt: PromptLine, sample: int) -> str:
         model = self.model
         what = [model.fingerprint, model.kv_type, model.precision, self.params.changed, self.max_tokens, [*self.stop]]
         what += [] if self.keep is None else [self.keep]
@@ -333,7 +339,7 @@ class PromptBatch:
         text = f"{what!r} {prompt.index} {prompt.chat is not None} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
-    def line(self, prompt: Prompt, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
+    def line(self, prompt: PromptLine, sample: int, job: "Job", drawn: "list[TextPiece]") -> str:
         from ..drawing.probabilities import listed
 
         result = job.result
@@ -353,7 +359,7 @@ class PromptBatch:
             values["completion_probabilities"] = listed(self.model.tokenizer, drawn, self.sampled)
         return json.dumps(values, ensure_ascii=False)
 
-    def resume(self, prompts: list[Prompt], path: Path) -> int:
+    def resume(self, prompts: list[PromptLine], path: Path) -> int:
         """Answers that the file holds already; what follows the last whole line is cut off."""
         if not path.exists():
             return 0

@@ -17,7 +17,7 @@ MOST_KNOWN = 64  # texts per vocabulary that are remembered: they come with requ
 LN_MOST, MOST = 88.7, 3e38  # of a penalty: beyond it f32 has no numbers
 
 
-class Vocabulary(Protocol):
+class TokenTexts(Protocol):
     """What the breakers need of a tokenizer."""
 
     @property
@@ -26,10 +26,10 @@ class Vocabulary(Protocol):
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
 
 
-_KNOWN: "WeakKeyDictionary[Vocabulary, dict[str, Breakers]]" = WeakKeyDictionary()
+_KNOWN: "WeakKeyDictionary[TokenTexts, dict[str, Breakers]]" = WeakKeyDictionary()
 
 
-def breakers_of(vocabulary: Vocabulary, texts: Iterable[str]) -> dict[int, tuple[tuple[int, ...], ...]]:
+def breakers_of(vocabulary: TokenTexts, texts: Iterable[str]) -> dict[int, tuple[tuple[int, ...], ...]]:
     """Where breakers begin. Looks at the whole vocabulary once for each text."""
     known = _KNOWN.setdefault(vocabulary, {})
     if len(known) > MOST_KNOWN:
@@ -43,7 +43,7 @@ def breakers_of(vocabulary: Vocabulary, texts: Iterable[str]) -> dict[int, tuple
     return whole
 
 
-def _heads(vocabulary: Vocabulary, text: str) -> Breakers:
+def _heads(vocabulary: TokenTexts, text: str) -> Breakers:
     """The tokens that contain `text`, or end with a beginning of it, with what is left."""
     raw = text.encode()
     tails: dict[int, tuple[int, ...]] = {}  # by the bytes that the first token has of it

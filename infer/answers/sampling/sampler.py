@@ -15,7 +15,7 @@ import numpy as np
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError, UsageError
 
 from .chain import Chain, penalized
-from .dry import Vocabulary, breakers_of
+from .dry import TokenTexts, breakers_of
 from .largest import descending, every, growing, largest, until
 from .params import SamplingParams
 from .selection import Adaptive, Mirostat, Selection
@@ -32,7 +32,7 @@ class Sampler:
     vocabulary  the model's tokenizer, which DRY's breakers are looked up in; needed with DRY only
     """
 
-    def __init__(self, params: SamplingParams, n_vocab: int, vocabulary: Vocabulary | None = None) -> None:
+    def __init__(self, params: SamplingParams, n_vocab: int, vocabulary: TokenTexts | None = None) -> None:
         self.params = params
         self.n_vocab = n_vocab
         self.seed = params.seed if params.seed is not None else secrets.randbits(32)

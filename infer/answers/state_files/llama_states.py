@@ -14,7 +14,7 @@ from hybrid.quant.ggml.sources import check_source
 from ...memory.llama_session import DTYPES, LlamaSession, encode_session, read_session
 from ...memory.positions import first_moved
 from ...memory.saved_text import SavedText
-from ...model import Model
+from ...model import LoadedModel
 from ...runner import Runner
 from ...sequence import Sequence
 
@@ -24,7 +24,7 @@ ARCHITECTURES = (
 )  # fmt: skip
 
 
-def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
+def import_session(model: LoadedModel, path: str | os.PathLike[str]) -> Sequence:
     """A sequence as llama.cpp saved it. `Sequence.pending` are tokens at the end that were drawn and not computed.
 
     Without recurrent layers the last token always is one of them, so that generation can start at once; otherwise
@@ -45,7 +45,7 @@ def import_session(model: Model, path: str | os.PathLike[str]) -> Sequence:
     return seq
 
 
-def read_sequence(model: Model, path: Path) -> tuple[list[int], dict[str, np.ndarray]]:
+def read_sequence(model: LoadedModel, path: Path) -> tuple[list[int], dict[str, np.ndarray]]:
     """Tokens that a file of one sequence has computed, and their arrays. StateError: also when some left its middle."""
     session = _read(model, path)
     if first_moved(session.positions) < session.n_past:
@@ -55,7 +55,7 @@ def read_sequence(model: Model, path: Path) -> tuple[list[int], dict[str, np.nda
     return [int(t) for t in session.tokens[: session.n_past]], session.arrays
 
 
-def write_sequence(model: Model, tokens: list[int], arrays: dict[str, np.ndarray], path: Path) -> int:
+def write_sequence(model: LoadedModel, tokens: list[int], arrays: dict[str, np.ndarray], path: Path) -> int:
     """'ggsq', as llama-server writes it, of tokens and `HybridMemory.layout` of them; returns the size in bytes.
 
     StateError when it cannot be written, UsageError when llama.cpp has no such state.
@@ -104,7 +104,7 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
     return _write(path, parts)
 
 
-def _read(model: Model, path: Path) -> LlamaSession:
+def _read(model: LoadedModel, path: Path) -> LlamaSession:
     _check_architecture(model.arch, path.name)
     try:
         check_source(path, "a state file")

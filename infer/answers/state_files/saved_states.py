@@ -19,7 +19,7 @@ from ..constraints.grammar import Grammar
 from ..drawing.context_shift import kept_tokens, make_room
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import LoadedModel
     from ...sequence import Sequence
     from ..constraints import Constraint
     from ..constraints.forms import Forms
@@ -70,7 +70,7 @@ def read_info(path: Path) -> StateInfo:
         )
 
 
-def restored(model: "Model", state: Path, sampler: "Sampler", keep: int | None = None) -> "Sequence":
+def restored(model: "LoadedModel", state: Path, sampler: "Sampler", keep: int | None = None) -> "Sequence":
     """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
     seq = model.restore(state)
     if keep is not None and seq.room < len(seq.pending):

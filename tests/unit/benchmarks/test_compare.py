@@ -12,13 +12,13 @@ import quiet
 import results
 
 from hybrid.infer.bench.machine import Machine
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType
 
 pytestmark = pytest.mark.exhaustive
 
-SHAPE = Shape("tiny", "mamba", 1, 32, 300, 64, 1e-5, dt_rank=2, d_state=4)
+SHAPE = ModelShape("tiny", "mamba", 1, 32, 300, 64, 1e-5, dt_rank=2, d_state=4)
 MACHINE = Machine("EPYC (znver3)", "avx2", 2, 30.0, 190.0, {"ub": 380.0, "s16": 200.0})
 
 STAND_IN = """#!{python}

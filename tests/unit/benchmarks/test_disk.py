@@ -7,10 +7,10 @@ import disk
 import numpy as np
 import pytest
 
-from hybrid.infer.bench.shapes import Shape
+from hybrid.infer.bench.shapes import ModelShape
 from hybrid.quant.ggml.errors import UsageError
 
-SHAPE = Shape(
+SHAPE = ModelShape(
     "tiny-jamba", "jamba", 3, 96, 2016, 4096, 1e-6, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, dt_rank=6,
     attn_offset=1, attn_period=3, d_state=5,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from hybrid.cli import remedies
 from hybrid.cli.chat import session
 from hybrid.cli.chat.commands import COMMANDS as OF_CHAT
 from hybrid.cli.main import COMMANDS, load
-from hybrid.cli.remedies import SENTENCES, Place, Sentence
+from hybrid.cli.remedies import SENTENCES, ErrorContext, Sentence
 from hybrid.quant.ggml.errors import HybridError, Remedy, StateError
 
 ROOT = Path(__file__).parents[3]
@@ -35,9 +35,9 @@ CHAT = session.place(OF_CHAT)
 EVERY_SENTENCE = [(remedy, s) for remedy, sentences in SENTENCES.items() for s in sentences]
 
 
-def places() -> dict[str, Place]:
+def places() -> dict[str, ErrorContext]:
     offered = {name: remedies.options(command) for name, command in ALL_COMMANDS.items()}
-    return {"the chat": CHAT, **{name: Place(options, options) for name, options in offered.items()}}
+    return {"the chat": CHAT, **{name: ErrorContext(options, options) for name, options in offered.items()}}
 
 
 def test_every_remedy_has_a_sentence() -> None:
@@ -75,11 +75,11 @@ def test_a_command_line_exists(line: str) -> None:
 
 def test_a_value_is_in_the_sentence_and_fit_for_a_terminal() -> None:
     error = HybridError("it is full", remedy=Remedy.KV_TYPE, value="q8\x1b0")
-    assert remedies.message(error, Place(frozenset({"--kv-type"}))) == "it is full. Use --kv-type q8\\x1b0."
+    assert remedies.message(error, ErrorContext(frozenset({"--kv-type"}))) == "it is full. Use --kv-type q8\\x1b0."
 
 
 def test_a_sentence_may_go_on_with_the_error_s_own() -> None:
-    assert remedies.message(HybridError("Unset it", remedy=Remedy.DOWNLOADED), Place()) == (
+    assert remedies.message(HybridError("Unset it", remedy=Remedy.DOWNLOADED), ErrorContext()) == (
         "Unset it, or choose from `hybrid models`."
     )
 
@@ -87,17 +87,19 @@ def test_a_sentence_may_go_on_with_the_error_s_own() -> None:
 def test_a_remedy_is_said_where_its_options_are() -> None:
     error = StateError("chat.state was saved by 'X', not by this model.", remedy=Remedy.WITHOUT_STATE)
     run = remedies.options(ALL_COMMANDS["run"])
-    assert remedies.message(error, Place(run, frozenset({"--state"}))).endswith("this model. Start without --state.")
-    assert remedies.message(error, Place(run, frozenset({"--continue"}))).endswith("Start without --continue.")
+    assert remedies.message(error, ErrorContext(run, frozenset({"--state"}))).endswith(
+        "this model. Start without --state."
+    )
+    assert remedies.message(error, ErrorContext(run, frozenset({"--continue"}))).endswith("Start without --continue.")
     # no state was asked for at the start: a chat's /load, `hybrid state show`, a library's caller
-    for place in (CHAT, Place(remedies.options(ALL_COMMANDS["state"])), Place()):
+    for place in (CHAT, ErrorContext(remedies.options(ALL_COMMANDS["state"])), ErrorContext()):
         assert remedies.message(error, place) == str(error)
 
 
 def test_a_chat_names_its_own_commands() -> None:
     error = HybridError("there is no branch b.", remedy=Remedy.FORK_BRANCH, value="b")
     assert remedies.message(error, CHAT) == "there is no branch b. /fork b makes one."
-    assert remedies.message(error, Place(remedies.options(ALL_COMMANDS["run"]))) == str(error)
+    assert remedies.message(error, ErrorContext(remedies.options(ALL_COMMANDS["run"]))) == str(error)
 
 
 def test_too_little_memory_names_what_the_command_has() -> None:

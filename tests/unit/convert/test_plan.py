@@ -7,7 +7,7 @@ import pytest
 import random_heads
 from safetensors.numpy import load_file, save_file
 
-from hybrid.convert.plan import Prepared, prepare
+from hybrid.convert.plan import PreparedConversion, prepare
 from hybrid.quant.ggml.errors import CheckpointError
 
 WEIGHTS = "model.safetensors"
@@ -16,7 +16,7 @@ LEFT_OUT = "a head that guesses tokens ahead is left out:"
 OPTIONAL = "shared_head.norm.weight", "final_layernorm.weight", "embed_tokens.weight", "shared_head.head.weight"
 
 
-def prepared(folder: Path, *, heads: bool = True) -> Prepared:
+def prepared(folder: Path, *, heads: bool = True) -> PreparedConversion:
     return prepare(folder, with_vocabulary=False, heads=heads)
 
 
@@ -29,7 +29,7 @@ def without(folder: Path, *names: str) -> Path:
     return other
 
 
-def same(a: Prepared, b: Prepared) -> None:
+def same(a: PreparedConversion, b: PreparedConversion) -> None:
     """They write the same file."""
     assert a.plan.tensors == b.plan.tensors
     np.testing.assert_equal(a.plan.metadata, b.plan.metadata)

@@ -1,4 +1,4 @@
-"""A model in the place of `hybrid.infer.Model` that predicts from the sum of all tokens so far, and keeps a clock.
+"""A model in the place of `hybrid.infer.LoadedModel` that predicts from the sum of all its tokens and keeps a clock.
 
 Each call costs a fixed time on `clock`, so that what is made of times can be checked to the digit.
 """

@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.infer import Interrupted, Model, Stop, Work
+from hybrid.infer import Interrupted, LoadedModel, Stop, Work
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.infer.memory.state_file import read_state, write_state
 from hybrid.infer.memory.state_header import StateHeader
 from hybrid.infer.runner import Slot
 from hybrid.quant.ggml.errors import StateError, UsageError
 from hybrid.quant.ggml.types import FileType
 
-LLAMA = Shape(
+LLAMA = ModelShape(
     "runner-llama", "llama", 2, 64, 320, 512, 1e-5, n_ff=96, n_head=2, n_head_kv=1, head_dim=32, rope_base=1e4
 )
-MAMBA = Shape("runner-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_rank=4)
+MAMBA = ModelShape("runner-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_rank=4)
 IDS = np.random.default_rng(4).integers(260, 320, 40).tolist()
 
 
@@ -30,12 +30,12 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def model(path: Path) -> Iterator[Model]:
-    with Model.load(path, n_ctx=64, n_seq_max=2, n_ubatch=16, n_threads=1, checkpoint_budget=1 << 20) as model:
+def model(path: Path) -> Iterator[LoadedModel]:
+    with LoadedModel.load(path, n_ctx=64, n_seq_max=2, n_ubatch=16, n_threads=1, checkpoint_budget=1 << 20) as model:
         yield model
 
 
-def test_slots_are_taken_and_given_back(model: Model) -> None:
+def test_slots_are_taken_and_given_back(model: LoadedModel) -> None:
     first, second = Slot(model.runner), Slot(model.runner)
     assert {first.slot, second.slot} == {0, 1} and model.n_free == 0
     with pytest.raises(UsageError, match="all 2 sequences are in use"):
@@ -49,7 +49,7 @@ def test_slots_are_taken_and_given_back(model: Model) -> None:
 
 
 @pytest.mark.parametrize("call", ["fill", "truncate", "become", "shift", "leave_gap", "eval", "step"])
-def test_a_closed_slot_is_not_touched(model: Model, call: str) -> None:
+def test_a_closed_slot_is_not_touched(model: LoadedModel, call: str) -> None:
     closed = Slot(model.runner)
     closed.close()
     other = Slot(model.runner)  # the same one of the memory
@@ -68,7 +68,7 @@ def test_a_closed_slot_is_not_touched(model: Model, call: str) -> None:
     assert other.slot == closed.slot and other.n_past == len(other.tokens) == len(IDS)
 
 
-def test_random_numbers_are_nobodys_beginning(model: Model) -> None:
+def test_random_numbers_are_nobodys_beginning(model: LoadedModel) -> None:
     """What `fill` left was never computed: it must not be taken for the beginning of a text."""
     seq = model.sequence()
     seq.fill(IDS[:30])
@@ -80,7 +80,7 @@ def test_random_numbers_are_nobodys_beginning(model: Model) -> None:
     assert logits.tobytes() == other.prefill(IDS).tobytes()
 
 
-def test_hidden_states_are_what_logits_are_made_of(model: Model) -> None:
+def test_hidden_states_are_what_logits_are_made_of(model: LoadedModel) -> None:
     seq, other = model.sequence(), model.sequence()
     seen: list[tuple[int, int]] = []
     rows, none = model.runner.hidden_states(
@@ -96,14 +96,14 @@ def test_hidden_states_are_what_logits_are_made_of(model: Model) -> None:
     assert goes_on.tobytes() == other.decode(261).tobytes()
 
 
-def test_hidden_states_can_be_stopped(model: Model) -> None:
+def test_hidden_states_can_be_stopped(model: LoadedModel) -> None:
     seq, stop = model.sequence(), Stop()
     with pytest.raises(Interrupted), model.stopped_by(stop):
         model.runner.hidden_states([Work(seq, IDS)], lambda done, total: stop.set())
     assert seq.tokens == IDS[:16] and seq.n_past == 16, "the ubatch that was read whole"
 
 
-def test_a_damaged_cache_leaves_no_sequence_behind(model: Model, tmp_path: Path) -> None:
+def test_a_damaged_cache_leaves_no_sequence_behind(model: LoadedModel, tmp_path: Path) -> None:
     seq = model.sequence()
     seq.prefill(IDS)
     seq.save(tmp_path / "s", checkpoints=1 << 20)
@@ -118,7 +118,7 @@ def test_a_damaged_cache_leaves_no_sequence_behind(model: Model, tmp_path: Path)
     assert model.n_free == 1
 
 
-def test_a_job_without_a_sequence_ends_alone(model: Model) -> None:
+def test_a_job_without_a_sequence_ends_alone(model: LoadedModel) -> None:
     """Sequences that somebody else has taken are no reason to end the answers of others."""
 
     class Words:

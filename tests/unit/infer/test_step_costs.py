@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pairwise import in_turn, mostly_long
 
-from hybrid.infer.answers.batch.guesses import AnswerText, Guessing
+from hybrid.infer.answers.batch.guesses import AnswerText, BatchGuesses
 from hybrid.infer.answers.guessing.ngrams import MOST
 from hybrid.infer.guessers import AT_MOST, AT_START, SHARE
 from hybrid.infer.step_costs import DEAR, FORGET, LEAST_GAIN, REACH, UNKNOWN, StepCosts
@@ -97,7 +97,7 @@ def test_credit() -> None:
 
 def cost_of_all(texts: list[list[int]], n_prompt: int, places: int, cost: Cost, *, guess: bool) -> float:
     """What drawing the rest of all texts costs, so many at a time."""
-    guessing, total = Guessing(StepCosts(), 32), 0.0
+    guessing, total = BatchGuesses(StepCosts(), 32), 0.0
     drawn: list[list[int]] = [text[n_prompt : n_prompt + 1] for text in texts]
     known = [AnswerText(text[:n_prompt], new) for text, new in zip(texts, drawn, strict=True)]
     while running := [i for i, text in enumerate(texts) if n_prompt + len(drawn[i]) < len(text)][:places]:
@@ -152,7 +152,7 @@ def test_a_long_prompt_is_looked_at_by_and_by() -> None:
 
 
 def test_answers_share_the_columns_by_their_chances() -> None:
-    guessing = Guessing(StepCosts(), 6)
+    guessing = BatchGuesses(StepCosts(), 6)
     guessing.costs = measured(COSTS["waits for weights"], (2, 3, 4, 8, 12), 2)
     sure, unsure = AnswerText(list(range(30)) * 9, []), AnswerText([*range(30), *range(1000, 1004), *range(30)], [])
     first, second = guessing.guesses([(sure, 9), (unsure, 9)], 2, 64)

@@ -8,7 +8,7 @@ from scripted_chat import CALL, SECOND, Script
 
 import hybrid
 from hybrid.chat import MOST_CALLS
-from hybrid.infer import Model as Inner
+from hybrid.infer import LoadedModel as Inner
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import HybridError

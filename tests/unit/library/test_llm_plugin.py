@@ -162,7 +162,7 @@ def test_options(asked: str) -> None:
 
 
 def test_a_model_that_is_not_there() -> None:
-    model = llm_plugin.Chat("/nowhere/none.gguf")
+    model = llm_plugin.LlmChat("/nowhere/none.gguf")
     with pytest.raises(HybridError, match=r"none\.gguf: no such file or folder"):
         model.prompt("?").text()
 
@@ -219,7 +219,7 @@ def test_a_model_without_a_template_goes_on(bundled: Path, tmp_path: Path) -> No
     del config["chat_template"]
     (tmp_path / "checkpoint" / "tokenizer_config.json").write_text(json.dumps(config))
     path = hybrid.to_gguf(tmp_path / "checkpoint", tmp_path / "plain.gguf").output
-    text = llm_plugin.Chat(str(path)).prompt("A state-space model", max_tokens=8, temperature=0).text()
+    text = llm_plugin.LlmChat(str(path)).prompt("A state-space model", max_tokens=8, temperature=0).text()
     with hybrid.load(path) as model:
         assert text == str(model.complete("A state-space model", tokens=8, temperature=0))
 
@@ -229,10 +229,10 @@ def test_embeddings(asked: str, gguf: Path, bert: Path) -> None:
     with hybrid.load(gguf, threads=1) as model:
         expected = model.embed(texts)
     assert np.allclose(list(llm.get_embedding_model(asked).embed_multi(texts)), expected)
-    encoder = llm_plugin.Embedding(str(bert))
+    encoder = llm_plugin.LlmEmbedding(str(bert))
     assert len(encoder.embed("hello")) > 8
     with pytest.raises(HybridError, match="is an encoder"):
-        llm_plugin.Chat(str(bert)).prompt("?").text()
+        llm_plugin.LlmChat(str(bert)).prompt("?").text()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 import hybrid
-from hybrid.infer import Model as Inner
+from hybrid.infer import LoadedModel as Inner
 from hybrid.infer.answers.batch.generate import generate
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.evaluate.embed import Embedder

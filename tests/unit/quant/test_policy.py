@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
-from hybrid.quant.ggml.mixes import Model
+from hybrid.quant.ggml.mixes import ModelTraits
 from hybrid.quant.ggml.reader import TensorInfo
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, FileType, GGMLType
 from hybrid.quant.policy import TARGETS, Decision, Options, Reason, SsmType, decide, model_of, type_named
@@ -36,7 +36,7 @@ def model(shape: tuple[int, ...], *names: str, source: GGMLType = F32) -> dict[s
 def one(name: str, shape: tuple[int, ...], source: GGMLType, target: FileType, **options: object) -> Decision:
     """The decision for a tensor beside an output matrix."""
     tensors = model(shape, name, source=source) | model((8, 512), "output.weight")
-    return decide(tensors, target, Model(4), Options(**options))[name]  # type: ignore[arg-type]
+    return decide(tensors, target, ModelTraits(4), Options(**options))[name]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", MATRICES)
@@ -84,12 +84,12 @@ def test_ssm_x_and_dt(name: str, source: GGMLType) -> None:
 def test_gates_of_low_rank() -> None:
     """The matrices of Kimi's decay stay F32, those of its gate do not; one of full rank is a matrix like others."""
     names = [f"blk.0.ssm_{name}.weight" for name in ("f_a", "f_b", "g_a", "g_b", "beta")]
-    decided = decide(model((64, 512), *names), FileType.Q8_0, Model(4))
+    decided = decide(model((64, 512), *names), FileType.Q8_0, ModelTraits(4))
     assert [d.type for d in decided.values()] == [F32, F32, Q8_0, Q8_0, Q8_0]
     assert [d.reason for d in decided.values()][:2] == [Reason.SSM] * 2
-    like = decide(model((64, 512), *names), FileType.Q8_0, Model(4), Options(ssm_type=SsmType.LIKE_LLAMA))
+    like = decide(model((64, 512), *names), FileType.Q8_0, ModelTraits(4), Options(ssm_type=SsmType.LIKE_LLAMA))
     assert {d.type for d in like.values()} == {Q8_0}
-    alone = decide(model((64, 512), names[0], "blk.1.ssm_f_b.weight"), FileType.Q8_0, Model(4))
+    alone = decide(model((64, 512), names[0], "blk.1.ssm_f_b.weight"), FileType.Q8_0, ModelTraits(4))
     assert [d.type for d in alone.values()] == [Q8_0, F32]
 
 
@@ -109,7 +109,7 @@ def test_output_matrix(
     embedding: tuple[GGMLType, Reason],
     output: tuple[GGMLType, Reason] | None,
 ) -> None:
-    decided = decide(model((500, 512), *names), target, Model(2))
+    decided = decide(model((500, 512), *names), target, ModelTraits(2))
     assert decided["token_embd.weight"] == Decision(*embedding)
     if output:
         assert decided["output.weight"] == Decision(*output)
@@ -119,15 +119,15 @@ def test_output_matrix(
 def test_rows_that_are_not_whole_blocks_become_f16(name: str) -> None:
     tensors = model((64, 48), "blk.0.ffn_up.weight", "output.weight", "token_embd.weight")
     for target in (FileType.Q4_0, FileType.Q8_0, FileType.Q4_K_M):
-        assert decide(tensors, target, Model(2))[name] == Decision(F16, Reason.SHAPE)
-    assert decide(tensors, FileType.BF16, Model(2))[name] == Decision(BF16, Reason.ASKED)
+        assert decide(tensors, target, ModelTraits(2))[name] == Decision(F16, Reason.SHAPE)
+    assert decide(tensors, FileType.BF16, ModelTraits(2))[name] == Decision(BF16, Reason.ASKED)
 
 
 def test_pure_and_chosen_types() -> None:
     tensors = model((64, 512), "token_embd.weight", "output.weight", "blk.0.attn_v.weight", "blk.1.attn_v.weight")
 
     def types(target: FileType = FileType.Q3_K_M, **options: object) -> list[str]:
-        return [d.type.name for d in decide(tensors, target, Model(2), Options(**options)).values()]  # type: ignore[arg-type]
+        return [d.type.name for d in decide(tensors, target, ModelTraits(2), Options(**options)).values()]  # type: ignore[arg-type]
 
     assert types() == ["Q3_K", "Q6_K", "Q5_K", "Q5_K"]
     assert types(pure=True) == ["Q3_K"] * 4
@@ -146,7 +146,7 @@ def test_options_that_fit_nothing() -> None:
 
     def refused(*types: tuple[str, GGMLType]) -> tuple[str, Remedy | None, str]:
         with pytest.raises(UsageError) as caught:
-            decide(tensors, FileType.Q8_0, Model(2), Options(tensor_types=types))
+            decide(tensors, FileType.Q8_0, ModelTraits(2), Options(tensor_types=types))
         return str(caught.value), caught.value.remedy, caught.value.value
 
     for pattern in ("ssm_on", "attn_norm"):
@@ -170,32 +170,34 @@ def test_what_an_architecture_leaves_alone(name: str) -> None:
     """As llama-quantize does for GLM-5.3-Flash; of other architectures these are matrices like any."""
     name = f"blk.0.{name}.weight"
     tensors = model((64, 512), name, source=BF16)
-    assert decide(tensors, FileType.Q4_K_M, Model(4, arch="glm5-next"))[name] == Decision(BF16, Reason.LEFT_ALONE)
-    assert decide(tensors, FileType.Q4_K_M, Model(4, arch="kimi-linear"))[name].type is Q4_K
+    assert decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="glm5-next"))[name] == Decision(BF16, Reason.LEFT_ALONE)
+    assert decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="kimi-linear"))[name].type is Q4_K
 
 
 @pytest.mark.parametrize("name", ["hc_ffn_fn", "attn_compressor_ape", "indexer_compressor_ape"])
 def test_what_is_left_alone_of_deepseek_v4(name: str) -> None:
     """llama-quantize makes blocks of these, small as they are."""
     tensors = model((64, 512), f"blk.0.{name}.weight", source=BF16)
-    (decision,) = decide(tensors, FileType.Q4_K_M, Model(4, arch="deepseek4")).values()
+    (decision,) = decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="deepseek4")).values()
     assert decision == Decision(BF16, Reason.LEFT_ALONE)
 
 
 @pytest.mark.parametrize("name", ["blk.0.attn_q_a.weight", "blk.0.attn_q_b.weight"])
 def test_what_an_architecture_has_eight_bits_for(name: str) -> None:
-    tensors, of = model((64, 512), name, "output.weight"), Model(4, arch="glm5-next")
+    tensors, of = model((64, 512), name, "output.weight"), ModelTraits(4, arch="glm5-next")
     assert decide(tensors, FileType.Q4_K_M, of)[name] == Decision(Q8_0, Reason.RECIPE)
     assert decide(tensors, FileType.BF16, of)[name] == Decision(BF16, Reason.ASKED)
     assert decide(tensors, FileType.Q4_K_M, of, Options(pure=True))[name].type is Q4_K
-    assert decide(tensors, FileType.Q4_K_M, Model(4))[name].type is Q4_K
+    assert decide(tensors, FileType.Q4_K_M, ModelTraits(4))[name].type is Q4_K
 
 
 def test_model_of() -> None:
     """n_gqa is that of layer 0, like llama.cpp's: 0 where a hybrid begins with a layer without attention."""
     keys = {"general.architecture": "jamba", "jamba.block_count": 32, "jamba.attention.head_count": 32}
-    assert model_of(keys) == Model(32, n_gqa=1, arch="jamba")
+    assert model_of(keys) == ModelTraits(32, n_gqa=1, arch="jamba")
     shared = {"jamba.attention.head_count_kv": np.array([0, 8], np.int32), "jamba.expert_count": 16}
-    assert model_of(keys | shared, importance=True) == Model(32, n_expert=16, n_gqa=0, importance=True, arch="jamba")
+    assert model_of(keys | shared, importance=True) == ModelTraits(
+        32, n_expert=16, n_gqa=0, importance=True, arch="jamba"
+    )
     assert model_of(keys | {"jamba.attention.head_count_kv": np.array([8, 0], np.int32)}).n_gqa == 4
-    assert model_of({"general.architecture": "mamba", "mamba.attention.head_count": 0}) == Model(0, arch="mamba")
+    assert model_of({"general.architecture": "mamba", "mamba.attention.head_count": 0}) == ModelTraits(0, arch="mamba")

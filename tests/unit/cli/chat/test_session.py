@@ -13,13 +13,13 @@ from fake_chat import FakeModel, Template, talk
 from hybrid.cli import console
 from hybrid.cli.chat.commands import COMMANDS
 from hybrid.cli.chat.saved_chats import Keeper
-from hybrid.cli.chat.session import Chat
+from hybrid.cli.chat.session import ChatSession
 from hybrid.cli.terminal.line_editing import joined, unfinished
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.quant.ggml.errors import StateError
 
 
-def session(model: FakeModel, *lines: str | type[BaseException]) -> Chat:
+def session(model: FakeModel, *lines: str | type[BaseException]) -> ChatSession:
     rest = [*lines, EOFError]
 
     def read(prompt: str) -> str:
@@ -28,7 +28,7 @@ def session(model: FakeModel, *lines: str | type[BaseException]) -> Chat:
             raise item
         return item
 
-    return Chat(talk(model, Template()), read, COMMANDS)
+    return ChatSession(talk(model, Template()), read, COMMANDS)
 
 
 def test_the_loop_answers_and_obeys_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_ctrl_c_behind_an_answer_does_not_stop_the_next(capsys: pytest.CaptureFi
     chat = session(model, "one", "two")
     speak = chat.conversation.answer
 
-    def answer(text: str, progress: object = None) -> Iterator[Part]:
+    def answer(text: str, progress: object = None) -> Iterator[AnswerPart]:
         yield from speak(text)
         if text == "one":
             signal.raise_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ from fake_chat import N_VOCAB, FakeModel, Template, said, talk
 from test_conversation import GOOD
 
 from hybrid.cli.chat.commands import COMMANDS
-from hybrid.cli.chat.session import Chat
+from hybrid.cli.chat.session import ChatSession
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
@@ -143,6 +143,6 @@ def test_it_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
             raise EOFError from None
 
     model.memory.attention = type("Attention", (), {"specs": [1]})
-    Chat(talk(model, Template(), keep=0), read, COMMANDS).loop()
+    ChatSession(talk(model, Template(), keep=0), read, COMMANDS).loop()
     err = capsys.readouterr().err
     assert err.count("the context of 60 was full: ") == 1 and len(model.shifts) > 2

@@ -9,8 +9,8 @@ import pytest
 from fake_chat import TOOLS, FakeModel, Template, talk, thinking_template
 
 from hybrid.cli.chat.commands import COMMANDS
-from hybrid.cli.chat.session import Chat
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.cli.chat.session import ChatSession
+from hybrid.infer.answers.chat.dialect import ChatOptions
 
 WEATHER = '<call>{"name": "weather", "arguments": {"city": "Rome"}}</call>'
 CLOCK = '<call>{"name": "clock", "arguments": {}}</call>'
@@ -29,7 +29,7 @@ class Session:
         self.model = FakeModel(*script, n_ctx=2000)
         self.model.memory = SimpleNamespace(bytes_state_per_seq=1, bytes_kv_per_token=1)
         self.model.cache = None  # type: ignore[attr-defined]
-        asked = Asked(tuple(TOOLS)) if tools else Asked()
+        asked = ChatOptions(tuple(TOOLS)) if tools else ChatOptions()
         self.conversation = talk(self.model, thinking_template(), **{"asked": asked, **more})
         self.prompts: list[str] = []
 
@@ -42,7 +42,7 @@ class Session:
                 raise EOFError
             return waiting.pop(0)
 
-        Chat(self.conversation, read, COMMANDS).loop()
+        ChatSession(self.conversation, read, COMMANDS).loop()
 
     @property
     def questions(self) -> list[Any]:
@@ -121,7 +121,7 @@ def test_a_model_without_thoughts(capsys: pytest.CaptureFixture[str]) -> None:
             raise EOFError
         return lines.pop(0)
 
-    Chat(conversation, read, COMMANDS).loop()
+    ChatSession(conversation, read, COMMANDS).loop()
     err = capsys.readouterr().err
     assert "error: the model has no thoughts: its chat template does not know any." in err and "thoughts: off" in err
 
@@ -130,7 +130,7 @@ def test_what_is_restored_shows_calls_and_results(capsys: pytest.CaptureFixture[
     chat = Session("Hm</think>" + CLOCK, "Hm</think>Noon.", system="Be brief.")
     chat.play("Time?", "12:00")
     capsys.readouterr()
-    Chat(chat.conversation, lambda prompt: "", COMMANDS).replay()
+    ChatSession(chat.conversation, lambda prompt: "", COMMANDS).replay()
     call = chat.conversation.turns.all[0].answer.calls[0]
     assert capsys.readouterr().out.splitlines() == [
         "Be brief.", "> Time?", "(thought for 10 tokens)", f"call clock()  {call.id}",

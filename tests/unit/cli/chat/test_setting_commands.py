@@ -9,22 +9,22 @@ from fake_chat import FakeModel, Template, talk
 
 from hybrid.cli.chat import setting_commands
 from hybrid.cli.chat.commands import COMMANDS
-from hybrid.cli.chat.session import Chat
+from hybrid.cli.chat.session import ChatSession
 from hybrid.cli.main import load
 from hybrid.cli.options.sampling_options import Sampling
 from hybrid.infer.answers.sampling.params import SamplingParams
 
 
 @pytest.fixture
-def chat() -> Chat:
+def chat() -> ChatSession:
     model = FakeModel("one", "two")
     model.gguf = SimpleNamespace(metadata={"general.sampling.top_k": 30})  # type: ignore[attr-defined]
-    made = Chat(talk(model, Template()), lambda prompt: "", COMMANDS)
+    made = ChatSession(talk(model, Template()), lambda prompt: "", COMMANDS)
     made.conversation.draw_by(made.sampling.params(model.gguf.metadata))  # type: ignore[attr-defined]
     return made
 
 
-def told(chat: Chat, line: str, capsys: pytest.CaptureFixture[str]) -> str:
+def told(chat: ChatSession, line: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a line has come to: an error as the chat shows it."""
     lines = [line]
 
@@ -44,7 +44,7 @@ def test_names_are_those_of_the_options() -> None:
     assert {f"--{name}" for name in setting_commands.names()} <= options
 
 
-def test_all_settings_are_shown(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_settings_are_shown(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
     shown = told(chat, "/set", capsys).splitlines()
     assert [line.split()[0] for line in shown] == list(setting_commands.names())
     assert any(line.split() == ["top-k", "30"] for line in shown), "the model's own"
@@ -71,7 +71,7 @@ def test_all_settings_are_shown(chat: Chat, capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_each_can_be_set(
-    line: str, shows: str, field: str, value: Any, chat: Chat, capsys: pytest.CaptureFixture[str]
+    line: str, shows: str, field: str, value: Any, chat: ChatSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shows in told(chat, f"/set {line}", capsys)
     assert getattr(chat.conversation.params, field) == value
@@ -93,7 +93,7 @@ def test_each_can_be_set(
     ],
 )
 def test_what_cannot_be_is_one_line_and_changes_nothing(
-    line: str, says: str, chat: Chat, capsys: pytest.CaptureFixture[str]
+    line: str, says: str, chat: ChatSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = chat.conversation.params, chat.sampling
     said = told(chat, f"/set {line}", capsys)
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(
     assert (chat.conversation.params, chat.sampling) == before
 
 
-def test_a_setting_can_be_the_models_again(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_can_be_the_models_again(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
     told(chat, "/set top-k 7", capsys)
     assert told(chat, "/set top-k default", capsys) == "top-k  30\n"
     told(chat, "/set greedy on", capsys)
@@ -111,7 +111,7 @@ def test_a_setting_can_be_the_models_again(chat: Chat, capsys: pytest.CaptureFix
     assert chat.conversation.params == SamplingParams(top_k=30), "temp was taken back by greedy"
 
 
-def test_what_the_model_is_told_first(chat: Chat, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_model_is_told_first(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(chat, "/system", capsys).startswith("the model is told nothing first")
     assert told(chat, "/system Be brief.", capsys) == "Be brief.\n"
     told(chat, "hello", capsys)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from converted_models import converted
 
-from hybrid.cli.cluster.fit import MODELS, Facts, FileAsked, ModelAsked, find, identity, misfit, program_version
+from hybrid.cli.cluster.fit import MODELS, FileAsked, ModelAsked, WorkerFacts, find, identity, misfit, program_version
 from hybrid.infer import LoadOptions
 from hybrid.quant.ggml.errors import ClusterError
 from hybrid.quant.ggml.split import open_gguf
@@ -17,18 +17,18 @@ def model(bundled: Path) -> Path:
 
 
 def test_facts() -> None:
-    here = Facts.here()
+    here = WorkerFacts.here()
     assert here.version == program_version() != "missing"
     assert misfit(here, here.version, here) is None
-    old = Facts("node", "0.0.1", here.path, here.bf16)
+    old = WorkerFacts("node", "0.0.1", here.path, here.bf16)
     assert (
         misfit(old, here.version, here) == f"it has hybrid 0.0.1, the client {here.version}. Install the same version"
     )
 
 
 def test_bits_differ_for_bf16_weights_only(model: Path, bundled: Path, tmp_path: Path) -> None:
-    a = Facts("a", program_version(), "avx512-bf16", True)
-    b = Facts("b", program_version(), "avx2", False)
+    a = WorkerFacts("a", program_version(), "avx512-bf16", True)
+    b = WorkerFacts("b", program_version(), "avx2", False)
     fast = ModelAsked.of(model, LoadOptions(n_ctx=64))
     said = misfit(b, program_version(), a, fast)
     assert said is not None and said.startswith(

@@ -15,18 +15,18 @@ import pytest
 pytest.importorskip("distributed")
 from distributed import Future
 
-from hybrid.cli.cluster.connection import Connection, connected
+from hybrid.cli.cluster.connection import ClusterConnection, connected
 from hybrid.cli.cluster.fetching import Fetching
 from hybrid.cli.cluster.ordered import AHEAD, MOST_DEATHS, in_order
 from hybrid.cli.options.cluster_options import ClusterAddress
 from hybrid.quant.ggml.errors import ClusterError, FormatError, HybridError, Remedy, UsageError
-from hybrid.quant.ggml.file_ranges import Place
+from hybrid.quant.ggml.file_ranges import FileRange
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[Connection]:
+def connection() -> Iterator[ClusterConnection]:
     with connected(ClusterAddress("local", "local:2", n_workers=2)) as opened:
         yield opened
 
@@ -45,7 +45,7 @@ def test_processes_that_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
 
-def test_order(connection: Connection) -> None:
+def test_order(connection: ClusterConnection) -> None:
     def slow_at_first(part: int) -> int:
         import time
 
@@ -56,7 +56,7 @@ def test_order(connection: Connection) -> None:
     assert list(in_order(connection, slow_at_first, [])) == []
 
 
-def test_parts_are_taken_as_they_are_needed(connection: Connection) -> None:
+def test_parts_are_taken_as_they_are_needed(connection: ClusterConnection) -> None:
     taken: list[int] = []
 
     def parts() -> Iterator[int]:
@@ -70,7 +70,7 @@ def test_parts_are_taken_as_they_are_needed(connection: Connection) -> None:
     results.close()  # type: ignore[attr-defined]
 
 
-def test_a_result_that_died_with_its_worker_is_computed_anew(connection: Connection) -> None:
+def test_a_result_that_died_with_its_worker_is_computed_anew(connection: ClusterConnection) -> None:
     future = connection.client.submit(os.getpid, pure=False)
     first = future.result()
     fetching = Fetching(connection.client)
@@ -84,7 +84,7 @@ def test_a_result_that_died_with_its_worker_is_computed_anew(connection: Connect
     assert over is future and again != first
 
 
-def test_a_worker_killed_with_its_parts(connection: Connection, tmp_path: Path) -> None:
+def test_a_worker_killed_with_its_parts(connection: ClusterConnection, tmp_path: Path) -> None:
     folder = str(tmp_path)
 
     def kills_once(part: int) -> tuple[int, int]:
@@ -104,7 +104,7 @@ def test_a_worker_killed_with_its_parts(connection: Connection, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_part_that_kills_whoever_does_it(connection: Connection) -> None:
+def test_a_part_that_kills_whoever_does_it(connection: ClusterConnection) -> None:
     def kills(part: int) -> int:
         import os
         import signal
@@ -120,7 +120,7 @@ def test_a_part_that_kills_whoever_does_it(connection: Connection) -> None:
     assert list(in_order(connection, abs, range(9))) == list(range(9)), "others come in their place"
 
 
-def test_what_dask_has_forgotten_is_asked_for_again(connection: Connection) -> None:
+def test_what_dask_has_forgotten_is_asked_for_again(connection: ClusterConnection) -> None:
     def slow(part: int) -> int:
         import time
 
@@ -135,8 +135,8 @@ def test_what_dask_has_forgotten_is_asked_for_again(connection: Connection) -> N
     assert found == list(range(30))
 
 
-def test_errors_of_a_workers_files_name_it(connection: Connection, tmp_path: Path) -> None:
-    missing = Place(tmp_path / ".x.tmp", tmp_path / "x", 0, 4)
+def test_errors_of_a_workers_files_name_it(connection: ClusterConnection, tmp_path: Path) -> None:
+    missing = FileRange(tmp_path / ".x.tmp", tmp_path / "x", 0, 4)
 
     def fails(part: Any) -> None:
         if isinstance(part, Exception):
@@ -154,7 +154,7 @@ def test_errors_of_a_workers_files_name_it(connection: Connection, tmp_path: Pat
     assert caught.value.remedy is Remedy.LARGER_CONTEXT and caught.value.value == "7"
 
 
-def test_nothing_is_begun_after_an_error(connection: Connection, tmp_path: Path) -> None:
+def test_nothing_is_begun_after_an_error(connection: ClusterConnection, tmp_path: Path) -> None:
     folder = str(tmp_path)
 
     def touches(part: int) -> None:

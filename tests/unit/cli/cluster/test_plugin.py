@@ -2,7 +2,7 @@
 
 from distributed import Client, LocalCluster
 
-from hybrid.cli.cluster.fit import Facts
+from hybrid.cli.cluster.fit import WorkerFacts
 from hybrid.cli.cluster.plugin import Fits
 from hybrid.cli.cluster.prompt_worker import BEGINNING, Beginning, begin
 
@@ -11,7 +11,7 @@ SIZE = 5 * Beginning.BYTES_PER_SECOND
 
 def test_a_beginning_that_moves_says_nothing_about_connections() -> None:
     """Else the next ones would cost nothing any more: it has 500 MB as far as Dask knows, and takes a millisecond."""
-    facts = Facts.here()
+    facts = WorkerFacts.here()
     how = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "memory_limit": 0}
     with LocalCluster(n_workers=2, **how) as cluster, Client(cluster) as client:
         here, there = (worker.address for worker in cluster.workers.values())

@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from hybrid.cli.cluster.held_models import Holding
-from hybrid.cli.cluster.prompt_worker import Beginning, Turns
+from hybrid.cli.cluster.prompt_worker import Beginning, SharedOrAlone
 from hybrid.quant.ggml.errors import ClusterError
 
 
 def test_one_alone_waits_for_the_others_and_they_for_it() -> None:
-    turns, said, go = Turns(), [], threading.Event()
+    turns, said, go = SharedOrAlone(), [], threading.Event()
     inside = threading.Semaphore(0)
 
     def work(name: str, alone: bool, wait: bool) -> None:

@@ -12,11 +12,11 @@ pytest.importorskip("distributed")
 from distributed import Future, LocalCluster
 
 from hybrid.cli.cluster import prompt_worker
-from hybrid.cli.cluster.connection import Connection, connected
+from hybrid.cli.cluster.connection import ClusterConnection, connected
 from hybrid.cli.cluster.prompt_worker import Answered
 from hybrid.cli.cluster.prompts import ClusterBatch
 from hybrid.cli.options.cluster_options import ClusterAddress
-from hybrid.infer.answers.prompt_files.prompt_files import Prompt
+from hybrid.infer.answers.prompt_files.prompt_files import PromptLine
 
 N = 120
 
@@ -26,10 +26,10 @@ class StubBatch:
 
     n_samples, max_tokens = 1, 20
 
-    def ids(self, prompt: Prompt) -> list[int]:
+    def ids(self, prompt: PromptLine) -> list[int]:
         return [*range(100 + prompt.index // 3 * 40, 140 + prompt.index // 3 * 40), prompt.index]
 
-    def key(self, prompt: Prompt, _sample: int) -> str:
+    def key(self, prompt: PromptLine, _sample: int) -> str:
         return str(prompt.index)
 
 
@@ -39,7 +39,7 @@ def slow_answer(_key: str, _number: int, line: str, *_more: Any) -> Answered:
 
 
 @contextmanager
-def stub_workers(memory_limit: str | int = 0) -> Iterator[Connection]:
+def stub_workers(memory_limit: str | int = 0) -> Iterator[ClusterConnection]:
     """Two of this process."""
     how: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
     with (
@@ -53,7 +53,7 @@ def stub_workers(memory_limit: str | int = 0) -> Iterator[Connection]:
 def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask refuses a task that needs more than a worker has: what it is told that beginnings take is less."""
     monkeypatch.setattr(prompt_worker, "answer", slow_answer)
-    prompts, out, notes = [Prompt(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
+    prompts, out, notes = [PromptLine(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
     with stub_workers("8GB") as connection:
         assert 0 < connection.memory <= 8e9
         ClusterBatch(connection, StubBatch(), "stub", notes.append).run(prompts, out)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_dask_has_forgotten_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has cancelled answers of a cluster of 100 workers that came and went, while its scheduler was there."""
     monkeypatch.setattr(prompt_worker, "answer", slow_answer)
-    prompts, out, notes = [Prompt(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
+    prompts, out, notes = [PromptLine(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
     with stub_workers() as connection:
         client, batch = connection.client, ClusterBatch(connection, StubBatch(), "stub", notes.append)  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hybrid.cli.cluster.prompt_groups import Group, plan
-from hybrid.cli.cluster.schedule import DEPTH, Branch, Handing
+from hybrid.cli.cluster.schedule import DEPTH, GroupBranch, Schedule
 
 
 def group(first: int, n: int, shared: int = 100, own: float = 50.0) -> Group:
@@ -16,7 +16,7 @@ def group(first: int, n: int, shared: int = 100, own: float = 50.0) -> Group:
 
 
 def test_a_worker_has_two_answers_for_a_slot_and_the_client_the_rest() -> None:
-    handing = Handing([group(0, 10), group(10, 10), group(20, 10)])
+    handing = Schedule([group(0, 10), group(10, 10), group(20, 10)])
     first = list(handing.next({"a": 1, "b": 2}, 0.0))
     on: dict[str | None, list[int]] = {"a": [], "b": []}
     for number, parts, branch in first:
@@ -32,19 +32,19 @@ def test_a_worker_has_two_answers_for_a_slot_and_the_client_the_rest() -> None:
 
 def test_answers_that_take_no_time_are_asked_for_in_stock() -> None:
     """So many more as are drawn while one goes there and back."""
-    handing = Handing([group(0, 500), group(500, 500)])
+    handing = Schedule([group(0, 500), group(500, 500)])
     assert len(list(handing.next({"a": 1, "b": 1}, 1000.0))) == 2 * (DEPTH + 50)
 
 
 def test_prompts_that_share_nothing_belong_to_nobody() -> None:
-    handing = Handing([Group((i,), 0, 9.0, ((),)) for i in range(9)])
+    handing = Schedule([Group((i,), 0, 9.0, ((),)) for i in range(9)])
     assert [branch for _, _, branch in handing.next({"a": 1, "b": 1}, 0.0)] == [None] * 2 * DEPTH
     handing.over(None)
     assert [number for number, _, _ in handing.next({"a": 1, "b": 1}, 0.0)] == [4]
 
 
 def test_who_joins_late_gets_half_of_what_is_left() -> None:
-    handing = Handing([group(0, 12)])
+    handing = Schedule([group(0, 12)])
     first = list(handing.next({"a": 1}, 0.0))
     assert [number for number, _, _ in first] == [0, 1]
     later = list(handing.next({"a": 1, "b": 1}, 0.0))
@@ -55,16 +55,16 @@ def test_who_joins_late_gets_half_of_what_is_left() -> None:
 
 
 def test_a_long_beginning_is_not_read_again_for_few_answers() -> None:
-    handing = Handing([group(0, 8, shared=5000, own=1000.0)])
+    handing = Schedule([group(0, 8, shared=5000, own=1000.0)])
     list(handing.next({"a": 1}, 0.0))
     assert len(list(handing.next({"a": 1, "b": 1}, 0.0))) == DEPTH, "6 are left, which take longer than reading"
-    handing = Handing([group(0, 8, shared=7000, own=1000.0)])
+    handing = Schedule([group(0, 8, shared=7000, own=1000.0)])
     list(handing.next({"a": 1}, 0.0))
     assert list(handing.next({"a": 1, "b": 1}, 0.0)) == []
 
 
 def test_what_a_lost_worker_had_not_begun_goes_to_another() -> None:
-    handing = Handing([group(0, 6), group(6, 2)])
+    handing = Schedule([group(0, 6), group(6, 2)])
     first = list(handing.next({"a": 1}, 0.0))
     branch = first[0][2]
     assert branch is not None
@@ -81,7 +81,7 @@ def test_what_a_lost_worker_had_not_begun_goes_to_another() -> None:
 
 
 def test_without_any_worker_answers_wait_for_some() -> None:
-    handing = Handing([group(0, 3), group(3, 3)])
+    handing = Schedule([group(0, 3), group(3, 3)])
     asked = list(handing.next({}, 0.0))
     assert [number for number, _, _ in asked] == [0, 1]
     assert asked[0][2] is not None and asked[0][2].worker is None
@@ -98,10 +98,10 @@ def makespan(
     speeds: tokens per second; deaths: worker -> when; work: of each answer with all of its prompt
     """
     slots = {str(w): 1 for w in range(len(speeds))}
-    handing = Handing(groups)
+    handing = Schedule(groups)
     shared = {number: g.shared for g in groups for number in g.members}
     name = {number: g.members[0] for g in groups for number in g.members}
-    mine: list[list[tuple[int, Branch | None]]] = [[] for _ in speeds]
+    mine: list[list[tuple[int, GroupBranch | None]]] = [[] for _ in speeds]
     known: list[set[int]] = [set() for _ in speeds]
     alone: list[int] = []  # to be asked for again
     readers: Counter[int] = Counter()

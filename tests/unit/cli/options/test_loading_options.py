@@ -14,11 +14,11 @@ from hybrid.cli.options import loading_options
 from hybrid.cli.options.loading_options import (
     KV_TYPE_HELP,
     Checkpoints,
-    KVType,
-    Machine,
+    KVTypes,
     Numa,
     Pinning,
     Precision,
+    ThreadOptions,
     chunks_together,
     load_options,
 )
@@ -61,8 +61,8 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 
 def test_what_is_given() -> None:
     options = load_options(
-        Machine(2, Pinning("3,0-1", Numa.INTERLEAVE)), Precision(exact=True, kv_type=KVType.Q8_0),
-        Checkpoints("1K", KVType.F16), n_ctx=7, lora=["a.gguf:0.5", "b.gguf"],
+        ThreadOptions(2, Pinning("3,0-1", Numa.INTERLEAVE)), Precision(exact=True, kv_type=KVTypes.Q8_0),
+        Checkpoints("1K", KVTypes.F16), n_ctx=7, lora=["a.gguf:0.5", "b.gguf"],
     )  # fmt: skip
     assert options == LoadOptions(
         n_ctx=7, n_threads=2, cpus=(3, 0, 1), numa="interleave", precision="exact", kv_type="q8_0",
@@ -71,7 +71,7 @@ def test_what_is_given() -> None:
     with pytest.raises(UsageError, match=r"^--checkpoint-budget big: expected a size"):
         load_options(checkpoints=Checkpoints("big"))
     with pytest.raises(UsageError, match=r"^--cpus 1,,2: '' is none"):
-        load_options(Machine(pinning=Pinning("1,,2")))
+        load_options(ThreadOptions(pinning=Pinning("1,,2")))
 
 
 def test_processors_and_memory_here_are_for_work_here() -> None:
@@ -85,7 +85,7 @@ def test_processors_and_memory_here_are_for_work_here() -> None:
 
 def test_every_option_has_its_field() -> None:
     """A field without an option is one that commands set themselves."""
-    groups = (Machine, Pinning, Precision, Checkpoints)
+    groups = (ThreadOptions, Pinning, Precision, Checkpoints)
     taken = {"n_ctx", "lora", *(f.name for group in groups for f in fields(group))} - {"pinning"}
     named = {"threads": "n_threads", "exact": "precision"}
     assert {f.name for f in fields(LoadOptions)} - {named.get(name, name) for name in taken} == {
@@ -96,7 +96,7 @@ def test_every_option_has_its_field() -> None:
 
 
 def test_kv_types_are_those_of_the_library() -> None:
-    assert [kind.value for kind in KVType] == list(KV_TYPES)
+    assert [kind.value for kind in KVTypes] == list(KV_TYPES)
     assert all(kind in KV_TYPE_HELP for kind in KV_TYPES)
 
 

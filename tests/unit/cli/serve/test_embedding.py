@@ -12,7 +12,7 @@ import pytest
 
 from hybrid.cli.serve.embedding import ALONE_SECONDS, BESIDE_SECONDS, Embedding
 from hybrid.infer.answers.batch.service import BusyError
-from hybrid.infer.evaluate.embed_reading import Reading
+from hybrid.infer.evaluate.embed_reading import EmbedReading
 from hybrid.infer.evaluate.pooling import Pooling
 
 SECONDS = 0.001  # that a token takes
@@ -40,7 +40,7 @@ class FakeService:
                 await asyncio.sleep(0)
 
 
-class FakeReading(Reading):
+class FakeReading(EmbedReading):
     """Texts of so many tokens; notes what was read."""
 
     def __init__(self, ids: Sequence[Sequence[int]], log: list[tuple[int, int]]) -> None:

@@ -1,11 +1,11 @@
 """What the log says of passed over fields: once to each client."""
 
 from hybrid.cli.serve import warning_log
-from hybrid.cli.serve.warning_log import Told
+from hybrid.cli.serve.warning_log import WarningLog
 
 
 def test_each_client_is_told_once() -> None:
-    told = Told()
+    told = WarningLog()
     assert told.new("a", ["x", "y"]) == ["x", "y"]
     assert told.new("a", ["y", "z"]) == ["z"]
     assert told.new("b", ["x"]) == ["x"] and told.new(None, ["x"]) == ["x"]
@@ -13,7 +13,7 @@ def test_each_client_is_told_once() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    told = Told()
+    told = WarningLog()
     assert told.new("first", ["x"]) == ["x"]
     for i in range(warning_log.MOST - 1):
         told.new(i, ["x"])

@@ -8,21 +8,21 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from hybrid.cli.chat.commands import COMMANDS
-from hybrid.cli.chat.session import Chat
+from hybrid.cli.chat.session import ChatSession
 from hybrid.cli.terminal import line_editing
-from hybrid.infer.answers.asking.reading import Answer
+from hybrid.infer.answers.asking.reading import SaidAnswer
 
 
 @pytest.fixture
-def chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Chat:
+def chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ChatSession:
     monkeypatch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr("hybrid.cache_paths.state_dir", lambda: tmp_path / "state")
     conversation = talk(FakeModel(), Template(), system="Be brief.")
     conversation.model.path = tmp_path / "m.gguf"
-    first = conversation.turns.add(None, "Why?", Answer("So."))
+    first = conversation.turns.add(None, "Why?", SaidAnswer("So."))
     conversation.turns.fork("side")
-    conversation.turns.add(first, "And now?", Answer("No."))
-    return Chat(conversation, lambda prompt: "", COMMANDS)
+    conversation.turns.add(first, "And now?", SaidAnswer("No."))
+    return ChatSession(conversation, lambda prompt: "", COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def chat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Chat:
         ("/system B", {"Be brief."}),
     ],
 )
-def test_completion(text: str, completed: set[str], chat: Chat) -> None:
+def test_completion(text: str, completed: set[str], chat: ChatSession) -> None:
     assert completions(text, chat) == completed
 
 
-def test_names_of_files(tmp_path: Path, chat: Chat) -> None:
+def test_names_of_files(tmp_path: Path, chat: ChatSession) -> None:
     for name in ("tools.json", "tools.txt", "model.gguf", "other.md"):
         (tmp_path / name).touch()
     (tmp_path / "toolshed").mkdir()
@@ -58,7 +58,7 @@ def test_names_of_files(tmp_path: Path, chat: Chat) -> None:
     assert completions(f"/save {tmp_path}/o", chat) == {"ther.md"}
 
 
-def test_models_that_were_converted(tmp_path: Path, chat: Chat) -> None:
+def test_models_that_were_converted(tmp_path: Path, chat: ChatSession) -> None:
     for kind in ("demo", "shapes"):
         made = tmp_path / "cache" / kind
         made.mkdir(parents=True)
@@ -69,11 +69,11 @@ def test_models_that_were_converted(tmp_path: Path, chat: Chat) -> None:
     )
 
 
-def test_every_command_can_be_completed(chat: Chat) -> None:
+def test_every_command_can_be_completed(chat: ChatSession) -> None:
     for name in COMMANDS:
         completions(f"{name} ", chat)
 
 
-def completions(text: str, chat: Chat) -> set[str]:
+def completions(text: str, chat: ChatSession) -> set[str]:
     completer = line_editing.completer([name for name, c in COMMANDS.items() if c.help], chat.words)
     return {found.text for found in completer.get_completions(Document(text), CompleteEvent())}

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.openelm import _divisible
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import HybridError, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 
@@ -95,7 +95,7 @@ def test_gpt2_with_its_older_names(converted: Callable[..., GGUFFile]) -> None:
         assert file.info("position_embd.weight").shape == (512, 96)
         path = file.path
     with pytest.raises(UsageError, match=r"a context of 513 tokens: gpt2\.gguf has 512 positions"):
-        Model.load(path, n_ctx=513)
+        LoadedModel.load(path, n_ctx=513)
 
 
 def test_mistral_is_a_llama(converted: Callable[..., GGUFFile]) -> None:

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert, plan, verify
 from hybrid.convert.architectures import Family
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -145,7 +145,7 @@ def test_published_checkpoints(published: tuple[Path, Path], tmp_path: Path, dat
         table = file.f32("blk.0.ffn_gate_tid2eid.weight")
         np.testing.assert_array_equal(table, stored[TABLE].astype(np.float32))
     for name in ("published", "plain"):
-        with Model.load(tmp_path / f"{name}.gguf", n_ctx=64, precision="exact") as model:
+        with LoadedModel.load(tmp_path / f"{name}.gguf", n_ctx=64, precision="exact") as model:
             got.append(model.sequence().logits_of(ids))
     assert np.abs(got[0] - got[1]).max() < 2e-5 * np.abs(got[1]).max()
 
@@ -198,7 +198,7 @@ def test_an_expert_that_there_is_not(tmp_path: Path, data_dir: Path) -> None:
     save_file(tensors, folder / FILE)
     convert(folder, tmp_path / "m.gguf", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with pytest.raises(HybridError, match=r"tid2eid\.weight has values from 0 to 6, expected the numbers of 6 experts"):
-        Model.load(tmp_path / "m.gguf")
+        LoadedModel.load(tmp_path / "m.gguf")
 
 
 def test_a_head_that_guesses_ahead_as_it_is_published(tmp_path: Path, data_dir: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert, verify
 from hybrid.convert.architectures import Family
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.engine.network import Network
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -99,7 +99,7 @@ def test_published_checkpoints_have_keys_that_no_layer_uses(tmp_path: Path, data
         verify(source, path)
         with GGUFFile.open(path) as file:
             assert ("blk.6.attn_k.weight" in file.tensors) == (source is more)
-        with Model.load(path, n_ctx=64) as model:
+        with LoadedModel.load(path, n_ctx=64) as model:
             results.append(model.sequence().logits_of(list(range(260, 290))))
     assert results[0].tobytes() == results[1].tobytes()
 

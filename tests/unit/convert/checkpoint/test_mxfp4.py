@@ -10,7 +10,7 @@ from random_checkpoints import CONFIGS
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert, plan, verify
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant import quantize
 from hybrid.quant.ggml.errors import CheckpointError, HybridError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -70,7 +70,7 @@ def test_both_give_the_same_logits(published: tuple[Path, Path], tmp_path: Path,
     for i, folder in enumerate(published):
         path = tmp_path / f"{i}.gguf"
         convert(folder, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
-        with Model.load(path, n_ctx=64, precision="exact") as model:
+        with LoadedModel.load(path, n_ctx=64, precision="exact") as model:
             got.append(model.sequence().logits_of(ids))
     assert np.abs(got[0] - got[1]).max() < 2e-5 * np.abs(got[1]).max()
 

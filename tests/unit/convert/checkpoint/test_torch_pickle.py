@@ -13,7 +13,7 @@ from torch_archive import archive, name, number, state, storage, tensor, text
 
 from hybrid.convert.checkpoint import Dtype
 from hybrid.convert.checkpoint.tensor import DataFile
-from hybrid.convert.checkpoint.torch_pickle import Machine
+from hybrid.convert.checkpoint.torch_pickle import PickleMachine
 from hybrid.convert.checkpoint.torch_zip import read_torch
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, UnsupportedError
 
@@ -90,7 +90,7 @@ def test_pickle_of_python_itself():
     """What Python's own pickler writes for plain data, in the protocols torch has used."""
     data = {"a": (1, -2, 3.5, True, None, "x" * 300), "b": [1, 2, 300, 70000], "c": OrderedDict()}
     for protocol in (2, 3, 4):
-        assert Machine("x").run(pickle.dumps(data, protocol)) == data
+        assert PickleMachine("x").run(pickle.dumps(data, protocol)) == data
 
 
 # --- what is hostile ---
@@ -145,7 +145,7 @@ def test_nothing_is_executed(opened, tmp_path, payload, protocol):
 )
 def test_other_ways_to_run_code(pkl):
     with pytest.raises(CheckpointError, match="Nothing was executed"):
-        Machine("x").run(pkl)
+        PickleMachine("x").run(pkl)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_other_ways_to_run_code(pkl):
 )
 def test_damaged_pickles(pkl, message):
     with pytest.raises(CheckpointError, match=message) as caught:
-        Machine("x").run(pkl)
+        PickleMachine("x").run(pkl)
     assert "\n" not in str(caught.value)
 
 
@@ -190,7 +190,7 @@ def test_every_cut_of_a_pickle_is_an_error():
     assert pickletools.dis(whole, io.StringIO()) is None
     for n in range(len(whole)):
         with pytest.raises(CheckpointError):
-            Machine("x").run(whole[:n])
+            PickleMachine("x").run(whole[:n])
 
 
 def test_random_bytes_in_a_pickle_never_crash():
@@ -200,7 +200,7 @@ def test_random_bytes_in_a_pickle_never_crash():
         broken = bytearray(whole)
         broken[rng.integers(len(whole))] = rng.integers(256)
         try:
-            Machine("x").run(bytes(broken))
+            PickleMachine("x").run(bytes(broken))
         except HybridError as error:
             assert "\n" not in str(error)
 

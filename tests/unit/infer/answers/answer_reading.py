@@ -15,7 +15,7 @@ from hybrid.infer.answers.chat.format import (
     ThoughtFormat,
     XmlCall,
 )
-from hybrid.infer.answers.chat.reader import AnswerReader, Part
+from hybrid.infer.answers.chat.reader import AnswerPart, AnswerReader
 from hybrid.infer.answers.chat.tools import Tool, tools_of
 
 THINK = ThoughtFormat("<think>", "</think>")
@@ -63,7 +63,7 @@ class Read:
 
 def read_in(
     pieces: Iterable[str], format: ChatFormat, tools: Sequence[Tool], *, thinks: bool = False, continues: bool = False
-) -> tuple[Read, list[Part]]:
+) -> tuple[Read, list[AnswerPart]]:
     """What the reader has at the end, after a look that the parts say the same; and the parts."""
     ids = (f"id{i}" for i in itertools.count())
     reader = AnswerReader(format, tools, thinks=thinks, continues=continues, new_id=lambda: next(ids))

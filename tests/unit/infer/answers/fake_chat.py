@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 from hybrid.infer.answers.chat.tools import tools_of
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.infer.answers.sampling import SamplingParams
@@ -245,5 +245,5 @@ def talk(model: FakeModel, template: Template | ChatTemplate | None, **more: Any
     return Conversation(model, SamplingParams(temp=0), template, **more)  # type: ignore[arg-type]
 
 
-def said(parts: Iterator[Part]) -> str:
+def said(parts: Iterator[AnswerPart]) -> str:
     return "".join(part.text for part in parts if part.kind == "text")

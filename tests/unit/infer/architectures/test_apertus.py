@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 from tiny_models import D_HEAD, N_VOCAB, Tensor
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import FormatError
 
 NUMBERS = {"alpha_n": -1.05, "alpha_p": 0.2, "beta": 0.5, "eps": -1e-6}
@@ -32,7 +32,7 @@ def written(folder: Path, **numbers: Any) -> Path:
 
 
 def logits(path: Path) -> np.ndarray:
-    with Model.load(path, n_ctx=64, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=1) as model:
         return model.sequence().logits_of(IDS)
 
 
@@ -54,4 +54,4 @@ def test_one_number_stands_for_all_layers(tmp_path: Path) -> None:
 )
 def test_errors(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=message):
-        Model.load(written(tmp_path, **change))
+        LoadedModel.load(written(tmp_path, **change))

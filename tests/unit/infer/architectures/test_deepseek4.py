@@ -10,7 +10,7 @@ import random_checkpoints
 from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.imatrix import collect
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -63,26 +63,26 @@ def changed(file: Path, tmp_path: Path) -> Callable[..., Path]:
 )
 def test_impossible_keys(changed: Callable[..., Path], keys: dict[str, Any], says: str) -> None:
     with pytest.raises(FormatError, match=says):
-        Model.load(changed(**keys))
+        LoadedModel.load(changed(**keys))
 
 
 def test_ratios_of_layers_that_guess_ahead(file: Path, changed: Callable[..., Path]) -> None:
     """llama.cpp's converter writes them whatever layers the file has."""
     ids, got = list(range(300, 330)), []
     for path in (file, changed(attention__compress_ratios=[3, 0, 7, 3, 7, 0])):
-        with Model.load(path, n_ctx=64) as model:
+        with LoadedModel.load(path, n_ctx=64) as model:
             got.append(model.sequence().logits_of(ids))
     np.testing.assert_array_equal(got[0], got[1])
 
 
 def test_a_table_of_floats(changed: Callable[..., Path]) -> None:
     with pytest.raises(FormatError, match=r"tid2eid\.weight is F32, expected I32"):
-        Model.load(changed(table=np.zeros((random_checkpoints.N_VOCAB, 3), np.float32)))
+        LoadedModel.load(changed(table=np.zeros((random_checkpoints.N_VOCAB, 3), np.float32)))
 
 
 def test_what_is_kept(file: Path) -> None:
     """Of layers with an indexer, of one with a window alone, and of one with all entries: 3 and 7 tokens each."""
-    with Model.load(file, n_ctx=64) as model:
+    with LoadedModel.load(file, n_ctx=64) as model:
         kept = {spec.name.removesuffix("."): spec for spec in model.engine.network.specs}
     names = {
         i: sorted(name.removeprefix(f"blk.{i}.") for name in kept if name.startswith(f"blk.{i}.")) for i in range(3)
@@ -99,7 +99,7 @@ def test_what_is_kept(file: Path) -> None:
 def test_importance_of_the_grouped_output(file: Path) -> None:
     """One row of sums for what is one matrix in the file: every group of every token counts."""
     text = "A window, and what is left of what came before it: " * 9
-    with Model.load(file, n_ctx=32, n_threads=1) as model:
+    with LoadedModel.load(file, n_ctx=32, n_threads=1) as model:
         *_, last = collect(model, text, n_ctx=32, chunks=2)
     sums, counts = last.sums["blk.0.attn_output_a.weight"]
     assert sums.shape == (1, 30) and sums.all() and counts.tolist() == [2 * 64]

@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 from tiny_models import D_HEAD, N_EMBD, N_FF, N_VOCAB, Tensor, Tiny
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.engine.layer_facts import layer_facts
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.reader import GGUFFile
@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Callable[..., Path]:
 
 
 def logits(path: Path) -> np.ndarray:
-    with Model.load(path, n_ctx=64, n_threads=2) as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=2) as model:
         return model.sequence().logits_of(IDS)
 
 
@@ -71,7 +71,7 @@ def test_factors_of_one_may_be_absent(name: str, file: Callable[..., Path]) -> N
 def test_what_is_kept_of_a_token(file: Callable[..., Path]) -> None:
     """Keys and values that layers share lie in memory once."""
     path = file()
-    with Model.load(path, n_ctx=64, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=1) as model:
         specs = model.engine.memory.attention.specs
         kept = model.engine.memory.bytes_kv_per_token
     assert [(s.layer, s.n_kv, s.d_head, s.window) for s in specs] == [(0, 2, 8, 5), (1, 1, 12, 0)]

@@ -10,7 +10,7 @@ from random_checkpoints import CONFIGS
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import GGMLType
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -25,7 +25,7 @@ def converted(folder: Path, path: Path, data_dir: Path, *, heads: bool = True) -
 
 
 def logits(path: Path) -> np.ndarray:
-    with Model.load(path, n_ctx=32) as model:
+    with LoadedModel.load(path, n_ctx=32) as model:
         return model.sequence().logits_of(IDS)
 
 

@@ -10,7 +10,7 @@ import random_checkpoints
 from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.writer import GGUFWriter
@@ -56,7 +56,7 @@ def edited(plain: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def logits(path: Path) -> np.ndarray:
-    with Model.load(path, n_ctx=64, n_threads=1, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=1, precision="exact") as model:
         return model.sequence().logits_of(IDS)
 
 
@@ -83,7 +83,7 @@ def test_limits_of_gates(plain: Path, edited: Callable[..., Path]) -> None:
 
 
 def test_a_layer_takes_what_one_before_it_chose(plain: Path) -> None:
-    with Model.load(plain, n_ctx=64, n_threads=1) as model:
+    with LoadedModel.load(plain, n_ctx=64, n_threads=1) as model:
         rows = [(spec.layer, spec.part, spec.n, spec.every) for spec in model.engine.memory.attention.row_specs]
     assert rows == [
         (0, "latent", 36, 1), (0, "index", 20, 3), (2, "latent", 36, 1), (2, "index", 20, 3), (3, "latent", 36, 1)

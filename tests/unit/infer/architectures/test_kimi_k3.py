@@ -10,7 +10,7 @@ from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.kimi_k3 import KimiK3
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType
 
@@ -40,4 +40,4 @@ def test_errors(
     source = random_checkpoints.write(CONFIGS["kimi-k3"], tmp_path / "model")
     convert(source, tmp_path / "m.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with pytest.raises(FormatError, match=message):
-        Model.load(tmp_path / "m.gguf", n_ctx=32)
+        LoadedModel.load(tmp_path / "m.gguf", n_ctx=32)

@@ -11,7 +11,7 @@ from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.minimax import MiniMax
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType
 
@@ -32,7 +32,7 @@ def logits(
     folder.mkdir(exist_ok=True)
     source = random_checkpoints.write(CONFIGS[model], folder / "model")
     convert(source, folder / "m.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
-    with Model.load(folder / "m.gguf", n_ctx=32) as loaded:
+    with LoadedModel.load(folder / "m.gguf", n_ctx=32) as loaded:
         return loaded.sequence().logits_of(list(range(260, 280)))
 
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.phi4flash import Phi4Flash
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.memory import AttentionSpec
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType
@@ -40,13 +40,13 @@ def converted(source: Path, data_dir: Path) -> Path:
 
 
 def logits(path: Path) -> np.ndarray:
-    with Model.load(path, n_ctx=32) as model:
+    with LoadedModel.load(path, n_ctx=32) as model:
         return model.sequence().logits_of(IDS)
 
 
 def test_keys_and_values_are_kept_once(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of pairs, as they are; the last layers keep nothing."""
-    with Model.load(written(tmp_path, data_dir, monkeypatch), n_ctx=32) as model:
+    with LoadedModel.load(written(tmp_path, data_dir, monkeypatch), n_ctx=32) as model:
         specs = model.engine.network.specs
     attention = [(s.layer, s.n_kv, s.d_head, s.d_value, s.window) for s in specs if isinstance(s, AttentionSpec)]
     assert attention == [(1, 1, 48, 48, 11), (3, 1, 48, 48, 11), (5, 1, 48, 48, 0)]

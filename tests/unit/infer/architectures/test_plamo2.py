@@ -11,7 +11,7 @@ from random_checkpoints import CONFIGS
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.plamo2 import Plamo2
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType
 
@@ -32,7 +32,7 @@ def written(folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, **cha
 
 
 def logits(path: Path) -> np.ndarray:
-    with Model.load(path, n_ctx=32) as model:
+    with LoadedModel.load(path, n_ctx=32) as model:
         return model.sequence().logits_of(list(range(260, 280)))
 
 

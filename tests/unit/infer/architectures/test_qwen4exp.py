@@ -12,7 +12,7 @@ from reference.families import Reference
 
 from hybrid.convert import convert
 from hybrid.convert.architectures.qwen4exp import Qwen4Exp
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.quant.ggml.errors import FormatError
 from hybrid.quant.ggml.types import FileType
 
@@ -35,7 +35,7 @@ def made(folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, **change
 
 
 def logits(path: Path, ids: list[int] = IDS) -> np.ndarray:
-    with Model.load(path, n_ctx=64, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=64, precision="exact") as model:
         return model.sequence().logits_of(ids)
 
 
@@ -59,7 +59,7 @@ def test_ends_of_texts(tmp_path: Path, data_dir: Path, monkeypatch: pytest.Monke
     want = Reference(config, random_checkpoints.tensors(config)).logits(ids)
     got = logits(path, ids)
     assert np.abs(got - want).max() < 2e-5 * np.abs(want).max()
-    with Model.load(path, n_ctx=64, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=64, precision="exact") as model:
         seq = model.sequence()
         parts = [seq.logits_of(ids[a:b]) for a, b in ((0, 1), (1, 11), (11, 12), (12, 18), (18, len(ids)))]
     assert np.concatenate(parts).tobytes() == got.tobytes()
@@ -97,4 +97,4 @@ def test_damaged_keys(
     key: str, value: Any, message: str, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FormatError, match=message):
-        Model.load(made(tmp_path, data_dir, monkeypatch, **{key: value}), n_ctx=64)
+        LoadedModel.load(made(tmp_path, data_dir, monkeypatch, **{key: value}), n_ctx=64)

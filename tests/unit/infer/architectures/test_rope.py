@@ -16,7 +16,7 @@ from reference.rope_scaling import scaling
 from tiny_models import D_HEAD, FAMILIES, Tensor, Tiny
 
 from hybrid.convert import convert
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadedModel, Work
 from hybrid.infer.architectures.rope import rope_of
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.layers.attention import Rope
@@ -69,7 +69,7 @@ def long_factors(tiny: Tiny) -> None:
 
 
 def logits(path: Path, n_ctx: int = 64, ids: list[int] = IDS) -> np.ndarray:
-    with Model.load(path, n_ctx=n_ctx, n_threads=1, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=n_ctx, n_threads=1, precision="exact") as model:
         return model.sequence().logits_of(ids)
 
 
@@ -98,14 +98,14 @@ def test_long_rope(n_ctx: int, factors: list[float], file: Callable[..., Path]) 
 
 def test_a_state_belongs_to_its_frequencies(file: Callable[..., Path], tmp_path: Path) -> None:
     path = file(LONG_ROPE, long_factors)
-    with Model.load(path, n_ctx=24, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=24, n_threads=1) as model:
         seq = model.sequence()
         seq.prefill(IDS[:9])
         seq.save(tmp_path / "short.state")
-    with Model.load(path, n_ctx=20, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=20, n_threads=1) as model:
         model.restore(tmp_path / "short.state")
     says = r"saved by 'tiny llama F32', not by .*'tiny llama F32 \(long RoPE\)'"
-    with Model.load(path, n_ctx=25, n_threads=1) as model, pytest.raises(StateError, match=says):
+    with LoadedModel.load(path, n_ctx=25, n_threads=1) as model, pytest.raises(StateError, match=says):
         model.restore(tmp_path / "short.state")
 
 
@@ -116,7 +116,7 @@ def test_an_embedding_is_that_of_the_context_asked_for(file: Callable[..., Path]
         with Embedder(path, n_ctx=n_ctx, n_threads=1, precision="exact") as embedder:
             alone = embedder.embed_ids([IDS[:9]])
             np.testing.assert_array_equal(embedder.embed_ids(texts)[:1], alone)
-        with Model.load(path, n_ctx=n_ctx, n_threads=1, precision="exact") as model:
+        with LoadedModel.load(path, n_ctx=n_ctx, n_threads=1, precision="exact") as model:
             hidden = model.runner.hidden_states([Work(model.sequence(), IDS[:9], slice(-1, None))])[0][0]
         np.testing.assert_allclose(alone[0], hidden / np.linalg.norm(hidden), atol=1e-6)
 
@@ -282,7 +282,7 @@ def test_every_architecture_that_turns_obeys_the_scaling(
 def test_a_window_that_is_not_reached_changes_nothing(window: int, file: Callable[..., Path]) -> None:
     logits = []
     for path in (file({"hybrid.attention.sliding_window": window}), file({})):
-        with Model.load(path, n_ctx=64, n_threads=2) as model:
+        with LoadedModel.load(path, n_ctx=64, n_threads=2) as model:
             logits.append(model.sequence().logits_of(IDS))
     assert len(IDS) == 40
     np.testing.assert_array_equal(*logits)

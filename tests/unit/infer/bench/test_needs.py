@@ -7,11 +7,11 @@ import pytest
 
 from hybrid.infer.bench.machine import Machine
 from hybrid.infer.bench.needs import TokenNeeds, peak_of
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType, GGMLType
 
-SHAPE = Shape(
+SHAPE = ModelShape(
     "tiny", "llama", 2, 64, 320, 64, 1e-5, tied=False, n_ff=96, n_head=2, n_head_kv=1, head_dim=32, rope_base=1e4
 )
 MACHINE = Machine("EPYC", "avx2", 2, 30.0, 200.0, {"ub": 400.0, "s16": 100.0, "vnni": 400.0})
@@ -19,7 +19,7 @@ MATRICES = 2 * (64 * 64 + 32 * 64 + 32 * 64 + 64 * 64 + 3 * 64 * 96)  # q, k, v,
 NORMS = 4 * 64 * (2 * 2 + 1)
 
 
-def needs(shape: Shape, folder: Path, kind: str = "F32") -> TokenNeeds:
+def needs(shape: ModelShape, folder: Path, kind: str = "F32") -> TokenNeeds:
     return TokenNeeds.of(GGUFFile.open(write_shape(shape, folder / f"{kind}.gguf", FileType[kind])))
 
 
@@ -44,7 +44,7 @@ def test_quantized(tmp_path: Path) -> None:
 
 
 def test_experts_that_are_used(tmp_path: Path) -> None:
-    shape = Shape(
+    shape = ModelShape(
         "tiny", "jamba", 1, 64, 320, 64, 1e-6, n_ff=96, n_head=2, n_head_kv=1, head_dim=32, dt_rank=4,
         n_expert=8, n_expert_used=2, tied=False,
     )  # fmt: skip

@@ -78,11 +78,11 @@ def with_experts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("n", [1, 3, 37])
 def test_experts_and_attention_count_what_tokens_use(with_experts: Path, n: int) -> None:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
     from hybrid.infer.model import Work
 
     past = 50
-    with Model.load(with_experts, n_ctx=128, n_threads=1, kv_type="f16") as model:
+    with LoadedModel.load(with_experts, n_ctx=128, n_threads=1, kv_type="f16") as model:
         seq = model.sequence()
         seq.fill(list(range(past)))
         ops = {op.name: op for op in model.profile([Work(seq, list(range(n)))])}
@@ -102,11 +102,11 @@ def test_experts_and_attention_count_what_tokens_use(with_experts: Path, n: int)
 
 
 def test_a_step_of_several_sequences_is_one_pass(with_experts: Path) -> None:
-    from hybrid.infer import Model
+    from hybrid.infer import LoadedModel
 
     n_gen, calls = 2, []
     for n in (1, 3):
-        with Model.load(with_experts, n_ctx=64, n_seq_max=n, n_threads=1) as model:
+        with LoadedModel.load(with_experts, n_ctx=64, n_seq_max=n, n_threads=1) as model:
             found = profile(model, BenchTest(0, n_gen, 10, n), MACHINE)
         (router,) = (row for row in found.rows if row.op == "ffn_router")
         assert router.gflop_s * router.seconds * 1e9 == pytest.approx(n * router.calls * 2 * N_EXPERT * N_EMBD)

@@ -8,23 +8,25 @@ import numpy as np
 import pytest
 
 from hybrid.infer.bench.random_weights import Fill, RandomWeights
-from hybrid.infer.bench.shapes import SHAPES, Shape, file_type_of, find_shape, find_type, tensor_types, write_shape
+from hybrid.infer.bench.shapes import SHAPES, ModelShape, file_type_of, find_shape, find_type, tensor_types, write_shape
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import NOT_WEIGHTS, FileType, GGMLType
 
 # every size differs, so that a swapped axis shows
-JAMBA = Shape(
+JAMBA = ModelShape(
     "tiny-jamba", "jamba", 5, 96, 320, 4096, 1e-6, tied=False, n_ff=160, n_head=3, n_head_kv=1, head_dim=32, dt_rank=6,
     attn_offset=1, attn_period=3, n_expert=3, n_expert_used=2, expert_offset=2, expert_period=2, d_state=5,
 )  # fmt: skip
-MAMBA = Shape("tiny-mamba", "mamba", 2, 64, 300, 1 << 20, 1e-5, dt_rank=4)
-MAMBA2 = Shape("tiny-mamba2", "mamba2", 2, 64, 300, 1 << 20, 1e-5, d_state=7, d_conv=3, n_ssm_head=8, n_group=2)
-GRANITE = Shape(
+MAMBA = ModelShape("tiny-mamba", "mamba", 2, 64, 300, 1 << 20, 1e-5, dt_rank=4)
+MAMBA2 = ModelShape("tiny-mamba2", "mamba2", 2, 64, 300, 1 << 20, 1e-5, d_state=7, d_conv=3, n_ssm_head=8, n_group=2)
+GRANITE = ModelShape(
     "tiny-granite", "granitehybrid", 3, 96, 320, 4096, 1e-5, n_ff=32, n_head=3, n_head_kv=1, head_dim=32, n_ssm_head=6,
     d_state=5, attn_offset=1, attn_period=3, n_expert=3, n_expert_used=2, n_ff_shared=64,
 )  # fmt: skip
-LLAMA = Shape("tiny-llama", "llama", 2, 96, 310, 512, 1e-5, n_ff=224, n_head=6, n_head_kv=2, head_dim=16, rope_base=1e4)
+LLAMA = ModelShape(
+    "tiny-llama", "llama", 2, 96, 310, 512, 1e-5, n_ff=224, n_head=6, n_head_kv=2, head_dim=16, rope_base=1e4
+)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +80,11 @@ def test_unknown_shape() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [JAMBA, MAMBA, MAMBA2, GRANITE, LLAMA], ids=lambda shape: shape.arch)
 @pytest.mark.parametrize("file_type", [FileType.F32, GGMLType.F16, FileType.BF16, GGMLType.Q8_0, FileType.Q4_0])
-def test_file(tmp_path: Path, shape: Shape, file_type: FileType | GGMLType) -> None:
+def test_file(tmp_path: Path, shape: ModelShape, file_type: FileType | GGMLType) -> None:
     check_file(tmp_path, shape, file_type)
 
 
-def check_file(tmp_path: Path, shape: Shape, file_type: FileType | GGMLType) -> None:
+def check_file(tmp_path: Path, shape: ModelShape, file_type: FileType | GGMLType) -> None:
     reports: list[tuple[int, int]] = []
     path = write_shape(shape, tmp_path / "m.gguf", file_type, progress=lambda *r: reports.append(r))
     gguf = GGUFFile.open(path)
@@ -139,8 +141,8 @@ def test_types_of_the_small_ssm_matrices() -> None:
     assert types("mamba-130m", GGMLType.IQ1_S, False)["blk.0.ssm_dt.weight"] is GGMLType.F16
 
 
-WIDE = Shape("wide-jamba", "jamba", 2, 256, 320, 4096, 1e-6, n_ff=512, n_head=2, n_head_kv=1, head_dim=128, dt_rank=6,
-             attn_offset=1, attn_period=2)  # fmt: skip
+WIDE = ModelShape("wide-jamba", "jamba", 2, 256, 320, 4096, 1e-6, n_ff=512, n_head=2, n_head_kv=1, head_dim=128,
+                  dt_rank=6, attn_offset=1, attn_period=2)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import tiny_models
 from tiny_models import FAMILIES, Tensor, Tiny
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.engine import engine as engine_module
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.layers import attention as attention_module
@@ -53,7 +53,7 @@ def trained(n: int) -> dict[str, Any]:
 @pytest.mark.parametrize("arch", sorted(FAMILIES))
 @pytest.mark.parametrize("n", [1, 64, 5000, 1 << 20])
 def test_the_context_is_what_the_model_was_trained_for(arch: str, n: int, file: Callable[..., Path]) -> None:
-    with Model.load(file(arch, trained(n)), n_threads=1) as model:
+    with LoadedModel.load(file(arch, trained(n)), n_threads=1) as model:
         assert (model.n_ctx, model.n_ctx_train, model.context_note) == (n, n, "")
 
 
@@ -69,7 +69,7 @@ def test_a_million_tokens_cost_nothing_until_they_are_used(
     results = []
     for n in (64, 1 << 20):
         asked.clear()
-        with Model.load(file("llama", trained(n)), n_threads=2) as model:
+        with LoadedModel.load(file("llama", trained(n)), n_threads=2) as model:
             assert asked == []
             seq = model.sequence()
             seq.prefill(IDS)
@@ -82,7 +82,7 @@ def test_positions_that_were_moved_are_reached(file: Callable[..., Path]) -> Non
     """Tokens far from their index find cos and sin there, in passes of one token and of several."""
     results = []
     for n, shift in ((1 << 20, 100_000), (64, 0)):
-        with Model.load(file("llama", trained(n)), n_threads=1, precision="exact") as model:
+        with LoadedModel.load(file("llama", trained(n)), n_threads=1, precision="exact") as model:
             seq = model.sequence()
             seq.prefill(IDS[:10])
             seq_add(model.memory, seq.slot, 0, -1, shift)
@@ -95,12 +95,12 @@ def test_positions_that_were_moved_are_reached(file: Callable[..., Path]) -> Non
 def test_as_much_as_fits(file: Callable[..., Path], machine: Callable[[MachineMemory], None]) -> None:
     path = file("llama", trained(1 << 20))
     machine(MachineMemory(GIB, GIB))
-    with Model.load(path, n_threads=1, kv_type="f32") as model:
+    with LoadedModel.load(path, n_threads=1, kv_type="f32") as model:
         # 2 layers of keys and values, 2 heads of 8 padded to 16, f32; 8 bytes for a page; cos and sin
         per_token = 2 * 2 * 2 * 16 * 4 + 8 / 64 + 4 * 8
         assert model.n_ctx == 1 << 20
         assert model.n_ctx * per_token < GIB * 7 / 8
-    with Model.load(path, n_threads=1, kv_type="f32", n_seq_max=9) as model:
+    with LoadedModel.load(path, n_threads=1, kv_type="f32", n_seq_max=9) as model:
         assert 100_000 < model.n_ctx < GIB * 7 / 8 / 9 / (per_token - 32)
         assert model.n_ctx % 1024 == 0
         assert model.context_note.startswith(
@@ -108,30 +108,30 @@ def test_as_much_as_fits(file: Callable[..., Path], machine: Callable[[MachineMe
             "sequences, 8"  # an eighth of it stays free
         )
         without = model.n_ctx
-    with Model.load(path, n_threads=1, kv_type="f32", n_seq_max=9, checkpoint_budget=8 * GIB) as model:
+    with LoadedModel.load(path, n_threads=1, kv_type="f32", n_seq_max=9, checkpoint_budget=8 * GIB) as model:
         assert 0.7 * without < model.n_ctx < 0.8 * without  # the cache gets a quarter
-    with Model.load(path, n_threads=1, kv_type="q8_0", n_seq_max=9) as model:
+    with LoadedModel.load(path, n_threads=1, kv_type="q8_0", n_seq_max=9) as model:
         assert model.n_ctx > 2.5 * without
     machine(MachineMemory(GIB, 1 << 20))  # next to nothing is free: still there is a context
-    with Model.load(path, n_threads=1) as model:
+    with LoadedModel.load(path, n_threads=1) as model:
         assert model.n_ctx == 4096 and ", 0 B are free" in model.context_note
 
 
 def test_an_explicit_context_wins(file: Callable[..., Path], machine: Callable[[MachineMemory], None]) -> None:
     path = file("llama", trained(4000))
-    with Model.load(path, n_ctx=4000, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=4000, n_threads=1) as model:
         assert (model.n_ctx, model.context_note) == (4000, "")
-    with Model.load(path, n_ctx=5000, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=5000, n_threads=1) as model:
         assert model.n_ctx == 5000
         says = "a context of 5000 tokens: the model was trained for 4000: beyond them its answers may be poor"
         assert model.context_note == says
     machine(MachineMemory(GIB, 200 << 20))
-    with Model.load(path, n_ctx=900_000, n_threads=1, kv_type="f32") as model:
+    with LoadedModel.load(path, n_ctx=900_000, n_threads=1, kv_type="f32") as model:
         assert model.n_ctx == 900_000
         assert "trained for 4000" in model.context_note
         assert "full they need" in model.context_note and "are free: the system may end" in model.context_note
     with pytest.raises(UsageError, match=r"1 sequence of 9000000 tokens need 4\.\d GiB, this machine has 1\.0 GiB"):
-        Model.load(path, n_ctx=9_000_000, n_threads=1, kv_type="f32")
+        LoadedModel.load(path, n_ctx=9_000_000, n_threads=1, kv_type="f32")
 
 
 def test_a_context_that_changes_short_texts_has_to_be_asked_for(file: Callable[..., Path]) -> None:
@@ -143,7 +143,7 @@ def test_a_context_that_changes_short_texts_has_to_be_asked_for(file: Callable[.
 
     path, found = file("llama", LONG_ROPE, factors), []
     for n_ctx in (0, 24, 64):
-        with Model.load(path, n_ctx=n_ctx, n_threads=1) as model:
+        with LoadedModel.load(path, n_ctx=n_ctx, n_threads=1) as model:
             found.append((model.n_ctx, model.description, model.sequence().logits_of(IDS[:20])))
             if not n_ctx:
                 assert model.context_note == (
@@ -167,7 +167,7 @@ def test_a_context_that_changes_short_texts_has_to_be_asked_for(file: Callable[.
 def test_an_impossible_context(arch: str, value: Any, shown: str, file: Callable[..., Path]) -> None:
     path = file(arch, {".context_length": value})
     says = rf"{arch}\.context_length = {shown}, expected an integer of at least 1"
-    for load in (Model.load, Embedder):
+    for load in (LoadedModel.load, Embedder):
         for n_ctx in (0, 16):
             with pytest.raises(FormatError, match=says):
                 load(path, n_ctx=n_ctx, n_threads=1)
@@ -175,7 +175,7 @@ def test_an_impossible_context(arch: str, value: Any, shown: str, file: Callable
 
 def test_a_file_without_its_context(file: Callable[..., Path]) -> None:
     path = file("llama", None, lambda tiny: tiny.drop(".context_length"))
-    for load in (Model.load, Embedder):
+    for load in (LoadedModel.load, Embedder):
         with pytest.raises(FormatError, match=r"llama\.context_length"):
             load(path, n_threads=1)
 
@@ -186,7 +186,7 @@ def test_the_largest_context_that_a_file_can_have(
     """2^31 - 1 tokens: whatever the machine, a context that fits; states alone are the same at any length."""
     machine(MachineMemory(2 * GIB, 2 * GIB))
     for arch, least, most in (("llama", 1 << 20, 1 << 24), ("mamba", (1 << 31) - 1, (1 << 31) - 1)):
-        with Model.load(file(arch, trained((1 << 31) - 1)), n_threads=1) as model:
+        with LoadedModel.load(file(arch, trained((1 << 31) - 1)), n_threads=1) as model:
             assert least <= model.n_ctx <= most
             seq = model.sequence()
             seq.prefill(IDS)
@@ -218,7 +218,7 @@ def test_the_work_of_a_short_text_is_that_of_any_context(arch: str, file: Callab
     rows of the table of pages are, and how many chunks of a text may be shared out among threads."""
     found = []
     for n_ctx in (4096, 1 << 20):
-        with Model.load(file(arch), n_ctx=n_ctx, n_threads=2) as model:
+        with LoadedModel.load(file(arch), n_ctx=n_ctx, n_threads=2) as model:
             engine = model.engine
             found.append(
                 [

@@ -11,7 +11,7 @@ from reference.encoders import bert
 from safetensors.numpy import load_file, save_file
 
 from hybrid.convert import convert
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.engine.encoder import PASS_TEXTS, PASS_TOKENS, Encoder
 from hybrid.infer.evaluate.embed import Embedder, Pooling
 from hybrid.quant import quantize
@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_file_is_said(encoder_path: EncoderPath, tmp_path: 
     with pytest.raises(
         UnsupportedError, match=r"is an encoder \(bert\): it makes embeddings and no text\.$"
     ) as refused:
-        Model.load(path)
+        LoadedModel.load(path)
     assert refused.value.remedy is Remedy.EMBEDDINGS
     with pytest.raises(FormatError, match=r"bert\.context_length = 159, expected 160, the rows of position_embd"):
         Encoder.load(changed(path, tmp_path / "a.gguf", context_length=159))

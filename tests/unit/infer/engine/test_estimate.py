@@ -10,7 +10,7 @@ import tiny_models
 from converted_models import converted
 from pairwise import in_turn, mostly_long
 
-from hybrid.infer import Model, Work
+from hybrid.infer import LoadedModel, Work
 from hybrid.infer.engine import engine as engine_module
 from hybrid.infer.engine.estimate import Estimate
 from hybrid.infer.layers import attention as attention_module
@@ -59,7 +59,7 @@ def test_the_account_is_what_is_allocated(
     n_ctx, tables = 1100, list[np.ndarray]()
     mapped = attention_module.mapped_zeros
     monkeypatch.setattr(attention_module, "mapped_zeros", lambda *given: tables.append(mapped(*given)) or tables[-1])
-    with Model.load(gguf(name), n_ctx=n_ctx, n_seq_max=n_seq, kv_type=kv_type, n_threads=2) as model:
+    with LoadedModel.load(gguf(name), n_ctx=n_ctx, n_seq_max=n_seq, kv_type=kv_type, n_threads=2) as model:
         random = np.random.default_rng(3)
         seqs = [model.sequence() for _ in range(n_seq)]
         model.eval([Work(seq, random.integers(3, 50, n_ctx - 2).tolist()) for seq in seqs])
@@ -103,7 +103,7 @@ def test_the_longest_context_is_what_the_loader_chooses(
                 longest = estimate.longest(machine, n_seq=n_seq, kv_type="f32", cache=budget)
                 usual = estimate.usual_context
             options = {"n_seq_max": n_seq, "kv_type": "f32", "checkpoint_budget": budget, "n_threads": 1}
-            with Model.load(path, **options) as model:
+            with LoadedModel.load(path, **options) as model:
                 assert model.n_ctx == max(longest, min(4096, usual))
                 assert model.n_ctx_train >= longest
 

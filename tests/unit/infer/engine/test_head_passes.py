@@ -10,8 +10,8 @@ import random_heads
 from reference.heads import reference_head
 
 from hybrid.convert import convert
-from hybrid.infer import Model
-from hybrid.infer.engine.head_passes import Foretold, HeadPasses, HeadSegment
+from hybrid.infer import LoadedModel
+from hybrid.infer.engine.head_passes import HeadOutputs, HeadPasses, HeadSegment
 from hybrid.infer.engine.ubatch import Segment
 
 N_PROMPT, N_GUESSED = 37, 3
@@ -28,7 +28,7 @@ def prompt() -> list[int]:
     return np.random.default_rng(5).integers(0, random_checkpoints.N_VOCAB, N_PROMPT + 1).tolist()
 
 
-def states_of(model: Model, ids: list[int]) -> np.ndarray:
+def states_of(model: LoadedModel, ids: list[int]) -> np.ndarray:
     """Read by a sequence: the model's states of all tokens."""
     model.engine.keeps_states = True
     slot = model.sequence()
@@ -45,7 +45,7 @@ def test_logits_of_heads(name: str, tmp_path: Path, data_dir: Path) -> None:
     settings, shapes = random_heads.WITH_HEADS[name]
     twin = reference_head(config, random_checkpoints.tensors({**settings, **config}, shapes=shapes))
     expected = twin.foretold(ids, guessed)
-    with Model.load(path, n_ctx=64, precision="exact") as model:
+    with LoadedModel.load(path, n_ctx=64, precision="exact") as model:
         head = model.engine.network.head
         assert head is not None
         passes, states = HeadPasses(model.engine, head), states_of(model, ids[:-1])
@@ -72,7 +72,7 @@ def test_a_head_changes_nothing_but_speed(name: str, tmp_path: Path, data_dir: P
     ids, rows = prompt(), []
     for heads in (True, False):
         path = converted(name, tmp_path / str(heads), data_dir, heads=heads)
-        with Model.load(path, n_ctx=64) as model:
+        with LoadedModel.load(path, n_ctx=64) as model:
             assert (model.engine.network.head is not None) == heads
             sequence = model.sequence()
             rows.append(sequence.logits_of(ids[:20]))
@@ -87,9 +87,9 @@ def test_a_head_changes_nothing_but_speed(name: str, tmp_path: Path, data_dir: P
 def test_segments_are_cut_and_joined_without_effect(tmp_path: Path, data_dir: Path) -> None:
     """Whatever else is in a pass, and however a text is cut."""
     path, ids = converted("qwen35-mtp", tmp_path, data_dir), prompt()
-    results: list[Foretold] = []
+    results: list[HeadOutputs] = []
     for n_ubatch in (64, 5):
-        with Model.load(path, n_ctx=64, n_ubatch=64, n_seq_max=3, precision="exact") as model:
+        with LoadedModel.load(path, n_ctx=64, n_ubatch=64, n_seq_max=3, precision="exact") as model:
             head = model.engine.network.head
             assert head is not None
             passes, states = HeadPasses(model.engine, head), states_of(model, ids[:-1])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tiny_models
 
-from hybrid.infer import Model
-from hybrid.infer.evaluate.choices import Candidate, common_prefix, score, some_of, standard_error
+from hybrid.infer import LoadedModel
+from hybrid.infer.evaluate.choices import Ending, common_prefix, score, some_of, standard_error
 from hybrid.infer.evaluate.windows import log_likelihood
 
 TASKS = [  # of 3, 2 and 4 texts that begin alike, within a task and beyond it
@@ -22,8 +22,8 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return request.param().write(tmp_path_factory.mktemp("tiny") / "model.gguf")
 
 
-def tasks() -> list[list[Candidate]]:
-    return [[Candidate(ids, range(2, len(ids))) for ids in texts] for texts in TASKS]
+def tasks() -> list[list[Ending]]:
+    return [[Ending(ids, range(2, len(ids))) for ids in texts] for texts in TASKS]
 
 
 @pytest.mark.parametrize("n_seq_max", [1, 2, 3, 5, 9])
@@ -31,7 +31,7 @@ def test_processed_tokens_are_those_that_went_through(
     n_seq_max: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many texts fit: the same scores to the bit, and every token counted that the model was given."""
-    with Model.load(path, n_ctx=32, n_seq_max=n_seq_max) as model:
+    with LoadedModel.load(path, n_ctx=32, n_seq_max=n_seq_max) as model:
         n_given = 0
         evaluate = model.eval
 

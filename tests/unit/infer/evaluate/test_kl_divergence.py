@@ -10,7 +10,7 @@ import pytest
 
 from hybrid.infer.evaluate import kl_divergence as kl
 from hybrid.infer.evaluate.kl_divergence import BaseFile, BaseWriter, compare, decode, encode
-from hybrid.infer.evaluate.kl_statistics import Estimate, KLDivergenceSoFar, summary
+from hybrid.infer.evaluate.kl_statistics import KLDivergenceSoFar, MeanWithError, summary
 from hybrid.quant.ggml.errors import FormatError, HybridError, Remedy, UsageError
 
 N_VOCAB, N_CTX, N_CHUNKS = 37, 9, 12
@@ -86,7 +86,7 @@ def test_statistics_against_a_plain_loop() -> None:
     n = len(kld)
     assert (r.n_scored, r.n_chunks, r.n_ctx) == (n, N_CHUNKS, N_CTX)
 
-    def close(estimate: Estimate, values: list[float]) -> None:
+    def close(estimate: MeanWithError, values: list[float]) -> None:
         assert estimate.value == pytest.approx(np.mean(values), rel=1e-5, abs=1e-7)
         assert estimate.error == pytest.approx(np.std(values) / math.sqrt(n - 1), rel=1e-4)
 

@@ -7,7 +7,7 @@ from reference.run_kernel import run
 
 from hybrid.infer.engine.ubatch import Control
 from hybrid.infer.kernels.attention.kv import F32_KV
-from hybrid.infer.layers.indexed import Choice, lists_of
+from hybrid.infer.layers.indexed import EntryChoice, lists_of
 from hybrid.infer.layers.kept_rows import KeptRows
 from hybrid.infer.memory import HybridMemory
 from hybrid.infer.program.builder import Builder, Ref, Rows
@@ -28,7 +28,7 @@ def test_lists_of_a_program() -> None:
     k, q, weights = (rng.standard_normal((n_tok, n)).astype(np.float32) for n in (N, N_HEAD * N, N_HEAD))
     given = [Rows(int(x.ctypes.data), x.shape[1], x.strides[0]) for x in (k, q, weights)]
     keys.store(b, given[0], memory)
-    choice = Choice(2, EVERY, 5, keys, N_HEAD, 0.5)
+    choice = EntryChoice(2, EVERY, 5, keys, N_HEAD, 0.5)
     lists = choice.lists(b, memory, *given[1:])
     assert lists_of(b, 2) == lists
     b.keep(lists.items, lists.counts)
@@ -56,9 +56,14 @@ def test_lists_of_a_program() -> None:
 @pytest.mark.parametrize("n_ctx", [1, 7, 8, 100, 333])
 @pytest.mark.parametrize(
     "choice",
-    [Choice(0, 8, 5), Choice(0, 1, 3), Choice(0, 16, 0, as_entries=True, window=20), Choice(0, 4, 9, as_entries=True)],
+    [
+        EntryChoice(0, 8, 5),
+        EntryChoice(0, 1, 3),
+        EntryChoice(0, 16, 0, as_entries=True, window=20),
+        EntryChoice(0, 4, 9, as_entries=True),
+    ],
 )
-def test_lists_have_room_for_all_that_can_be_listed(choice: Choice, n_ctx: int) -> None:
+def test_lists_have_room_for_all_that_can_be_listed(choice: EntryChoice, n_ctx: int) -> None:
     longest = 0
     for pos in range(n_ctx):
         chosen = list(range((pos + 1) // choice.every))[: choice.n_best or None]

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import tiny_models
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
 
 def test_products_go_straight_to_the_convolution(tmp_path: Path) -> None:
     """Queries, keys and values are written side by side; nothing copies them there."""
-    with Model.load(tiny_models.kimi().write(tmp_path / "kimi.gguf"), n_threads=1, n_ctx=64) as model:
+    with LoadedModel.load(tiny_models.kimi().write(tmp_path / "kimi.gguf"), n_threads=1, n_ctx=64) as model:
         engine = model.engine
         programs = [engine.program(part, n)[0] for part, n in sorted(engine.usual_shapes())]
     layers = [kernels for p in programs if "conv1d_silu" in (kernels := [op.kernel.name for op in p.ops])]

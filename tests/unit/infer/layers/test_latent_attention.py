@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny_models
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.kernels.attention.kv import KV_TYPES
 from hybrid.infer.layers.latent_attention import LatentAttention
 from hybrid.infer.memory.state_file import read_state, write_state
@@ -16,7 +16,7 @@ from hybrid.infer.memory.state_file import read_state, write_state
 def test_states_with_values_beside_the_keys_are_read(kind: str, tmp_path: Path) -> None:
     """As versions wrote them that kept the latent vectors twice."""
     path = tiny_models.kimi().write(tmp_path / "kimi.gguf")
-    with Model.load(path, n_threads=1, n_ctx=64, kv_type=kind) as model:
+    with LoadedModel.load(path, n_threads=1, n_ctx=64, kv_type=kind) as model:
         seq = model.sequence()
         seq.prefill([1, 2, 3, 4, 5])
         seq.save(tmp_path / "new.state")

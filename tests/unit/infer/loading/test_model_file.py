@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 from reference.tokenizer_files import FakeGGUF
 
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.infer.loading.model_file import ModelFile, fitting_tokenizer
 from hybrid.quant.ggml.errors import TokenizerError
 from hybrid.quant.ggml.families.hparams import Hparams
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.types import FileType
 
-MAMBA = Shape("file-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_rank=4)
+MAMBA = ModelShape("file-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_rank=4)
 
 
 class TwoTables(Hparams):

@@ -11,7 +11,7 @@ from converted_models import converted
 from numa_kernel import NODES, needs_kernel, policy_at, thread_policy
 
 from hybrid.convert import convert
-from hybrid.infer import LoadOptions, Model
+from hybrid.infer import LoadedModel, LoadOptions
 from hybrid.infer.engine.encoder import Encoder
 from hybrid.infer.evaluate.embed import Embedder
 from hybrid.infer.kernels.attention.kv import KV_TYPES
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named(given: dict[str, Any], says: str) -> None:
     assert str(in_file.value) == f"m.json: {caught.value}" and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("load", [Model.load, Encoder.load, Embedder])
+@pytest.mark.parametrize("load", [LoadedModel.load, Encoder.load, Embedder])
 def test_whatever_loads_checks_before_it_looks_for_the_file(load: Any, tmp_path: Path) -> None:
     for options in ({"kv_type": "f12"}, {"precision": "high"}, {"n_threads": 513}):
         with pytest.raises(UsageError, match=next(iter(options))):
@@ -137,7 +137,7 @@ def test_as_many_threads_as_processors() -> None:
     assert merged(LoadOptions(cpus=(4, 2)), {"n_threads": 0}).n_threads == 2
 
 
-@pytest.mark.parametrize("load", [Model.load, Encoder.load])
+@pytest.mark.parametrize("load", [LoadedModel.load, Encoder.load])
 def test_processors_are_checked_before_a_file_is_read(load: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cpus: "):  # Linux: there is none; macOS: no call
         load(tmp_path / "none.gguf", cpus=[65535])
@@ -160,7 +160,7 @@ def test_memory_is_spread_while_a_model_is_loaded_and_run(
         ahead.clear()
         during.clear()
         monkeypatch.setattr("hybrid.infer.model.nodes_to_spread_over", lambda asked: (NODES if asked else (), ""))
-        with Model.load(path, n_threads=2, n_ctx=64, numa=numa) as model:
+        with LoadedModel.load(path, n_threads=2, n_ctx=64, numa=numa) as model:
             assert policy() == before
             model.sequence().prefill([1, 2, 3])
             assert policy() == before and set(during) == {policies}
@@ -173,7 +173,7 @@ def test_memory_is_spread_while_a_model_is_loaded_and_run(
             assert model.numa == numa and model.numa_note.startswith("numa: memory is spread over") == bool(numa)
 
 
-@pytest.mark.parametrize("load", [Model.load, Encoder.load])
+@pytest.mark.parametrize("load", [LoadedModel.load, Encoder.load])
 def test_a_system_without_policies_is_an_error_before_a_file_is_read(
     load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,14 +192,14 @@ def test_one_node_is_a_note_and_nothing_else(bundled: Path, monkeypatch: pytest.
         assert embedder.numa_note == "", "no model yet"
         embedder.embed(["a text"])
         assert embedder.numa_note == "one"
-    with Model.load(path, n_ctx=64, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=64, n_threads=1) as model:
         assert model.numa_note == "" and model.numa is None
 
 
 def test_a_model_is_loaded_as_the_options_say(bundled: Path) -> None:
     path = converted(bundled)
     options = LoadOptions(n_ctx=48, n_seq_max=3, n_threads=1, precision="exact", checkpoint_budget=1 << 20)
-    with Model.load(path, options, n_seq_max=2) as model:
+    with LoadedModel.load(path, options, n_seq_max=2) as model:
         assert (model.n_ctx, model.memory.n_seq_max, model.n_threads, model.precision) == (48, 2, 1, "exact")
         assert model.kv_type == "f32" and model.cache is not None and model.cache.budget == 1 << 20
     with Embedder(path, options) as embedder:

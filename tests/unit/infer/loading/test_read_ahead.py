@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.infer import Model
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer import LoadedModel
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.infer.loading import read_ahead
 from hybrid.infer.loading.read_ahead import Extent, ReadAhead, extents
 from hybrid.quant.ggml.machine_memory import MachineMemory
@@ -19,7 +19,7 @@ from hybrid.quant.ggml.types import FileType, GGMLType
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="no other system says what it holds")
 SIZES = {"a": 3 << 20, "b": 9 << 20, "c": 1 << 20}
-MAMBA = Shape("ahead-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_rank=4)
+MAMBA = ModelShape("ahead-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_rank=4)
 
 
 def written(path: Path, max_tensors: int = 0) -> Path:
@@ -101,7 +101,7 @@ def test_it_ends_where_it_is_told_to_and_where_the_file_does(tmp_path: Path, mon
 
 def test_a_model_asks_for_its_matrices_in_order(tmp_path: Path) -> None:
     path = write_shape(MAMBA, tmp_path / "m.gguf", FileType.Q8_0)
-    with Model.load(path, n_ctx=64) as model:
+    with LoadedModel.load(path, n_ctx=64) as model:
         names = model.engine.network.read_by_passes()
         blocks = [name for name in names if name.startswith("blk.")]
         assert blocks[0] == "blk.0.ssm_in.weight"

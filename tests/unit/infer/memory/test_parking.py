@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from converted_models import converted
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.memory.parking import ParkedType, park, unpark
 
 
@@ -36,7 +36,7 @@ def test_logits_after_a_parked_state(
     processor. The fast path rounds activations as well (to 8 bits, to BF16 where there is `vdpbf16ps`), and the least
     change of a state turns some of these roundings over: what that moves says nothing about parking."""
     setup = {"n_ctx": 512, "checkpoint_budget": 8 << 20, "checkpoint_type": kind}
-    with Model.load(converted_jamba, precision="exact", **setup) as model:
+    with LoadedModel.load(converted_jamba, precision="exact", **setup) as model:
         ids = model.tokenizer.encode(prose.read_text())[:300]
         seq = model.sequence()
         seq.prefill(ids[:200])

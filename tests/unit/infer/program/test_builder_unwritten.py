@@ -6,23 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybrid.infer import Model
-from hybrid.infer.bench.shapes import Shape, write_shape
+from hybrid.infer import LoadedModel
+from hybrid.infer.bench.shapes import ModelShape, write_shape
 from hybrid.infer.kernels.rows import elementwise
 from hybrid.infer.memory import recurrent
 from hybrid.infer.program.builder import Builder
 from hybrid.quant.ggml.types import FileType
 
 STATM = Path("/proc/self/statm")
-SHAPE = Shape(
+SHAPE = ModelShape(
     "small-jamba", "jamba", 3, 64, 300, 2048, 1e-6, n_ff=96, n_head=4, n_head_kv=1, head_dim=16, attn_offset=1,
     attn_period=2, d_state=8, d_conv=4, dt_rank=4,
 )  # fmt: skip
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
-    return Model.load(write_shape(SHAPE, tmp_path / "m.gguf", FileType.F32), n_ctx=64, n_threads=1)
+def model(tmp_path: Path) -> LoadedModel:
+    return LoadedModel.load(write_shape(SHAPE, tmp_path / "m.gguf", FileType.F32), n_ctx=64, n_threads=1)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.uint8, np.int64])
@@ -31,7 +31,7 @@ def test_new_arrays(kind: type[np.generic]) -> None:
     assert np.isnan(array).all() if np.issubdtype(kind, np.floating) else np.isnan(array.view(np.float16)).all()
 
 
-def test_a_kernel_that_reads_what_nobody_wrote(model: Model) -> None:
+def test_a_kernel_that_reads_what_nobody_wrote(model: LoadedModel) -> None:
     """In the arena's first run, and in what an earlier run of the same program has left in it."""
     engine = model.engine
     b: Builder = engine._builder(1)
@@ -52,7 +52,7 @@ def test_a_kernel_that_reads_what_nobody_wrote(model: Model) -> None:
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
 def test_memories(kv_type: str, tmp_path: Path) -> None:
     path = write_shape(SHAPE, tmp_path / "m.gguf", FileType.F32)
-    with Model.load(path, n_ctx=64, n_threads=1, kv_type=kv_type) as model:  # type: ignore[arg-type]
+    with LoadedModel.load(path, n_ctx=64, n_threads=1, kv_type=kv_type) as model:  # type: ignore[arg-type]
         memory = model.memory
         assert all(np.isnan(array).all() for array in memory.recurrent.arrays())
         for name, view in memory.attention._views(memory.attention.specs[0]).items():

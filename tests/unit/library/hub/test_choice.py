@@ -15,7 +15,7 @@ def files(names: list[str]) -> list[RepoFile]:
     return [RepoFile(name, 1000 + i, f"{i:064x}") for i, name in enumerate(names)]
 
 
-def models(repository: str) -> list[choice.Choice]:
+def models(repository: str) -> list[choice.GGUFChoice]:
     return choice.ggufs(files(hub_listings.names(hub_listings.LISTINGS[repository][0])))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from random_checkpoints import CONFIGS
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.bench.random_weights import Fill
 from hybrid.infer.bench.shapes import SHAPES, tensor_types, write_shape
 from hybrid.pipeline.config_shapes import ALL_SHAPES, CONFIG_SHAPES, ConfigShape, find
@@ -88,7 +88,7 @@ def test_a_file_loads(name: str, tmp_path: Path) -> None:
             if tensor.fill is Fill.SHARE:
                 assert values.min() >= 0
                 assert values.max() < 1
-    with Model.load(path, n_ctx=32, n_threads=1) as model:
+    with LoadedModel.load(path, n_ctx=32, n_threads=1) as model:
         logits = model.sequence().logits_of([5, 6, 7])
         assert np.isfinite(logits).all()
         assert logits.std() > 1e-3

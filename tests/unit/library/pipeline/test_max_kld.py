@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from hybrid.infer.evaluate.kl_statistics import Estimate
-from hybrid.pipeline.max_kld import Choice, _search
+from hybrid.infer.evaluate.kl_statistics import MeanWithError
+from hybrid.pipeline.max_kld import TypeChoice, _search
 from hybrid.pipeline.target import Measured
 from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.types import FileType, GGMLType
@@ -28,13 +28,13 @@ def size(types: Mapping[str, GGMLType]) -> int:
     return sum(next(c.nbytes for c in FOUND[name] if c.type is kind) for name, kind in types.items())
 
 
-def search(most: float, power: float, factor: float) -> tuple[Choice, list[float]]:
+def search(most: float, power: float, factor: float) -> tuple[TypeChoice, list[float]]:
     """Of a model in which matrices add up to factor * sum ** power; what was measured on the way."""
     seen: list[float] = []
 
-    def trial(types: Mapping[str, GGMLType]) -> Choice:
+    def trial(types: Mapping[str, GGMLType]) -> TypeChoice:
         seen.append(factor * divergence(FOUND, SENSITIVITY, types) ** power)
-        return Choice(FileType.Q4_K_M, Options(by_name=types), Estimate(seen[-1], 0.0), size(types), 0.0)
+        return TypeChoice(FileType.Q4_K_M, Options(by_name=types), MeanWithError(seen[-1], 0.0), size(types), 0.0)
 
     return _search(Measured([], FOUND, SENSITIVITY), most, trial), seen
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hybrid.quant.ggml.mixes import MIXES, RECIPES, Model, Part, fitting, mixed_types, part_of
+from hybrid.quant.ggml.mixes import MIXES, RECIPES, MatrixRole, ModelTraits, fitting, mixed_types, part_of
 from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, TRAITS, FileType, GGMLType
 
 Q2, Q3, Q4, Q5, Q6, Q8 = (GGMLType[f"Q{n}"] for n in ("2_K", "3_K", "4_K", "5_K", "6_K", "8_0"))
@@ -26,7 +26,7 @@ def layers(types: dict[str, GGMLType], part: str, kind: GGMLType) -> list[int]:
 
 def test_q4_k_m_of_jamba_mini() -> None:
     """32 layers, 4 with attention, 16 experts: the layers as llama-quantize prints them."""
-    types = mixed_types(FileType.Q4_K_M, shapes(32, [4, 12, 20, 28], "ffn_down_exps"), Model(32, n_expert=16))
+    types = mixed_types(FileType.Q4_K_M, shapes(32, [4, 12, 20, 28], "ffn_down_exps"), ModelTraits(32, n_expert=16))
     assert layers(types, "attn_v", Q4) == [4, 12] and layers(types, "attn_v", Q6) == [20, 28]
     more = [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
     assert layers(types, "ffn_down_exps", Q6) == more
@@ -35,7 +35,7 @@ def test_q4_k_m_of_jamba_mini() -> None:
 
 
 def test_q4_k_m_of_jamba_3b() -> None:
-    types = mixed_types(FileType.Q4_K_M, shapes(28, [7, 21], untied=False), Model(28))
+    types = mixed_types(FileType.Q4_K_M, shapes(28, [7, 21], untied=False), ModelTraits(28))
     assert [types[f"blk.{i}.attn_v.weight"] for i in (7, 21)] == [Q4, Q6]
     assert types["token_embd.weight"] is Q6
 
@@ -55,7 +55,7 @@ def test_q4_k_m_of_jamba_3b() -> None:
 def test_every_mix(
     file_type: FileType, most: GGMLType, attn_v: list[GGMLType], attn_output: GGMLType, down: list[GGMLType]
 ) -> None:
-    types = mixed_types(file_type, shapes(16, [1, 3, 5, 7, 9, 11]), Model(16))
+    types = mixed_types(file_type, shapes(16, [1, 3, 5, 7, 9, 11]), ModelTraits(16))
     assert [kind for name, kind in types.items() if "attn_v" in name] == attn_v
     assert {kind for name, kind in types.items() if "attn_output" in name} == {attn_output}
     assert [kind for name, kind in types.items() if "ffn_down" in name] == down
@@ -81,21 +81,21 @@ def test_types_for_rows_that_are_not_whole_blocks() -> None:
 @pytest.mark.parametrize(
     ("file_type", "model", "attn_v", "attn_output", "down"),
     [
-        (FileType.Q2_K, Model(16), Q3, Q3, [Q3] * 16),
-        (FileType.Q2_K, Model(16, n_gqa=4), Q4, Q3, [Q3] * 16),
-        (FileType.Q2_K_S, Model(16, n_gqa=4), Q4, Q2, [Q4] * 2 + [Q2] * 14),
-        (FileType.IQ4_XS, Model(16), IQ4, IQ4, [Q5] * 2 + [IQ4] * 14),
-        (FileType.IQ4_XS, Model(16, n_gqa=8, importance=True), Q5, IQ4, [IQ4] * 16),
-        (FileType.Q4_0, Model(16), GGMLType.Q4_0, GGMLType.Q4_0, [GGMLType.Q4_0] * 16),
-        (FileType.Q4_0, Model(16, importance=True), GGMLType.Q4_0, GGMLType.Q4_0,
+        (FileType.Q2_K, ModelTraits(16), Q3, Q3, [Q3] * 16),
+        (FileType.Q2_K, ModelTraits(16, n_gqa=4), Q4, Q3, [Q3] * 16),
+        (FileType.Q2_K_S, ModelTraits(16, n_gqa=4), Q4, Q2, [Q4] * 2 + [Q2] * 14),
+        (FileType.IQ4_XS, ModelTraits(16), IQ4, IQ4, [Q5] * 2 + [IQ4] * 14),
+        (FileType.IQ4_XS, ModelTraits(16, n_gqa=8, importance=True), Q5, IQ4, [IQ4] * 16),
+        (FileType.Q4_0, ModelTraits(16), GGMLType.Q4_0, GGMLType.Q4_0, [GGMLType.Q4_0] * 16),
+        (FileType.Q4_0, ModelTraits(16, importance=True), GGMLType.Q4_0, GGMLType.Q4_0,
          [GGMLType.Q4_1] * 2 + [GGMLType.Q4_0] * 14),
-        (FileType.Q4_K_M, Model(16, n_expert=8), Q8, Q5, [Q6, Q6, Q4, Q4, Q6] + [Q4, Q4, Q6] * 3 + [Q6, Q6]),
-        (FileType.Q3_K_L, Model(16, n_expert=8), Q8, Q3, [Q5] * 16),
-        (FileType.Q6_K, Model(16, n_expert=8), Q8, Q6, [Q6] * 16),
+        (FileType.Q4_K_M, ModelTraits(16, n_expert=8), Q8, Q5, [Q6, Q6, Q4, Q4, Q6] + [Q4, Q4, Q6] * 3 + [Q6, Q6]),
+        (FileType.Q3_K_L, ModelTraits(16, n_expert=8), Q8, Q3, [Q5] * 16),
+        (FileType.Q6_K, ModelTraits(16, n_expert=8), Q8, Q6, [Q6] * 16),
     ],
 )  # fmt: skip
 def test_what_depends_on_the_model(
-    file_type: FileType, model: Model, attn_v: GGMLType, attn_output: GGMLType, down: list[GGMLType]
+    file_type: FileType, model: ModelTraits, attn_v: GGMLType, attn_output: GGMLType, down: list[GGMLType]
 ) -> None:
     types = mixed_types(file_type, shapes(16, [1, 3]), model)
     assert {kind for name, kind in types.items() if "attn_v" in name} == {attn_v}
@@ -114,9 +114,11 @@ def test_what_depends_on_the_model(
     ],
 )  # fmt: skip
 def test_output_and_embedding(file_type: FileType, width: int, output: GGMLType, embedding: GGMLType) -> None:
-    types = mixed_types(file_type, shapes(4, [1], width=width), Model(4))
+    types = mixed_types(file_type, shapes(4, [1], width=width), ModelTraits(4))
     assert (types["output.weight"], types["token_embd.weight"]) == (output, embedding)
-    assert mixed_types(file_type, shapes(4, [1], untied=False, width=width), Model(4))["token_embd.weight"] is output
+    assert (
+        mixed_types(file_type, shapes(4, [1], untied=False, width=width), ModelTraits(4))["token_embd.weight"] is output
+    )
 
 
 I1, I2, I3 = GGMLType.IQ1_S, GGMLType.IQ2_XS, GGMLType.IQ3_S
@@ -126,23 +128,23 @@ XXS2, XXS3, S2 = GGMLType.IQ2_XXS, GGMLType.IQ3_XXS, GGMLType.IQ2_S
 @pytest.mark.parametrize(
     ("file_type", "model", "q", "k", "v", "out", "down", "up", "output", "embedding"),
     [
-        ("IQ1_S", Model(16), I1, I1, Q2, XXS2, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
-        ("IQ1_S", Model(16, n_expert=4), I1, I1, Q4, XXS2, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
-        ("IQ1_S", Model(16, n_expert=8), I1, Q4, Q4, Q5, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
-        ("IQ2_XXS", Model(16, n_gqa=4), XXS2, XXS2, Q4, XXS2, [Q2] * 2 + [XXS2] * 14, [XXS2] * 16, Q5, Q2),
-        ("IQ2_S", Model(16), I2, I2, I3, I3, [I3] * 2 + [I2] * 14, [I2] * 16, Q5, I3),
-        ("IQ2_M", Model(16, n_expert=8), S2, Q4, Q4, Q5, [I3] * 2 + [S2] * 14, [S2] * 16, Q5, I3),
-        ("IQ3_XXS", Model(16, importance=True), S2, S2, XXS3, I3, [XXS3] * 16, [XXS3] * 16, Q5, I3),
-        ("IQ3_XXS", Model(16), S2, S2, I3, I3, [Q4] * 2 + [Q3] * 14, [XXS3] * 16, Q5, I3),
-        ("IQ3_XS", Model(16), XXS3, XXS3, I3, I3, [I3] * 16, [I3] * 2 + [XXS3] * 12 + [I3] * 2, Q6, I3),
-        ("IQ3_S", Model(16, n_gqa=4), I3, I3, Q4, I3, [I3] * 16, [I3] * 16, Q6, I3),
-        ("IQ3_M", Model(16), I3, I3, Q4, Q4, [Q4] * 2 + [I3] * 14, [I3] * 16, Q6, I3),
-        ("IQ3_M", Model(16, n_expert=8), I3, Q8, Q8, Q5, [Q4, Q4, I3, I3, Q4] + [I3, I3, Q4] * 3 + [Q4, Q4],
+        ("IQ1_S", ModelTraits(16), I1, I1, Q2, XXS2, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
+        ("IQ1_S", ModelTraits(16, n_expert=4), I1, I1, Q4, XXS2, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
+        ("IQ1_S", ModelTraits(16, n_expert=8), I1, Q4, Q4, Q5, [Q2] * 2 + [I1] * 14, [I1] * 16, Q5, Q2),
+        ("IQ2_XXS", ModelTraits(16, n_gqa=4), XXS2, XXS2, Q4, XXS2, [Q2] * 2 + [XXS2] * 14, [XXS2] * 16, Q5, Q2),
+        ("IQ2_S", ModelTraits(16), I2, I2, I3, I3, [I3] * 2 + [I2] * 14, [I2] * 16, Q5, I3),
+        ("IQ2_M", ModelTraits(16, n_expert=8), S2, Q4, Q4, Q5, [I3] * 2 + [S2] * 14, [S2] * 16, Q5, I3),
+        ("IQ3_XXS", ModelTraits(16, importance=True), S2, S2, XXS3, I3, [XXS3] * 16, [XXS3] * 16, Q5, I3),
+        ("IQ3_XXS", ModelTraits(16), S2, S2, I3, I3, [Q4] * 2 + [Q3] * 14, [XXS3] * 16, Q5, I3),
+        ("IQ3_XS", ModelTraits(16), XXS3, XXS3, I3, I3, [I3] * 16, [I3] * 2 + [XXS3] * 12 + [I3] * 2, Q6, I3),
+        ("IQ3_S", ModelTraits(16, n_gqa=4), I3, I3, Q4, I3, [I3] * 16, [I3] * 16, Q6, I3),
+        ("IQ3_M", ModelTraits(16), I3, I3, Q4, Q4, [Q4] * 2 + [I3] * 14, [I3] * 16, Q6, I3),
+        ("IQ3_M", ModelTraits(16, n_expert=8), I3, Q8, Q8, Q5, [Q4, Q4, I3, I3, Q4] + [I3, I3, Q4] * 3 + [Q4, Q4],
          [I3] * 16, Q6, I3),
     ],
 )  # fmt: skip
 def test_the_smallest(
-    file_type: str, model: Model, q: GGMLType, k: GGMLType, v: GGMLType, out: GGMLType, down: list[GGMLType],
+    file_type: str, model: ModelTraits, q: GGMLType, k: GGMLType, v: GGMLType, out: GGMLType, down: list[GGMLType],
     up: list[GGMLType], output: GGMLType, embedding: GGMLType,
 ) -> None:  # fmt: skip
     types = mixed_types(FileType[file_type], shapes(16, [1, 3]), model)
@@ -154,16 +156,16 @@ def test_the_smallest(
 
 
 def test_only_experts_are_mxfp4() -> None:
-    types = mixed_types(FileType.MXFP4_MOE, shapes(4, [1], "ffn_down_exps"), Model(4, n_expert=4))
+    types = mixed_types(FileType.MXFP4_MOE, shapes(4, [1], "ffn_down_exps"), ModelTraits(4, n_expert=4))
     assert {kind for name, kind in types.items() if "_exps" in name} == {GGMLType.MXFP4}
     assert {kind for name, kind in types.items() if "_exps" not in name} == {Q8}
 
 
 def test_fused_attention_counts_as_values() -> None:
     assert [part_of(f"blk.0.{name}.weight") for name in ("attn_qkv", "attn_kv_b", "attn_v", "ssm_in")] == [
-        Part.ATTN_V, Part.ATTN_V, Part.ATTN_V, Part.OTHER,
+        MatrixRole.ATTN_V, MatrixRole.ATTN_V, MatrixRole.ATTN_V, MatrixRole.OTHER,
     ]  # fmt: skip
-    assert part_of("blk.0.ffn_down_shexp.weight") is Part.FFN_DOWN
+    assert part_of("blk.0.ffn_down_shexp.weight") is MatrixRole.FFN_DOWN
 
 
 def test_every_recipe_names_its_file_type() -> None:

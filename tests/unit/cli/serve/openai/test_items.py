@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hybrid.cli.serve.openai.items import InputItem, ItemEvents, messages_of
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 
 ITEMS: TypeAdapter[Any] = TypeAdapter(list[InputItem])
 
@@ -58,9 +58,9 @@ def test_events_are_the_items() -> None:
 
     events = ItemEvents(send)
     parts = [
-        Part("thought", "H"), Part("thought", "m."), Part("text", "I "), Part("text", "call."),
-        Part("call", "f", 0, "a" * 9), Part("arguments", "{", 0), Part("arguments", "}", 0),
-        Part("call", "g", 1, "b" * 9), Part("arguments", "{}", 1),
+        AnswerPart("thought", "H"), AnswerPart("thought", "m."), AnswerPart("text", "I "), AnswerPart("text", "call."),
+        AnswerPart("call", "f", 0, "a" * 9), AnswerPart("arguments", "{", 0), AnswerPart("arguments", "}", 0),
+        AnswerPart("call", "g", 1, "b" * 9), AnswerPart("arguments", "{}", 1),
     ]  # fmt: skip
     for part in parts:
         list(events.told([part], []))
@@ -81,8 +81,8 @@ def test_events_are_the_items() -> None:
 def test_logprobs_are_of_the_text_alone() -> None:
     told: list[dict[str, Any]] = []
     events = ItemEvents(lambda kind, **more: str(told.append({"type": kind, **more})))
-    list(events.told([Part("thought", "Hm.")], [{"token": "lost"}]))
-    list(events.told([Part("text", "a")], [{"token": "a"}]))
+    list(events.told([AnswerPart("thought", "Hm.")], [{"token": "lost"}]))
+    list(events.told([AnswerPart("text", "a")], [{"token": "a"}]))
     list(events.told([], [{"token": "b"}]))
     assert [one["token"] for one in events.items[1].logprobs] == ["a", "b"]
     assert all("logprobs" not in event for event in told if event.get("output_index") == 0 and "delta" in event)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hybrid.infer.answers.batch.job import Answer
+from hybrid.infer.answers.batch.job import RunningJob
 
 GUESS = [5, 6, 7]
 
@@ -24,7 +24,7 @@ def test_a_step_that_was_broken_off(n_past: int, drawn: list[int], kept: int | N
     settled: list[int] = []
     runner = SimpleNamespace(settle=lambda seq, n: settled.append(n))
     result = SimpleNamespace(ids=[3, 4, *drawn], pending=drawn[-1:] or [4])
-    answer: Any = object.__new__(Answer)
+    answer: Any = object.__new__(RunningJob)
     answer.job, answer.seq = SimpleNamespace(result=result), SimpleNamespace(n_past=n_past, runner=runner)
     answer.before, answer.is_read, answer.guess = (10, 2), True, GUESS
     answer.settle()

@@ -9,7 +9,7 @@ from chat_vocabulary import NORMAL, chat_tokenizer
 from verdicts import accepts
 
 from hybrid.infer.answers.chat import wider_tools
-from hybrid.infer.answers.chat.dialect import Asked, Dialect
+from hybrid.infer.answers.chat.dialect import ChatOptions, Dialect
 from hybrid.infer.answers.chat.tools import Tool, ToolChoice, tools_of
 from hybrid.infer.answers.constraints import Constraint, Grammar
 from hybrid.infer.answers.constraints.forms import Forms
@@ -45,7 +45,7 @@ GOOD = of(c={"type": "integer", "minimum": 5})
 
 
 def test_the_tool_to_blame_is_wider_and_the_others_are_held(dialect: Dialect, forms: Forms) -> None:
-    asked = Asked(tools(bad=BAD, good=GOOD), REQUIRED)
+    asked = ChatOptions(tools(bad=BAD, good=GOOD), REQUIRED)
     grammar = dialect.grammar(asked, False, None)
     assert grammar is not None
     (note,) = grammar.notes
@@ -71,20 +71,20 @@ def test_the_tool_to_blame_is_wider_and_the_others_are_held(dialect: Dialect, fo
 
 
 def test_manners_have_the_notes(dialect: Dialect) -> None:
-    asked = Asked(tools(f=of(p={"type": "string", "format": "path"})))
+    asked = ChatOptions(tools(f=of(p={"type": "string", "format": "path"})))
     prompt = dialect.prompt([{"role": "user", "content": "Hi"}], asked)
     assert dialect.manner(asked, prompt).notes == (
         "tool `f`: `format: path` at parameters.p cannot be held: any string is taken",
     )
     assert dialect.exchange([{"role": "user", "content": "Hi"}], asked).notes == dialect.manner(asked, prompt).notes
-    none = Asked(asked.tools, ToolChoice("none"))
+    none = ChatOptions(asked.tools, ToolChoice("none"))
     assert dialect.manner(none, prompt).notes == ()
 
 
 def test_names_remain_where_types_do_not(dialect: Dialect, forms: Forms, monkeypatch: pytest.MonkeyPatch) -> None:
     """There are more bad tools than are looked at one by one: the three together, the first, the two others."""
     monkeypatch.setattr(wider_tools, "MOST_FAILURES", 3)
-    grammar = dialect.grammar(Asked(tools(first=BAD, second=BAD, third=GOOD), REQUIRED), False, None)
+    grammar = dialect.grammar(ChatOptions(tools(first=BAD, second=BAD, third=GOOD), REQUIRED), False, None)
     assert grammar is not None
     first, second, third = grammar.notes
     assert "tool `first`: the schema at parameters.a" in first
@@ -104,7 +104,7 @@ def test_tools_that_are_too_much_together_are_wider(
 
     monkeypatch.setattr(forms, "compiled", refuses)
     both = tools(**{f"f{i}": of(**{f"p{i}": {"type": "integer", "minimum": i}}) for i in range(3)})
-    grammar = dialect.grammar(Asked(both, REQUIRED), False, None)
+    grammar = dialect.grammar(ChatOptions(both, REQUIRED), False, None)
     assert grammar is not None
     says = "calls are held to the names of its parameters alone"
     assert list(grammar.notes) == [f"tool `f{i}`: {says}" for i in range(3)]
@@ -113,4 +113,4 @@ def test_tools_that_are_too_much_together_are_wider(
 def test_a_form_is_not_relaxed(dialect: Dialect) -> None:
     form = Grammar.json_schema({"type": "array", "uniqueItems": True})
     with pytest.raises(UsageError, match="uniqueItems"):
-        dialect.grammar(Asked(tools(f=GOOD)), False, form)
+        dialect.grammar(ChatOptions(tools(f=GOOD)), False, form)

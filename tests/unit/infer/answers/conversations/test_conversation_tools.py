@@ -8,13 +8,13 @@ import pytest
 from fake_chat import TOLD, TOOLS, FakeModel, said, talk, thinking_template
 from test_conversation import GOOD, TURN
 
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.chat.tools import ToolChoice
 from hybrid.infer.answers.conversations.conversation import Conversation
 from hybrid.quant.ggml.errors import StateError, UsageError
 
 TEMPLATE = thinking_template()
-ASKED = Asked(tuple(TOOLS))
+ASKED = ChatOptions(tuple(TOOLS))
 CALL = '<call>{"name":"weather",  "arguments":{"city":"Rome"}}</call>'  # other spaces than the template's
 TWO = CALL + '<call>{"name": "clock", "arguments": {}}</call>'
 THINK = "<bot><think>\n"
@@ -104,13 +104,13 @@ def test_another_result_by_editing() -> None:
 
 
 def test_saved_with_its_tools_and_gone_on_with() -> None:
-    model, chat = chat_of("Hm</think>" + TWO, "</think>one", asked=Asked(tuple(TOOLS), think=True))
+    model, chat = chat_of("Hm</think>" + TWO, "</think>one", asked=ChatOptions(tuple(TOOLS), think=True))
     said(chat.answer("q"))
     chat.save(Path("f"))
-    _, other = chat_of(asked=Asked())
+    _, other = chat_of(asked=ChatOptions())
     other.model.files, other.seq.model = model.files, other.model  # type: ignore[attr-defined]
     other.load(Path("f"))
-    assert other.asked == Asked(tuple(TOOLS), think=True)
+    assert other.asked == ChatOptions(tuple(TOOLS), think=True)
     assert other.messages == chat.messages and other.calls == chat.calls
     other.model.script = ["</think>one", "</think>two"]  # type: ignore[attr-defined]
     said(other.answer_calls(["rain", "noon"]))
@@ -170,16 +170,16 @@ def test_a_chat_from_before_there_were_calls() -> None:
 def test_a_call_is_required_of_answers_to_questions(unconstrained: list[ToolChoice]) -> None:
     """Who has to call something always would never say what came of it."""
     required = ToolChoice("required", "weather")
-    _, chat = chat_of("Hm</think>" + CALL, "</think>one", "</think>two", asked=Asked(tuple(TOOLS), required))
+    _, chat = chat_of("Hm</think>" + CALL, "</think>one", "</think>two", asked=ChatOptions(tuple(TOOLS), required))
     said(chat.answer("q"))
     said(chat.answer_calls(["rain"]))
     assert unconstrained == [required, ToolChoice("auto")]
 
 
 def test_thoughts_can_be_switched() -> None:
-    model, chat = chat_of("one", "hm</think>two", asked=Asked(think=False))
+    model, chat = chat_of("one", "hm</think>two", asked=ChatOptions(think=False))
     said(chat.answer("a"))
-    chat.ask(Asked())
+    chat.ask(ChatOptions())
     said(chat.answer("b"))
     assert model.seq.prefills == ["<s><user>a</s><bot>", f"</s><user>b</s>{THINK}"]
     assert [turn.answer.thoughts for turn in chat.turns.path] == ["", "hm"]
@@ -188,11 +188,11 @@ def test_thoughts_can_be_switched() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (Asked(choice=ToolChoice("required")), "a call is required and there are no tools"),
-        (Asked(tuple(TOOLS), ToolChoice("required", "x")), "no tool x to call. There are: weather, clock"),
+        (ChatOptions(choice=ToolChoice("required")), "a call is required and there are no tools"),
+        (ChatOptions(tuple(TOOLS), ToolChoice("required", "x")), "no tool x to call. There are: weather, clock"),
     ],
 )
-def test_what_cannot_be_asked_for(asked: Asked, says: str) -> None:
+def test_what_cannot_be_asked_for(asked: ChatOptions, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         chat_of(asked=asked)
 

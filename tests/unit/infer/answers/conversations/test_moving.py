@@ -3,7 +3,7 @@
 import pytest
 from fake_chat import TOOLS, FakeModel, Template, said, talk, thinking_template
 
-from hybrid.infer.answers.chat.dialect import NOTHING, Asked
+from hybrid.infer.answers.chat.dialect import NOTHING, ChatOptions
 from hybrid.infer.answers.conversations.moving import moved
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.quant.ggml.errors import UsageError
@@ -62,22 +62,22 @@ def test_another_answer_to_a_question_that_the_first_model_answered() -> None:
 
 def test_what_the_other_template_does_not_know_is_left_out() -> None:
     call = 'Hm.</think>Let me.<call>{"name": "clock", "arguments": {}}</call>'
-    asked = Asked(tuple(TOOLS), think=True, budget=9)
-    chat = talk(FakeModel(call), thinking_template(), asked=Asked(tuple(TOOLS)))
+    asked = ChatOptions(tuple(TOOLS), think=True, budget=9)
+    chat = talk(FakeModel(call), thinking_template(), asked=ChatOptions(tuple(TOOLS)))
     said(chat.answer("Time?"))
     assert chat.calls
     chat.ask(asked)
     plain = moved(chat, FakeModel("x"), PARAMS, None)  # type: ignore[arg-type]
     assert plain.asked == NOTHING and said(plain.answer_calls(["noon"])) == "x"
     other = moved(chat, FakeModel("y"), PARAMS, Template())  # type: ignore[arg-type]
-    assert other.asked == Asked(tuple(TOOLS)), "its template has no thoughts"
+    assert other.asked == ChatOptions(tuple(TOOLS)), "its template has no thoughts"
     same = moved(chat, FakeModel("z"), PARAMS, thinking_template())  # type: ignore[arg-type]
     assert same.asked == asked
 
 
 def test_an_answer_that_is_only_calls_is_no_text() -> None:
     chat = talk(FakeModel('Hm.</think><call>{"name": "clock", "arguments": {}}</call>'), thinking_template(),
-                asked=Asked(tuple(TOOLS)))  # fmt: skip
+                asked=ChatOptions(tuple(TOOLS)))  # fmt: skip
     said(chat.answer("Time?"))
     model = FakeModel("x")
     plain = moved(chat, model, PARAMS, None)  # type: ignore[arg-type]

@@ -9,9 +9,9 @@ import pytest
 from converted_models import converted
 from fake_chat import TOOLS, FakeModel, Template, thinking_template
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 from hybrid.infer.answers.chat import dialect
-from hybrid.infer.answers.chat.dialect import Asked
+from hybrid.infer.answers.chat.dialect import ChatOptions
 from hybrid.infer.answers.constraints.forms import Forms
 from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch, read_prompts
 from hybrid.infer.answers.sampling import SamplingParams
@@ -52,15 +52,15 @@ def test_what_the_model_cannot_do_is_said_before_any_line(monkeypatch: pytest.Mo
     model = FakeModel()
     model.chat_template = Template()  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match=r"^the model has no thoughts"):
-        read_prompts(lines("a"), "f", model, asked=Asked(think=True))  # type: ignore[arg-type]
+        read_prompts(lines("a"), "f", model, asked=ChatOptions(think=True))  # type: ignore[arg-type]
 
 
 def test_a_line_is_rendered_once_for_all_its_answers(bundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a sample gets of its own is its copy of the form, and its budget of thoughts."""
-    with Model.load(converted(bundled), n_ctx=512, n_seq_max=4) as model:
+    with LoadedModel.load(converted(bundled), n_ctx=512, n_seq_max=4) as model:
         model.file.__dict__["chat_template"] = thinking_template()
         forms = Forms(model.tokenizer)
-        asked = Asked(tuple(TOOLS), budget=4)
+        asked = ChatOptions(tuple(TOOLS), budget=4)
         text = lines({"messages": TALK}, {"messages": TALK, "choice": ["yes", "no"]})
         prompts = read_prompts(text, "f", model, forms=forms, asked=asked)
         renderings, grammars = (
