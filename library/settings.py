@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from hybrid.infer.answers.constraints import Grammar
 from hybrid.infer.answers.constraints.form_fields import asked_form
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.sampling.names import with_settings
 from hybrid.quant.ggml.errors import UsageError, shown
 
 
@@ -62,7 +63,6 @@ class Settings(TypedDict, total=False):
 
 _FORMS = {"schema": "json_schema", "regex": "regex", "choices": "choice", "grammar": "grammar"}
 _OURS = ("tokens", "stop", "logprobs", *_FORMS)
-_LISTS = ("dry_breakers", "samplers")
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,8 @@ def manner_of(settings: Settings, defaults: SamplingParams, tokens: int) -> Answ
 
 
 def _params(given: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
-    values: dict[str, Any] = {
-        "temp" if name == "temperature" else name: tuple(value) if name in _LISTS else value
-        for name, value in given.items()
-        if name not in _OURS
-    }
     try:
-        return replace(defaults, **values)
+        return with_settings(defaults, {name: value for name, value in given.items() if name not in _OURS})
     except TypeError as error:  # a text, say, where a number is expected
         raise UsageError(f"a setting is of the wrong type: {shown(error)}.") from None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid.infer.answers.batch.batcher import Batcher, Job
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.sampling.names import with_settings
 from hybrid.infer.evaluate.loglikelihood import PairMaker
 from hybrid.infer.evaluate.parts import SpreadModel, each
 from hybrid.infer.progress import TokenProgress
@@ -21,15 +22,15 @@ SHARE = 32  # answers that one of several models is asked for together
 MOST = 256  # tokens of an answer where a task does not say it, as for all models of the harness
 # names of the number of tokens, of which the first that is given counts
 MOST_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-# transformers' names of samplers -> ours, with what turns them off: tasks say all that they want
-SAMPLERS = {
-    "top_k": ("top_k", 0),
-    "top_p": ("top_p", 1.0),
-    "min_p": ("min_p", 0.0),
-    "typical_p": ("typ_p", 1.0),
-    "repetition_penalty": ("repeat_penalty", 1.0),
-    "presence_penalty": ("presence_penalty", 0.0),
-    "frequency_penalty": ("frequency_penalty", 0.0),
+# transformers' samplers, each turned off: tasks say all that they want
+OFF = {
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
 }
 WITHOUT_EFFECT = {"num_beams": 1, "num_return_sequences": 1, "use_cache": True}  # at these values
 
@@ -69,14 +70,14 @@ def _params(settings: dict[str, Any], seed: int) -> SamplingParams:
     temperature, sampled = settings.pop("temperature", None), settings.pop("do_sample", None)
     if sampled is None:
         sampled = bool(temperature)
-    chosen: dict[str, Any] = {"temp": 0.0 if not sampled else 1.0 if temperature is None else float(temperature)}
-    for name, (ours, off) in SAMPLERS.items():
+    chosen: dict[str, Any] = {"temperature": 0.0 if not sampled else 1.0 if temperature is None else float(temperature)}
+    for name, off in OFF.items():
         value = settings.pop(name, None)
-        chosen[ours] = off if value is None else type(off)(value)
+        chosen[name] = off if value is None else type(off)(value)
     for name, value in settings.items():
         if name not in WITHOUT_EFFECT or WITHOUT_EFFECT[name] != value:
             raise UsageError(f"generation_kwargs: {shown(name, 40)} = {shown(value, 40)} is not known here.")
-    return SamplingParams(seed=seed, **chosen)
+    return with_settings(SamplingParams(seed=seed), chosen)
 
 
 def generated(model: "Measurable", prompts: Sequence[TaskPrompt], progress: TokenProgress | None = None) -> list[str]:

@@ -1,15 +1,15 @@
 """How tokens are drawn: the fields of requests, by llama-server's names, and the `SamplingParams` that come of them.
 
-Ranges are not written here: `SamplingParams` knows them, and says them the same way everywhere.
+Ranges are not written here: `SamplingParams` knows them. Other names of its fields: sampling/names.py.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.sampling.names import SettingError, with_settings
 from hybrid.infer.answers.sampling.params import read_samplers
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import UsageError
@@ -71,19 +71,13 @@ class SamplerFields(Strict):
             yield "repetition_penalty", "repeat_penalty says the same"
 
 
-# where a field has another name than in `SamplingParams`
-NAMES = {
-    "temperature": "temp", "typical_p": "typ_p", "dry_penalty_last_n": "dry_last_n",
-    "dry_sequence_breakers": "dry_breakers",
-}  # fmt: skip
 _OTHERS = ("logit_bias", "ignore_eos", "backend_sampling", "repetition_penalty")
 FIELDS = [name for name in SamplerFields.model_fields if name not in _OTHERS]
 
 
 def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
     """`defaults` with what the request says instead. RequestError, UsageError."""
-    given = {name: getattr(request, name) for name in FIELDS}
-    values = {NAMES.get(name, name): value for name, value in given.items() if value is not None}
+    values = {name: value for name in FIELDS if (value := getattr(request, name)) is not None}
     if values.get("seed") in RANDOM_SEEDS:
         values["seed"] = None
     elif -(2**63) <= values.get("seed", 0) < 0:
@@ -91,11 +85,9 @@ def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokeni
     if values.get("top_p") == 0:
         values["top_p"] = LEAST  # OpenAI's 0: the likeliest token
     if request.repetition_penalty is not None and request.repeat_penalty is None:
-        values["repeat_penalty"] = request.repetition_penalty
+        values["repetition_penalty"] = request.repetition_penalty
         if request.repetition_penalty != 1:
             values.setdefault("repeat_last_n", -1)
-    if "dry_breakers" in values:
-        values["dry_breakers"] = tuple(values["dry_breakers"])
     if (order := values.get("samplers")) is not None:
         try:
             values["samplers"] = read_samplers(order if isinstance(order, str) else ";".join((*order, "")))
@@ -104,22 +96,9 @@ def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokeni
     if request.logit_bias is not None:
         values["logit_bias"] = _biases(request.logit_bias, tokenizer)
     try:
-        return replace(defaults, **values)
-    except UsageError as error:
-        second = {"repetition_penalty": "repeat_penalty"} if request.repeat_penalty is None else {}
-        raise _named(values, defaults, {**NAMES, **second}) or error from None
-
-
-def _named(values: dict[str, Any], defaults: SamplingParams, names: Mapping[str, str]) -> RequestError | None:
-    """The error of the first value that cannot be by itself, by the request's name for it."""
-    for field, value in values.items():
-        name = next((ours for ours, theirs in names.items() if theirs == field), field)
-        try:
-            replace(defaults, **{field: value})
-        except UsageError as error:
-            says = str(error)
-            return RequestError(name + says.removeprefix(field) if says.startswith(field) else says, param=name)
-    return None
+        return with_settings(defaults, values)
+    except SettingError as error:
+        raise RequestError(str(error), param=error.name) from None
 
 
 def _biases(given: "dict[str, Bias] | list[list[int | str | Bias]]", tokenizer: Tokenizer) -> dict[int, float]:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from http_server import Server
 
-from hybrid.cli.serve.samplers import NAMES, SamplerFields
+from hybrid.cli.serve.samplers import SamplerFields
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.sampling.names import OTHER_NAMES
 
 pytestmark = pytest.mark.exhaustive
 
@@ -87,7 +88,7 @@ def server(files: dict[str, Path]) -> Iterator[Server]:
 
 @pytest.mark.parametrize("name", BAD)
 def test_400_that_names_the_field(server: Server, name: str) -> None:
-    theirs = next((request for request, field in NAMES.items() if field == name), name)
+    theirs = next((request for request, field in OTHER_NAMES.items() if field == name), name)
     assert theirs in SamplerFields.model_fields
     for path, prompt in (
         ("/completion", {"prompt": "a", "n_predict": 1}),

@@ -8,10 +8,11 @@ from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.answers.drawing.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
+from hybrid.infer.answers.sampling.names import OTHER_NAMES
 
 from ..fields import AnswerFields
 from ..paused_json import Pausing
-from ..samplers import FIELDS, NAMES, RANDOM_SEEDS
+from ..samplers import FIELDS, RANDOM_SEEDS
 from ..served import Served
 from ..timings import ServerTimings
 
@@ -27,7 +28,7 @@ _FIXED: dict[str, Any] = {
 
 def sampling_settings(params: SamplingParams, seed: int | None) -> dict[str, Any]:
     """The samplers, under llama-server's names; seed None: a random one."""
-    known = {name: getattr(params, NAMES.get(name, name)) for name in FIELDS}
+    known = {name: getattr(params, OTHER_NAMES.get(name, name)) for name in FIELDS}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
     return {**listed, "seed": RANDOM_SEEDS[1] if seed is None else seed, **_FIXED}
 
