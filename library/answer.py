@@ -112,7 +112,7 @@ class Answer:
     @property
     def data(self) -> Any:
         """Of an answer with a schema what its text says: JSON, or an object of the class; None where it is cut off."""
-        return None if self.finish is None else data_of(self.text, self._round.manner)
+        return None if self.finish is None else data_of(self.text, self._round.checked)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -15,7 +15,7 @@ from .answer import Answer, Called, Rounds
 from .chat_files import saved
 from .functions import Functions
 from .model_thread import ModelThread, Round, with_seed
-from .settings import AnswerSettings, Settings, manner_of
+from .settings import CheckedSettings, Settings, checked_settings
 
 Given = Callable[..., Any] | Mapping[str, Any]
 MOST_CALLS = 8  # rounds of calls in one answer
@@ -107,7 +107,7 @@ class Chat:
         conversation, so that nothing is read again. HybridError: it cannot be written."""
         self._settle()
         with advised():
-            saved(self._answering, Path(path), self._turns, self.system, self._asked, self._manner({}))
+            saved(self._answering, Path(path), self._turns, self.system, self._asked, self._checked({}))
 
     def go_on_from(self, turns: Turns) -> None:
         """Instead of what was said here; `Model.load_chat` does."""
@@ -124,18 +124,18 @@ class Chat:
         self._settle()
         called: list[Called] = []
         with advised():
-            rounds = self._rounds(question, most_calls, self._manner(settings), called)
+            rounds = self._rounds(question, most_calls, self._checked(settings), called)
             answer = self._answer = Answer(self._answering, rounds, stream=True)
         answer.called = called
         return answer if stream else answer.wait()
 
-    def _manner(self, settings: Settings) -> AnswerSettings:
+    def _checked(self, settings: Settings) -> CheckedSettings:
         merged: Settings = {**self._settings, **settings}
-        return manner_of(merged, self._answering.sampling, -1)
+        return checked_settings(merged, self._answering.sampling, -1)
 
-    def _rounds(self, question: Question, most_calls: int, manner: AnswerSettings, called: list[Called]) -> Rounds:
+    def _rounds(self, question: Question, most_calls: int, checked: CheckedSettings, called: list[Called]) -> Rounds:
         while True:
-            turn = yield from self._round(question, with_seed(manner, len(self._turns.all)))
+            turn = yield from self._round(question, with_seed(checked, len(self._turns.all)))
             calls = turn.answer.calls if turn is not None else ()
             if not calls or most_calls == 0 or not self._functions.has(calls):
                 return
@@ -144,12 +144,12 @@ class Chat:
             called += zip(calls, results, strict=True)
             question = tuple(results)
 
-    def _round(self, question: Question, manner: AnswerSettings) -> Generator[Round, None, Turn | None]:
+    def _round(self, question: Question, checked: CheckedSettings) -> Generator[Round, None, Turn | None]:
         """One answer, which becomes a turn when it has ended, as far as it came."""
         parent = self._turns.head
         messages = [*self._messages(parent), *asking(parent, question)]
         asked = self._asked if isinstance(question, str) else self._asked.relaxed
-        made = self._answering.to_messages(messages, asked, manner)
+        made = self._answering.to_messages(messages, asked, checked)
         turn = None
         try:
             yield made

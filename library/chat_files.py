@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.chat.dialect import ChatOptions
 
     from .model_thread import ModelThread
-    from .settings import AnswerSettings
+    from .settings import CheckedSettings
 
 
 def saved(
-    answering: "ModelThread", path: Path, turns: Turns, system: str, asked: "ChatOptions", manner: "AnswerSettings"
+    answering: "ModelThread", path: Path, turns: Turns, system: str, asked: "ChatOptions", checked: "CheckedSettings"
 ) -> None:
     """Writes a chat."""
     chat = SavedChat(turns, system, asked.tools, asked.think).to_json()
     model, ids = answering.model, turns.head.ids if turns.head else []
-    sampler = Sampler(manner.params, model.n_vocab, model.tokenizer).state()
+    sampler = Sampler(checked.params, model.n_vocab, model.tokenizer).state()
 
     def write() -> None:
         seq = model.sequence()

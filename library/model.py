@@ -25,7 +25,7 @@ from .chat_files import loaded
 from .functions import Functions
 from .model_thread import Message, ModelThread, Round
 from .scores import Score
-from .settings import Settings, manner_of
+from .settings import Settings, checked_settings
 
 if TYPE_CHECKING:
     from hybrid.infer.text.tokenizer import Tokenizer
@@ -107,7 +107,7 @@ class Model:
             raise UsageError(f"the prompt is {shown(type(prompt).__name__)}, expected a text or tokens.")
         with advised():
             answering = self.answering
-            made = answering.to_text(prompt, manner_of(settings, answering.sampling, TOKENS))
+            made = answering.to_text(prompt, checked_settings(settings, answering.sampling, TOKENS))
             return Answer(answering, _only(made), stream=stream)
 
     def chat(
@@ -145,7 +145,7 @@ class Model:
         with advised():
             answering, described = self.answering, Functions(tools).tools
             asked = ChatOptions(described, choice_of(tool_choice, described), think=think)
-            made = answering.to_messages(messages, asked, manner_of(settings, answering.sampling, -1))
+            made = answering.to_messages(messages, asked, checked_settings(settings, answering.sampling, -1))
             return Answer(answering, _only(made), stream=stream)
 
     def load_chat(self, path: str | os.PathLike[str], *, tools: Sequence[Callable[..., Any]] = ()) -> Chat:
@@ -211,7 +211,7 @@ class Model:
         with advised():
             before, ids = self._tokens_behind(given, text)
             settings: Settings = {"tokens": 0, "temperature": 0.0}
-            made = answering.to_text(ids, manner_of(settings, answering.sampling, 0))
+            made = answering.to_text(ids, checked_settings(settings, answering.sampling, 0))
             made.job.prompt_top, made.job.remember, made.job.speculate = 0, False, False
             Answer(answering, _only(made), stream=False)
         known = [(i, one.logprob) for i, one in zip(ids, made.job.prompt_logprobs, strict=True) if one is not None]

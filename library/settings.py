@@ -66,7 +66,7 @@ _OURS = ("tokens", "stop", "logprobs", *_FORMS)
 
 
 @dataclass(frozen=True)
-class AnswerSettings:
+class CheckedSettings:
     """The settings of one answer, checked. data: the class that its text is data of; None: JSON, or nothing."""
 
     params: SamplingParams
@@ -81,7 +81,7 @@ class AnswerSettings:
         return self.form is not None and self.form.kind == "json_schema"
 
 
-def manner_of(settings: Settings, defaults: SamplingParams, tokens: int) -> AnswerSettings:
+def checked_settings(settings: Settings, defaults: SamplingParams, tokens: int) -> CheckedSettings:
     """tokens: where the settings do not say it. UsageError names the setting that cannot be used."""
     given: dict[str, Any] = {**settings}
     unknown = [name for name in given if name not in Settings.__annotations__]
@@ -93,7 +93,7 @@ def manner_of(settings: Settings, defaults: SamplingParams, tokens: int) -> Answ
     tokens = given.get("tokens", tokens)
     if type(tokens) is not int:
         raise UsageError(f"tokens = {shown(repr(tokens))}, expected a number of tokens, or -1 for as many as fit.")
-    return AnswerSettings(
+    return CheckedSettings(
         _params(given, defaults), tokens, (stop,) if isinstance(stop, str) else tuple(stop), given.get("logprobs"),
         form, data,
     )  # fmt: skip
@@ -138,11 +138,11 @@ def _closed(schema: Any) -> Any:
     return inner
 
 
-def data_of(text: str, manner: AnswerSettings) -> Any:
+def data_of(text: str, checked: CheckedSettings) -> Any:
     """What an answer's text says, in JSON or as an object of the class that was asked for; None: it is cut off."""
-    if not manner.is_json:
+    if not checked.is_json:
         return None
     try:
-        return manner.data.model_validate_json(text) if manner.data is not None else json.loads(text)
+        return checked.data.model_validate_json(text) if checked.data is not None else json.loads(text)
     except ValueError:  # pydantic's, too
         return None

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hybrid.infer.answers.batch.batcher import Batcher, Job
-from hybrid.infer.answers.drawing.drawing import Drawing
-from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.asking.asker import AnswerSettings, Asker, Prompt
+from hybrid.infer.answers.batch.batcher import Batcher
+from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.answers.sampling.names import with_settings
 from hybrid.infer.evaluate.loglikelihood import PairMaker
 from hybrid.infer.evaluate.parts import SpreadModel, each
@@ -97,10 +97,10 @@ def generated_share(
     model: "LoadedModel", prompts: Sequence[TaskPrompt], progress: TokenProgress | None = None
 ) -> list[str]:
     """As `generated`, by one model."""
-    jobs = []
+    asker, jobs = Asker(model.tokenizer, None, model.n_vocab), []
     for prompt in prompts:
-        sampler = Sampler(prompt.params, model.n_vocab, model.tokenizer)
-        jobs.append(Job(prompt.ids, Drawing(sampler, model.tokenizer, prompt.most, prompt.until)))
+        settings = AnswerSettings(prompt.params, prompt.most, prompt.until)
+        jobs.append(asker.job(Prompt(prompt.ids), settings, note=False))
     batcher = Batcher(model.runner, min(model.n_seq_max, model.n_ubatch, max(1, len(jobs))), step_seconds=inf)
     done = 0
     try:

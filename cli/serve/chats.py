@@ -74,7 +74,7 @@ class RequestChat:
         return self.maker.peek(self.written, self.whose)
 
     # --- drawing ---
-    def manner(self, body: FormFields, most_thoughts: int | None = None) -> AnswerRules:
+    def rules(self, body: FormFields, most_thoughts: int | None = None) -> AnswerRules:
         """How answers are drawn, with at most so many tokens of thoughts; -1: any number; None: the server's own.
 
         RequestError: not in this form.

@@ -1,19 +1,18 @@
 """From a request to jobs: the prompt's tokens, and how answers are drawn."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from hybrid.infer import LoadedModel
-from hybrid.infer.answers.asking.asker import Asker, Prompt
+from hybrid.infer.answers.asking.asker import AnswerSettings, Asker, Prompt
 from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.batch.batcher import Job
 from hybrid.infer.answers.chat.dialect import AnswerRules, Dialect
 from hybrid.infer.answers.chat.prompting import ChatPrompt
 from hybrid.infer.answers.drawing.context_shift import DEFAULT_KEEP, kept_tokens
-from hybrid.infer.answers.drawing.drawing import Drawing
-from hybrid.infer.answers.sampling import Sampler, SamplingParams
+from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.stops import stopped_by
 from hybrid.quant.ggml.errors import UsageError, shown
@@ -70,7 +69,7 @@ class Maker:
     defaults: ServerDefaults = ServerDefaults()
 
     def __post_init__(self) -> None:
-        self.asker = Asker(self.model.tokenizer, self.template)
+        self.asker = Asker(self.model.tokenizer, self.template, self.model.n_vocab)
 
     @property
     def ledger(self) -> Ledger:
@@ -141,19 +140,32 @@ class Maker:
         n_top: int | None,
         whose: Client,
         sampled: bool = False,
-        manner: AnswerRules | None = None,
+        rules: AnswerRules | None = None,
     ) -> list[Job]:
-        """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing. manner: in
+        """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing. rules: in
         the place of the form that the request asks for."""
         request.check()
-        manner = self._in_form(request) if manner is None else manner
+        rules = self._in_form(request) if rules is None else rules
         if len(prompts) * request.n > self.most:
             raise RequestError(
                 f"the request asks for {len(prompts) * request.n} answers, this server takes {self.most} at a time",
                 param="n" if len(prompts) == 1 else "prompt",
             )
-        tokenizer = self.model.tokenizer
-        params = sampling(request, self.sampling, tokenizer)
+        params = sampling(request, self.sampling, self.model.tokenizer)
+        limit = request.t_max_predict_ms
+        settings = AnswerSettings(
+            params,
+            -1 if most is None else most,
+            request.stops,
+            rules,
+            n_top,
+            sampled,
+            request.ignore_eos,
+            ends=request.stop_token_ids or (),
+            min_tokens=request.min_tokens or 0,
+            special=not request.skip_special_tokens,
+            most_seconds=math.inf if limit is None or limit <= 0 else limit / 1000,
+        )
         speculate = self.speculate if request.speculate is None else request.speculate
         speculate &= (n_top or 0) <= MOST_LISTED_OF_GUESSES
         pin, jobs = request.cache.keep if request.cache is not None else None, []
@@ -163,38 +175,20 @@ class Maker:
             for i in range(request.n):
                 # answers to one prompt differ, and each can be had again
                 seed = None if params.seed is None else (params.seed + i) % 2**64
-                sampler = Sampler(replace(params, seed=seed), self.model.n_vocab, self.model.tokenizer)
-                drawing = Drawing(
-                    sampler,
-                    tokenizer,
-                    -1 if most is None else most,
-                    request.stops,
-                    request.ignore_eos,
-                    n_top,
-                    sampled,
-                    **manner.drawn,
-                    ends=request.stop_token_ids or (),
-                    min_tokens=request.min_tokens or 0,
-                    special=not request.skip_special_tokens,
+                jobs.append(
+                    self.asker.job(
+                        prompt,
+                        replace(settings, params=replace(params, seed=seed)),
+                        keep=keep,
+                        use_cache=request.cache_prompt,
+                        remember=True,
+                        speculate=speculate,
+                        owner=whose.owner,
+                        client=whose.client,
+                        pin=pin,
+                        place=None if request.id_slot < 0 else request.id_slot,
+                    )
                 )
-                if request.t_max_predict_ms is not None and request.t_max_predict_ms > 0:
-                    drawing.most_seconds = request.t_max_predict_ms / 1000
-                job = Job(
-                    prompt.ids,
-                    drawing,
-                    keep=keep,
-                    use_cache=request.cache_prompt,
-                    remember=True,
-                    speculate=speculate,
-                    owner=whose.owner,
-                    client=whose.client,
-                    n_drawn=len(prompt.known),
-                    boundaries=prompt.boundaries,
-                    pin=pin,
-                    place=None if request.id_slot < 0 else request.id_slot,
-                )
-                job.on_end = partial(self._note, prompt, job)
-                jobs.append(job)
         return jobs
 
     def _fitting(self, prompt: Prompt, request: AnswerFields, most: int | None) -> Prompt:
@@ -210,11 +204,6 @@ class Maker:
     def _in_form(self, request: AnswerFields) -> AnswerRules:
         asked = form_of(request)
         return AnswerRules() if asked is None else AnswerRules(compiled(asked, self.asker.forms))
-
-    def _note(self, prompt: Prompt, job: Job) -> None:
-        """In the service's thread, when an answer has ended."""
-        if job.error is None:
-            self.asker.note(prompt, job.result, job.owner)
 
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
         if not self.defaults.context_shift or not ids:

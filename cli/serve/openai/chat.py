@@ -57,10 +57,10 @@ def answers_of(maker: Maker, request: ChatRequest, whose: Client, think: bool | 
     chat = chat_of(maker, request, whose, think=think)
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_top = (request.top_logprobs or 0) if request.logprobs else None
-    manner = chat.manner(request, request.most_thoughts)
-    jobs = maker.jobs(request, [chat.prompt], most, n_top, whose, manner=manner)
+    rules = chat.rules(request, request.most_thoughts)
+    jobs = maker.jobs(request, [chat.prompt], most, n_top, whose, rules=rules)
     return Answers(
-        chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs], manner.notes
+        chat, jobs, [Split(chat, job, split=request.reasoning_format != "none") for job in jobs], rules.notes
     )
 
 

@@ -1,18 +1,21 @@
-"""Prompts of texts and conversations, and the tokens of answers that come back in later prompts.
+"""From a text or a conversation to the job of a batch, and the tokens of answers that come back in later prompts.
 
-asker = Asker(tokenizer, template)                     # one for each model
+asker = Asker(tokenizer, template, n_vocab)            # one for each model
 prompt = asker.text("A text that")                     # or asker.messages(asker.dialect.prompt(messages, asked))
-job = Job(prompt.ids, drawing, boundaries=prompt.boundaries)
-job.on_end = lambda: asker.note(prompt, job.result)    # and asker.note_written(...) of a message
+job = asker.job(prompt, AnswerSettings(params, 100))   # once it has ended, asker.note_written(...) of a message
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..chat.dialect import ChatOptions, Dialect
+from ..batch.job import Job
+from ..chat.dialect import AnswerRules, ChatOptions, Dialect
 from ..constraints.forms import Forms
+from ..drawing.drawing import Drawing
+from ..sampling import Sampler, SamplingParams
 from .ledger import WRITTEN, Encoded, Ledger
 from .message_ends import message_ends
 
@@ -48,6 +51,44 @@ class Prompt:
         return self.ids[len(self.known) :]
 
 
+@dataclass(frozen=True)
+class AnswerSettings:
+    """How an answer is drawn. What is not explained here: see Drawing.
+
+    most_seconds  after its first token a text that has a line feed ends
+    """
+
+    params: SamplingParams
+    max_tokens: int
+    stop: Sequence[str] = ()
+    rules: AnswerRules = field(default_factory=AnswerRules)
+    n_top: int | None = None
+    sampled: bool = False
+    ignore_eos: bool = False
+    ends: Collection[int] = ()
+    min_tokens: int = 0
+    special: bool = False
+    most_seconds: float = math.inf
+
+    def drawing(self, tokenizer: "Tokenizer", n_vocab: int) -> Drawing:
+        """Of one answer. UsageError: a setting cannot be used."""
+        drawing = Drawing(
+            Sampler(self.params, n_vocab, tokenizer),
+            tokenizer,
+            self.max_tokens,
+            self.stop,
+            self.ignore_eos,
+            self.n_top,
+            self.sampled,
+            **self.rules.drawn,
+            ends=self.ends,
+            min_tokens=self.min_tokens,
+            special=self.special,
+        )
+        drawing.most_seconds = self.most_seconds
+        return drawing
+
+
 class Said(Protocol):
     """The parts of a message."""
 
@@ -60,14 +101,17 @@ class Said(Protocol):
 
 
 class Asker:
-    """Makes the prompts of one model. It knows the tokens of the model's answers, which clients send back as text.
+    """Makes the prompts and jobs of one model. It knows the tokens of the model's answers, which come back as text.
 
     Its methods take an `owner`: answers of nobody else come back. drawn=False: the text is encoded anew.
+    forms: where grammars are compiled; None: nowhere yet.
     """
 
-    def __init__(self, tokenizer: "Tokenizer", template: "ChatTemplate | None") -> None:
-        self.tokenizer, self.template = tokenizer, template
-        self.ledger, self.forms = Ledger(tokenizer), Forms(tokenizer)
+    def __init__(
+        self, tokenizer: "Tokenizer", template: "ChatTemplate | None", n_vocab: int, forms: Forms | None = None
+    ) -> None:
+        self.tokenizer, self.template, self.n_vocab = tokenizer, template, n_vocab
+        self.ledger, self.forms = Ledger(tokenizer), Forms(tokenizer) if forms is None else forms
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -99,6 +143,19 @@ class Asker:
         """Where the messages of a prompt end in its tokens."""
         render, whole = partial(self.dialect.rendered, written), self.dialect.format.thoughts is not None
         return message_ends(self.tokenizer, render, written.messages, written.text, encoded, most, whole=whole)
+
+    def job(self, prompt: Prompt, settings: AnswerSettings, *, note: bool = True, **fields: Any) -> Job:
+        """An answer to a prompt, noted when it has ended, if `note`. fields: of Job. UsageError: a setting is wrong."""
+        drawing = settings.drawing(self.tokenizer, self.n_vocab)
+        job = Job(prompt.ids, drawing, boundaries=prompt.boundaries, n_drawn=len(prompt.known), **fields)
+        if note:
+            job.on_end = partial(self._note_job, prompt, job)
+        return job
+
+    def _note_job(self, prompt: Prompt, job: Job) -> None:
+        """In the thread that steps. What a fault has ended may have tokens without their text."""
+        if job.error is None:
+            self.note(prompt, job.result, job.owner)
 
     def note(self, prompt: Prompt, result: "GenerationResult", owner: bytes = b"") -> None:
         """Notes an answer that has ended."""

@@ -2,10 +2,10 @@
 
 dialect = Dialect(template, tokenizer)                       # once per model
 exchange = dialect.exchange(messages, Asked(tools=tools))    # for one answer
-drawing = Drawing(..., **exchange.drawn)                     # or generate(...)
+drawing = Drawing(..., **exchange.rules.drawn)               # or generate(...)
 parts = exchange.reader.push(piece.text)
 
-Of several answers to the same messages only the last two lines are done for each: `prompt` and `manner` are the rest.
+Of several answers to the same messages only the last two lines are done for each: `prompt` and `rules` are the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -99,17 +99,13 @@ class AnswerRules:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A prompt and one answer: how that is read (None: it is text), and what `Drawing` and `generate` take for it.
-
-    notes  see Manner
-    """
+    """A prompt and one answer: how that is drawn, and read (None: it is text)."""
 
     messages: Sequence[Message]
     asked: ChatOptions
     prompt: ChatPrompt
+    rules: AnswerRules
     reader: AnswerReader | None = None
-    drawn: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 class Dialect:
@@ -143,8 +139,7 @@ class Dialect:
         """The answer that follows messages. form: of its text. UsageError, TemplateError: it cannot be asked for."""
         self.check(asked)
         prompt = self.prompt(messages, asked)
-        manner = self.manner(asked, prompt, form)
-        return Exchange(messages, asked, prompt, self.reader(asked, prompt), manner.drawn, manner.notes)
+        return Exchange(messages, asked, prompt, self.rules(asked, prompt, form), self.reader(asked, prompt))
 
     def is_plain(self, asked: ChatOptions) -> bool:
         """Whether an answer is nothing but text."""
@@ -184,7 +179,7 @@ class Dialect:
         return self.rendered(self.prompt([*messages, message_of(answer)], asked))
 
     # --- answers ---
-    def manner(self, asked: ChatOptions, prompt: ChatPrompt, form: "Constraint | None" = None) -> AnswerRules:
+    def rules(self, asked: ChatOptions, prompt: ChatPrompt, form: "Constraint | None" = None) -> AnswerRules:
         """How the answers to a prompt are drawn. form: of their text. UsageError: they cannot be asked for."""
         if self.is_plain(asked):
             return AnswerRules(form)

@@ -90,7 +90,7 @@ class Conversation:
 
         self.seq = self.model.sequence()
         self.sampler = Sampler(self.params, self.model.n_vocab, self.model.tokenizer)
-        self.asker = Asker(self.model.tokenizer, self.template)
+        self.asker = Asker(self.model.tokenizer, self.template, self.model.n_vocab)
         self.ledger = self.asker.ledger
         self.dialect = None if self.template is None else self.asker.dialect
         self.ask(self.asked)
@@ -218,7 +218,7 @@ class Conversation:
             boundaries=[] if shorter or (base and not self._rewrites) else self.boundaries(exchange.prompt, encoded),
             speculate=self.speculate,
             keep=kept,
-            **exchange.drawn,
+            **exchange.rules.drawn,
         )
         reading = self.reading = self._reading(exchange)
         try:
@@ -246,7 +246,7 @@ class Conversation:
         messages = [*self._messages(parent), *asking(parent, question)]
         if self.dialect is None:
             prompt = ChatPrompt(self.render(messages), messages, {}, False, "")
-            return Exchange(messages, self.asked, prompt, drawn=AnswerRules(self.form).drawn)
+            return Exchange(messages, self.asked, prompt, AnswerRules(self.form))
         asked = self.asked if isinstance(question, str) else self.asked.relaxed
         return self.dialect.exchange(messages, asked, self.form)
 

@@ -42,14 +42,14 @@ class ChatLine:
         try:
             dialect.check(asked)
             read = cls(dialect, asked, dialect.prompt(messages, asked))
-            read.manner(form)
+            read.rules(form)
         except HybridError as error:  # a TemplateError, say: it is the line that is wrong
             raise UsageError(str(error)) from None
         return read
 
-    def manner(self, form: "Constraint | None") -> AnswerRules:
+    def rules(self, form: "Constraint | None") -> AnswerRules:
         """How its answers are drawn. It is not kept with the line: some forms have 10 MB."""
-        return self.dialect.manner(self.asked, self.prompt, form)
+        return self.dialect.rules(self.asked, self.prompt, form)
 
     def values(self, result: "GenerationResult") -> dict[str, Any]:
         """Of an answer: its text, and thoughts and calls where it has some."""

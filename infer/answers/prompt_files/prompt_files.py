@@ -23,7 +23,6 @@ from hybrid.quant.ggml.errors import Remedy, UsageError, shown
 from hybrid.quant.ggml.sources import check_source
 
 from ...progress import AnswerProgress
-from ...text.encode import rendered_ids
 from ..chat.dialect import NOTHING, AnswerRules, ChatOptions, Dialect
 from ..constraints.form_fields import asked_form
 from ..constraints.forms import Forms
@@ -31,6 +30,7 @@ from .chat_lines import FIELDS, ChatLine
 
 if TYPE_CHECKING:
     from ... import LoadedModel
+    from ..asking.asker import Asker
     from ..batch.batcher import Job
     from ..constraints import Constraint, Grammar
     from ..drawing.drawing import TextPiece
@@ -155,11 +155,6 @@ def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where:
     return form if own is None and line.get("response_format") is None else own
 
 
-def encode(prompt: PromptLine, model: "LoadedModel") -> list[int]:
-    """Tokens of a prompt."""
-    return rendered_ids(model.tokenizer, prompt.text) if prompt.chat else model.tokenizer.encode(prompt.text)
-
-
 class Lines:
     """Appends lines, each at once and whole, to a file or a stream.
 
@@ -200,7 +195,7 @@ class PreparedPrompt:
     prompt: PromptLine
     ids: list[int]
     kept: int | None
-    manner: AnswerRules
+    rules: AnswerRules
 
 
 def counted(job: "Job") -> tuple[int, ...]:
@@ -293,7 +288,7 @@ class PromptBatch:
 
     def ids(self, prompt: PromptLine) -> list[int]:
         """Tokens of a prompt. UsageError: they do not fit the context."""
-        ids = encode(prompt, self.model)
+        ids = self._asker.text(prompt.text, plain=prompt.chat is None, drawn=False).ids
         if len(ids) > self.model.n_ctx:
             raise UsageError(
                 f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
@@ -307,27 +302,28 @@ class PromptBatch:
 
         ids = self.ids(prompt)
         kept = None if self.keep is None else kept_tokens(self.model, ids, self.keep)
-        form = None if prompt.form is None else self._forms.compiled(prompt.form)
-        return PreparedPrompt(prompt, ids, kept, AnswerRules(form) if prompt.chat is None else prompt.chat.manner(form))
+        form = None if prompt.form is None else self._asker.forms.compiled(prompt.form)
+        return PreparedPrompt(prompt, ids, kept, AnswerRules(form) if prompt.chat is None else prompt.chat.rules(form))
 
     def job(self, asked: PreparedPrompt, sample: int) -> "Job":
         """One of the answers. Its key is its number among those to all prompts, of which its seed is made: it is the
         same wherever and beside whatever it is drawn."""
-        from ..batch.batcher import Job
-        from ..drawing.drawing import Drawing
-        from ..sampling import Sampler
+        from ..asking.asker import AnswerSettings, Prompt
 
-        model, number = self.model, asked.prompt.index * self.n_samples + sample
-        params = replace(self.params, seed=((self.params.seed or 0) + number) % 2**64)
-        drawing = Drawing(
-            Sampler(params, model.n_vocab, model.tokenizer), model.tokenizer, self.max_tokens, self.stop,
-            n_top=min(self.n_probs, model.n_vocab) or None, sampled=self.sampled, **asked.manner.drawn,
+        number = asked.prompt.index * self.n_samples + sample
+        settings = AnswerSettings(
+            replace(self.params, seed=((self.params.seed or 0) + number) % 2**64), self.max_tokens, self.stop,
+            asked.rules, min(self.n_probs, self.model.n_vocab) or None, self.sampled,
         )  # fmt: skip
-        return Job(asked.ids, drawing, number, asked.kept, speculate=self.speculate)
+        return self._asker.job(
+            Prompt(asked.ids), settings, note=False, key=number, keep=asked.kept, speculate=self.speculate
+        )
 
     @cached_property
-    def _forms(self) -> Forms:
-        return self.forms or Forms(self.model.tokenizer)
+    def _asker(self) -> "Asker":
+        from ..asking.asker import Asker
+
+        return Asker(self.model.tokenizer, None, self.model.n_vocab, self.forms)
 
     def key(self, prompt: PromptLine, sample: int) -> str:
         model = self.model

@@ -218,8 +218,8 @@ def test_texts_without_thoughts_are_searched_from_their_beginning(tokenizer: Tok
 
 
 @pytest.mark.parametrize(("name", "thinks"), [("Qwen3.5-4B", True), ("Qwen-Qwen3-0.6B", False)])
-def test_manners_of_models_that_think_tell_thoughts(name: str, thinks: bool, tokenizer: Tokenizer) -> None:
+def test_rules_of_models_that_think_tell_thoughts(name: str, thinks: bool, tokenizer: Tokenizer) -> None:
     dialect = Dialect(template(name), tokenizer)
     made = dialect.prompt([{"role": "user", "content": "Hi"}], NOTHING)
-    budget = dialect.manner(NOTHING, made).drawn["budget"]
+    budget = dialect.rules(NOTHING, made).drawn["budget"]
     assert budget is not None and not budget.is_bounded and budget.marks.is_inside == thinks

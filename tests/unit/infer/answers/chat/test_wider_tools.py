@@ -70,15 +70,17 @@ def test_the_tool_to_blame_is_wider_and_the_others_are_held(dialect: Dialect, fo
         assert accepts(held, TOKENIZER, text) == fits, text
 
 
-def test_manners_have_the_notes(dialect: Dialect) -> None:
+def test_rules_have_the_notes(dialect: Dialect) -> None:
     asked = ChatOptions(tools(f=of(p={"type": "string", "format": "path"})))
     prompt = dialect.prompt([{"role": "user", "content": "Hi"}], asked)
-    assert dialect.manner(asked, prompt).notes == (
+    assert dialect.rules(asked, prompt).notes == (
         "tool `f`: `format: path` at parameters.p cannot be held: any string is taken",
     )
-    assert dialect.exchange([{"role": "user", "content": "Hi"}], asked).notes == dialect.manner(asked, prompt).notes
+    assert (
+        dialect.exchange([{"role": "user", "content": "Hi"}], asked).rules.notes == dialect.rules(asked, prompt).notes
+    )
     none = ChatOptions(asked.tools, ToolChoice("none"))
-    assert dialect.manner(none, prompt).notes == ()
+    assert dialect.rules(none, prompt).notes == ()
 
 
 def test_names_remain_where_types_do_not(dialect: Dialect, forms: Forms, monkeypatch: pytest.MonkeyPatch) -> None:
