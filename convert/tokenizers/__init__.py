@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, UsageError, shown
+from hybrid.quant.ggml.token_types import TokenType
 
 from ..checkpoint import Config
 from .ends import add_ends
@@ -14,7 +15,7 @@ from .special import complete
 from .tiktoken import find_ranks, is_ranks, read_ranks
 from .tokenizer_json import read_tokenizer_json
 from .vocab_json import VOCAB, read_vocab_json
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 from .wordpiece import read_vocab_txt
 
 __all__ = ["TokenType", "Vocabulary", "read_vocabulary"]

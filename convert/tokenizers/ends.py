@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import CheckpointError, shown
+from hybrid.quant.ggml.token_types import TokenType
 
 from ..checkpoint import Config
 from .special import read_config
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 _NO_TEXT = (TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.split import open_gguf
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
-from .vocabulary import END_IDS, TokenType, Vocabulary
+from .vocabulary import END_IDS, Vocabulary
 
 _LISTS = {
     "tokenizer.ggml.tokens": ValueType.STRING,

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.ggml.utf8 import decoded
 
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 FILE = "tokenizer.jsonl"
 _TYPES = {"UNKNOWN": TokenType.UNKNOWN, "CONTROL": TokenType.CONTROL, "BYTE": TokenType.BYTE}

@@ -7,8 +7,7 @@ from typing import Any
 
 from hybrid.quant.ggml import pretokenizers
 from hybrid.quant.ggml.errors import TokenizerError, shown
-
-from .vocabulary import SPACE
+from hybrid.quant.ggml.token_types import SPACE
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _METASPACE = f"{SPACE}[^{SPACE}]*|[^{SPACE}]+"  # a piece begins at every space

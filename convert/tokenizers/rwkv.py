@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.utf8 import decoded
 
 from ..checkpoint import Config
 from .special import chat_templates, read_config, stated_ids
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 FILES = "rwkv_vocab_v*.txt"
 _LINE = re.compile(r"(\d{1,8}) (b?)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\") (\d{1,6})")

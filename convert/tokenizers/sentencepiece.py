@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.token_types import SPACE, TokenType
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
-from .vocabulary import SPACE, KeyValue, TokenType, Vocabulary
+from .vocabulary import KeyValue, Vocabulary
 
 _MAX_BYTES = 256 << 20
 _UNIGRAM, _BPE = 1, 2

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import CheckpointError, TokenizerError, shown
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ValueType
 from hybrid.quant.ggml.utf8 import decoded
 
 from ..checkpoint import Config, read_object
 from ..checkpoint.config import kind_of
-from .vocabulary import ID_KEYS, TokenType, Vocabulary
+from .vocabulary import ID_KEYS, Vocabulary
 
 _KINDS = tuple(kind for kind in ID_KEYS if kind != "eot")
 # Tokens that end a turn, where a template uses them and nothing else says so.

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
 from hybrid.quant.ggml.pretokenizers import byte_letters
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ValueType
 
 from .special import read_config
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 _LINE = re.compile(rb"([A-Za-z0-9+/]+={0,2}) (\d{1,8})")
 _MAX_BYTES = 64 << 20

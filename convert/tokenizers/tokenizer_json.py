@@ -9,12 +9,13 @@ from typing import Any
 from hybrid.quant.ggml import split_trial
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
 from hybrid.quant.ggml.pretokenizers import FORMS
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 from ..checkpoint import read_object
 from .pre import Structure, find_name, flat
 from .unigram import unigram
-from .vocabulary import ADDED_SCORE, TokenType, Vocabulary
+from .vocabulary import ADDED_SCORE, Vocabulary
 from .wordpiece import wordpiece
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")

@@ -9,10 +9,11 @@ import re
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
 from .pre import flat
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _SPACES = (" {2,}", " +")

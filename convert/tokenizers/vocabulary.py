@@ -2,29 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
+from hybrid.quant.ggml.token_types import SPACE, TokenType
 from hybrid.quant.ggml.types import ArrayOf, ValueType
 
-SPACE = "\u2581"  # how sentencepiece spells a space
 PADDING_SCORE = -10000.0  # as llama.cpp's converter has it
 ADDED_SCORE = -1000.0
 # Special tokens of kind gemma4 that are part of an answer's text, for those who look for calls of tools in it.
 _RENDERED = frozenset({"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>",
                        "<tool_response|>", '<|"|>'})  # fmt: skip
-
-
-class TokenType(IntEnum):
-    """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
 
 
 # The names that GGUF gives to the special tokens of Hugging Face; "seperator" is spelt so.

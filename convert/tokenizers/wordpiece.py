@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.token_types import SPACE, TokenType
 from hybrid.quant.ggml.utf8 import decoded
 
 from ..checkpoint import Config, read_object
-from .vocabulary import SPACE, TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 _CONTINUED = "##"
 _SPECIAL = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}

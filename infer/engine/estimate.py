@@ -49,7 +49,7 @@ class Account:
 
 
 class Estimate:
-    """Of the model at `path`. FormatError, UnsupportedError or UsageError as `LoadedModel.load` raises them."""
+    """What the model at `path` needs. FormatError, UnsupportedError or UsageError as `LoadedModel.load` raises them."""
 
     def __init__(self, path: Path | str, *, n_threads: int = 0, exact: bool = False) -> None:
         self._engine = Engine(

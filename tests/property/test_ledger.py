@@ -13,7 +13,8 @@ from reference.tokenizer_files import bpe, sentencepiece
 from hybrid.infer.answers.asking.ledger import Ledger
 from hybrid.infer.answers.drawing.drawing import GenerationResult
 from hybrid.infer.text.encode import rendered_ids
-from hybrid.infer.text.tokenizer import Tokenizer, TokenType, load_tokenizer
+from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
+from hybrid.quant.ggml.token_types import TokenType
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -53,7 +53,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """How an answer is drawn. What is not explained here: see Drawing.
+    """How an answer is drawn. Drawing explains the fields.
 
     most_seconds  after its first token a text that has a line feed ends
     """
@@ -71,7 +71,7 @@ class AnswerSettings:
     most_seconds: float = math.inf
 
     def drawing(self, tokenizer: "Tokenizer", n_vocab: int) -> Drawing:
-        """Of one answer. UsageError: a setting cannot be used."""
+        """The drawing of one answer. UsageError: a setting cannot be used."""
         drawing = Drawing(
             Sampler(self.params, n_vocab, tokenizer),
             tokenizer,

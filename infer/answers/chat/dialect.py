@@ -5,7 +5,7 @@ exchange = dialect.exchange(messages, Asked(tools=tools))    # for one answer
 drawing = Drawing(..., **exchange.rules.drawn)               # or generate(...)
 parts = exchange.reader.push(piece.text)
 
-Of several answers to the same messages only the last two lines are done for each: `prompt` and `rules` are the rest.
+Several answers to the same messages share `prompt` and `rules`; only the last two lines are done for each.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -4,7 +4,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ...text.tokenizer.vocabulary import TokenType
+from hybrid.quant.ggml.token_types import TokenType
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer

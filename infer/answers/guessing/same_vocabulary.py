@@ -39,7 +39,7 @@ def _alike(a: "Tokenizer", b: "Tokenizer", i: int) -> bool:
 
 def _is_nothing(tokenizer: "Tokenizer", i: int) -> bool:
     """A row that only rounds the embedding up, or that nobody uses."""
-    from ...text.tokenizer.vocabulary import TokenType
+    from hybrid.quant.ggml.token_types import TokenType
 
     vocabulary = tokenizer.vocabulary
     return vocabulary.is_padding(i) or vocabulary.type_of(i) == TokenType.UNUSED

@@ -20,7 +20,7 @@ LISTS = ("dry_breakers", "samplers")
 
 
 class SettingError(UsageError):
-    """One setting cannot be used. name: as it was given."""
+    """One setting cannot be used. name: that the caller gave it."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)

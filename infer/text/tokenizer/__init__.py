@@ -6,9 +6,10 @@ tok.decode(ids)
 """
 
 from hybrid.quant.ggml.errors import UnsupportedError, shown
+from hybrid.quant.ggml.token_types import TokenType
 
 from .base import StreamDecoder, Tokenizer
-from .vocabulary import DEFAULTS, MetadataFile, TokenType, Vocabulary, assumptions, read_vocabulary
+from .vocabulary import DEFAULTS, MetadataFile, Vocabulary, assumptions, read_vocabulary
 
 __all__ = ["StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "assumptions", "load_tokenizer"]
 

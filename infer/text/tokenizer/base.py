@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
 from hybrid.quant.ggml.split_trial import is_panic
+from hybrid.quant.ggml.token_types import TokenType
 
 from ..stops import look
 from .special import SpecialMatcher
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 Place = Literal["nothing", "token", "text"]  # what stands before a stretch of text
 UNKNOWN_TEXT = " \u2047 "  # what sentencepiece prints for its unknown token

@@ -10,9 +10,10 @@ import numpy as np
 
 from hybrid.quant.ggml import pretokenizers, split_trial
 from hybrid.quant.ggml.errors import TokenizerError, UnsupportedError, shown
+from hybrid.quant.ggml.token_types import SPACE, TokenType
 
 from .base import Place, Tokenizer, backend_ids
-from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
+from .vocabulary import BYTE_TOKEN, Vocabulary
 
 # llama.cpp splits it by special code; the regular expressions of the table only stand for that.
 _BY_CODE = frozenset({"afmoe"})

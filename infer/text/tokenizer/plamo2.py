@@ -4,10 +4,11 @@ what is no piece becomes bytes. Of pfnet, PLaMo 2 (arXiv:2509.04897)"""
 import math
 
 from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.token_types import TokenType
 
 from .base import Place, Tokenizer
 from .sentencepiece_model import byte_tokens
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 SCALE = 1e4  # scores are whole numbers of so many
 UNKNOWN_COST = 10_000_000  # of a character as bytes

@@ -4,9 +4,10 @@ arXiv:2404.05892, appendix H"""
 import re
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.token_types import TokenType
 
 from .base import Place, Tokenizer
-from .vocabulary import TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|([tnr\\'\"]))")
 _NAMED = {"t": b"\t", "n": b"\n", "r": b"\r", "\\": b"\\", "'": b"'", '"': b'"'}

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from hybrid.quant.ggml.errors import TokenizerError, shown
+from hybrid.quant.ggml.token_types import SPACE, TokenType
 
 from .base import UNKNOWN_TEXT, Place, Tokenizer
 from .special import SpecialMatcher
-from .vocabulary import BYTE_TOKEN, SPACE, TokenType, Vocabulary
+from .vocabulary import BYTE_TOKEN, Vocabulary
 
 # Field numbers of sentencepiece_model.proto.
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3

@@ -3,26 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
+from hybrid.quant.ggml.token_types import TokenType
 
 from .special import Surroundings
-
-
-class TokenType(IntEnum):
-    """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
 
 
 class MetadataFile(Protocol):
@@ -62,7 +51,6 @@ _END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom|>
 _END_OF_GENERATION = frozenset((*_END_OF_TURN, "<|eom_id|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "</s>",
                                 "<eos>", "[EOS]", "<|end_of_text|>", "<|tool_response>", "[e~["))  # fmt: skip
 
-SPACE = "\u2581"  # how sentencepiece spells a space
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _PADDING = re.compile(r"\[PAD\d+\]")
 _NO_TOKEN = 0xFFFFFFFF  # how some writers say "none": -1 as u32

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.token_types import SPACE, TokenType
 
 from .base import Place, Tokenizer, backend_ids
-from .vocabulary import SPACE, TokenType, Vocabulary
+from .vocabulary import Vocabulary
 
 _CONTINUED = "##"
 _MAX_LETTERS = 100  # longer words are unknown

@@ -14,11 +14,12 @@ from safetensors.numpy import save_file
 from hybrid.convert import convert
 from hybrid.convert.architectures import ARCHITECTURES
 from hybrid.convert.checkpoint import Config
-from hybrid.convert.tokenizers import TokenType, Vocabulary, read_vocabulary
+from hybrid.convert.tokenizers import Vocabulary, read_vocabulary
 from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, TokenizerError
 from hybrid.quant.ggml.reader import GGUFFile
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import GGMLType
 
 NAME = "rwkv_vocab_v20230424.txt"

@@ -7,9 +7,10 @@ import pytest
 from reference.plamo2_vocabulary import CONTROL, rows, write
 
 from hybrid.convert.checkpoint import Config
-from hybrid.convert.tokenizers import TokenType, read_vocabulary
+from hybrid.convert.tokenizers import read_vocabulary
 from hybrid.convert.tokenizers.plamo2 import read_plamo2
 from hybrid.quant.ggml.errors import TokenizerError
+from hybrid.quant.ggml.token_types import TokenType
 
 
 def test_keys(tmp_path: Path) -> None:

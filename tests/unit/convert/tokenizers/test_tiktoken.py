@@ -12,11 +12,12 @@ from reference import tiktoken_ranks
 from reference.tokenizer_files import FakeGGUF
 
 from hybrid.convert.checkpoint import Config
-from hybrid.convert.tokenizers import TokenType, Vocabulary, read_vocabulary
+from hybrid.convert.tokenizers import Vocabulary, read_vocabulary
 from hybrid.convert.tokenizers.tiktoken import merges
 from hybrid.infer.text.tokenizer import load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, Remedy, TokenizerError
 from hybrid.quant.ggml.pretokenizers import byte_letters
+from hybrid.quant.ggml.token_types import TokenType
 
 BYTES = [bytes([byte]) for byte in range(256)]
 WORDS = [b"ab", b"abc", b" a", b"\xe6\x9c", b"\xe6\x9c\x88"]

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from hybrid.convert.checkpoint import Config
-from hybrid.convert.tokenizers import TokenType, read_vocabulary
+from hybrid.convert.tokenizers import read_vocabulary
 from hybrid.convert.tokenizers.pre import Structure, canonical, find_name
 from hybrid.quant.ggml import pretokenizers
 from hybrid.quant.ggml.errors import CheckpointError, HybridError, Remedy, TokenizerError, UnsupportedError, UsageError
+from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.writer import GGUFWriter
 
 NONE = Config({}, "config.json")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from hybrid.convert.checkpoint import Config
-from hybrid.convert.tokenizers import TokenType, Vocabulary, read_vocabulary
+from hybrid.convert.tokenizers import Vocabulary, read_vocabulary
 from hybrid.convert.tokenizers.vocab_json import CLASSES, Code
 from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 from hybrid.quant.ggml.errors import HybridError, Remedy, UnsupportedError
+from hybrid.quant.ggml.token_types import TokenType
 
 N_VOCAB = 400
 N = 323  # tokens of a vocabulary that is trained here

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from reference.tokenizer_files import FakeGGUF
 
 from hybrid.infer.text.tokenizer.sentencepiece_model import model_proto
-from hybrid.infer.text.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
+from hybrid.infer.text.tokenizer.vocabulary import Vocabulary, read_vocabulary
+from hybrid.quant.ggml.token_types import TokenType
 
 
 def number(value: int) -> bytes:

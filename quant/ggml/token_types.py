@@ -1,0 +1,16 @@
+"""What a token is, as `tokenizer.ggml.token_type` says it."""
+
+from enum import IntEnum
+
+SPACE = "\u2581"  # how sentencepiece spells a space
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
