@@ -1,5 +1,6 @@
 """The tree says where things are: unit tests lie where what they test lies, and a family has one name on both sides."""
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hybrid.infer.architectures import ENCODERS, FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
 UNIT = ROOT / "tests" / "unit"
+STAGES = ("cli", "convert", "infer", "library", "quant")
 FOLDERS = ("benchmarks", "cli", "convert", "infer", "library", "quant")
 
 # Tests of unit/ that belong to a folder as a whole, with the reason.
@@ -34,6 +36,32 @@ SHARED = {
         "kv_sharing": "parts", "latent": "latent attention", "rope": "positions",
     },
 }  # fmt: skip
+
+# Classes of one name that are two things, with what each is.
+TWICE = {
+    "Checkpoint": "a folder of Hugging Face; what a memory was after some tokens",
+    "Code": "two tokenizers' tokens as numbers",
+    "CompletionShape": "a completion in two wire formats",
+    "Cursor": "a place in a text; in the bytes of a header",
+    "Ending": "a guard of the server; a candidate of a test",
+    "Head": "of guesses: as it is converted; as it runs",
+    "Heads": "of requests; of attention",
+    "Indexer": "of two families",
+    "Ngrams": "of inputs: as they are converted; as they run",
+    "Node": "of the tree of known texts; of that of known tokens",
+    "OtherTool": "of two wire formats",
+    "Pages": "whose pages may ask the server; of the memory",
+    "Parameter": "of a command line; of a tool",
+    "PerLayerInputs": "as they are converted; as they run",
+    "PlannedTensor": "of a conversion; of a quantization",
+    "Pooling": "which one makes an embedding; the layer",
+    "Positions": "that are measured; of the memory",
+    "RefusalPart": "of two wire formats",
+    "Rotation": "as it is converted; as it runs",
+    "TextPart": "of two wire formats",
+    "Tile": "of attention; of matrix products",
+    "Vocabulary": "as it is converted; as it is read",
+}
 
 
 def problems(lines: list[str]) -> None:
@@ -106,4 +134,22 @@ def test_families_have_one_name_on_both_sides() -> None:
         lines += [
             f"SHARED: {stage}/architectures/{name}.py is no shared file" for name in set(shared) - (files - families)
         ]
+    problems(lines)
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Families have one name in convert, infer and quant/ggml/families, and so do the layers they are named after."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for stage in STAGES:
+        for path in (ROOT / stage).rglob("*.py"):
+            for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+                homes[name].add(path.relative_to(ROOT).as_posix())
+    read = {type(family).__name__ for family in {**FAMILIES, **ENCODERS}.values()}
+    of_families = {"Family"} | read | {family.__name__ for family in CONVERTED}
+    several = {name for name in homes.keys() - of_families if len(homes[name]) > 1 and not name.endswith("Hparams")}
+    lines = [
+        f"{name} is a class of {', '.join(sorted(homes[name]))}. Give each its own name, or say in TWICE what they are."
+        for name in sorted(several - set(TWICE))
+    ]
+    lines += [f"TWICE: {name} is the name of one class, or of none" for name in sorted(set(TWICE) - several)]
     problems(lines)
