@@ -196,3 +196,12 @@ def test_a_full_disk_costs_neither_the_chat_nor_the_file(tmp_path: Path, capsys:
     assert out == "one\n\ntwo\n\nthree\n\n"
     assert err.count("No space left on device") == 1
     assert questions(model, tmp_path / "s") == ["a", "b", "c"]
+
+
+def test_every_new_conversation_has_another_example() -> None:
+    chat = session(FakeModel("one", "two", "three"), "a", "b", "/clear", "c")
+    chat.examples = ("first?", "second?", "third?")
+    shown: list[str] = []
+    chat.read, read = lambda prompt: (shown.append(chat.example), read(prompt))[1], chat.read
+    chat.loop()
+    assert shown == ["first?", "", "", "second?", ""]
