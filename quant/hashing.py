@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from .ggml.errors import FormatError, Remedy, UsageError, shown
 from .ggml.progress import Progress
 from .ggml.split import open_gguf
@@ -99,9 +101,7 @@ def read_manifest(path: Path) -> dict[tuple[str, str], str]:
 
 def _begun(kind: HashKind) -> Any:
     if kind is HashKind.XXH64:
-        from .xxh64 import Xxh64
-
-        return Xxh64()
+        return xxhash.xxh64()
     state = hashlib.new("sha1" if kind is HashKind.UUID else kind.value, usedforsecurity=False)
     if kind is HashKind.UUID:
         state.update(NAMESPACE.bytes)

@@ -96,11 +96,9 @@ def _serve(listener: socket.socket, modules: list[str]) -> None:
     for module in ("convert", "infer.engine.engine", "infer.evaluate", "infer.bench", "cli.__main__", *modules):
         import_module(f"hybrid.{module}")
     from hybrid.cli.main import load
-    from hybrid.quant.xxh64 import Xxh64
 
     for command in ("bench", "convert", "embed", "gguf", "imatrix", "perplexity", "quantize", "run"):
         load(command)
-    Xxh64().update(bytes(64))  # what numba does at its first call takes most of a second
 
     parent = os.getppid()
     listener.settimeout(2)
