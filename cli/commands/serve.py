@@ -10,27 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybrid.pipeline import models
-from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
 from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
-from ..options import model_argument, text_options
+from ..options import model_argument
 from ..options.groups import takes_groups
 from ..options.guess_options import GUESSES, GuessOptions, Spec
-from ..options.loading_options import (
-    DEFAULT_BUDGET,
-    CheckpointBudget,
-    Checkpoints,
-    Context,
-    Lora,
-    PoolingName,
-    Precision,
-    ThreadOptions,
-    load_options,
-)
+from ..options.loading_options import PoolingName
 from ..options.sampling_options import Sampling
+from ..options.served_model import ServedAnswers, ServedLoading
+from ..options.server_options import Address, Capacity, Clients, Keeping, Times, Visible
 from ..options.stage_options import WorkerOptions, answering
-from ..options.tool_options import Thoughts, asking
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
@@ -44,10 +34,8 @@ if TYPE_CHECKING:
 
     from ..serve.backend import ServedModel
     from ..serve.embedding import EncoderModel, EncoderService
-    from ..serve.jobs import Maker
+    from ..serve.jobs import Maker, ServerDefaults
     from ..serve.served import Served
-
-GRACE = 5.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,72 +48,23 @@ class GuessingBeside(GuessOptions):
 @takes_groups
 def serve(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8080,
-    unix: Annotated[Path | None, typer.Option(help="Listen on this socket instead of an address.")] = None,
-    parallel: Annotated[int, typer.Option(min=1, max=256, help="Answers at a time.")] = 8,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with status 429.")] = 64,
-    api_key_file: Annotated[Path | None, typer.Option(help="File of keys, one per line: requests need one.")] = None,
-    share_between_keys: Annotated[
-        bool,
-        typer.Option(
-            "--share-between-keys", help="All keys go on from the same texts; otherwise each goes on from its own."
-        ),
-    ] = False,
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
-    ] = None,
+    *,
+    address: Address,
+    capacity: Capacity,
+    clients: Clients,
     alias: Annotated[
         str | None, typer.Option(help="Name of the model. Default: that of its file, or ORG/NAME[:TYPE].")
     ] = None,
-    state_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep what was read here, over restarts.")
-    ] = None,
-    state_budget: Annotated[
-        str, typer.Option(metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")
-    ] = "8G",
-    *,
+    keeping: Keeping,
     guessing: GuessingBeside,
     pooling: Annotated[
         PoolingName | None, typer.Option(help="Of embeddings: what stands for a text, as `hybrid embed` has it.")
     ] = None,
-    n_predict: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--n-predict",
-            min=-1,
-            help="Most tokens of an answer that does not say it; -1: until the context is full.",
-        ),
-    ] = None,
-    context_shift: Annotated[
-        bool,
-        typer.Option(
-            "--context-shift",
-            help="When a context is full, its older half leaves the attention layers and the answer goes on.",
-        ),
-    ] = False,
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Use this template (Jinja) instead of the model's.")
-    ] = None,
-    thoughts: Thoughts,
-    show_slots: Annotated[
-        bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
-    ] = True,
-    show_page: Annotated[bool, typer.Option("--page/--no-page", help="Whether GET / is a page to chat on.")] = True,
-    n_ctx: Context = 0,
-    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
-    precision: Precision,
-    lora: Lora = None,
-    machine: ThreadOptions,
+    answers: ServedAnswers,
+    visible: Visible,
+    loading: ServedLoading,
     workers: WorkerOptions,
-    timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
-    ] = 0,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for answers that run when a signal ends the server.")
-    ] = GRACE,
+    times: Times,
     log: Annotated[
         LogKind, typer.Option(help="What it does: lines for people on stderr, JSON lines on stdout, or faults only.")
     ] = LogKind.PLAIN,
@@ -138,74 +77,58 @@ def serve(
     have the time of --grace, a second signal ends that.
     """
     from ..serve.connections import Bounds
-    from ..serve.embedding import EncoderModel
-    from ..serve.jobs import Maker, ServerDefaults
+    from ..serve.jobs import ServerDefaults
     from ..serve.served import Served
 
-    keys = read_keys(api_key_file)
-    states = parse_size(state_budget, "--state-budget")
-    source = None if chat_template is None else text_options.read_text(chat_template)
-    asked = asking(thoughts).over()
-    loading = load_options(machine, precision, Checkpoints(checkpoint_budget), n_ctx=n_ctx, lora=lora)
-    workers.check(machine.pinning)
-    listener = listening.listen(host, port, unix)
+    keys, budget = clients.keys(), keeping.nbytes()
+    source, asked = answers.template(), answers.asked()
+    options = loading.options()
+    workers.check(loading.machine.pinning)
+    with (
+        _listening(address) as listener,
+        _loaded(model, options, capacity.parallel, pooling, workers, guessing) as loaded,
+        kept(loaded, keeping.state_dir, budget) as store,
+    ):
+        name, told = alias or models.name_of(model), Log(log)
+        where = listening.url(listener, address.host)
+        if not listening.is_local(listener) and not keys:
+            console.note(f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)")
+        _announce(told, loaded, name, capacity, where)
+        params = sampling.params(loaded.gguf.metadata)
+        defaults = ServerDefaults(answers.n_predict, params, answers.context_shift, asked.think, asked.budget)
+        maker = _maker(loaded, source, capacity.most, guessing.given, defaults)
+        with closing(_service(loaded, capacity, store)) as service:
+            served = Served(
+                service, maker, name, keys=keys, shared=clients.share_between_keys, cors=tuple(clients.cors or ()),
+                store=store, hosts=listening.own_hosts(listener, address.host), timeout=times.timeout or None,
+                bounds=Bounds.of(capacity.most), pooling=_pooling(pooling), slots=visible.show_slots,
+                page=visible.show_page, log=None if log is LogKind.OFF else told.request,
+            )  # fmt: skip
+            _run(served, listener, told, times.grace)
+
+
+@contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    """A socket there. UsageError: the address is not to be had."""
+    listener = listening.listen(address.host, address.port, address.unix)
     try:
-        with (
-            _loaded(model, loading, parallel, pooling, workers, guessing) as loaded,
-            kept(loaded, state_dir, states) as store,
-        ):
-            where = listening.url(listener, host)
-            if not listening.is_local(listener) and not keys:
-                console.note(
-                    f"warning: everybody who reaches {where} can use this server (--api-key-file asks for a key)"
-                )
-            does = "embeddings" if isinstance(loaded, EncoderModel) else f"{parallel} answers at a time"
-            said = f"{loaded.description}: {where}/v1, {does}, context {loaded.n_ctx}"
-            name, told = alias or models.name_of(model), Log(log)
-            if log is LogKind.JSON:
-                facts = {"url": where, "model": name, "parallel": parallel, "queue": queue, "context": loaded.n_ctx}
-                told.say("start", said, **facts)
-            else:
-                console.note(said)
-            params = sampling.params(loaded.gguf.metadata)
-            defaults = ServerDefaults(n_predict, params, context_shift, asked.think, asked.budget)
-            # a template or tokenizer that cannot be used is known before the first request
-            maker = Maker(loaded, _template(loaded, source), parallel + queue, guessing.given, defaults)
-            _check_thoughts(maker)
-            with closing(_service(loaded, parallel, queue, store)) as service:
-                served = Served(
-                    service,
-                    maker,
-                    name,
-                    keys=keys,
-                    shared=share_between_keys,
-                    cors=tuple(cors or ()),
-                    store=store,
-                    hosts=listening.own_hosts(listener, host),
-                    timeout=timeout or None,
-                    bounds=Bounds.of(parallel + queue),
-                    pooling=_pooling(pooling),
-                    slots=show_slots,
-                    page=show_page,
-                    log=None if log is LogKind.OFF else told.request,
-                )
-                _run(served, listener, told, grace)
+        yield listener
     finally:
         listener.close()
-        listening.remove(unix)
+        listening.remove(address.unix)
 
 
-def read_keys(path: Path | None) -> tuple[str, ...]:
-    """The keys of a file. UsageError: it cannot be read, or holds none."""
-    if path is None:
-        return ()
-    text = text_options.read_text(path)
-    if path != text_options.STDIN and path.stat().st_mode & 0o004:
-        console.note(f"warning: everybody on this machine can read the keys of {shown(path)} (chmod 600 hides them)")
-    keys = tuple(line.strip() for line in text.splitlines() if line.strip())
-    if not keys:
-        raise UsageError(f"{shown(path)} holds no key. Write one per line.")
-    return keys
+def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, where: str) -> None:
+    """What is served, and where."""
+    from ..serve.embedding import EncoderModel
+
+    does = "embeddings" if isinstance(model, EncoderModel) else f"{capacity.parallel} answers at a time"
+    said = f"{model.description}: {where}/v1, {does}, context {model.n_ctx}"
+    if log.kind is LogKind.JSON:
+        facts = {"url": where, "model": name, "parallel": capacity.parallel, "queue": capacity.queue}
+        log.say("start", said, **facts, context=model.n_ctx)
+    else:
+        console.note(said)
 
 
 @contextmanager
@@ -257,6 +180,16 @@ def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) 
         store.folder.close()
 
 
+def _maker(model: "ServedModel", source: str | None, most: int, speculate: bool, defaults: "ServerDefaults") -> "Maker":
+    """What makes jobs. TemplateError, UsageError: a template or an option that this model cannot have: known before the
+    first request."""
+    from ..serve.jobs import Maker
+
+    maker = Maker(model, _template(model, source), most, speculate, defaults)
+    _check_thoughts(maker)
+    return maker
+
+
 def _template(model: "ServedModel", source: str | None) -> "ChatTemplate | None":
     """That of a file, or the model's own. TemplateError: it cannot be used, which is known before the first request."""
     from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
@@ -280,7 +213,7 @@ def _pooling(name: PoolingName | None) -> "Pooling | None":
 
 
 def _service(
-    model: "LoadedModel | EncoderModel", parallel: int, queue: int, store: "CacheStore | None"
+    model: "LoadedModel | EncoderModel", capacity: Capacity, store: "CacheStore | None"
 ) -> "Service | EncoderService":
     """What runs the model."""
     from hybrid.infer.answers.batch.service import Service
@@ -288,8 +221,8 @@ def _service(
     from ..serve.embedding import EncoderModel, EncoderService
 
     if isinstance(model, EncoderModel):
-        return EncoderService(queue)
-    return Service(model, parallel, most_waiting=queue, store=store)
+        return EncoderService(capacity.queue)
+    return Service(model, capacity.parallel, most_waiting=capacity.queue, store=store)
 
 
 def _run(served: "Served", listener: socket.socket, log: Log, grace: float) -> None:

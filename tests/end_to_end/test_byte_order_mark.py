@@ -9,7 +9,7 @@ from end_to_end.outcomes import Cli, ok
 from reference.plamo2_vocabulary import write as write_plamo2
 from reference.tokenizer_files import world_file, world_vocabulary
 
-from hybrid.cli.commands.serve import read_keys
+from hybrid.cli.options.server_options import read_keys
 from hybrid.convert.checkpoint import Config
 from hybrid.convert.model_card import read_model_card
 from hybrid.convert.tokenizers.plamo2 import FILE, read_plamo2

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from http_server import WAIT, Server, started, until
 
-from hybrid.cli.commands.serve import GRACE
 from hybrid.cli.main import run
+from hybrid.cli.options.server_options import GRACE
 from hybrid.cli.serve import guards
 from hybrid.infer import LoadedModel
 from hybrid.infer.answers.batch.generate import generate

@@ -16,8 +16,8 @@ import httpx
 import pytest
 from http_server import WAIT, Server, started, until
 
-from hybrid.cli.commands.serve import read_keys
 from hybrid.cli.main import run
+from hybrid.cli.options.server_options import read_keys
 from hybrid.cli.serve.listening import is_local, listen, own_hosts, url
 from hybrid.cli.serve.log import Log, LogKind
 from hybrid.infer import LoadedModel

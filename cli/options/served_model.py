@@ -1,0 +1,74 @@
+"""Options of `hybrid serve`: how the model is loaded, and how it answers where a request does not say it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import text_options
+from .loading_options import (
+    DEFAULT_BUDGET,
+    CheckpointBudget,
+    Checkpoints,
+    Context,
+    Lora,
+    Precision,
+    ThreadOptions,
+    load_options,
+)
+from .tool_options import Thoughts, asking
+
+if TYPE_CHECKING:
+    from hybrid.infer.answers.chat.dialect import ChatOptions
+    from hybrid.infer.loading.options import LoadOptions
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ServedAnswers:
+    """How the model answers."""
+
+    n_predict: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--n-predict",
+            min=-1,
+            help="Most tokens of an answer that does not say it; -1: until the context is full.",
+        ),
+    ] = None
+    context_shift: Annotated[
+        bool,
+        typer.Option(
+            "--context-shift",
+            help="When a context is full, its older half leaves the attention layers and the answer goes on.",
+        ),
+    ] = False
+    chat_template: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Use this template (Jinja) instead of the model's.")
+    ] = None
+    thoughts: Thoughts = field(default_factory=Thoughts)
+
+    def template(self) -> str | None:
+        """The text of the template; None: the model's own. UsageError: it cannot be read."""
+        return None if self.chat_template is None else text_options.read_text(self.chat_template)
+
+    def asked(self) -> "ChatOptions":
+        """What is asked of a chat. UsageError: the options contradict each other."""
+        return asking(self.thoughts).over()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ServedLoading:
+    """How the model is loaded."""
+
+    n_ctx: Context = 0
+    checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
+    precision: Precision = field(default_factory=Precision)
+    lora: Lora = None
+    machine: ThreadOptions = field(default_factory=ThreadOptions)
+
+    def options(self) -> "LoadOptions":
+        """UsageError names what is wrong with one of them."""
+        kept = Checkpoints(self.checkpoint_budget)
+        return load_options(self.machine, self.precision, kept, n_ctx=self.n_ctx, lora=self.lora)

@@ -1,0 +1,109 @@
+"""Options of `hybrid serve`: where it listens, who may ask, how much it does at a time, what it keeps and shows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from .. import console
+from . import text_options
+
+GRACE = 5.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Address:
+    """Where it listens."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8080
+    unix: Annotated[Path | None, typer.Option(help="Listen on this socket instead of an address.")] = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Capacity:
+    """How many requests it has at a time."""
+
+    parallel: Annotated[int, typer.Option(min=1, max=256, help="Answers at a time.")] = 8
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with status 429.")] = 64
+
+    @property
+    def most(self) -> int:
+        """Those that are answered and those that wait."""
+        return self.parallel + self.queue
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clients:
+    """Who may ask, and what they share."""
+
+    api_key_file: Annotated[Path | None, typer.Option(help="File of keys, one per line: requests need one.")] = None
+    share_between_keys: Annotated[
+        bool,
+        typer.Option(
+            "--share-between-keys", help="All keys go on from the same texts; otherwise each goes on from its own."
+        ),
+    ] = False
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
+    ] = None
+
+    def keys(self) -> tuple[str, ...]:
+        """See `read_keys`."""
+        return read_keys(self.api_key_file)
+
+
+def read_keys(path: Path | None) -> tuple[str, ...]:
+    """The keys of a file. UsageError: it cannot be read, or holds none."""
+    if path is None:
+        return ()
+    text = text_options.read_text(path)
+    if path != text_options.STDIN and path.stat().st_mode & 0o004:
+        console.note(f"warning: everybody on this machine can read the keys of {shown(path)} (chmod 600 hides them)")
+    keys = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not keys:
+        raise UsageError(f"{shown(path)} holds no key. Write one per line.")
+    return keys
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Keeping:
+    """What it keeps on disk."""
+
+    state_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what was read here, over restarts.")] = (
+        None
+    )
+    state_budget: Annotated[str, typer.Option(metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")] = (
+        "8G"
+    )
+
+    def nbytes(self) -> int:
+        """The budget. UsageError: it is no size."""
+        return parse_size(self.state_budget, "--state-budget")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Visible:
+    """What it shows to whoever may ask."""
+
+    show_slots: Annotated[
+        bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
+    ] = True
+    show_page: Annotated[bool, typer.Option("--page/--no-page", help="Whether GET / is a page to chat on.")] = True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Times:
+    """How long answers may take."""
+
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
+    ] = 0
+    grace: Annotated[float, typer.Option(min=0, help="Seconds for answers that run when a signal ends the server.")] = (
+        GRACE
+    )
