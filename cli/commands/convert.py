@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options.cluster_options import Cluster, cluster_address
-from .gguf import SPLIT_HELP, max_bytes
+from ..options.split_size import SplitMaxSize, max_bytes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -54,7 +54,7 @@ def convert(
             help="Convert this PEFT adapter, of the model in DIR (config.json suffices; default: what it names).",
         ),
     ] = None,
-    split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
+    split_max_size: SplitMaxSize = None,
     model_name: Annotated[str | None, typer.Option("--model-name", help="Sets general.name.")] = None,
     mtp: Annotated[
         bool,

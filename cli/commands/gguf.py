@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from hybrid.pipeline import models
-from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
+from hybrid.quant.ggml.byte_sizes import UNITS
 from hybrid.quant.ggml.errors import FormatError, UsageError
 
 from .. import console
 from ..options import model_argument
-
-SPLIT_HELP = f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
+from ..options.split_size import SplitMaxSize, max_bytes
 
 
 def gguf() -> None:
@@ -207,7 +206,7 @@ def merge_lora(
         typer.Argument(metavar="ADAPTER[:SCALE]...", help="LoRA adapters in GGUF, and how strongly: 1 unless given."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="GGUF file to write.")],
-    split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
+    split_max_size: SplitMaxSize = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Add LoRA adapters to a model's weights for good.
@@ -233,16 +232,6 @@ def merge_lora(
     else:
         changed = f"{report.n_changed} of {report.n_tensors} tensors changed"
         console.out(f"{report.output}: {changed}, {console.size(report.nbytes)}")
-
-
-def max_bytes(text: str | None) -> int:
-    """Of --split-max-size; 0 without."""
-    if text is None:
-        return 0
-    size = parse_size(text, "--split-max-size")
-    if not size:
-        raise UsageError("--split-max-size 0: a part must hold something.")
-    return size
 
 
 SUBCOMMANDS = {

@@ -5,25 +5,22 @@ import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hybrid.pipeline import models
-from hybrid.quant import Options, SsmType
-from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
-from hybrid.quant.ggml.errors import UsageError, shown
-from hybrid.quant.ggml.types import ValueType
-from hybrid.quant.policy import type_named
+from hybrid.quant import Options
+from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..options import model_argument, text_options
+from ..measuring import plots
+from ..options import model_argument
 from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import Threads
-from ..reports import plots
+from ..options.quantize_options import Care, Goal, Importance, Types, Writing
 from ..reports.plots import Plot
-from .gguf import SPLIT_HELP, max_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,72 +30,21 @@ if TYPE_CHECKING:
     from hybrid.pipeline.checkpoint_source import CheckpointSource
     from hybrid.pipeline.max_kld import TypeChoice
     from hybrid.pipeline.target import Elsewhere, Measuring
-    from hybrid.quant import Imatrix, PlannedTensor, QuantizeReport
+    from hybrid.quant import PlannedTensor, QuantizeReport
+    from hybrid.quant.budget import SizeOf
     from hybrid.quant.tensor_parts import Spread
 
     from ..options.cluster_options import ClusterAddress
 
-_KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
 
+@dataclass(frozen=True)
+class Chosen:
+    """Which types the file gets. divergence: of such a file, where --max-kld has measured it."""
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Types:
-    """Which types matrices get."""
-
-    ssm_type: Annotated[
-        SsmType,
-        typer.Option(
-            help="Small projections of recurrences (ssm_x, ssm_dt, low-rank ssm_f); like-llama: like any weight."
-        ),
-    ] = Options.ssm_type
-    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure
-    tensor_type: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REGEX=TYPE", help="A type for the matrices whose names match; may be repeated."),
-    ] = None
-    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the output matrix.")] = None
-    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the embedding.")] = None
-    leave_output_tensor: Annotated[bool, typer.Option("--leave-output-tensor", help="Keep output.weight as it is.")] = (
-        Options.leave_output
-    )
-
-    def options(self) -> Options:
-        """UsageError: there is no such type."""
-        output, embedding = self.output_tensor_type, self.token_embedding_type
-        return Options(
-            ssm_type=self.ssm_type,
-            pure=self.pure,
-            tensor_types=tuple(_tensor_type(text) for text in self.tensor_type or ()),
-            output_type=type_named(output, "--output-tensor-type") if output else None,
-            embedding_type=type_named(embedding, "--token-embedding-type") if embedding else None,
-            leave_output=self.leave_output_tensor,
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Importance:
-    """Which weights matter."""
-
-    imatrix: Annotated[
-        Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
-    ] = None
-    include_weights: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Use the importance only of names with this in them.")
-    ] = None
-    exclude_weights: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
-    ] = None
-
-    def read(self) -> "Imatrix | None":
-        """UsageError: there is nothing to choose from."""
-        include, exclude = self.include_weights or (), self.exclude_weights or ()
-        if self.imatrix is None:
-            if include or exclude:
-                raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
-            return None
-        from hybrid.quant import Imatrix
-
-        return Imatrix.read(self.imatrix).chosen(include, exclude)
+    target: str
+    options: Options
+    effort: int
+    divergence: "MeanWithError | None" = None
 
 
 @takes_groups
@@ -107,52 +53,12 @@ def quantize(
         Path, typer.Argument(metavar="IN", help=f"{model_argument.WHAT}; GGUF best in F32, F16 or BF16.")
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
-    target: Annotated[
-        str | None,
-        typer.Argument(metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them."),
-    ] = None,
-    target_bpw: Annotated[
-        float | None,
-        typer.Option(min=1, help="Instead of TYPE: the best type for every matrix in at most so many bits per weight."),
-    ] = None,
-    target_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help=f"The same in a file of at most that size, all told; {UNITS}.")
-    ] = None,
-    max_kld: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NATS",
-            min=0,
-            help="The smallest file whose predictions stay within this mean KL divergence of IN's, on the text of -f.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("-f", "--file", help="With --target-* or --max-kld: text to measure on how much matrices matter."),
-    ] = None,
     *,
+    goal: Goal,
     types: Types,
     importance: Importance,
-    effort: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="0: llama-quantize's bytes. 1: smaller errors at the same size, slower. Default: 0 with TYPE, else 1.",
-            show_default=False,
-        ),
-    ] = None,
-    allow_requantize: Annotated[
-        bool, typer.Option("--allow-requantize", help="Accept a file that is quantized already; quality suffers.")
-    ] = False,
-    override_kv: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=TYPE:VALUE", help="Set metadata; TYPE is int, float, bool or str. May be repeated."),
-    ] = None,
-    keep_split: Annotated[
-        bool, typer.Option("--keep-split", help="As many files as IN has parts: OUT-00001-of-00003.gguf, ...")
-    ] = False,
-    split_max_size: Annotated[str | None, typer.Option(metavar="SIZE", help=SPLIT_HELP)] = None,
+    care: Care,
+    writing: Writing,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the type and size every tensor would get; write nothing.")
     ] = False,
@@ -172,81 +78,77 @@ def quantize(
     from hybrid.quant import quantize as library
 
     options = types.options()
-    if keep_split and split_max_size:
-        raise UsageError("--keep-split and --split-max-size contradict each other. Give one of them.")
-    if (target, target_bpw, target_size, max_kld).count(None) != 3:
-        raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
-    if file is not None and target is not None:
-        raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
-    if max_kld is not None and file is None:
-        raise UsageError("--max-kld measures on a text. Give one with -f.")
-    workers = cluster_address(cluster)
-    plot = plots.checked(plot)
+    goal.check()
+    workers, plot = cluster_address(cluster), plots.checked(plot)
     if plot is not None and dry_run:
         raise UsageError("--plot draws the errors of what was quantized: leave out --dry-run.")
-    imatrix = importance.read()
-    found = models.source(source, console.SCREEN)
-    checkpoint = _checkpoint(found)
-    text = text_options.read_text(file) if file is not None else None
-    # a checkpoint is quantized as it is; what is measured, and what another folder holds, is a GGUF file
-    path = models.resolve(found, console.SCREEN) if target is None or (found.is_dir() and not checkpoint) else found
-    whole = checkpoint or path
-    how: dict[str, Any] = {
-        "imatrix": imatrix,
-        "metadata": dict(_pair(text) for text in override_kv or ()),
-        "allow_requantize": allow_requantize,
-        "keep_split": keep_split,
-        "split_max_size": max_bytes(split_max_size),
-    }
-    divergence = None
-    if target is not None:
-        effort = effort or 0
+    imatrix, text = importance.read(), goal.text()
+    how = {"imatrix": imatrix, "allow_requantize": care.allow_requantize, **writing.how()}
+    whole, path = _input(source, measured=goal.target is None)
+    if goal.target is not None:
+        chosen = Chosen(goal.target, options, care.effort or 0)
     else:
-        from hybrid.pipeline.target import EFFORT, Measuring, Target, choose
+        from hybrid.pipeline.target import EFFORT, Measuring
 
-        effort = EFFORT if effort is None else effort
-        size = parse_size(target_size, "--target-size") if target_size is not None else None
+        effort = EFFORT if care.effort is None else care.effort
+        file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
         with measured_over(workers, path, threads) as elsewhere:
-            measuring = Measuring(options, imatrix, allow_requantize, effort, threads, elsewhere, console.SCREEN)
-            if max_kld is not None:
-                assert text is not None
-                folder = output.parent if workers is not None else None  # they are to write there, too
-                target, options, divergence = _within_divergence(path, text, max_kld, measuring, folder)
-            else:
-                file_size = lambda kind, chosen: file_nbytes(whole, kind, options=chosen, **how)
-                kind, options = choose(path, text, Target(size, target_bpw), file_size, measuring)
-                target = kind.name
+            measuring = Measuring(options, imatrix, care.allow_requantize, effort, threads, elsewhere, console.SCREEN)
+            chosen = _chosen(goal, text, path, measuring, file_size, None if workers is None else output.parent)
     if dry_run:
-        planned = plan(whole, target, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
-        if as_json:
-            console.out_json(planned)
-        else:
-            show(planned)
-            console.out(f"\n{total(planned)}; nothing written")
+        allow = care.allow_requantize
+        show_plan(plan(whole, chosen.target, options=chosen.options, imatrix=imatrix, allow_requantize=allow), as_json)
         return
     with spread_over(workers, whole, threads) as spread, console.ProgressBar("quantizing", "bytes") as progress:
         report = library(
-            whole, output, target, n_threads=threads, options=options, effort=effort, **how, progress=progress,
-            spread=spread,
+            whole, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
+            progress=progress, spread=spread,
         )  # fmt: skip
-    show_report(report, divergence, max_kld, as_json)
-    if plot is not None and not plots.quantization_errors(
-        plot, report.rows, f"{output.name} ({report.file_type.name})"
-    ):
-        console.note(f"no matrix was quantized: there is nothing to draw in {plot}")
+    show_report(report, chosen.divergence, goal.max_kld, as_json)
+    if plot is not None:
+        draw_errors(plot, report, output.name)
 
 
-def _within_divergence(
-    path: Path, text: str, most: float, how: "Measuring", folder: Path | None
-) -> "tuple[str, Options, MeanWithError]":
-    """File type and options for --max-kld, and what the file diverges."""
+def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, Path]":
+    """What is quantized: a checkpoint as it is, all else as a GGUF file. And the GGUF file that is `measured`."""
+    found = models.source(source, console.SCREEN)
+    checkpoint = _checkpoint(found)
+    is_ready = checkpoint is not None or not found.is_dir()
+    path = found if is_ready and not measured else models.resolve(found, console.SCREEN)
+    return checkpoint or path, path
+
+
+def _chosen(
+    goal: Goal, text: str | None, path: Path, how: "Measuring", file_size: "SizeOf", folder: Path | None
+) -> Chosen:
+    """By measurements on the model of `path`. folder: where workers are to write, None: they do not."""
+    if goal.max_kld is not None:
+        assert text is not None
+        return _within_divergence(path, text, goal.max_kld, how, folder)
+    from hybrid.pipeline.target import Target, choose
+
+    kind, options = choose(path, text, Target(goal.nbytes(), goal.target_bpw), file_size, how)
+    return Chosen(kind.name, options, how.effort)
+
+
+def _within_divergence(path: Path, text: str, most: float, how: "Measuring", folder: Path | None) -> Chosen:
+    """For --max-kld."""
     from hybrid.pipeline.max_kld import OutOfReachError, choose
 
     try:
         choice = choose(path, text, most, how, tried=lambda choice: show_trial(choice, most), folder=folder)
     except OutOfReachError as err:
         raise UsageError(f"--max-kld {most:g}: {err}") from err
-    return choice.file_type.name, choice.options, choice.kld
+    return Chosen(choice.file_type.name, choice.options, how.effort, choice.kld)
+
+
+def show_plan(rows: "Sequence[PlannedTensor]", as_json: bool) -> None:
+    """What would be written."""
+    if as_json:
+        console.out_json(rows)
+        return
+    show(rows)
+    console.out(f"\n{total(rows)}; nothing written")
 
 
 def show_report(
@@ -263,6 +165,12 @@ def show_report(
     console.out(f"\n{summary(report)}")
     if divergence:
         console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {most:g}")
+
+
+def draw_errors(plot: Path, report: "QuantizeReport", name: str) -> None:
+    """The errors of the matrices of file `name`."""
+    if not plots.quantization_errors(plot, report.rows, f"{name} ({report.file_type.name})"):
+        console.note(f"no matrix was quantized: there is nothing to draw in {plot}")
 
 
 def show(rows: "Sequence[PlannedTensor]") -> None:
@@ -341,31 +249,3 @@ def _checkpoint(path: Path) -> "CheckpointSource | None":
     source = CheckpointSource(path)
     console.SCREEN.notes(source.notes)
     return source
-
-
-def _tensor_type(text: str) -> tuple[str, Any]:
-    pattern, equals, name = text.rpartition("=")
-    if not equals or not pattern:
-        raise UsageError(f"--tensor-type {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
-    return pattern, type_named(name, f"--tensor-type {shown(text)}")
-
-
-def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:
-    key, _, rest = text.partition("=")
-    name, colon, value = rest.partition(":")
-    kind = _KINDS.get(name)
-    wrong = UsageError(
-        f"--override-kv {shown(text)}: expected KEY=TYPE:VALUE, TYPE one of {', '.join(_KINDS)}, "
-        "for example tokenizer.ggml.add_bos_token=bool:false."
-    )
-    if not key or not colon or kind is None:
-        raise wrong
-    if kind is ValueType.BOOL and value not in ("true", "false"):
-        raise wrong
-    try:
-        parsed: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
-    except ValueError:
-        raise wrong from None
-    if name == "int" and parsed < 0:
-        kind = ValueType.INT32
-    return key, (value == "true" if kind is ValueType.BOOL else parsed, kind)

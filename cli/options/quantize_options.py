@@ -1,0 +1,197 @@
+"""Options of `hybrid quantize`: what the file is to be, which types matrices get, what matters, how it is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hybrid.quant import Options, SsmType
+from hybrid.quant.ggml.byte_sizes import UNITS, parse_size
+from hybrid.quant.ggml.errors import UsageError, shown
+from hybrid.quant.ggml.types import ValueType
+from hybrid.quant.policy import type_named
+
+from . import text_options
+from .split_size import SplitMaxSize, max_bytes
+
+if TYPE_CHECKING:
+    from hybrid.quant import Imatrix
+
+_KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType.BOOL, "str": ValueType.STRING}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Goal:
+    """What is to be reached: one of these."""
+
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TYPE", help="Q4_K_M, Q5_K_S, Q6_K, Q8_0, IQ4_XS, ... as llama-quantize has them."),
+    ] = None
+    target_bpw: Annotated[
+        float | None,
+        typer.Option(min=1, help="Instead of TYPE: the best type for every matrix in at most so many bits per weight."),
+    ] = None
+    target_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help=f"The same in a file of at most that size, all told; {UNITS}.")
+    ] = None
+    max_kld: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            min=0,
+            help="The smallest file whose predictions stay within this mean KL divergence of IN's, on the text of -f.",
+        ),
+    ] = None
+    file: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", help="With --target-* or --max-kld: text to measure on how much matrices matter."),
+    ] = None
+
+    def check(self) -> None:
+        """UsageError: the options contradict each other, or one is missing."""
+        if (self.target, self.target_bpw, self.target_size, self.max_kld).count(None) != 3:
+            raise UsageError("give one of TYPE, --target-bpw, --target-size and --max-kld.")
+        if self.file is not None and self.target is not None:
+            raise UsageError("-f is for --target-bpw, --target-size and --max-kld, which choose by it. Leave it out.")
+        if self.max_kld is not None and self.file is None:
+            raise UsageError("--max-kld measures on a text. Give one with -f.")
+
+    def text(self) -> str | None:
+        """The text to measure on. UsageError: it cannot be read."""
+        return None if self.file is None else text_options.read_text(self.file)
+
+    def nbytes(self) -> int | None:
+        """Of --target-size. UsageError: it is no size."""
+        return None if self.target_size is None else parse_size(self.target_size, "--target-size")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Types:
+    """Which types matrices get."""
+
+    ssm_type: Annotated[
+        SsmType,
+        typer.Option(
+            help="Small projections of recurrences (ssm_x, ssm_dt, low-rank ssm_f); like-llama: like any weight."
+        ),
+    ] = Options.ssm_type
+    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure
+    tensor_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX=TYPE", help="A type for the matrices whose names match; may be repeated."),
+    ] = None
+    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the output matrix.")] = None
+    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the embedding.")] = None
+    leave_output_tensor: Annotated[bool, typer.Option("--leave-output-tensor", help="Keep output.weight as it is.")] = (
+        Options.leave_output
+    )
+
+    def options(self) -> Options:
+        """UsageError: there is no such type."""
+        output, embedding = self.output_tensor_type, self.token_embedding_type
+        return Options(
+            ssm_type=self.ssm_type,
+            pure=self.pure,
+            tensor_types=tuple(_tensor_type(text) for text in self.tensor_type or ()),
+            output_type=type_named(output, "--output-tensor-type") if output else None,
+            embedding_type=type_named(embedding, "--token-embedding-type") if embedding else None,
+            leave_output=self.leave_output_tensor,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Importance:
+    """Which weights matter."""
+
+    imatrix: Annotated[
+        Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
+    ] = None
+    include_weights: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Use the importance only of names with this in them.")
+    ] = None
+    exclude_weights: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
+    ] = None
+
+    def read(self) -> "Imatrix | None":
+        """UsageError: there is nothing to choose from."""
+        include, exclude = self.include_weights or (), self.exclude_weights or ()
+        if self.imatrix is None:
+            if include or exclude:
+                raise UsageError("--include-weights and --exclude-weights choose from an --imatrix. Give one.")
+            return None
+        from hybrid.quant import Imatrix
+
+        return Imatrix.read(self.imatrix).chosen(include, exclude)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Care:
+    """How much is done for small errors, and what is accepted."""
+
+    effort: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="0: llama-quantize's bytes. 1: smaller errors at the same size, slower. Default: 0 with TYPE, else 1.",
+            show_default=False,
+        ),
+    ] = None
+    allow_requantize: Annotated[
+        bool, typer.Option("--allow-requantize", help="Accept a file that is quantized already; quality suffers.")
+    ] = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Writing:
+    """What the file says beside its weights, and into how many it is divided."""
+
+    override_kv: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=TYPE:VALUE", help="Set metadata; TYPE is int, float, bool or str. May be repeated."),
+    ] = None
+    keep_split: Annotated[
+        bool, typer.Option("--keep-split", help="As many files as IN has parts: OUT-00001-of-00003.gguf, ...")
+    ] = False
+    split_max_size: SplitMaxSize = None
+
+    def how(self) -> dict[str, Any]:
+        """As the library has it. UsageError: the options contradict each other, or one cannot be read."""
+        if self.keep_split and self.split_max_size:
+            raise UsageError("--keep-split and --split-max-size contradict each other. Give one of them.")
+        return {
+            "metadata": dict(_pair(text) for text in self.override_kv or ()),
+            "keep_split": self.keep_split,
+            "split_max_size": max_bytes(self.split_max_size),
+        }
+
+
+def _tensor_type(text: str) -> tuple[str, Any]:
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
+        raise UsageError(f"--tensor-type {shown(text)}: expected REGEX=TYPE, for example ssm_in=Q8_0.")
+    return pattern, type_named(name, f"--tensor-type {shown(text)}")
+
+
+def _pair(text: str) -> tuple[str, tuple[Any, ValueType]]:
+    key, _, rest = text.partition("=")
+    name, colon, value = rest.partition(":")
+    kind = _KINDS.get(name)
+    wrong = UsageError(
+        f"--override-kv {shown(text)}: expected KEY=TYPE:VALUE, TYPE one of {', '.join(_KINDS)}, "
+        "for example tokenizer.ggml.add_bos_token=bool:false."
+    )
+    if not key or not colon or kind is None:
+        raise wrong
+    if kind is ValueType.BOOL and value not in ("true", "false"):
+        raise wrong
+    try:
+        parsed: Any = {"int": lambda: int(value), "float": lambda: float(value)}.get(name, lambda: value)()
+    except ValueError:
+        raise wrong from None
+    if name == "int" and parsed < 0:
+        kind = ValueType.INT32
+    return key, (value == "true" if kind is ValueType.BOOL else parsed, kind)
