@@ -14,12 +14,12 @@ from hybrid.quant import Options
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..measuring import plots
 from ..options import model_argument
 from ..options.cluster_options import Cluster, cluster_address
 from ..options.groups import takes_groups
 from ..options.loading_options import Threads
 from ..options.quantize_options import Care, Goal, Importance, Types, Writing
+from ..reports import plots
 from ..reports.plots import Plot
 
 if TYPE_CHECKING:
