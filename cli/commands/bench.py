@@ -1,7 +1,7 @@
 """`hybrid bench`: how fast a model is on this machine."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -37,6 +37,72 @@ def listed(values: object) -> str:
     return ",".join(str(v) for v in values) if isinstance(values, tuple) else str(values)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Lists:
+    """What is measured: every combination."""
+
+    prompts: Annotated[
+        str,
+        typer.Option("-p", "--n-prompt", metavar="LIST", help="Prompt lengths: 128,512 or 64-512*2 or 100-400+100."),
+    ] = listed(DEFAULTS.prompts)
+    gens: Annotated[str, typer.Option("-n", "--n-gen", metavar="LIST", help="Numbers of tokens to generate.")] = listed(
+        DEFAULTS.gens
+    )
+    pairs: Annotated[
+        list[str] | None, typer.Option("-pg", metavar="P,N", help="A prompt and a generation in a row; several times.")
+    ] = None
+    depths: Annotated[
+        str,
+        typer.Option(
+            "-d",
+            "--n-depth",
+            metavar="LIST",
+            help="Tokens in memory beforehand, not timed. With --spec or --draft they are a text's; default there: "
+            f"{GUESS_DEPTH}.",
+        ),
+    ] = listed(DEFAULTS.depths)
+    parallel: Annotated[
+        str, typer.Option("-np", "--parallel", metavar="LIST", help="Sequences that generate together; rate of all.")
+    ] = listed(DEFAULTS.parallel)
+    ubatches: Annotated[str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed at once.")] = (
+        listed(DEFAULTS.ubatches)
+    )
+    threads: Annotated[str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")] = (
+        listed(DEFAULTS.threads)
+    )
+
+    def read(self, depths: str, *, guesses: bool) -> BenchOptions:
+        """guesses: of generation only. UsageError: what is no list of numbers, or a number that cannot be."""
+        from hybrid.infer.bench.params import parse_ints, parse_pair
+
+        return BenchOptions(
+            prompts=parse_ints(self.prompts, "-p"),
+            gens=parse_ints(self.gens, "-n", minimum=int(guesses)),
+            pairs=[parse_pair(pair, "-pg") for pair in self.pairs or []],
+            depths=parse_ints(depths, "-d", minimum=int(guesses)),
+            parallel=parse_ints(self.parallel, "-np", minimum=1),
+            threads=parse_ints(self.threads, "-t"),
+            ubatches=parse_ints(self.ubatches, "-b", minimum=1),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GuessingOnText(GuessOptions):
+    """Who guesses, and which text goes on."""
+
+    text_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-f",
+            "--file",
+            metavar="FILE",
+            help="With --spec or --draft: the text to go on from, from as many places as there are repetitions; - is "
+            "stdin. Default: the prose that comes with the program.",
+            show_default=False,
+        ),
+    ] = None
+
+
 @takes_groups
 def bench(
     ctx: typer.Context,
@@ -49,54 +115,15 @@ def bench(
         str,
         typer.Option("--type", metavar="TYPE", help="Weight type or mix of --shape files, or several: Q8_0,Q4_K_M."),
     ] = "Q8_0",
-    prompts: Annotated[
-        str,
-        typer.Option("-p", "--n-prompt", metavar="LIST", help="Prompt lengths: 128,512 or 64-512*2 or 100-400+100."),
-    ] = listed(DEFAULTS.prompts),
-    gens: Annotated[str, typer.Option("-n", "--n-gen", metavar="LIST", help="Numbers of tokens to generate.")] = listed(
-        DEFAULTS.gens
-    ),
-    pairs: Annotated[
-        list[str] | None, typer.Option("-pg", metavar="P,N", help="A prompt and a generation in a row; several times.")
-    ] = None,
-    depths: Annotated[
-        str,
-        typer.Option(
-            "-d",
-            "--n-depth",
-            metavar="LIST",
-            help="Tokens in memory beforehand, not timed. With --spec or --draft they are a text's; default there: "
-            f"{GUESS_DEPTH}.",
-        ),
-    ] = listed(DEFAULTS.depths),
-    parallel: Annotated[
-        str, typer.Option("-np", "--parallel", metavar="LIST", help="Sequences that generate together; rate of all.")
-    ] = listed(DEFAULTS.parallel),
-    ubatches: Annotated[
-        str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed at once.")
-    ] = listed(DEFAULTS.ubatches),
-    threads: Annotated[
-        str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")
-    ] = listed(DEFAULTS.threads),
     *,
+    lists: Lists,
     pinning: Pinning,
     kv_types: Annotated[
         str | None,
         typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
     ] = None,
     lora: Lora = None,
-    guessing: GuessOptions,
-    text_file: Annotated[
-        Path | None,
-        typer.Option(
-            "-f",
-            "--file",
-            metavar="FILE",
-            help="With --spec or --draft: the text to go on from, from as many places as there are repetitions; - is "
-            "stdin. Default: the prose that comes with the program.",
-            show_default=False,
-        ),
-    ] = None,
+    guessing: GuessingOnText,
     workers: WorkerOptions,
     repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
     output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
@@ -121,33 +148,15 @@ def bench(
     from ..reports import guesses
 
     guesses.check_given(ctx, guessing.given)
-    if guessing.given and not guesses.is_given(ctx, "depths"):
-        depths = str(GUESS_DEPTH)
-    from hybrid.infer.bench import tables
-    from hybrid.infer.bench.params import parse_ints, parse_pair
-
     if list_shapes:
-        from hybrid.pipeline.config_shapes import ALL_SHAPES
-
-        if as_json:
-            console.out_json(
-                [{"name": s.name, "architecture": s.arch, "n_params": s.n_params} for s in ALL_SHAPES.values()]
-            )
-            return
-        rows = [(s.name, s.arch, console.count(s.n_params)) for s in ALL_SHAPES.values()]
-        console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
+        show_shapes(as_json)
         return
     if as_json and output not in (Output.MD, Output.JSON):
         raise UsageError(f"--json and -o {output} contradict each other. Give one of them.")
     loading = load_options(ThreadOptions(pinning=pinning), Precision(exact), lora=lora)
-    options = BenchOptions(
-        prompts=parse_ints(prompts, "-p"),
-        gens=parse_ints(gens, "-n", minimum=int(guessing.given)),
-        pairs=[parse_pair(pair, "-pg") for pair in pairs or []],
-        depths=parse_ints(depths, "-d", minimum=int(guessing.given)),
-        parallel=parse_ints(parallel, "-np", minimum=1),
-        threads=parse_ints(threads, "-t"),
-        ubatches=parse_ints(ubatches, "-b", minimum=1),
+    depths = str(GUESS_DEPTH) if guessing.given and not guesses.is_given(ctx, "depths") else lists.depths
+    options = replace(
+        lists.read(depths, guesses=guessing.given),
         kv_types=[kv_type(name) for name in kv_types.split(",")] if kv_types else [],
         repetitions=repetitions,
         warmup=not no_warmup,
@@ -163,17 +172,30 @@ def bench(
         replace(loading, n_threads=n)  # likewise
     paths = files(models or [], shape or [], file_type)
     if profile:
-        profiles = [found for path in paths for found in profiled(path, options, loading, as_json)]
-        if as_json:
-            console.out_json(profiles)
+        show_profiles(paths, options, loading, as_json)
         return
+    from hybrid.infer.bench import tables
+
     form = Output.JSON if as_json else output
     if guessing.given:
-        guessed = guesses.measure(paths, options, loading, guessing, text_file, workers)
+        guessed = guesses.measure(paths, options, loading, guessing, guessing.text_file, workers)
         show(guessed, form, tables.guess_records, tables.guess_csv, tables.guess_markdown)
     else:
         report = measure(paths, options, loading, workers)
         show(report, form, tables.records, tables.as_csv, tables.markdown)
+
+
+def show_shapes(as_json: bool) -> None:
+    """What --shape accepts."""
+    from hybrid.pipeline.config_shapes import ALL_SHAPES
+
+    if as_json:
+        console.out_json(
+            [{"name": s.name, "architecture": s.arch, "n_params": s.n_params} for s in ALL_SHAPES.values()]
+        )
+        return
+    rows = [(s.name, s.arch, console.count(s.n_params)) for s in ALL_SHAPES.values()]
+    console.out(console.table(("shape", "architecture", "weights"), rows, "llr"))
 
 
 def show(
@@ -246,21 +268,28 @@ def measure(
     )
 
 
+def show_profiles(paths: list[Path], options: BenchOptions, loading: LoadOptions, as_json: bool) -> None:
+    """The time of every operation."""
+    profiles = [found for path in paths for found in profiled(path, options, loading, as_json)]
+    if as_json:
+        console.out_json(profiles)
+
+
 def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: bool) -> list[dict[str, object]]:
     """The operations of every test, for JSON; a table of each is printed otherwise."""
-    from hybrid.infer import LoadedModel
+    from hybrid.infer import Model
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine
     from hybrid.infer.bench.profile import profile as library
     from hybrid.pipeline.models import note_numa
 
-    from ..version import version_text
+    from ..about import version_text
 
     tests = options.tests()
     n_ctx = max(test.n_ctx for test in tests)
     if len(options.threads) > 1 or len(options.ubatches) > 1 or len(options.kv_types) > 1:
         raise UsageError("--profile takes one number of threads, one ubatch and one --kv-type. Give one of each.")
-    with LoadedModel.load(
+    with Model.load(
         path,
         loading,
         n_ctx=n_ctx,

@@ -16,7 +16,6 @@ from ..options.split_size import SplitMaxSize, max_bytes
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from hybrid.convert import ConvertPlan
     from hybrid.convert.tensor_parts import Spread
 
     from ..options.cluster_options import ClusterAddress
@@ -80,60 +79,69 @@ def convert(
     Reads safetensors and pytorch_model.bin, one file or many, without torch. The file loads in llama.cpp too.
     An unfinished conversion leaves no file behind.
     """
-    from hybrid import convert as library
     from hybrid.pipeline import models
 
     if list_architectures:
-        names = sorted(library.ARCHITECTURES)
-        if as_json:
-            console.out_json(names)
-        else:
-            console.out("\n".join(names))
+        show_architectures(as_json)
         return
     if lora is not None:
         if any((tokenizer, vocab_only, metadata, split_max_size, model_name, not mtp, dry_run, verify, cluster)):
             raise UsageError("--lora goes with DIR, -o, --outtype and --json only.")
-        adapter_report = library.convert_lora(lora, output, base=source, outtype=outtype)
-        if as_json:
-            console.out_json(adapter_report)
-        else:
-            console.out(str(adapter_report))
+        convert_adapter(lora, output, source, outtype, as_json)
         return
     if source is None:
         raise typer.BadParameter("Missing argument 'DIR|FILE': the checkpoint to convert")
     source = models.checkpoint(source, console.SCREEN)
+    how: dict[str, Any] = {
+        "outtype": outtype, "tokenizer": tokenizer, "vocab_only": vocab_only, "metadata": metadata,
+        "model_name": model_name, "heads": mtp,
+    }  # fmt: skip
     if dry_run:
-        plan = library.plan(
-            source,
-            outtype=outtype,
-            tokenizer=tokenizer,
-            vocab_only=vocab_only,
-            metadata=metadata,
-            model_name=model_name,
-            heads=mtp,
-        )
-        if as_json:
-            console.out_json(plan)
-        else:
-            show_plan(plan, output or plan.output)
+        show_plan(source, output, how, as_json)
         return
+    how["split_max_size"] = max_bytes(split_max_size)
+    write(source, output, how, cluster_address(cluster), verify=verify, as_json=as_json)
+
+
+def show_architectures(as_json: bool) -> None:
+    """What can be converted."""
+    from hybrid.convert import ARCHITECTURES
+
+    names = sorted(ARCHITECTURES)
+    if as_json:
+        console.out_json(names)
+    else:
+        console.out("\n".join(names))
+
+
+def convert_adapter(lora: Path, output: Path | None, base: Path | None, outtype: str, as_json: bool) -> None:
+    """A PEFT adapter becomes a GGUF file."""
+    from hybrid.convert import convert_lora
+
+    report = convert_lora(lora, output, base=base, outtype=outtype)
+    if as_json:
+        console.out_json(report)
+    else:
+        console.out(str(report))
+
+
+def write(
+    source: Path,
+    output: Path | None,
+    how: "dict[str, Any]",
+    workers: "ClusterAddress | None",
+    *,
+    verify: bool,
+    as_json: bool,
+) -> None:
+    """The file, by the settings `how`; verify: and it is compared with its source."""
+    from hybrid import convert as library
+
     with (
-        spread_over(cluster_address(cluster), source, outtype, mtp) as spread,
+        spread_over(workers, source, how["outtype"], how["heads"]) as spread,
         console.ProgressBar("converting", "bytes") as progress,
     ):
-        report = library.convert(
-            source,
-            output,
-            outtype=outtype,
-            tokenizer=tokenizer,
-            vocab_only=vocab_only,
-            metadata=metadata,
-            model_name=model_name,
-            heads=mtp,
-            split_max_size=max_bytes(split_max_size),
-            progress=progress,
-            spread=spread,
-        )
+        report = library.convert(source, output, **how, progress=progress, spread=spread)
     if not as_json:
         console.out(str(report))
     result: dict[str, Any] = {"convert": report}
@@ -157,12 +165,20 @@ def spread_over(
     return spread(workers, source, outtype, heads)
 
 
-def show_plan(plan: "ConvertPlan", output: Path) -> None:
+def show_plan(source: Path, output: Path | None, how: "dict[str, Any]", as_json: bool) -> None:
     """Metadata and tensors of the file that would be written."""
+    from hybrid.convert import plan as library
+
+    plan = library(source, **how)
+    if as_json:
+        console.out_json(plan)
+        return
     for key, value in plan.metadata.items():
         text = json.dumps(console.plain(value), ensure_ascii=False)
         console.out(f"{key} = {text if len(text) <= 90 else text[:86] + ' ...'}")
     console.out()
     rows = [(t.name, "x".join(map(str, t.shape)), t.type.name, console.size(t.nbytes)) for t in plan.tensors]
     console.out(console.table(("tensor", "shape", "type", "size"), rows, "lllr"))
-    console.out(f"\n{len(plan.tensors)} tensors, {console.size(plan.nbytes)}; would be written to {output}")
+    console.out(
+        f"\n{len(plan.tensors)} tensors, {console.size(plan.nbytes)}; would be written to {output or plan.output}"
+    )

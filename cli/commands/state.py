@@ -100,15 +100,25 @@ def state(
             f"`hybrid state {action}` needs the name of a state. `hybrid state list` shows the kept chats."
         )
     if action == StateAction.SHOW:
-        from hybrid.infer.answers.state_files.saved_states import read_info
+        show_states(given, as_json)
+    else:
+        remove(given, as_json)
 
-        infos = [read_info(saved_chats.named(name)) for name in given]
-        if as_json:
-            console.out_json(infos)
-        else:
-            console.out("\n\n".join(described(info) for info in infos))
-        return
-    paths = saved_chats.every() if given == ["all"] else [saved_chats.named(name) for name in given]
+
+def show_states(names: list[str], as_json: bool) -> None:
+    """All of each."""
+    from hybrid.infer.answers.state_files.saved_states import read_info
+
+    infos = [read_info(saved_chats.named(name)) for name in names]
+    if as_json:
+        console.out_json(infos)
+    else:
+        console.out("\n\n".join(described(info) for info in infos))
+
+
+def remove(names: list[str], as_json: bool) -> None:
+    """Kept chats. UsageError: a state is none of these."""
+    paths = saved_chats.every() if names == ["all"] else [saved_chats.named(name) for name in names]
     for path in paths:
         if path.resolve().parent != saved_chats.folder().resolve():
             raise UsageError(f"{path} is not a kept chat: `hybrid state rm` removes those only. Remove it with rm.")
