@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,49 @@ UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
 GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Asking:
+    """How questions are asked, and what becomes of the answers."""
+
+    log_samples: Annotated[
+        bool, typer.Option("--log-samples", help="Put every question and answer into the results.")
+    ] = False
+    apply_chat_template: Annotated[
+        bool, typer.Option("--apply-chat-template", help="Ask in the model's chat template.")
+    ] = False
+    system_instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None
+    fewshot_as_multiturn: Annotated[
+        bool, typer.Option(help="With the template: examples as turns of the chat, or all in one message.")
+    ] = True
+    gen_kwargs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE,...", help="How answers are generated, instead of the task's settings."),
+    ] = None
+    predict_only: Annotated[
+        bool, typer.Option("--predict-only", help="Only answers, with --log-samples; no metrics.")
+    ] = False
+    seed: Annotated[
+        str | None, typer.Option(metavar="N|N,N,N,N", help="Of Python, numpy, torch, examples. Default: the harness's.")
+    ] = None
+    bootstrap_iters: Annotated[
+        int | None,
+        typer.Option(min=0, help="Samples for standard errors that have no formula. Default: the harness's."),
+    ] = None
+
+    def protocol(self) -> dict[str, Any]:
+        """Fields of the harness's protocol. BadParameter: a value that cannot be."""
+        return {
+            "log_samples": self.log_samples,
+            "apply_chat_template": self.apply_chat_template,
+            "fewshot_as_multiturn": self.fewshot_as_multiturn and self.apply_chat_template,
+            "system_instruction": self.system_instruction,
+            "gen_kwargs": parsed(self.gen_kwargs or []),
+            "predict_only": self.predict_only,
+            **({} if self.seed is None else {"seeds": seeds(self.seed)}),
+            **({} if self.bootstrap_iters is None else {"bootstrap_iters": self.bootstrap_iters}),
+        }
+
+
 @takes_groups
 def eval(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
@@ -54,30 +98,8 @@ def eval(
     output: Annotated[
         Path | None, typer.Option("-o", "--output-path", help="File for the results, in the harness's JSON.")
     ] = None,
-    log_samples: Annotated[
-        bool, typer.Option("--log-samples", help="Put every question and answer into the results.")
-    ] = False,
-    apply_chat_template: Annotated[
-        bool, typer.Option("--apply-chat-template", help="Ask in the model's chat template.")
-    ] = False,
-    system_instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None,
-    fewshot_as_multiturn: Annotated[
-        bool, typer.Option(help="With the template: examples as turns of the chat, or all in one message.")
-    ] = True,
-    gen_kwargs: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE,...", help="How answers are generated, instead of the task's settings."),
-    ] = None,
-    predict_only: Annotated[
-        bool, typer.Option("--predict-only", help="Only answers, with --log-samples; no metrics.")
-    ] = False,
-    seed: Annotated[
-        str | None, typer.Option(metavar="N|N,N,N,N", help="Of Python, numpy, torch, examples. Default: the harness's.")
-    ] = None,
-    bootstrap_iters: Annotated[
-        int | None,
-        typer.Option(min=0, help="Samples for standard errors that have no formula. Default: the harness's."),
-    ] = None,
+    *,
+    asking: Asking,
     batch_size: Annotated[
         int | None, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: as many as pay.")
     ] = None,
@@ -85,7 +107,6 @@ def eval(
         bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)
     ] = None,
     n_ctx: Annotated[int, context_option("Context in tokens; 0: as trained, at most 4096.")] = 0,
-    *,
     precision: Precision,
     lora: Lora = None,
     machine: ThreadOptions,
@@ -102,7 +123,7 @@ def eval(
         raise typer.BadParameter("Missing option '--tasks': which tasks to score, for example --tasks hellaswag")
     if find_spec("lm_eval") is None:
         raise UsageError("this needs lm-evaluation-harness. Use: pip install 'hybrid-lm[eval]'")
-    if predict_only and not (log_samples and (output or as_json)):
+    if asking.predict_only and not (asking.log_samples and (output or as_json)):
         raise typer.BadParameter("--predict-only needs --log-samples, and -o or --json: where the answers go")
     workers = cluster_address(cluster)
     machine.pinning.check(cluster)
@@ -117,18 +138,7 @@ def eval(
             model,
             names,
             tasks_dir or [],
-            {
-                "num_fewshot": num_fewshot,
-                "limit": limit,
-                "log_samples": log_samples,
-                "apply_chat_template": apply_chat_template,
-                "fewshot_as_multiturn": fewshot_as_multiturn and apply_chat_template,
-                "system_instruction": system_instruction,
-                "gen_kwargs": parsed(gen_kwargs or []),
-                "predict_only": predict_only,
-                **({} if seed is None else {"seeds": seeds(seed)}),
-                **({} if bootstrap_iters is None else {"bootstrap_iters": bootstrap_iters}),
-            },
+            {"num_fewshot": num_fewshot, "limit": limit, **asking.protocol()},
             partial(load_options, machine, precision, lora=lora),
             n_ctx,
             batch_size,

@@ -1,5 +1,6 @@
 """`hybrid perplexity`: how well a model predicts a text."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,45 @@ if TYPE_CHECKING:
     from ..options.cluster_options import ClusterAddress
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Tasks:
+    """What the file holds instead of a text."""
+
+    hellaswag: Annotated[
+        bool, typer.Option("--hellaswag", help="The file holds HellaSwag tasks, six lines each: score them.")
+    ] = False
+    hellaswag_tasks: Annotated[
+        int | None, typer.Option("--hellaswag-tasks", min=1, help="Score so many of them. Default: all.")
+    ] = None
+    winogrande: Annotated[
+        bool, typer.Option("--winogrande", help="The file holds Winogrande tasks, CSV, one a line: score them.")
+    ] = False
+    winogrande_tasks: Annotated[
+        int | None, typer.Option("--winogrande-tasks", min=1, help="Score so many of them. Default: all.")
+    ] = None
+    multiple_choice: Annotated[
+        bool, typer.Option("--multiple-choice", help="The file holds questions with answers, llama.cpp's: score them.")
+    ] = False
+    multiple_choice_tasks: Annotated[
+        int | None, typer.Option("--multiple-choice-tasks", min=1, help="Score so many of them. Default: all.")
+    ] = None
+
+    @property
+    def given(self) -> bool:
+        """Whether it holds tasks."""
+        return self.hellaswag or self.winogrande or self.multiple_choice
+
+    def wanted(self) -> "choices.Test | None":
+        """The test that is asked for."""
+        return choices.wanted(
+            {
+                "hellaswag": (self.hellaswag, self.hellaswag_tasks),
+                "winogrande": (self.winogrande, self.winogrande_tasks),
+                "multiple-choice": (self.multiple_choice, self.multiple_choice_tasks),
+            }
+        )
+
+
 @takes_groups
 def perplexity(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
@@ -61,26 +101,9 @@ def perplexity(
     kl_divergence: Annotated[
         bool, typer.Option("--kl-divergence", help="Compare with what another model wrote into that file.")
     ] = False,
-    hellaswag: Annotated[
-        bool, typer.Option("--hellaswag", help="The file holds HellaSwag tasks, six lines each: score them.")
-    ] = False,
-    hellaswag_tasks: Annotated[
-        int | None, typer.Option("--hellaswag-tasks", min=1, help="Score so many of them. Default: all.")
-    ] = None,
-    winogrande: Annotated[
-        bool, typer.Option("--winogrande", help="The file holds Winogrande tasks, CSV, one a line: score them.")
-    ] = False,
-    winogrande_tasks: Annotated[
-        int | None, typer.Option("--winogrande-tasks", min=1, help="Score so many of them. Default: all.")
-    ] = None,
-    multiple_choice: Annotated[
-        bool, typer.Option("--multiple-choice", help="The file holds questions with answers, llama.cpp's: score them.")
-    ] = False,
-    multiple_choice_tasks: Annotated[
-        int | None, typer.Option("--multiple-choice-tasks", min=1, help="Score so many of them. Default: all.")
-    ] = None,
-    plot: Plot = None,
     *,
+    tasks: Tasks,
+    plot: Plot = None,
     precision: Precision,
     lora: Lora = None,
     machine: ThreadOptions,
@@ -103,7 +126,7 @@ def perplexity(
     loading = load_options(machine, precision, lora=lora)
     address = cluster_address(workers.cluster)
     workers.check(machine.pinning, divides=True)
-    if workers.stages is not None and (kl_divergence_base or hellaswag or winogrande or multiple_choice):
+    if workers.stages is not None and (kl_divergence_base or tasks.given):
         raise typer.BadParameter("--stages measures perplexity alone: leave out KL divergence and tasks")
     plot = plots.checked(plot)
     if kl_divergence:
@@ -117,13 +140,7 @@ def perplexity(
         return
     if file is None:
         raise typer.BadParameter("Missing option '-f': the text to predict")
-    test = choices.wanted(
-        {
-            "hellaswag": (hellaswag, hellaswag_tasks),
-            "winogrande": (winogrande, winogrande_tasks),
-            "multiple-choice": (multiple_choice, multiple_choice_tasks),
-        }
-    )
+    test = tasks.wanted()
     others = {"--stride": stride, "--chunks": chunks, "--by-position": by_position, "--plot": plot}
     given = [name for name, value in others.items() if value]
     if test is not None:
