@@ -13,7 +13,7 @@ from hybrid.infer.answers.drawing.context_shift import ALL, DEFAULT_KEEP
 from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
-from ..options import model_argument
+from ..options import model_argument, text_options
 from ..options.answer_options import COMPLETION_TOKENS, AnswerOptions
 from ..options.cluster_options import ClusterAddress, cluster_address
 from ..options.form_options import FormOptions
@@ -90,14 +90,97 @@ class Shift:
         return None
 
 
-@takes_groups
-def run(
-    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
-    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Complete this text and exit.")] = None,
+@dataclass(frozen=True, eq=False, repr=False)
+class Given:
+    """What is continued or answered."""
+
+    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Complete this text and exit.")] = None
     file: Annotated[
         Path | None,
         typer.Option("-f", "--file", help="Complete this file's text; - is stdin. FILE.jsonl: answer all its prompts."),
-    ] = None,
+    ] = None
+
+    @property
+    def many(self) -> Path | None:
+        """A file of prompts; None: it is one text, or a chat."""
+        from hybrid.infer.answers.prompt_files import SUFFIX
+
+        return self.file if self.file is not None and self.file.suffix == SUFFIX else None
+
+    def text(self, *, as_json: bool, goes_on: bool) -> str | None:
+        """What is to be continued or answered; None: a chat. UsageError: it cannot be read, or there is no terminal."""
+        if self.prompt is not None:
+            return text_options.checked(self.prompt, "-p")
+        if self.file is not None:
+            return text_options.read_text(self.file, empty=goes_on)
+        if not sys.stdin.isatty():
+            text = text_options.read_text(text_options.STDIN, empty=True)
+            if not text and not goes_on:
+                raise UsageError(
+                    "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
+                )
+            return text
+        if as_json or not sys.stdout.isatty():
+            raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
+        return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kept:
+    """What the text goes on from."""
+
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Go on from FILE when it exists (the prompt is appended to what it holds); save there at the end.",
+        ),
+    ] = None
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
+    ] = False
+
+    def check(self, text: str | None) -> None:
+        """UsageError: there is no last chat to go on with where there is a text, or a file of a state."""
+        if self.go_on and (text is not None or self.state is not None):
+            what = "--state" if self.state else "a prompt"
+            raise UsageError(f"--continue goes on with a chat; {what} does not go with it.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Framing:
+    """What stands around a text."""
+
+    system: Annotated[str, typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.")] = (
+        ""
+    )
+    template: Annotated[
+        bool | None,
+        typer.Option(
+            "--template/--no-template",
+            help="Whether a text is a message in the model's chat template. Default: in a chat it is (but not to the "
+            "bundled model); from -p, -f or a pipe it is continued as it stands.",
+        ),
+    ] = None
+
+    def in_template(self, text: str | None, asks: Asking, *, is_bundled: bool) -> bool:
+        """Whether `text` (None: of a chat) is a message in the chat template. UsageError: an option needs that."""
+        applies = self.template is not False if text is None else bool(self.template)
+        if is_bundled and self.template is None and not asks.given and not self.system:
+            applies = False  # the bundled model has a template, and has not learned what to say in it
+        if asks.given and not applies:
+            how = "leave out --no-template" if text is None else "add --template"
+            raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
+        if self.system and text is not None and not applies:
+            raise UsageError("--system needs the model's chat template: add --template.")
+        return applies
+
+
+@takes_groups
+def run(
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
+    *,
+    given: Given,
     n_predict: Annotated[
         int | None,
         typer.Option(
@@ -109,18 +192,8 @@ def run(
         ),
     ] = None,
     n_ctx: Context = 0,
-    *,
     machine: ThreadOptions,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Go on from FILE when it exists (the prompt is appended to what it holds); save there at the end.",
-        ),
-    ] = None,
-    go_on: Annotated[
-        bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
-    ] = False,
+    kept: Kept,
     batch: BatchOptions,
     workers: WorkerOptions,
     lora: Lora = None,
@@ -128,17 +201,7 @@ def run(
     shift: Shift,
     precision: Precision,
     checkpoints: Checkpoints,
-    system: Annotated[
-        str, typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.")
-    ] = "",
-    template: Annotated[
-        bool | None,
-        typer.Option(
-            "--template/--no-template",
-            help="Whether a text is a message in the model's chat template. Default: in a chat it is (but not to the "
-            "bundled model); from -p, -f or a pipe it is continued as it stands.",
-        ),
-    ] = None,
+    framing: Framing,
     tools: Tools,
     thoughts: Thoughts,
     as_json: Annotated[
@@ -158,17 +221,13 @@ def run(
     With -f FILE.jsonl: all prompts of the file, several at a time.
     """
     # what only some runs need is imported where they need it: a test lists what all do
-    from hybrid.infer.answers.prompt_files import SUFFIX
-
-    from ..options import text_options
-
-    if prompt is not None and file is not None:
+    if given.prompt is not None and given.file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
-    many = file if file is not None and file.suffix == SUFFIX else None
+    many, state, system = given.many, kept.state, framing.system
     if many is not None:
         for_one = {
-            "--state": state, "--continue": go_on, "--json": as_json, "--system": system,
-            "--template": template is True, "--no-template": template is False,
+            "--state": state, "--continue": kept.go_on, "--json": as_json, "--system": system,
+            "--template": framing.template is True, "--no-template": framing.template is False,
         }  # fmt: skip
         _refuse(for_one, "does not go with")
     else:
@@ -177,18 +236,10 @@ def run(
     keep = shift.kept()
     workers.check(machine.pinning, divides=True)
     address = cluster_address(workers.cluster) if workers.stages is None else None
-    text = None if many is not None else _text(prompt, file, as_json=as_json, goes_on=state is not None)
-    if go_on and (text is not None or state is not None):
-        raise UsageError(f"--continue goes on with a chat; {'--state' if state else 'a prompt'} does not go with it.")
+    text = None if many is not None else given.text(as_json=as_json, goes_on=state is not None)
+    kept.check(text)
     asks = asking(thoughts, tools)
-    in_template = template is not False if text is None else bool(template)
-    if model is None and template is None and not asks.given and not system:
-        in_template = False  # the bundled model has a template, and has not learned what to say in it
-    if asks.given and not in_template:
-        how = "leave out --no-template" if text is None else "add --template"
-        raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
-    if system and text is not None and not in_template:
-        raise UsageError("--system needs the model's chat template: add --template.")
+    in_template = framing.in_template(text, asks, is_bundled=model is None)
     probabilities.check(in_chat=many is None and (text is None or in_template))
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
     options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
@@ -201,7 +252,7 @@ def run(
 
             told = text_options.checked(system, "--system")
             start = Start(
-                answers, options, state, go_on, in_template, told, asks, is_bundled=model is None,
+                answers, options, state, kept.go_on, in_template, told, asks, is_bundled=model is None,
                 most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
             )  # fmt: skip
             chat(loaded, start)
@@ -221,26 +272,6 @@ def _refuse(given: Mapping[str, object], how: str) -> None:
     for name, value in given.items():
         if value:
             raise UsageError(f"{name} {how} a file of prompts (-f FILE.jsonl).")
-
-
-def _text(prompt: str | None, file: Path | None, *, as_json: bool, goes_on: bool) -> str | None:
-    """What is to be continued or answered; None: a chat. UsageError: it cannot be read, or there is no terminal."""
-    from ..options import text_options
-
-    if prompt is not None:
-        return text_options.checked(prompt, "-p")
-    if file is not None:
-        return text_options.read_text(file, empty=goes_on)
-    if not sys.stdin.isatty():
-        text = text_options.read_text(text_options.STDIN, empty=True)
-        if not text and not goes_on:
-            raise UsageError(
-                "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
-            )
-        return text
-    if as_json or not sys.stdout.isatty():
-        raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
-    return None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -279,8 +310,6 @@ def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
 def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked: PromptFile) -> None:
     """by: who does it."""
     from hybrid.infer.answers.prompt_files.prompt_files import read_prompts
-
-    from ..options import text_options
 
     output, form = asked.batch.output, asked.answers.form
     if output is not None and not output.parent.is_dir():
