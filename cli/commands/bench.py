@@ -39,7 +39,7 @@ def listed(values: object) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lists:
-    """What is measured: every combination."""
+    """The tests: every combination of these lists."""
 
     prompts: Annotated[
         str,
@@ -72,7 +72,7 @@ class Lists:
     )
 
     def read(self, depths: str, *, guesses: bool) -> BenchOptions:
-        """guesses: of generation only. UsageError: what is no list of numbers, or a number that cannot be."""
+        """guesses: of generation only. UsageError names a list that is none, or a number that cannot be."""
         from hybrid.infer.bench.params import parse_ints, parse_pair
 
         return BenchOptions(

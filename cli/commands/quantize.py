@@ -110,7 +110,7 @@ def quantize(
 
 
 def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, Path]":
-    """What is quantized: a checkpoint as it is, all else as a GGUF file. And the GGUF file that is `measured`."""
+    """The source to quantize (a checkpoint or a GGUF file), and the GGUF file of it that is `measured`."""
     found = models.source(source, console.SCREEN)
     checkpoint = _checkpoint(found)
     is_ready = checkpoint is not None or not found.is_dir()

@@ -92,7 +92,7 @@ class Shift:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given:
-    """What is continued or answered."""
+    """The text to continue or to answer, or a file of prompts."""
 
     prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Complete this text and exit.")] = None
     file: Annotated[
@@ -108,7 +108,7 @@ class Given:
         return self.file if self.file is not None and self.file.suffix == SUFFIX else None
 
     def text(self, *, as_json: bool, goes_on: bool) -> str | None:
-        """What is to be continued or answered; None: a chat. UsageError: it cannot be read, or there is no terminal."""
+        """The text; None: a chat. UsageError: it cannot be read, or there is no terminal."""
         if self.prompt is not None:
             return text_options.checked(self.prompt, "-p")
         if self.file is not None:

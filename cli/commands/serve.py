@@ -119,7 +119,7 @@ def _listening(address: Address) -> Iterator[socket.socket]:
 
 
 def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, where: str) -> None:
-    """What is served, and where."""
+    """Tells the model, the address and the capacity."""
     from ..serve.embedding import EncoderModel
 
     does = "embeddings" if isinstance(model, EncoderModel) else f"{capacity.parallel} answers at a time"

@@ -117,7 +117,7 @@ def show_states(names: list[str], as_json: bool) -> None:
 
 
 def remove(names: list[str], as_json: bool) -> None:
-    """Kept chats. UsageError: a state is none of these."""
+    """Removes kept chats. UsageError: a state is another file."""
     paths = saved_chats.every() if names == ["all"] else [saved_chats.named(name) for name in names]
     for path in paths:
         if path.resolve().parent != saved_chats.folder().resolve():

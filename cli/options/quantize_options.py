@@ -23,7 +23,7 @@ _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Goal:
-    """What is to be reached: one of these."""
+    """The goal: one of a type, a size and a divergence."""
 
     target: Annotated[
         str | None,
@@ -63,7 +63,7 @@ class Goal:
         return None if self.file is None else text_options.read_text(self.file)
 
     def nbytes(self) -> int | None:
-        """Of --target-size. UsageError: it is no size."""
+        """The value of --target-size. UsageError: it is no size."""
         return None if self.target_size is None else parse_size(self.target_size, "--target-size")
 
 
@@ -129,7 +129,7 @@ class Importance:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Care:
-    """How much is done for small errors, and what is accepted."""
+    """Effort for small errors, and whether quantized files are accepted."""
 
     effort: Annotated[
         int | None,

@@ -54,7 +54,7 @@ class ServedAnswers:
         return None if self.chat_template is None else text_options.read_text(self.chat_template)
 
     def asked(self) -> "ChatOptions":
-        """What is asked of a chat. UsageError: the options contradict each other."""
+        """The options about thoughts, for chats. UsageError: they contradict each other."""
         return asking(self.thoughts).over()
 
 
@@ -69,6 +69,6 @@ class ServedLoading:
     machine: ThreadOptions = field(default_factory=ThreadOptions)
 
     def options(self) -> "LoadOptions":
-        """UsageError names what is wrong with one of them."""
+        """As the library has them. UsageError names the option that cannot be."""
         kept = Checkpoints(self.checkpoint_budget)
         return load_options(self.machine, self.precision, kept, n_ctx=self.n_ctx, lora=self.lora)

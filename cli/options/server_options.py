@@ -1,4 +1,4 @@
-"""Options of `hybrid serve`: where it listens, who may ask, how much it does at a time, what it keeps and shows."""
+"""Options of `hybrid serve`: its address, its clients, its capacity, its folder, its pages and its time limits."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +33,13 @@ class Capacity:
 
     @property
     def most(self) -> int:
-        """Those that are answered and those that wait."""
+        """Requests answered and waiting, at most."""
         return self.parallel + self.queue
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clients:
-    """Who may ask, and what they share."""
+    """Who may ask, and whether kept texts are shared."""
 
     api_key_file: Annotated[Path | None, typer.Option(help="File of keys, one per line: requests need one.")] = None
     share_between_keys: Annotated[
@@ -73,7 +73,7 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Keeping:
-    """What it keeps on disk."""
+    """The folder of kept states, and its size."""
 
     state_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what was read here, over restarts.")] = (
         None
@@ -89,7 +89,7 @@ class Keeping:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Visible:
-    """What it shows to whoever may ask."""
+    """Routes that can be turned off."""
 
     show_slots: Annotated[
         bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")

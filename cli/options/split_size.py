@@ -16,7 +16,7 @@ SplitMaxSize = Annotated[
 
 
 def max_bytes(text: str | None) -> int:
-    """Of --split-max-size; 0 without."""
+    """The value of --split-max-size; 0 without it."""
     if text is None:
         return 0
     size = parse_size(text, "--split-max-size")
