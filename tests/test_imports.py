@@ -248,6 +248,27 @@ def test_no_circles() -> None:
     refuse(violations())
 
 
+SCRIPT_IMPORT = re.compile(r"""\b(?:import|from)\s*\(?\s*["']\./([\w./]+)["']""")
+
+
+def test_no_circles_of_scripts() -> None:
+    """The scripts of the server's page: `import`, `export ... from` and the lazy `import()` count."""
+    folder = ROOT / "cli" / "serve" / "page" / "static"
+    scripts = sorted(folder.glob("*.js"))
+    graph = {path.name: SCRIPT_IMPORT.findall(path.read_text(encoding="utf-8")) for path in scripts}
+    graph |= {name: [] for names in list(graph.values()) for name in names if name.startswith("vendor/")}
+    assert (
+        "dom.js" in graph["app.js"] and "help.js" in graph["app.js"] and "vendor/marked.esm.js" in graph["markdown.js"]
+    )
+
+    def violations() -> Iterator[str]:
+        for members in sorted(circles(graph), key=min):
+            way = " -> ".join(shortest_circle(graph, members))
+            yield f"a circle: {way}. Put what both need into a script below them."
+
+    refuse(violations())
+
+
 def test_circles_are_found() -> None:
     graph = {"a": ["b", "e"], "b": ["c"], "c": ["d", "a"], "d": ["f"], "e": [], "f": ["d"]}
     assert circles(graph) == {frozenset("abc"), frozenset("df")}

@@ -1,31 +1,21 @@
 /** What is asked of the model beside the messages. Kept in this browser; how it is set: settings_dialog.js. */
 
-import { FIELDS, nameOf } from "./settings_fields.js";
+import { FIELDS, MOST, nameOf } from "./settings_fields.js";
+import { store, stored } from "./storage.js";
 
 const KEPT = "hybrid-settings";
-export const MOST = 1_000_000; // characters of a field
 
-function stored() {
+function kept() {
   try {
-    return Object(JSON.parse(localStorage.getItem(KEPT)));
+    return Object(JSON.parse(stored(KEPT)));
   } catch {
-    return {}; // storage is refused, or somebody has spoiled it: settings last as long as the page
-  }
-}
-
-/** In this browser, or for as long as the page is there; `text` null: no longer. */
-export function store(name, text) {
-  try {
-    if (text === null) localStorage.removeItem(name);
-    else localStorage.setItem(name, text);
-  } catch {
-    // refused
+    return {}; // somebody has spoiled it
   }
 }
 
 export class Settings {
   constructor() {
-    const found = stored();
+    const found = kept();
     const text = ({ name, options }) => {
       const value = Object.hasOwn(found, name) ? found[name] : null;
       return typeof value === "string" && value.length <= MOST && (!options || Object.hasOwn(options, value)) ? value : "";

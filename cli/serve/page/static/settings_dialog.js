@@ -2,8 +2,8 @@
 
 import { get, setKey } from "./api.js";
 import { el, iconButton, style } from "./dom.js";
-import { MOST, store } from "./settings.js";
-import { FIELDS } from "./settings_fields.js";
+import { FIELDS, MOST } from "./settings_fields.js";
+import { store } from "./storage.js";
 
 const THEME = "hybrid-theme";
 

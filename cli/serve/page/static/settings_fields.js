@@ -1,5 +1,7 @@
 /** What can be set: texts of fields, the values they stand for, and what a request gets of them. */
 
+export const MOST = 1_000_000; // characters of a text
+
 // --- what a field's text stands for: a value, or an error that says what is expected ---
 function number(text) {
   const value = Number(text.replace(",", "."));
