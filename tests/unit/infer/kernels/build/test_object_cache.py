@@ -95,7 +95,7 @@ def test_a_warm_start_does_not_import_numba() -> None:
     """numba's import takes longer than all the rest of a warm start."""
     _ = execute.EXECUTE.address  # in the cache from now on
     code = (
-        "import sys; from hybrid.infer.kernels.execute import EXECUTE; from hybrid.infer.model import Model;"
+        "import sys; from hybrid.infer.kernels.execute import EXECUTE; from hybrid.infer.model import LoadedModel;"
         "EXECUTE.address; assert EXECUTE.from_cache; assert 'numba' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
