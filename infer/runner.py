@@ -16,7 +16,8 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import Remedy, UsageError
 
-from .engine.engine import Engine, OpTime
+from .engine.engine import Engine
+from .engine.op_times import OpTime
 from .engine.ubatch import Segment
 from .faults import SidePath
 from .guessers import Guessers

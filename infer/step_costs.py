@@ -135,4 +135,5 @@ class StepCosts:
         if end > last:
             known.append((end, seconds + slope * (end - last)))
         widths, times = zip(*known, strict=True)
-        return np.maximum(plain, np.interp(np.arange(n_answers + 1, end + 1), widths, times))
+        costs: np.ndarray = np.maximum(plain, np.interp(np.arange(n_answers + 1, end + 1), widths, times))
+        return costs

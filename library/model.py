@@ -73,9 +73,11 @@ class Model:
         return self._answering
 
     @property
-    def _loaded(self) -> Any:
+    def _loaded(self) -> LoadedModel | Embedder:
         """The model or the encoder of the library."""
-        return self._embedder if self._answering is None else self._answering.model
+        loaded = self._embedder if self._answering is None else self._answering.model
+        assert loaded is not None
+        return loaded
 
     @property
     def tokenizer(self) -> "Tokenizer":

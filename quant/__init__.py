@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .lora import MergeReport, merge_lora
     from .planning import PlannedTensor, plan
     from .policy import TARGETS, Options, SsmType
-    from .quantization import QuantizeReport, TensorReport, quantize
+    from .quantization import QuantizeReport, quantize
+    from .recoding import TensorReport
     from .rewrite import Change, PartReport, SplitReport, merge, set_value, split
     from .source import GGUFSource, RowSlice, Source
 

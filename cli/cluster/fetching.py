@@ -17,14 +17,14 @@ class Fetching:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._completed = as_completed([], loop=client.loop)
-        self._waited: set[Future] = set()
+        self._waited: set[Future[Any]] = set()
 
-    def add(self, future: Future) -> None:
+    def add(self, future: "Future[Any]") -> None:
         """It is waited for from now on."""
         self._waited.add(future)
         self._completed.add(future)
 
-    def next(self, seconds: float | None = None) -> list[tuple[Future, Any]]:
+    def next(self, seconds: float | None = None) -> list[tuple["Future[Any]", Any]]:
         """At least one future that has been added and is over, each with its result or the exception it failed with;
         none after that many seconds.
 
@@ -32,7 +32,7 @@ class Fetching:
         again. What Dask has forgotten, while many workers come and go, has a CancelledError for its exception: whoever
         needs it asks anew. CancelledError or CommClosedError: the scheduler is gone.
         """
-        over: list[tuple[Future, Any]] = []
+        over: list[tuple[Future[Any], Any]] = []
         until = None if seconds is None else time.monotonic() + seconds
         while not over:
             if until is not None and not self._is_ready(until):
@@ -55,7 +55,7 @@ class Fetching:
         return over
 
     def _is_ready(self, until: float) -> bool:
-        while not self._completed.has_ready() and time.monotonic() < until:
+        while not (ready := bool(self._completed.has_ready())) and time.monotonic() < until:
             with self._completed.thread_condition:
                 self._completed.thread_condition.wait(self.WAKE_SECONDS)
-        return self._completed.has_ready()
+        return ready

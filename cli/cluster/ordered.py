@@ -50,7 +50,7 @@ class _Work:
         self, connection: ClusterConnection, function: Callable[[Any], Any], parts: Iterator[Any], alone: bool
     ) -> None:
         self._connection, self._function, self._parts, self._alone = connection, function, parts, alone
-        self._running: dict[Future, int] = {}
+        self._running: dict[Future[Any], int] = {}
         self._part: dict[int, Any] = {}  # by number, of those that run
         self._deaths: dict[int, int] = {}
         self._found: dict[int, Any] = {}  # results before their turn

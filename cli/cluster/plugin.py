@@ -32,7 +32,7 @@ def checked(client: str, first: WorkerFacts | None, asked: ModelAsked | None, n_
     return facts
 
 
-class Fits(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
+class Fits(WorkerPlugin):
     """n_threads: of the models of a worker; 0: as many as tasks that Dask gives it at a time."""
 
     def __init__(self, client: str, first: WorkerFacts, asked: ModelAsked | None, n_threads: int) -> None:
@@ -63,7 +63,7 @@ class Fits(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
         return asyncio.to_thread(HERE.release)
 
 
-class Shares(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
+class Shares(WorkerPlugin):
     """A value that every worker has under a key, those that join later, too."""
 
     def __init__(self, key: str, value: object) -> None:

@@ -115,7 +115,7 @@ class _Answers:
         self.memory = 0
         self.began = 0.0
         self.done: dict[int, Answered] = {}
-        self.waiting: dict[Future, _Asked] = {}
+        self.waiting: dict[Future[Answered], _Asked] = {}
         self.by_number: dict[int, _Asked] = {}
         self.sums: tuple[int, ...] = (0,) * 6
         self.set_aside: list[int] = []
@@ -194,7 +194,7 @@ class _Answers:
         n_done = self.total - self.before - self.handing.n_left - len(self.waiting)
         return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
-    def _beginning(self, branch: GroupBranch) -> Future:
+    def _beginning(self, branch: GroupBranch) -> "Future[prompt_worker.Beginning]":
         """What the answers of a branch go after: data on its worker, too large to be moved while others have work, and
         then of a size that takes as long as reading it."""
         if branch.beginning is None:
@@ -210,9 +210,10 @@ class _Answers:
                 pure=False,
                 **_there(branch),
             )
-        return branch.beginning
+        beginning: Future[prompt_worker.Beginning] = branch.beginning
+        return beginning
 
-    def _ask(self, asked: _Asked) -> Future:
+    def _ask(self, asked: _Asked) -> "Future[Answered]":
         number = asked.number
         asked.begun = False
         line = self.prompts[number // self.batch.n_samples].line
@@ -220,7 +221,7 @@ class _Answers:
         name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.tries}"
         asked.tries += 1
         branch = asked.branch
-        future = self.client.submit(
+        future: Future[Answered] = self.client.submit(
             prompt_worker.answer, self.key, number, line, asked.alone, asked.parts, branch and self._beginning(branch),
             key=name, pure=False, priority=int(asked.alone), **_there(branch),
         )  # fmt: skip

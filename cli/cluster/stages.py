@@ -175,7 +175,7 @@ class ClusterLine:
                     stop.check()
                 time.sleep(LOOK_SECONDS)
 
-    def _opened(self, tasks: Sequence[Future]) -> list[str]:
+    def _opened(self, tasks: Sequence["Future[str]"]) -> list[str]:
         """Addresses of the stations. CommClosedError: a worker has gone meanwhile, for which Dask would wait: while its
         station is opened, and afterwards, until its answer is here."""
         while True:
@@ -189,7 +189,7 @@ class ClusterLine:
                 addresses: list[str] = self._client.sync(self._answers, tasks)
                 return addresses
 
-    async def _answers(self, tasks: Sequence[Future]) -> list[str]:
+    async def _answers(self, tasks: Sequence["Future[str]"]) -> list[str]:
         """TimeoutError: not within ANSWER_SECONDS."""
         gathered: list[str] = await asyncio.wait_for(
             self._client.gather(list(tasks), asynchronous=True), ANSWER_SECONDS

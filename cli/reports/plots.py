@@ -152,7 +152,7 @@ def quantization_errors(path: Path, rows: "Sequence[TensorReport]", name: str) -
                     color = "white" if error < bright else "black"
                     ax.text(column, row, f"{error:.3g}", ha="center", va="center", fontsize=7.5, color=color)
         bar = ax.figure.colorbar(image, ax=ax, pad=0.02, fraction=0.04)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
 
     said = f"{_cut(name, 60)}: root mean square error, in % of that of the weights"
     _save(path, draw, "Error of every quantized matrix", said, height=max(2.4, 1.3 + 0.26 * len(kinds)))

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from hybrid.infer.answers.batch.batcher import PromptTooLongError
+from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.constraints.forms import TooManyFormsError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError

@@ -1,6 +1,7 @@
 """The form of an answer in requests: OpenAI's `response_format`, llama-server's `grammar` and `json_schema`, vLLM's
 `guided_*`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -73,7 +74,7 @@ class RequestedForm:
 
 def form_of(body: FormFields) -> RequestedForm | None:
     """What was asked for. RequestError: it cannot be a form, or there are two."""
-    made = {
+    made: dict[str, Callable[[], Grammar | None]] = {
         "response_format": lambda: _of_response_format(body.response_format),
         "grammar": lambda: Grammar.of_text(body.grammar) if body.grammar else None,
         "json_schema": lambda: _schema(body.json_schema),

@@ -60,7 +60,7 @@ def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any
         if each.is_refusal:
             continue
         schema = each.schema or each.reads
-        body: Any = references[schema, "validation"] if schema is not None else None  # type: ignore[index]
+        body: Any = references[schema, "validation"] if schema is not None else None
         if each.reads is not None:
             body = {"anyOf": [body, {"description": "Where it is not needed it is not looked at."}]}
         path = each.paths[0]

@@ -155,7 +155,7 @@ class Family(ABC):
         """The family of a file with the first `most` of the heads that guess tokens ahead."""
         if most >= self.n_heads_ahead:
             return self
-        return replace(self, heads_ahead=self.heads_ahead[:most])  # type: ignore[type-var, attr-defined, no-any-return]
+        return replace(self, heads_ahead=self.heads_ahead[:most])  # type: ignore[type-var, attr-defined]
 
     def left_out(self) -> tuple[str, ...]:
         """Beginnings of names of tensors that the file of this model does without."""

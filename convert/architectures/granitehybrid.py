@@ -96,7 +96,7 @@ class GraniteHybrid(Decoder):
         family_type: Any = cls
         if "mamba" not in kinds:
             family_type = GraniteMoe if n_expert else GraniteAttention
-        return family_type(
+        made: Self = family_type(
             **sizes,
             n_ff=config.integer("intermediate_size") if n_expert else n_ff_shared,
             n_ff_shared=n_ff_shared if n_expert else 0,
@@ -110,6 +110,7 @@ class GraniteHybrid(Decoder):
             scales=read_scales(config),
             ssm=Ssm.read(config, n_embd) if "mamba" in kinds else None,
         )
+        return made
 
     def values(self) -> dict[str, Any]:
         return {**self.scales, "n_ctx_train": self.n_ctx if self.uses_rope else UNLIMITED}

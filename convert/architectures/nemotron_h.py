@@ -110,7 +110,7 @@ class NemotronH(Family):
             raise config.wrong("time_step_limit", "0 and Infinity: transformers passes over others")
         # a class for each name in GGUF
         family_type: Any = NemotronHMoe if experts else NemotronH
-        return family_type(
+        made: Self = family_type(
             n_vocab=vocabulary_rows(config, shapes, "backbone.embeddings.weight"),
             tied=config.boolean("tie_word_embeddings", default=False),
             n_embd=n_embd,
@@ -131,6 +131,7 @@ class NemotronH(Family):
             weights_scale=config.number("routed_scaling_factor", default=1.0),
             heads_ahead=read_heads(shapes) if experts else (),
         )
+        return made
 
     @property
     def blocks_in_file(self) -> int:

@@ -107,7 +107,8 @@ class Config:
         value is not an integer in minimum .. maximum."""
         key, value = self._find(keys)
         if value is None:
-            return self._default(keys, default)
+            missing: int = self._default(keys, default)
+            return missing
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
@@ -120,7 +121,8 @@ class Config:
         """A finite number."""
         key, value = self._find(keys)
         if value is None:
-            return self._default(keys, default)
+            missing: float = self._default(keys, default)
+            return missing
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 3.4e38:
             raise self.wrong(key, "a finite number")
         if positive and value <= 0:
@@ -131,7 +133,8 @@ class Config:
         """CheckpointError when it is missing and has no default, or is not a boolean."""
         key, value = self._find(keys)
         if value is None:
-            return self._default(keys, default)
+            missing: bool = self._default(keys, default)
+            return missing
         if not isinstance(value, bool):
             raise self.wrong(key, "true or false")
         return value
@@ -140,7 +143,8 @@ class Config:
         """CheckpointError when it is missing and has no default, or is not a string."""
         key, value = self._find(keys)
         if value is None:
-            return self._default(keys, default)
+            missing: str = self._default(keys, default)
+            return missing
         if not isinstance(value, str):
             raise self.wrong(key, "a string")
         return value

@@ -16,7 +16,8 @@ class ProductTensor(StoredTensor):
     def read(self, start: int, stop: int) -> np.ndarray:
         first, second = (factor.floats(start, stop) for factor in self.factors)
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported with the tensor's name
-            return first * second
+            product: np.ndarray = first * second
+        return product
 
 
 def product(first: StoredTensor, second: StoredTensor) -> ProductTensor:

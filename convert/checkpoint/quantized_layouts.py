@@ -174,7 +174,8 @@ def _gptq(tensors: Tensors, section: Config) -> Matrices:
             first = start // n
             less = _fields(_columns(zeros, first, -(-stop // n)), bits)[:, start - first * n : stop - first * n]
             less = ((less + added) & mask).T[:, group]
-            return (values - less).astype(np.float32) * _columns(scales, start, stop).T[:, group]
+            weights: np.ndarray = (values - less).astype(np.float32) * _columns(scales, start, stop).T[:, group]
+            return weights
 
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales", "g_idx")))
 
@@ -204,7 +205,9 @@ def _awq(tensors: Tensors, section: Config) -> Matrices:
                 fields = _fields(_columns(tensor, first, last), 4).reshape(tensor.shape[0], -1, 8)[:, :, order]
                 return fields.reshape(tensor.shape[0], -1)[:, start - 8 * first : stop - 8 * first].T
 
-            return (of(weight) - of(zeros)[:, group]).astype(np.float32) * _columns(scales, start, stop).T[:, group]
+            whole = (of(weight) - of(zeros)[:, group]).astype(np.float32)
+            weights: np.ndarray = whole * _columns(scales, start, stop).T[:, group]
+            return weights
 
         yield name, Matrix(base + "weight", shape, rows, tuple(base + e for e in ("qzeros", "scales")))
 

@@ -23,7 +23,8 @@ class Dtype(Enum):
 
     @property
     def itemsize(self) -> int:
-        return self.value.itemsize
+        size: int = self.value.itemsize
+        return size
 
 
 # Sizes of the types that a sound file may hold but no weight may have.

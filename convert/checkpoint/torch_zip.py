@@ -96,6 +96,8 @@ def _data_offset(file: DataFile, info: zipfile.ZipInfo) -> int:
     directory's."""
     if info.header_offset + 30 > file.nbytes:
         raise zipfile.BadZipFile
+    n_name: int
+    n_extra: int
     signature, n_name, n_extra = _LOCAL.unpack(file.read(info.header_offset, 30))
     if signature != b"PK\x03\x04":
         raise zipfile.BadZipFile

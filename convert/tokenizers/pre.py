@@ -117,7 +117,7 @@ def _pattern(step: dict[str, Any], source: str) -> str:
     pattern = step.get("pattern")
     if isinstance(pattern, dict):
         if isinstance(pattern.get("Regex"), str):
-            text = pattern["Regex"]
+            text: str = pattern["Regex"]
         elif isinstance(pattern.get("String"), str):
             text = re.escape(pattern["String"])
         else:

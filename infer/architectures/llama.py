@@ -39,7 +39,8 @@ class Llama(Family):
 
     def window(self, h: Any, i: int) -> int:
         """How many tokens a token of block i sees; 0: all."""
-        return h.windows[i]
+        window: int = h.windows[i]
+        return window
 
     def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
         """How n_rot values of a head of block i turn; None: they do not."""

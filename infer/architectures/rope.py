@@ -59,7 +59,8 @@ def _yarn(h: RopeHparams, w: Weights, n_rot: int) -> np.ndarray:
     first, last = max(first, 0), min(last, n_rot - 1)
     last += 0.001 * (first == last)
     ramp = np.clip((np.arange(half) - first) / (last - first), 0, 1)
-    return 1 / (ramp / factor + 1 - ramp)
+    divisor: np.ndarray = 1 / (ramp / factor + 1 - ramp)
+    return divisor
 
 
 def _magnitude(factor: float, share: float = 1.0) -> float:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from ..kernels.products.inputs import SquareSums
 from ..program.builder import Program, Rows
 
-Programs = dict[tuple, tuple[Program, Rows | None]]  # by part and capacity, with the rows that it makes
+Key = tuple[str, int] | tuple[str, int, bool]  # part, capacity, whether it takes the time of every operation
+Programs = dict[Key, tuple[Program, Rows | None]]  # with the rows that they make
 
 
 @dataclass

@@ -136,9 +136,9 @@ class Engine(ModelPrograms):
         self._read_ahead = ReadAhead(self.gguf, self.network.read_by_passes())
         programs = self._first_programs()
         self._compile((k for program, _ in programs.values() for k in program.kernels), progress, helper)
-        for program, _ in programs.values():
+        for key, (program, logits) in programs.items():
             program.link()
-        self._programs.update(programs)
+            self._programs[key] = program, logits
 
     # --- running ---
     @contextmanager
@@ -238,7 +238,8 @@ class Engine(ModelPrograms):
         if self._is_long(1):
             values = self.run([Segment(slot, (token,), (0,))])
             assert values is not None
-            return values[0]
+            row_of_logits: np.ndarray = values[0]
+            return row_of_logits
         if self.stop is not None:
             self.stop.check()
         past = self.memory.n_past.item(slot)

@@ -22,7 +22,7 @@ from ..layers.base import Layer, OwnResidual, optional_bias
 from ..layers.streams import OnStreams, Streams
 from ..loading.weights import Weights
 from ..memory import HybridMemory
-from ..memory.hybrid import Specs
+from ..memory.needs import Specs
 from ..program.builder import Builder, Columns, Rows, aligned_empty, round_up
 from .head import Head, Shared
 

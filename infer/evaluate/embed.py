@@ -70,9 +70,11 @@ class Embedder:
             )
         self.n_ctx = given.n_ctx or usual
         self._model: LoadedModel | None = None
-        self._load_model = lambda n_ctx, n_seq: LoadedModel.load(
-            path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress
-        )
+
+        def load_model(n_ctx: int, n_seq: int) -> LoadedModel:
+            return LoadedModel.load(path, given, n_ctx=n_ctx, n_seq_max=n_seq, progress=progress)
+
+        self._load_model = load_model
 
     @property
     def numa_note(self) -> str:
@@ -137,7 +139,7 @@ class Embedder:
     @property
     def n_embd(self) -> int:
         if self.encoder:
-            return self.encoder.n_embd
+            return int(self.encoder.n_embd)
         return int(self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length"))
 
     def _vectors(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:

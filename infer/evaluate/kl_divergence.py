@@ -180,7 +180,8 @@ def encode(logits: np.ndarray) -> np.ndarray:
 def decode(rows: np.ndarray, n_vocab: int) -> np.ndarray:
     """The reverse of `encode`: ln p f32 [n, n_vocab]."""
     scale, least = np.ascontiguousarray(rows[:, :4]).view("<f4").T
-    return rows[:, 4 : 4 + n_vocab] * scale[:, None] + least[:, None]
+    likelihoods: np.ndarray = rows[:, 4 : 4 + n_vocab] * scale[:, None] + least[:, None]
+    return likelihoods
 
 
 def write_base(

@@ -75,4 +75,5 @@ class Pooled:
 def normalized(rows: np.ndarray) -> np.ndarray:
     """Each scaled to length 1, unless it is zero: f64 [n, n_embd] in place."""
     length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
-    return np.divide(rows, length, out=rows, where=length > 0)
+    np.divide(rows, length, out=rows, where=length > 0)
+    return rows

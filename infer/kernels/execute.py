@@ -23,6 +23,7 @@ yields before it takes the next share: to be put to sleep with nothing in its ha
 
 import ctypes
 import sys
+from collections.abc import Callable
 
 from .build.jit import Kernel, device, kernel
 from .emit.emitter import I32, I64, atomic_add, atomic_load, call_kernel, const, emit, ldi, pause, sched_yield, sti
@@ -263,7 +264,7 @@ EXECUTE = Kernel(_execute, "int64(int64,int64,int64,int64,int64)")
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 
 
-def executor():
+def executor() -> Callable[[int, int, int, int, int], int]:
     """The compiled executor as a C function; ctypes releases the GIL while it runs."""
     return _PROTOTYPE(EXECUTE.address)
 

@@ -46,7 +46,7 @@ class Rotation:
         return out
 
 
-def decoded(values: npt.NDArray, scales: npt.NDArray[np.float16] | None) -> npt.NDArray[np.float64]:
+def decoded(values: np.ndarray, scales: npt.NDArray[np.float16] | None) -> npt.NDArray[np.float64]:
     """values [..., d_head] as they are kept, of q8_0 with scales [..., group], in f64."""
     x = values.astype(np.float64)
     if scales is not None:
@@ -54,7 +54,7 @@ def decoded(values: npt.NDArray, scales: npt.NDArray[np.float16] | None) -> npt.
     return x
 
 
-def encoded(x: npt.NDArray[np.float64], dtype: np.dtype) -> tuple[npt.NDArray, npt.NDArray[np.float16] | None]:
+def encoded(x: npt.NDArray[np.float64], dtype: np.dtype) -> tuple[np.ndarray, npt.NDArray[np.float16] | None]:
     """Inverse of `decoded`, rounded as kernels/attention/kv.py says: values of `dtype`, and for i8 their scales."""
     y = x.astype(np.float32)
     if dtype == np.float16:

@@ -43,6 +43,9 @@ class Packed:
     stride: int
 
 
+_Packing = tuple[Rows, str, Columns] | tuple[Rows, str, Columns, int]  # which rows, how, and the width of tiles
+
+
 class Products:
     """Adds the ops of products to a program; packs rows once for all products that want the same form of them."""
 
@@ -50,7 +53,7 @@ class Products:
         self.recorder, self.isa, self.exact = recorder, isa, exact
         narrow, wide = gemm.tiles(self.isa)
         self.tile = narrow if recorder.capacity <= narrow.cols else wide
-        self._packed: dict[tuple, Packed] = {}
+        self._packed: dict[_Packing, Packed] = {}
 
     def way(self, few: bool) -> Way:
         """How columns are multiplied; `few`: each of their groups is expected to be small."""
@@ -140,7 +143,7 @@ class Products:
         return self._once((*key, width), pack.pack_float_tiles, source, K, K, K * 4 * width, columns, 0, width)
 
     def _once(
-        self, key: tuple, kernel: Kernel, x: Rows, n: int, K: int, nbytes: int, columns: Columns,
+        self, key: _Packing, kernel: Kernel, x: Rows, n: int, K: int, nbytes: int, columns: Columns,
         index: int | Ref, width: int,
     ) -> tuple[Ref, int]:  # fmt: skip
         """x packed by `kernel`, which has been done already if the key is known. nbytes: of a column, or of a tile."""
@@ -164,7 +167,7 @@ def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, bf16_pairs: bo
     return (gemv_columns.INT_COLUMNS if integer else gemv_columns.FLOAT_COLUMNS)[kind]
 
 
-_GEMMS: dict[tuple, Kernel] = {}
+_GEMMS: dict[tuple[GGMLType, gemm.Tile, bool, ISA, bool], Kernel] = {}
 
 
 def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, bf16_pairs: bool = False) -> Kernel:

@@ -15,8 +15,9 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from ..engine.collection import Collection
 from ..engine.context import Context, Rooms
-from ..engine.engine import Engine, OpTime
+from ..engine.engine import Engine
 from ..engine.network import Network
+from ..engine.op_times import OpTime
 from ..engine.ubatch import Segment
 from ..kernels.attention.kv import KV_TYPES
 from ..kernels.build.jit import CompileProgress
@@ -181,7 +182,8 @@ class StagedEngine(Engine):
         """As `Engine.step`."""
         values = self.run([Segment(slot, (token,), (0,))])
         assert values is not None
-        return values[0]
+        logits: np.ndarray = values[0]
+        return logits
 
     def reopen(self) -> None:
         """After a stage was lost: all stages again, with nothing in their memory, and no sequence in the leader's.

@@ -120,7 +120,8 @@ class StagedRunner(Runner):
         """As `Runner.step`."""
         (rows,) = self._eval([Work(seq, [token])], None, "simple")
         assert rows is not None
-        return rows[0]
+        logits: np.ndarray = rows[0]
+        return logits
 
     def _held(self) -> _Held:
         return {slot: (list(slot.tokens), slot.logits, slot.is_computed) for slot in self.slots if slot.is_open}

@@ -53,7 +53,8 @@ def resolve(model: Path | str | None, reporter: Reporter = SILENT) -> Path:
     if path.exists():
         recent.note(path)
         return path
-    return _by_name().gguf(named(model), reporter)
+    gguf: Path = _by_name().gguf(named(model), reporter)
+    return gguf
 
 
 def name_of(model: Path | str | None) -> str:

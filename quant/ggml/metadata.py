@@ -63,14 +63,14 @@ class Cursor:
     def u32(self, what: str) -> int:
         """Of `what`; the cursor goes on behind it."""
         self.need(4, what)
-        (value,) = _U32.unpack_from(self.data, self.pos)
+        value: int = _U32.unpack_from(self.data, self.pos)[0]
         self.pos += 4
         return value
 
     def u64(self, what: str) -> int:
         """Of `what`; the cursor goes on behind it."""
         self.need(8, what)
-        (value,) = _U64.unpack_from(self.data, self.pos)
+        value: int = _U64.unpack_from(self.data, self.pos)[0]
         self.pos += 8
         return value
 

@@ -35,7 +35,7 @@ def widened(
         steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
         if steps:
             part = reduce(lambda found, step: found[int(step) if isinstance(found, list) else step], steps, schema)
-            alone = {"$defs": schema.get("$defs", {}), **part} if isinstance(part, dict) else part
+            alone: object = {"$defs": schema.get("$defs", {}), **part} if isinstance(part, dict) else part
             why = (fault(Grammar.json_schema(alone)) if alone is not False else None) or why
         schema = _with(schema, steps, _wider) if steps else _wider(schema) or ANY_OBJECT
         note = f"the schema at {spoken(pointer)} cannot be held: {why}"

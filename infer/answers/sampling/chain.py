@@ -77,11 +77,13 @@ class Candidates:
         """Probabilities but for a common factor; that of the best token is 1."""
         top = self.logits[0] if self.sorted else self.logits.max()
         with np.errstate(over="ignore"):
-            return np.exp(self.logits - top)
+            weights: np.ndarray = np.exp(self.logits - top)
+        return weights
 
     def probabilities(self) -> np.ndarray:
         weights = self.weights()
-        return weights / weights.sum()
+        weights /= weights.sum()
+        return weights
 
 
 @dataclass

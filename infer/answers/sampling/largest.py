@@ -38,7 +38,8 @@ def _reaching(logits: np.ndarray, n: int) -> np.ndarray:
     maxima = parts.max(axis=0)
     edge = np.partition(maxima, m - n)[m - n]
     if len(logits) <= _FEW:
-        return (logits >= edge).nonzero()[0]
+        found: np.ndarray = (logits >= edge).nonzero()[0]
+        return found
     columns = (maxima >= edge).nonzero()[0]
     rows, places = np.divmod((parts[:, columns] >= edge).ravel().nonzero()[0], len(columns))
     ids = rows * m + columns[places]
@@ -49,7 +50,8 @@ def _reaching(logits: np.ndarray, n: int) -> np.ndarray:
 def largest(logits: np.ndarray, n: int) -> np.ndarray:
     """Ids of the n largest logits by falling logit, equal ones (at the edge too) by id."""
     ids = _reaching(logits, n)
-    return ids[falling(logits[ids])[:n]]
+    found: np.ndarray = ids[falling(logits[ids])[:n]]
+    return found
 
 
 def falling(values: np.ndarray) -> np.ndarray:

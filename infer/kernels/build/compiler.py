@@ -53,7 +53,7 @@ class _Callee(types.Callable, types.Opaque):
 
     def __init__(self, what: Any, call: Callable[..., _Call]) -> None:
         self._what, self._call = what, call  # `what` is kept, so that its id stays its own
-        self._calls: dict[tuple, Any] = {}
+        self._calls: dict[tuple[Any, ...], Any] = {}
         super().__init__(f"{type(what).__name__} {what.__name__} {id(what)}")
 
     def get_call_type(self, context: Any, args: Sequence[Any], kws: Any) -> Any:
@@ -208,7 +208,7 @@ class _Typing(type(cpu_target.typing_context)):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.__dict__ = cpu_target.typing_context.__dict__
-        self._operators: dict[tuple, Any] = {}
+        self._operators: dict[tuple[Any, ...], Any] = {}
 
     def resolve_function_type(self, func: Any, args: Sequence[Any], kws: Any) -> Any:
         plain = tuple(types.unliteral(a) for a in args)
@@ -220,7 +220,7 @@ class _Typing(type(cpu_target.typing_context)):  # type: ignore[misc]
         return self._operators[key]
 
 
-class _Lower(Lower):  # type: ignore[misc]
+class _Lower(Lower):
     """numba's way to LLVM's operations, straight for operators on numbers: it would first try whether there is another
     way for each operand that is a constant, which there is for powers only, and takes 1 ms for each operator."""
 
@@ -245,7 +245,7 @@ def _operation(op: Any, args: tuple[Any, ...]) -> Any:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _Lowering(NativeLowering):  # type: ignore[misc]
+class _Lowering(NativeLowering):
     _name = "hybrid_lowering"
 
     @property

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .cache_folders import folder
 from .helpers import Helpers, help_compiling
 from .kernel import KernelSource, device, with_globals
-from .object_cache import CompiledObject, folder, link, read, write
+from .object_cache import CompiledObject, link, read, write
 
 __all__ = ["CompileProgress", "Kernel", "compile_kernels", "device", "kernel", "serve_helper", "variant"]
 

@@ -258,17 +258,17 @@ def _typed(e: Emitter, address: Value) -> Value:
 
 
 @emit("i64,i64->i64")
-def atomic_add(e, address, value):
+def atomic_add(e: Emitter, address: Value, value: Value) -> Value:
     return e.b.atomic_rmw("add", _typed(e, address), value, "acq_rel")
 
 
 @emit("i64->i64")
-def atomic_load(e, address):
+def atomic_load(e: Emitter, address: Value) -> Value:
     return e.b.load_atomic(_typed(e, address), "acquire", 8)
 
 
 @emit("->void")
-def pause(e):
+def pause(e: Emitter) -> None:
     if e.isa.x86:
         e.call("llvm.x86.sse2.pause", VOID)
     else:
@@ -276,43 +276,43 @@ def pause(e):
 
 
 @emit("->void")
-def sched_yield(e):
+def sched_yield(e: Emitter) -> None:
     e.call("sched_yield", I32)
 
 
 @emit("i64,i64,i64,i64->void")
-def call_kernel(e, function, args, tid, nth):
+def call_kernel(e: Emitter, function: Value, args: Value, tid: Value, nth: Value) -> None:
     kind = ir.FunctionType(VOID, [I64, I64, I64])
     e.b.call(e.b.inttoptr(function, kind.as_pointer()), [args, tid, nth])
 
 
 @emit("i64->i64")
-def ldi(e, address):
+def ldi(e: Emitter, address: Value) -> Value:
     return e.load(I64, address)
 
 
 @emit("i64->i64")
-def ldi32(e, address):
+def ldi32(e: Emitter, address: Value) -> Value:
     """An i32, its sign kept."""
     return e.b.sext(e.load(I32, address), I64)
 
 
 @emit("i64,i64->void")
-def sti32(e, address, value):
+def sti32(e: Emitter, address: Value, value: Value) -> None:
     """An i32, of the low half."""
     e.store(e.b.trunc(value, I32), address)
 
 
 @emit("i64,i64->void")
-def sti(e, address, value):
+def sti(e: Emitter, address: Value, value: Value) -> None:
     e.store(value, address)
 
 
 @emit("i64->f32")
-def ldf(e, address):
+def ldf(e: Emitter, address: Value) -> Value:
     return e.load(F32, address)
 
 
 @emit("i64,f32->void")
-def stf(e, address, value):
+def stf(e: Emitter, address: Value, value: Value) -> None:
     e.store(value, address)

@@ -184,7 +184,7 @@ def gemm(
 def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
     """Scratch that one thread needs (a multiple of 64)."""
     unit, record = (32, scheme(kind, isa).record) if integer else (1, 4)
-    size = (
+    size: int = (
         16 * rows * row_stride.function(K // unit, record)
         + 64
         + (3 * TILES * rows + float_tile_of(tile).rows) * tile.cols * 4

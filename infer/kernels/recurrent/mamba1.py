@@ -17,7 +17,8 @@ TILE = 16  # tokens of a tile
 
 def scan_decay(a: npt.ArrayLike) -> F32Array:
     """A of the file (negative, [channel, d_state]) -> A2 of `mamba1_scan`: A * log2(e), arranged as the state."""
-    return arrange_heads((np.asarray(a, np.float64) * LOG2E).astype(np.float32)[None])[0]
+    arranged: F32Array = arrange_heads((np.asarray(a, np.float64) * LOG2E).astype(np.float32)[None])[0]
+    return arranged
 
 
 class _Channels:

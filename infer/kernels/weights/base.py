@@ -38,6 +38,10 @@ class Groups:
     signs: list[Value] | None = None
 
 
+Unpack = Callable[[Emitter, Value], Groups]
+Scale = Callable[[Emitter, Value], Value]
+
+
 @dataclass(frozen=True)
 class IntBlock:
     """A type whose weights are small integers.
@@ -53,10 +57,10 @@ class IntBlock:
     nbytes: int
     bias: int | None
     largest: int
-    unpack: Callable[[Emitter, Value], Groups]
+    unpack: Unpack
     subs: bool = False
     n_min: int = 0
-    scale: Callable[[Emitter, Value], Value] = Emitter.half
+    scale: Scale = Emitter.half
 
     @property
     def groups(self) -> int:

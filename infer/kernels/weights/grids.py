@@ -7,12 +7,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from hybrid.quant.ggml.formats.grids import grid
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import V16I8, V16I16, V32I8, Groups, IntBlock, in_memory, lanes_of, nibbles, signs_of
+from .base import V16I8, V16I16, V32I8, Groups, IntBlock, Unpack, in_memory, lanes_of, nibbles, signs_of
 
 V2I8, V8I32 = Vec(I8, 2), Vec(I32, 8)
 
@@ -84,7 +85,7 @@ def _bits(e: Emitter, x: Value, place: int, n: int, to: int = 0) -> Value:
     return b.shl(b.and_(b.lshr(x, const(I32, place)), const(I32, (1 << n) - 1)), const(I32, to))
 
 
-def _fields(e: Emitter, p: Value, kind, lanes: list[int], shifts: list[int], bits: int) -> Value:
+def _fields(e: Emitter, p: Value, kind: ir.IntType, lanes: list[int], shifts: list[int], bits: int) -> Value:
     """<n x i32>: `bits` bits of the integers at p, from `shifts` on; `lanes` says which integer."""
     b, ty = e.b, Vec(I32, len(lanes))
     words = b.zext(e.shuffle(e.load(Vec(kind, max(lanes) + 1), p), lanes), ty)
@@ -199,7 +200,7 @@ def _iq1_m(e: Emitter, p: Value) -> Groups:
     return Groups(codes, e.splat(d, 8), [], _odd_subs(e, numbers))
 
 
-def _grid(kind: GGMLType, largest: int, unpack, subs: bool = False) -> IntBlock:
+def _grid(kind: GGMLType, largest: int, unpack: Unpack, subs: bool = False) -> IntBlock:
     return IntBlock(256, TRAITS[kind].nbytes, None, largest, unpack, subs=subs)
 
 

@@ -3,7 +3,7 @@
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import V16I8, V16I16, V32I8, Groups, IntBlock, nibble_codes
+from .base import V16I8, V16I16, V32I8, Groups, IntBlock, Unpack, nibble_codes
 from .small import IQ4_VALUES
 
 V8I8, V8I32 = Vec(I8, 8), Vec(I32, 8)
@@ -151,8 +151,10 @@ def _tq1_0(e: Emitter, p: Value) -> Groups:
     return Groups(codes, e.splat(e.half(e.load(I16, p, 52)), 8), [])
 
 
-def _super(kind: GGMLType, bias: int | None, largest: int, unpack, **more) -> IntBlock:
-    return IntBlock(256, TRAITS[kind].nbytes, bias, largest, unpack, **more)
+def _super(
+    kind: GGMLType, bias: int | None, largest: int, unpack: Unpack, *, subs: bool = False, n_min: int = 0
+) -> IntBlock:
+    return IntBlock(256, TRAITS[kind].nbytes, bias, largest, unpack, subs, n_min)
 
 
 SUPER: dict[GGMLType, IntBlock] = {

@@ -4,7 +4,7 @@ from hybrid.quant.ggml.formats.fp4 import HALF_E4M3
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
-from .base import V32I8, FloatBlock, Groups, IntBlock, bit_select, nibble_codes, nibbles
+from .base import V32I8, FloatBlock, Groups, IntBlock, Scale, Unpack, bit_select, nibble_codes, nibbles
 
 # 16 values of the codes of IQ4_NL and IQ4_XS, and of twice the numbers of 4 bits of MXFP4 (E2M1)
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -85,8 +85,10 @@ def _nvfp4(e: Emitter, p: Value) -> list[Value]:
 NVFP4 = FloatBlock(64, TRAITS[GGMLType.NVFP4].nbytes, _nvfp4)
 
 
-def _small(kind: GGMLType, bias: int | None, largest: int, unpack, **more) -> IntBlock:
-    return IntBlock(TRAITS[kind].block, TRAITS[kind].nbytes, bias, largest, unpack, **more)
+def _small(
+    kind: GGMLType, bias: int | None, largest: int, unpack: Unpack, *, n_min: int = 0, scale: Scale = Emitter.half
+) -> IntBlock:
+    return IntBlock(TRAITS[kind].block, TRAITS[kind].nbytes, bias, largest, unpack, n_min=n_min, scale=scale)
 
 
 SMALL: dict[GGMLType, IntBlock] = {

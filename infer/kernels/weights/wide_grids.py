@@ -120,7 +120,7 @@ def _seven_bit_signs(e: Emitter, words: Value) -> Value:
     return _affine(e, fields, _PARITY)
 
 
-def _both(e: Emitter, kind: GGMLType, p: Value, offset: int, ty) -> Value:
+def _both(e: Emitter, kind: GGMLType, p: Value, offset: int, ty: Vec) -> Value:
     """Two vectors, one of each block, as one."""
     return e.cat(*(e.load(ty, p, k * TRAITS[kind].nbytes + offset) for k in (0, 1)))
 

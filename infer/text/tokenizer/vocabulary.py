@@ -142,7 +142,8 @@ class _Keys:
         wrong = ids[~((ids >= 0) & (ids < n_vocab) & (ids == np.floor(ids)))]
         if wrong.size:
             raise self.wrong(key, f"has {wrong[0]:.16g}, but the vocabulary has {n_vocab} tokens")
-        return ids.astype(int).tolist()
+        found: list[int] = ids.astype(int).tolist()
+        return found
 
     def strings(self, key: str) -> list[str] | None:
         value = self.metadata.get(key)

@@ -39,7 +39,7 @@ assert BLOCK_NVFP4.itemsize == 36
 def _half_e4m3() -> np.ndarray:
     code = np.arange(256)
     x, m = code >> 3 & 15, code & 7
-    value = np.where(x == 0, np.ldexp(m, -9), np.ldexp(1 + m / 8, x - 7)) / 2
+    value: np.ndarray = np.where(x == 0, np.ldexp(m, -9), np.ldexp(1 + m / 8, x - 7)) / 2
     value[0x7F] = 0
     return value.astype(np.float32)
 

@@ -50,7 +50,7 @@ def sign_bytes() -> np.ndarray:
     The number of minus signs of 8 weights is always even, so that bit 7 is the parity of the other seven.
     """
     code = np.arange(128, dtype=np.uint8)
-    parity = np.unpackbits(code[:, None], axis=1).sum(axis=1) & 1
+    parity: np.ndarray = np.unpackbits(code[:, None], axis=1).sum(axis=1) & 1
     return code | (parity << 7).astype(np.uint8)
 
 

@@ -75,7 +75,8 @@ def _scales(x: np.ndarray, rows: np.ndarray, importance: np.ndarray | None) -> n
 
 
 def _inverse(d: np.ndarray) -> np.ndarray:
-    return np.divide(np.float32(1), d, out=np.zeros_like(d), where=d != 0)
+    inverse: np.ndarray = np.divide(np.float32(1), d, out=np.zeros_like(d), where=d != 0)
+    return inverse
 
 
 def _codes(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ TINY = np.float32(1e-15)  # ggml's GROUP_MAX_EPS: a row below it is all zeros
 
 
 @fast
-def columns(flat, row, rows, k, out):  # type: ignore[no-untyped-def]
+def columns(flat, row, rows, k, out):
     """out [k * 8] = column after column of the eight rows that begin with `row`; after the last row, the last again."""
     if row + N <= rows:
         for i in range(k):
@@ -26,7 +26,7 @@ def columns(flat, row, rows, k, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put(columns, row, rows, k, out):  # type: ignore[no-untyped-def]
+def put(columns, row, rows, k, out):
     """The reverse of `columns`, into codes u8 [rows * k]; negative numbers wrap around as C's do."""
     for j in range(min(N, rows - row)):
         for i in range(k):
@@ -34,19 +34,19 @@ def put(columns, row, rows, k, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_lanes(v, row, rows, out):  # type: ignore[no-untyped-def]
+def put_lanes(v, row, rows, out):
     for j in range(min(N, rows - row)):
         out[row + j] = lane(v, j)
 
 
 @fast
-def clamped(v, low, high):  # type: ignore[no-untyped-def]
+def clamped(v, low, high):
     v = select(v < low, low, v)
     return select(v > high, high, v)
 
 
 @fast
-def first_largest(xs, k):  # type: ignore[no-untyped-def]
+def first_largest(xs, k):
     """The first value of largest magnitude of each row, and that magnitude."""
     most = splat(np.float32(0))
     value = most
@@ -60,7 +60,7 @@ def first_largest(xs, k):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _row_sums(x, rows, k, squares, out):  # type: ignore[no-untyped-def]
+def _row_sums(x, rows, k, squares, out):
     xs = np.empty(k * N, np.float32)
     for row in range(0, rows, N):
         columns(x, row, rows, k, xs)
@@ -72,7 +72,7 @@ def _row_sums(x, rows, k, squares, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _weighted(x, importance, mean_square, k, out):  # type: ignore[no-untyped-def]
+def _weighted(x, importance, mean_square, k, out):
     for row in range(len(mean_square)):
         for i in range(row * k, row * k + k, N):
             v = load(x, i)

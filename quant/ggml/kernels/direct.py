@@ -26,26 +26,26 @@ _Q8_0_NBYTES = TRAITS[GGMLType.Q8_0].nbytes
 
 
 @fast
-def finite_inverse(d):  # type: ignore[no-untyped-def]
+def finite_inverse(d):
     """1 / d, 0 where that is not a number: a block of zeros, or a scale that is 0 in f16 anyway."""
     inverse = np.float32(1) / d
     return inverse if abs(inverse) <= _MOST else np.float32(0)
 
 
 @fast
-def rounded(y):  # type: ignore[no-untyped-def]
+def rounded(y):
     """f32 lanes -> i32, halves away from zero."""
     return to_i32(y + floats((bits(y) & _SIGN) | _BELOW_HALF))
 
 
 @fast
-def largest_size(v):  # type: ignore[no-untyped-def]
+def largest_size(v):
     """The largest magnitude in a vector."""
     return floats(greatest(bits(v) & 0x7FFFFFFF))
 
 
 @fast
-def largest_of(v):  # type: ignore[no-untyped-def]
+def largest_of(v):
     """The first number of largest magnitude in v, 0 when all are; never -0."""
     high, low = greatest(v), least(v)
     value = high if high > -low else low
@@ -55,7 +55,7 @@ def largest_of(v):  # type: ignore[no-untyped-def]
 
 
 @fast
-def extremes(v):  # type: ignore[no-untyped-def]
+def extremes(v):
     """The least and the greatest in v; of zeros the first is the least, for its sign counts."""
     low = least(v)
     if low == np.float32(0):
@@ -64,7 +64,7 @@ def extremes(v):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_q8_0(v, scales, out, at):  # type: ignore[no-untyped-def]
+def put_q8_0(v, scales, out, at):
     q = rounded(v * scales.inverse)
     put_word16(out, at, scales.d_bits)
     store(out, at + 2, to_u8(q))
@@ -72,41 +72,41 @@ def put_q8_0(v, scales, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q8_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_q8_0(raw, out):
     for b in range(len(out) // 32):
         at = b * _Q8_0_NBYTES
         store(out, b * 32, to_f32(widened(as_i8(load32(raw, at + 2)))) * half_at(raw, at))
 
 
 @fast
-def put_nibbles(q, out, at):  # type: ignore[no-untyped-def]
+def put_nibbles(q, out, at):
     """u8 lanes -> half as many bytes: the first half of the lanes low, the second high."""
     store(out, at, (lower(q) & 15) | (upper(q) << 4))
 
 
 @fast
-def nibbles(raw, at):  # type: ignore[no-untyped-def]
+def nibbles(raw, at):
     """16 bytes -> i32x32, the reverse of `put_nibbles`."""
     q = load16(raw, at)
     return widened(joined(q & 15, q >> 4))
 
 
 @fast
-def _codes(v, scales, half):  # type: ignore[no-untyped-def]
+def _codes(v, scales, half):
     """i32 codes of v, 0 to 2 * half - 1."""
     q = to_i32(v * scales.inverse + np.float32(half + 0.5))
     return select(q > 2 * half - 1, 2 * half - 1, q)
 
 
 @fast
-def _codes_above(v, scales, top):  # type: ignore[no-untyped-def]
+def _codes_above(v, scales, top):
     """i32 codes of v less the minimum, 0 to top."""
     q = to_i32((v - scales.least) * scales.inverse + np.float32(0.5))
     return select(q > top, top, q)
 
 
 @fast
-def put_q4_0(v, scales, out, at):  # type: ignore[no-untyped-def]
+def put_q4_0(v, scales, out, at):
     q = _codes(v, scales, 8)
     put_word16(out, at, scales.d_bits)
     put_nibbles(to_u8(q), out, at + 2)
@@ -114,14 +114,14 @@ def put_q4_0(v, scales, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q4_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_q4_0(raw, out):
     for b in range(len(out) // 32):
         at = b * _Q4_0_NBYTES
         store(out, b * 32, to_f32(nibbles(raw, at + 2) - 8) * half_at(raw, at))
 
 
 @fast
-def put_q4_1(v, scales, out, at):  # type: ignore[no-untyped-def]
+def put_q4_1(v, scales, out, at):
     q = _codes_above(v, scales, 15)
     put_word16(out, at, scales.d_bits)
     put_word16(out, at + 2, scales.m_bits)
@@ -130,7 +130,7 @@ def put_q4_1(v, scales, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q4_1(raw, out):  # type: ignore[no-untyped-def]
+def decode_q4_1(raw, out):
     for b in range(len(out) // 32):
         at = b * _Q4_1_NBYTES
         q = to_f32(nibbles(raw, at + 4))
@@ -138,20 +138,20 @@ def decode_q4_1(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _put_fives(q, out, at):  # type: ignore[no-untyped-def]
+def _put_fives(q, out, at):
     """u8x32 codes below 32: the word of their upper bits, then their nibbles."""
     put_word(out, at, set_bits(q > 15))
     put_nibbles(q, out, at + 4)
 
 
 @fast
-def _fives(raw, at):  # type: ignore[no-untyped-def]
+def _fives(raw, at):
     """The reverse of `_put_fives`, i32x32."""
     return nibbles(raw, at + 4) | (widened(as_mask(word_at(raw, at))) << 4)
 
 
 @fast
-def put_q5_0(v, scales, out, at):  # type: ignore[no-untyped-def]
+def put_q5_0(v, scales, out, at):
     q = _codes(v, scales, 16)
     put_word16(out, at, scales.d_bits)
     _put_fives(to_u8(q), out, at + 2)
@@ -159,14 +159,14 @@ def put_q5_0(v, scales, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q5_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_q5_0(raw, out):
     for b in range(len(out) // 32):
         at = b * _Q5_0_NBYTES
         store(out, b * 32, to_f32(_fives(raw, at + 2) - 16) * half_at(raw, at))
 
 
 @fast
-def put_q5_1(v, scales, out, at):  # type: ignore[no-untyped-def]
+def put_q5_1(v, scales, out, at):
     q = _codes_above(v, scales, 31)
     put_word16(out, at, scales.d_bits)
     put_word16(out, at + 2, scales.m_bits)
@@ -175,7 +175,7 @@ def put_q5_1(v, scales, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q5_1(raw, out):  # type: ignore[no-untyped-def]
+def decode_q5_1(raw, out):
     for b in range(len(out) // 32):
         at = b * _Q5_1_NBYTES
         q = to_f32(_fives(raw, at + 4))

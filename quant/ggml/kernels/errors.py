@@ -9,7 +9,7 @@ SHORT = 8  # vectors of 32 weights whose squares are added in f32, before f64 go
 
 
 @fast
-def with_squares(v, sums):  # type: ignore[no-untyped-def]
+def with_squares(v, sums):
     """v f32x32, sums f32x8 -> sums plus the squares of four weights in each lane."""
     squares = v * v
     half = lower(squares) + upper(squares)
@@ -17,7 +17,7 @@ def with_squares(v, sums):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _error_sums(x, y, rows, k, out):  # type: ignore[no-untyped-def]
+def _error_sums(x, y, rows, k, out):
     finite = True
     for row in range(rows):
         first = row * k

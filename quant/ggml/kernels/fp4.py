@@ -13,7 +13,7 @@ _MXFP4_NBYTES = TRAITS[GGMLType.MXFP4].nbytes
 
 
 @fast
-def _nearest_codes(v, scale):  # type: ignore[no-untyped-def]
+def _nearest_codes(v, scale):
     """f32 lanes -> i32, the codes whose scale * DOUBLED is nearest; see `formats.fp4`."""
     size = magnitude(v)
     best = size
@@ -27,7 +27,7 @@ def _nearest_codes(v, scale):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _doubled(q):  # type: ignore[no-untyped-def]
+def _doubled(q):
     """i32 codes -> DOUBLED of them, f32."""
     size = q & 7
     value = select(size == 5, 6, size)
@@ -37,7 +37,7 @@ def _doubled(q):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_mxfp4(x, out):  # type: ignore[no-untyped-def]
+def encode_mxfp4(x, out):
     """x f32 [n * 32] -> out u8 [n * bytes of a block]."""
     for b in range(len(x) // 32):
         at = b * _MXFP4_NBYTES
@@ -50,7 +50,7 @@ def encode_mxfp4(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_mxfp4(raw, out):  # type: ignore[no-untyped-def]
+def decode_mxfp4(raw, out):
     """raw u8 [n * bytes of a block] -> out f32 [n * 32]."""
     for b in range(len(out) // 32):
         at = b * _MXFP4_NBYTES

@@ -47,7 +47,7 @@ def _hardware_of_half(typing: Any, x: Any) -> Any:
 
 
 @fast
-def half_bits(x):  # type: ignore[no-untyped-def]
+def half_bits(x):
     """f32 lanes -> i32 with the bits of the nearest f16, halves to even."""
     if HARDWARE_HALVES:
         return _hardware_half(x)
@@ -63,7 +63,7 @@ def half_bits(x):  # type: ignore[no-untyped-def]
 
 
 @fast
-def of_half(h):  # type: ignore[no-untyped-def]
+def of_half(h):
     """i32 lanes with the bits of an f16 -> f32."""
     if HARDWARE_HALVES:
         return _hardware_of_half(h)
@@ -74,32 +74,32 @@ def of_half(h):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_word16(out, at, word):  # type: ignore[no-untyped-def]
+def put_word16(out, at, word):
     """The lower half of an i32 in bytes at, at + 1 of out u8."""
     store(out, at, lower(lower(lower(as_bytes(to_u16(splat(word)))))))
 
 
 @fast
-def put_half(out, at, value):  # type: ignore[no-untyped-def]
+def put_half(out, at, value):
     """The f32 `value` as the f16 in bytes at, at + 1 of out u8."""
     put_word16(out, at, lane(half_bits(splat(value)), 0))
 
 
 @fast
-def half_at(raw, at):  # type: ignore[no-untyped-def]
+def half_at(raw, at):
     """f32 of the f16 in bytes at, at + 1 of raw u8."""
     return lane(of_half(splat(np.int32(raw[at]) | (np.int32(raw[at + 1]) << 8))), 0)
 
 
 @fast
-def put_word(out, at, word):  # type: ignore[no-untyped-def]
+def put_word(out, at, word):
     """An i32 in bytes at to at + 3 of out u8."""
     for i in range(4):
         out[at + i] = np.uint8((word >> (8 * i)) & 255)
 
 
 @fast
-def word_at(raw, at):  # type: ignore[no-untyped-def]
+def word_at(raw, at):
     """The reverse of `put_word`."""
     word = np.int32(0)
     for i in range(4):
@@ -108,18 +108,18 @@ def word_at(raw, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def f16_at(raw, i):  # type: ignore[no-untyped-def]
+def f16_at(raw, i):
     """f32x32 of raw[i:i + 32], 16-bit numbers with the bits of F16."""
     return of_half(widened(load32(raw, i)))
 
 
 @fast
-def bf16_at(raw, i):  # type: ignore[no-untyped-def]
+def bf16_at(raw, i):
     return floats(widened(load32(raw, i)) << 16)
 
 
 @fast
-def put_f16(v, out, at):  # type: ignore[no-untyped-def]
+def put_f16(v, out, at):
     """f32x32 as F16 in 64 bytes of out u8 -> f32 of what is there now."""
     h = half_bits(v)
     store(out, at, as_bytes(to_u16(h)))
@@ -127,14 +127,14 @@ def put_f16(v, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_bf16(v, out, at):  # type: ignore[no-untyped-def]
+def put_bf16(v, out, at):
     b = brain_bits(v)
     store(out, at, as_bytes(to_u16(b)))
     return floats(b << 16)
 
 
 @fast
-def encode_f16(x, out):  # type: ignore[no-untyped-def]
+def encode_f16(x, out):
     """x f32 [n] -> out u16 [n]."""
     for i in range(0, len(x) - 31, 32):
         store(out, i, to_u16(half_bits(load32(x, i))))
@@ -143,7 +143,7 @@ def encode_f16(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_f16(raw, out):  # type: ignore[no-untyped-def]
+def decode_f16(raw, out):
     """raw u16 [n] -> out f32 [n]."""
     for i in range(0, len(out) - 31, 32):
         store(out, i, f16_at(raw, i))
@@ -152,14 +152,14 @@ def decode_f16(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def brain_bits(x):  # type: ignore[no-untyped-def]
+def brain_bits(x):
     b = bits(x)
     rounded = (b + (((b >> 16) & 1) + 0x7FFF)) >> 16
     return select((b & 0x7FFFFFFF) > 0x7F800000, (b >> 16) | 0x40, rounded)
 
 
 @fast
-def encode_bf16(x, out):  # type: ignore[no-untyped-def]
+def encode_bf16(x, out):
     """x f32 [n] -> out u16 [n]."""
     for i in range(0, len(x) - 31, 32):
         store(out, i, to_u16(brain_bits(load32(x, i))))
@@ -168,7 +168,7 @@ def encode_bf16(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_bf16(raw, out):  # type: ignore[no-untyped-def]
+def decode_bf16(raw, out):
     """raw u16 [n] -> out f32 [n]."""
     for i in range(0, len(out) - 31, 32):
         store(out, i, bf16_at(raw, i))

@@ -23,7 +23,7 @@ _IQ4_XS_NBYTES = TRAITS[GGMLType.IQ4_XS].nbytes
 
 
 @fast
-def decode_q2_k(raw, out):  # type: ignore[no-untyped-def]
+def decode_q2_k(raw, out):
     for b in range(len(out) // 256):
         at, to = b * _Q2_K_NBYTES, b * 256
         d, dmin = half_at(raw, at + 80), half_at(raw, at + 82)
@@ -39,7 +39,7 @@ def decode_q2_k(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _scale_q3_k(raw, at, j):  # type: ignore[no-untyped-def]
+def _scale_q3_k(raw, at, j):
     """s[j] - 32 of the block at byte `at`."""
     low = (raw[at + 96 + j % 8] >> (4 * (j // 8))) & 15
     high = (raw[at + 104 + j % 4] >> (2 * (j // 4))) & 3
@@ -47,7 +47,7 @@ def _scale_q3_k(raw, at, j):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q3_k(raw, out):  # type: ignore[no-untyped-def]
+def decode_q3_k(raw, out):
     for b in range(len(out) // 256):
         at, to = b * _Q3_K_NBYTES, b * 256
         d = half_at(raw, at + 108)
@@ -63,7 +63,7 @@ def decode_q3_k(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _scale_and_minimum(raw, at, j):  # type: ignore[no-untyped-def]
+def _scale_and_minimum(raw, at, j):
     """s[j] and m[j] of Q4_K or Q5_K, packed from byte `at` on."""
     if j < 4:
         return np.float32(raw[at + j] & 63), np.float32(raw[at + 4 + j] & 63)
@@ -74,7 +74,7 @@ def _scale_and_minimum(raw, at, j):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q4_k(raw, out):  # type: ignore[no-untyped-def]
+def decode_q4_k(raw, out):
     for b in range(len(out) // 256):
         at, to = b * _Q4_K_NBYTES, b * 256
         d, dmin = half_at(raw, at), half_at(raw, at + 2)
@@ -87,7 +87,7 @@ def decode_q4_k(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q5_k(raw, out):  # type: ignore[no-untyped-def]
+def decode_q5_k(raw, out):
     for b in range(len(out) // 256):
         at, to = b * _Q5_K_NBYTES, b * 256
         d, dmin = half_at(raw, at), half_at(raw, at + 2)
@@ -102,7 +102,7 @@ def decode_q5_k(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q6_k(raw, out):  # type: ignore[no-untyped-def]
+def decode_q6_k(raw, out):
     for b in range(len(out) // 256):
         at, to = b * _Q6_K_NBYTES, b * 256
         d = half_at(raw, at + 208)
@@ -121,7 +121,7 @@ def decode_q6_k(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _put_steps(raw, at, d, out, to):  # type: ignore[no-untyped-def]
+def _put_steps(raw, at, d, out, to):
     for k in range(16):
         q = raw[at + k]
         out[to + k] = _STEPS[q & 15] * d
@@ -129,14 +129,14 @@ def _put_steps(raw, at, d, out, to):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_iq4_nl(raw, out):  # type: ignore[no-untyped-def]
+def decode_iq4_nl(raw, out):
     for b in range(len(out) // 32):
         at = b * _IQ4_NL_NBYTES
         _put_steps(raw, at + 2, half_at(raw, at), out, b * 32)
 
 
 @fast
-def decode_iq4_xs(raw, out):  # type: ignore[no-untyped-def]
+def decode_iq4_xs(raw, out):
     for b in range(len(out) // 256):
         at = b * _IQ4_XS_NBYTES
         d = half_at(raw, at)

@@ -25,12 +25,12 @@ _Q6_K_NBYTES = TRAITS[GGMLType.Q6_K].nbytes
 
 
 @fast
-def _as_half(value):  # type: ignore[no-untyped-def]
+def _as_half(value):
     return lane(of_half(half_bits(splat(value))), 0)
 
 
 @fast
-def even(values, groups, levels, d, q):  # type: ignore[no-untyped-def]
+def even(values, groups, levels, d, q):
     """values f32 [n * groups] -> d, largest / levels, and the nearest multiples of it, q <= levels."""
     for b in range(len(d)):
         most = splat(np.float32(0))
@@ -47,7 +47,7 @@ def even(values, groups, levels, d, q):  # type: ignore[no-untyped-def]
 
 
 @fast
-def even_signed(values, low, d, q):  # type: ignore[no-untyped-def]
+def even_signed(values, low, d, q):
     """values f32 [n * 16] -> d and multiples of it in low..-low - 1: the first of largest magnitude becomes `low`."""
     for b in range(len(d)):
         v = load16(values, b * 16)
@@ -64,7 +64,7 @@ def even_signed(values, low, d, q):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _recode(x, first, k, scale, offset, low, high, codes):  # type: ignore[no-untyped-def]
+def _recode(x, first, k, scale, offset, low, high, codes):
     """codes = nearest((x + offset) / scale) within low..high, less low, of k weights; kept where the scale is 0."""
     if scale != np.float32(0):
         for i in range(first, first + k, 16):
@@ -75,7 +75,7 @@ def _recode(x, first, k, scale, offset, low, high, codes):  # type: ignore[no-un
 
 
 @fast
-def _put_twos(codes, first, out, at):  # type: ignore[no-untyped-def]
+def _put_twos(codes, first, out, at):
     """Bits 0 and 1 of 256 codes: byte at + 32 * h + k holds those of codes 128 * h + 32 * i + k in bits 2 * i."""
     for h in range(2):
         c = first + 128 * h
@@ -85,7 +85,7 @@ def _put_twos(codes, first, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _put_eighths(codes, first, bit, out, at):  # type: ignore[no-untyped-def]
+def _put_eighths(codes, first, bit, out, at):
     """Byte at + k holds bit `bit` of codes 32 * i + k in bit i."""
     packed = load32(codes, first) & 0
     for i in range(7, -1, -1):
@@ -94,7 +94,7 @@ def _put_eighths(codes, first, bit, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _put_fours(codes, first, out, at):  # type: ignore[no-untyped-def]
+def _put_fours(codes, first, out, at):
     """Bits 0 to 3: byte at + 32 * g + k holds those of codes 64 * g + k (low) and 64 * g + 32 + k (high)."""
     for g in range(4):
         c = first + 64 * g
@@ -102,7 +102,7 @@ def _put_fours(codes, first, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _with_minima(x, b, k, d, dmin, s, m, top, codes):  # type: ignore[no-untyped-def]
+def _with_minima(x, b, k, d, dmin, s, m, top, codes):
     """Codes of block b from its scales and minima."""
     groups = 256 // k
     for j in range(groups):
@@ -111,7 +111,7 @@ def _with_minima(x, b, k, d, dmin, s, m, top, codes):  # type: ignore[no-untyped
 
 
 @fast
-def put_q2_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
+def put_q2_k(x, d, dmin, s, m, codes, out):
     for b in range(len(d)):
         at = b * _Q2_K_NBYTES
         _with_minima(x, b, 16, d, dmin, s, m, 3, codes)
@@ -123,7 +123,7 @@ def put_q2_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_q3_k(x, d, s, codes, out):  # type: ignore[no-untyped-def]
+def put_q3_k(x, d, s, codes, out):
     """s from -32 to 31."""
     for b in range(len(d)):
         at = b * _Q3_K_NBYTES
@@ -140,7 +140,7 @@ def put_q3_k(x, d, s, codes, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _put_scales(s, m, g, out, at):  # type: ignore[no-untyped-def]
+def _put_scales(s, m, g, out, at):
     """Eight scales and minima, from number g on, in 12 bytes as Q4_K has them."""
     for i in range(4):
         out[at + i] = np.uint8(s[g + i] | ((s[g + 4 + i] >> 4) << 6))
@@ -149,7 +149,7 @@ def _put_scales(s, m, g, out, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_q4_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
+def put_q4_k(x, d, dmin, s, m, codes, out):
     for b in range(len(d)):
         at = b * _Q4_K_NBYTES
         _with_minima(x, b, 32, d, dmin, s, m, 15, codes)
@@ -160,7 +160,7 @@ def put_q4_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_q5_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
+def put_q5_k(x, d, dmin, s, m, codes, out):
     for b in range(len(d)):
         at = b * _Q5_K_NBYTES
         _with_minima(x, b, 32, d, dmin, s, m, 31, codes)
@@ -172,7 +172,7 @@ def put_q5_k(x, d, dmin, s, m, codes, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def put_q6_k(x, scales, d, s, codes, out):  # type: ignore[no-untyped-def]
+def put_q6_k(x, scales, d, s, codes, out):
     """scales f32 [n * 16]: where all are tiny, the block is all zeros."""
     for b in range(len(d)):
         at = b * _Q6_K_NBYTES

@@ -77,9 +77,10 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled at the first call, without the interpreter's lock; kept on disk where numba finds a place for it."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
-        return njit(cache=True, **options)(function)
+        compiled: Callable[..., Any] = njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can be written
-        return njit(**options)(function)
+        compiled = njit(**options)(function)
+    return compiled
 
 
 def piece(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from .lanes_across import any_set
 
 
 @fast
-def _with_minimum(x, w, rows, k, top, factors, absolute, scales, minima, codes):  # type: ignore[no-untyped-def]
+def _with_minimum(x, w, rows, k, top, factors, absolute, scales, minima, codes):
     xs, ws = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
     qs, tried = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
     zero, one, high = splat(np.float32(0)), splat(np.float32(1)), splat(np.float32(top))
@@ -94,7 +94,7 @@ def with_minimum(
 
 
 @fast
-def _own_weights(x, k, out):  # type: ignore[no-untyped-def]
+def _own_weights(x, k, out):
     rows = len(x) // k
     xs = np.empty(k * N, np.float32)
     sizes = np.zeros(N, np.float32)

@@ -42,7 +42,7 @@ def tries(top: int, count: int, step: float) -> np.ndarray:
 
 
 @piece
-def nearest_code(x, inverse, top):  # type: ignore[no-untyped-def]
+def nearest_code(x, inverse, top):
     """The code, 0..top, of the level 2 * code + 1 next to x * inverse; 0 for NaN."""
     code = nearest(splat(np.float32(0.5)) * (inverse * x - splat(np.float32(1))))
     code = select(code > splat(np.float32(0)), code, splat(np.float32(0)))
@@ -50,7 +50,7 @@ def nearest_code(x, inverse, top):  # type: ignore[no-untyped-def]
 
 
 @piece
-def best_neighbour(values, near, first, last, dims, xs, ws, at, scale, shift):  # type: ignore[no-untyped-def]
+def best_neighbour(values, near, first, last, dims, xs, ws, at, scale, shift):
     """Number, from the first, of the neighbour in sets first..last - 1 with the least error in weights at, at + 1...
 
     Of each weight the errors of all levels are made once, and a neighbour's are looked up by its codes."""
@@ -79,33 +79,33 @@ def best_neighbour(values, near, first, last, dims, xs, ws, at, scale, shift):  
 
 
 @piece
-def _of_four(a, b, c, d, near, s):  # type: ignore[no-untyped-def]
+def _of_four(a, b, c, d, near, s):
     """The errors of the neighbours in set s, from those of four weights' levels."""
     error = _looked_up(a, near, s * 4) + _looked_up(b, near, s * 4 + 1) + _looked_up(c, near, s * 4 + 2)
     return error + _looked_up(d, near, s * 4 + 3)
 
 
 @piece
-def _of_eight(a, b, c, d, e, f, g, h, near, s):  # type: ignore[no-untyped-def]
+def _of_eight(a, b, c, d, e, f, g, h, near, s):
     error = _looked_up(a, near, s * 8) + _looked_up(b, near, s * 8 + 1) + _looked_up(c, near, s * 8 + 2)
     error = error + _looked_up(d, near, s * 8 + 3) + _looked_up(e, near, s * 8 + 4)
     return error + _looked_up(f, near, s * 8 + 5) + _looked_up(g, near, s * 8 + 6) + _looked_up(h, near, s * 8 + 7)
 
 
 @piece
-def _errors(size, levels, x, w):  # type: ignore[no-untyped-def]
+def _errors(size, levels, x, w):
     """w * (size * level - x)^2 of each level."""
     away = size * levels - splat(x)
     return splat(w) * away * away
 
 
 @piece
-def _looked_up(errors, codes, i):  # type: ignore[no-untyped-def]
+def _looked_up(errors, codes, i):
     return permuted(errors, widened(load(codes, i * N)))
 
 
 @fast
-def magnitudes(x, w, rows, even, sizes, signs):  # type: ignore[no-untyped-def]
+def magnitudes(x, w, rows, even, sizes, signs):
     """x, w f32 [rows * 8] -> |x| and u8 [rows] of the signs. even: where an odd number is negative, the weight that
     matters least changes sides, and its magnitude is below zero."""
     for row in range(rows):
@@ -131,7 +131,7 @@ def magnitudes(x, w, rows, even, sizes, signs):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _largest(x, rows, k, out):  # type: ignore[no-untyped-def]
+def _largest(x, rows, k, out):
     for row in range(rows):
         most = x[row * k]
         for i in range(1, k):
@@ -160,7 +160,7 @@ def _search(
     codes,
     flips,
     out_numbers,
-):  # type: ignore[no-untyped-def]
+):
     xs, ws = np.empty(k, np.float32), np.empty(k, np.float32)
     wx, roots = np.empty(k, np.float32), np.empty(k, np.float32)
     tried, chosen = np.empty(k * N, np.float32), np.empty(k, np.float32)
@@ -248,7 +248,7 @@ def _search(
 
 
 @fast
-def _number(codes, g, dims, levels):  # type: ignore[no-untyped-def]
+def _number(codes, g, dims, levels):
     number = 0
     for i in range(dims):
         number = number * levels + np.int64(codes[g * dims + dims - 1 - i])

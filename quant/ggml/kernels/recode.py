@@ -65,19 +65,19 @@ class _Format:
     put: Callable[..., Any]
 
 
-def _no_measure(tag, v):  # type: ignore[no-untyped-def]
+def _no_measure(tag, v):
     return np.float32(0), np.float32(0)
 
 
-def _no_scale(tag, a, b):  # type: ignore[no-untyped-def]
+def _no_scale(tag, a, b):
     return a, b
 
 
-def _largest(tag, v):  # type: ignore[no-untyped-def]
+def _largest(tag, v):
     return direct.largest_of(v), np.float32(0)
 
 
-def _extremes(tag, v):  # type: ignore[no-untyped-def]
+def _extremes(tag, v):
     return direct.extremes(v)
 
 
@@ -116,40 +116,40 @@ _TAGS = {kind: _Tag(kind) for kind in _FORMATS}
 _SOURCES = {GGMLType.F32: np.float32, GGMLType.BF16: np.uint16, GGMLType.F16: np.int16}
 
 
-def _measure(tag, v):  # type: ignore[no-untyped-def]
+def _measure(tag, v):
     raise NotImplementedError
 
 
 @overload(_measure)
-def _chosen_measure(tag, v):  # type: ignore[no-untyped-def]
+def _chosen_measure(tag, v):
     return _FORMATS[GGMLType[tag.format]].measure
 
 
-def _scale(tag, a, b):  # type: ignore[no-untyped-def]
+def _scale(tag, a, b):
     raise NotImplementedError
 
 
 @overload(_scale)
-def _chosen_scale(tag, a, b):  # type: ignore[no-untyped-def]
+def _chosen_scale(tag, a, b):
     return _FORMATS[GGMLType[tag.format]].scale
 
 
-def _put(tag, v, s, out, at):  # type: ignore[no-untyped-def]
+def _put(tag, v, s, out, at):
     raise NotImplementedError
 
 
 @overload(_put)
-def _chosen_put(tag, v, s, out, at):  # type: ignore[no-untyped-def]
+def _chosen_put(tag, v, s, out, at):
     return _FORMATS[GGMLType[tag.format]].put
 
 
-def _weights(source, at):  # type: ignore[no-untyped-def]
+def _weights(source, at):
     """f32x32 of stored weights."""
     raise NotImplementedError
 
 
 @overload(_weights)
-def _read(source, at):  # type: ignore[no-untyped-def]
+def _read(source, at):
     if source.dtype == types.float32:
         return lambda source, at: load32(source, at)
     if source.dtype == types.uint16:
@@ -158,7 +158,7 @@ def _read(source, at):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _recode(tag, source, rows, k, step, out, sums):  # type: ignore[no-untyped-def]
+def _recode(tag, source, rows, k, step, out, sums):
     # of the blocks of a run all are measured, then scaled at once, then written: no weight waits for a division
     a, b = np.zeros(SHORT, np.float32), np.zeros(SHORT, np.float32)
     inverses, lows = np.empty(SHORT, np.float32), np.empty(SHORT, np.float32)
@@ -200,7 +200,7 @@ def _recode(tag, source, rows, k, step, out, sums):  # type: ignore[no-untyped-d
 
 
 @fast
-def _finite(source, n):  # type: ignore[no-untyped-def]
+def _finite(source, n):
     most = bits(_weights(source, 0)) & 0
     for i in range(0, n, 32):
         size = bits(_weights(source, i)) & 0x7FFFFFFF

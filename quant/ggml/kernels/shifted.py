@@ -18,7 +18,7 @@ SHIFT = np.float32(0.125)
 
 
 @fast
-def _sort(x, row, k, order):  # type: ignore[no-untyped-def]
+def _sort(x, row, k, order):
     """order [k]: the weights of the row by size, equal ones as they come."""
     for i in range(k):
         j = i
@@ -29,7 +29,7 @@ def _sort(x, row, k, order):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _sums_of_cut(sum_x, sum_w, k, i, j, shift):  # type: ignore[no-untyped-def]
+def _sums_of_cut(sum_x, sum_w, k, i, j, shift):
     """Of the cut into levels at i and j: weight * q * x and weight * q * q."""
     low, middle, high = np.float32(-1) + shift, shift, np.float32(1) + shift
     qx = (sum_x[i] - sum_x[0]) * low + (sum_x[j] - sum_x[i]) * middle + (sum_x[k] - sum_x[j]) * high
@@ -42,7 +42,7 @@ def _sums_of_cut(sum_x, sum_w, k, i, j, shift):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _cut_may_be_better(sum_x, sum_w, k, i, j, shift, best):  # type: ignore[no-untyped-def]
+def _cut_may_be_better(sum_x, sum_w, k, i, j, shift, best):
     """`_sums_of_cut` at j to j + 7: whether one is better than `best`."""
     low, middle, high = splat(np.float32(-1) + shift), splat(shift), splat(np.float32(1) + shift)
     xs, ws = load(sum_x, j), load(sum_w, j)
@@ -53,7 +53,7 @@ def _cut_may_be_better(sum_x, sum_w, k, i, j, shift, best):  # type: ignore[no-u
 
 
 @fast
-def _cut_one(x, w, row, k, order, sum_x, sum_w):  # type: ignore[no-untyped-def]
+def _cut_one(x, w, row, k, order, sum_x, sum_w):
     """The best cut with one shift for the row -> i, j (-1: none), which shift (0 up, 1 down), scale."""
     for t in range(k):
         i = row * k + order[t]
@@ -78,7 +78,7 @@ def _cut_one(x, w, row, k, order, sum_x, sum_w):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _sums_of_half(sum_x, sum_w, at, k, i, j, shift):  # type: ignore[no-untyped-def]
+def _sums_of_half(sum_x, sum_w, at, k, i, j, shift):
     """As `_sums_of_cut`, for the half whose sums begin at `at`: all at the highest level, less what is lower."""
     low, middle, high = np.float32(-1) + shift, shift, np.float32(1) + shift
     qx = sum_x[at + k] * high - (sum_x[at + i] + sum_x[at + j])
@@ -87,7 +87,7 @@ def _sums_of_half(sum_x, sum_w, at, k, i, j, shift):  # type: ignore[no-untyped-
 
 
 @fast
-def _halves(sum_x, sum_w, at, k, i, j, shift):  # type: ignore[no-untyped-def]
+def _halves(sum_x, sum_w, at, k, i, j, shift):
     """`_sums_of_half` at j to j + 7."""
     low, middle, high = np.float32(-1) + shift, shift, np.float32(1) + shift
     qx = splat(sum_x[at + k] * high) - (splat(sum_x[at + i]) + load(sum_x, at + j))
@@ -96,7 +96,7 @@ def _halves(sum_x, sum_w, at, k, i, j, shift):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _cut_two(x, w, row, k, order, sum_x, sum_w):  # type: ignore[no-untyped-def]
+def _cut_two(x, w, row, k, order, sum_x, sum_w):
     """The best cut with a shift for each half -> i, j (-1: none), shifts (2 * first + second, 1 is down), scale."""
     other = k + 1 + N
     for t in range(k):
@@ -134,7 +134,7 @@ def _cut_two(x, w, row, k, order, sum_x, sum_w):  # type: ignore[no-untyped-def]
 
 
 @fast
-def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values, codes, scales, shifts, numbers):  # type: ignore[no-untyped-def]
+def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values, codes, scales, shifts, numbers):
     order, chosen = np.empty(k, np.int64), np.empty(k, np.int64)
     # room for a register that begins with the last sum
     sum_x, sum_w = np.zeros(2 * (k + 1 + N), np.float32), np.zeros(2 * (k + 1 + N), np.float32)
@@ -192,14 +192,14 @@ def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values
 
 
 @fast
-def _up(halves, shift, g):  # type: ignore[no-untyped-def]
+def _up(halves, shift, g):
     """The shift of the 8 weights g."""
     down = (shift >> 1 if g == 0 else shift & 1) if halves else shift
     return -SHIFT if down else SHIFT
 
 
 @fast
-def _fit_scales(x, w, q, rows, k, out):  # type: ignore[no-untyped-def]
+def _fit_scales(x, w, q, rows, k, out):
     """out f32 [rows, 2]: of each row the sums of w * q * x and of w * q * q."""
     for row in range(rows):
         qx, q2 = np.float32(0), np.float32(0)

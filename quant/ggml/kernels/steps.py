@@ -10,7 +10,7 @@ from .lanes import N, fast, load, select, splat
 
 
 @fast
-def _step_sums(xs, ws, k, inverse, values, middles):  # type: ignore[no-untyped-def]
+def _step_sums(xs, ws, k, inverse, values, middles):
     sumqx = splat(np.float32(0))
     sumq2 = sumqx
     for i in range(k):
@@ -26,7 +26,7 @@ def _step_sums(xs, ws, k, inverse, values, middles):  # type: ignore[no-untyped-
 
 
 @fast
-def _steps(x, w, rows, k, values, middles, tries, scales):  # type: ignore[no-untyped-def]
+def _steps(x, w, rows, k, values, middles, tries, scales):
     xs, ws = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
     zero, one = splat(np.float32(0)), splat(np.float32(1))
     first = splat(np.float32(values[0]))
@@ -47,7 +47,7 @@ def _steps(x, w, rows, k, values, middles, tries, scales):  # type: ignore[no-un
 
 
 @fast
-def _nearest_steps(x, rows, k, inverse, middles, codes):  # type: ignore[no-untyped-def]
+def _nearest_steps(x, rows, k, inverse, middles, codes):
     for row in range(rows):
         factor = inverse[row]
         for i in range(row * k, row * k + k):

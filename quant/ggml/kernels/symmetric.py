@@ -13,7 +13,7 @@ LOWEST = np.float32(-3e38)  # no bound
 
 
 @fast
-def _symmetric_sums(xs, ws, k, iscale, low, high):  # type: ignore[no-untyped-def]
+def _symmetric_sums(xs, ws, k, iscale, low, high):
     sumlx = splat(np.float32(0))
     suml2 = sumlx
     for i in range(k):
@@ -25,7 +25,7 @@ def _symmetric_sums(xs, ws, k, iscale, low, high):  # type: ignore[no-untyped-de
 
 
 @fast
-def _symmetric(x, w, rows, k, half, factors, scales, codes):  # type: ignore[no-untyped-def]
+def _symmetric(x, w, rows, k, half, factors, scales, codes):
     xs, ws = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
     zero, low, high = splat(np.float32(0)), splat(np.float32(-half)), splat(np.float32(half - 1))
     offset = splat(np.float32(half))
@@ -54,13 +54,13 @@ def _symmetric(x, w, rows, k, half, factors, scales, codes):  # type: ignore[no-
 
 
 @fast
-def _byte(code):  # type: ignore[no-untyped-def]
+def _byte(code):
     """A code as make_qp_quants keeps it: below zero (which only IQ2_XXS asks for) it wraps around."""
     return select(code < splat(np.float32(0)), code + splat(np.float32(256)), code)
 
 
 @fast
-def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):  # type: ignore[no-untyped-def]
+def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):
     """Five rounds in which each code moves where the others' sums want it. by_rest: the sum of the squares that has to
     be positive is that of the others, not the new one (ggml's make_qp_quants and make_q3_quants differ in this)."""
     zero = splat(np.float32(0))
@@ -88,7 +88,7 @@ def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):  # type: igno
 
 
 @fast
-def _symmetric_refined(x, rows, k, half, scales, codes):  # type: ignore[no-untyped-def]
+def _symmetric_refined(x, rows, k, half, scales, codes):
     xs, ws = np.empty(k * N, np.float32), np.empty(k * N, np.float32)
     qs = np.empty(k * N, np.float32)
     zero, low, high = splat(np.float32(0)), splat(np.float32(-half)), splat(np.float32(half - 1))
@@ -117,7 +117,7 @@ def _symmetric_refined(x, rows, k, half, scales, codes):  # type: ignore[no-unty
 
 
 @fast
-def _positive(x, w, rows, k, top, factors, scales, codes):  # type: ignore[no-untyped-def]
+def _positive(x, w, rows, k, top, factors, scales, codes):
     xs, ws, qs = np.empty(k * N, np.float32), np.empty(k * N, np.float32), np.empty(k * N, np.float32)
     zero, one, high = splat(np.float32(0)), splat(np.float32(1)), splat(np.float32(top))
     for row in range(0, rows, N):

@@ -18,7 +18,7 @@ _TQ2_0_NBYTES = TRAITS[GGMLType.TQ2_0].nbytes
 
 
 @fast
-def _size(x, at, n):  # type: ignore[no-untyped-def]
+def _size(x, at, n):
     """The largest magnitude of x[at:at + n]."""
     size = bits(load32(x, at)) & 0x7FFFFFFF
     for i in range(32, n, 32):
@@ -28,7 +28,7 @@ def _size(x, at, n):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_tq1_0(x, out):  # type: ignore[no-untyped-def]
+def encode_tq1_0(x, out):
     digits = np.empty(256, np.uint8)
     for b in range(len(x) // 256):
         at = b * _TQ1_0_NBYTES
@@ -54,7 +54,7 @@ def encode_tq1_0(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_tq1_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_tq1_0(raw, out):
     for b in range(len(out) // 256):
         at = b * _TQ1_0_NBYTES
         d = half_at(raw, at + 52)
@@ -71,7 +71,7 @@ def decode_tq1_0(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_tq2_0(x, out):  # type: ignore[no-untyped-def]
+def encode_tq2_0(x, out):
     for b in range(len(x) // 256):
         at = b * _TQ2_0_NBYTES
         d = _size(x, b * 256, 256)
@@ -87,7 +87,7 @@ def encode_tq2_0(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_tq2_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_tq2_0(raw, out):
     for b in range(len(out) // 256):
         at = b * _TQ2_0_NBYTES
         d = half_at(raw, at + 64)
@@ -99,7 +99,7 @@ def decode_tq2_0(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_q1_0(x, out):  # type: ignore[no-untyped-def]
+def encode_q1_0(x, out):
     for b in range(len(x) // 128):
         at = b * _Q1_0_NBYTES
         sum_ = np.float32(0)
@@ -111,7 +111,7 @@ def encode_q1_0(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q1_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_q1_0(raw, out):
     for b in range(len(out) // 128):
         at = b * _Q1_0_NBYTES
         d = half_at(raw, at)
@@ -121,7 +121,7 @@ def decode_q1_0(raw, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def encode_q2_0(x, out):  # type: ignore[no-untyped-def]
+def encode_q2_0(x, out):
     digits = np.empty(64, np.uint8)
     for b in range(len(x) // 64):
         at = b * _Q2_0_NBYTES
@@ -136,7 +136,7 @@ def encode_q2_0(x, out):  # type: ignore[no-untyped-def]
 
 
 @fast
-def decode_q2_0(raw, out):  # type: ignore[no-untyped-def]
+def decode_q2_0(raw, out):
     for b in range(len(out) // 64):
         at = b * _Q2_0_NBYTES
         d = half_at(raw, at)
