@@ -159,6 +159,24 @@ def test_stages_import_what_the_table_allows() -> None:
     refuse(violations())
 
 
+def test_a_stage_names_its_own_modules_relatively() -> None:
+    """Modules of another stage have their whole name: the first word of an import says where it leads."""
+
+    def violations() -> Iterator[str]:
+        for path in sources("cli", "convert", "infer", "quant"):
+            stage = module_of(path).split(".")[0]
+            for node in nodes_of(path):
+                if not isinstance(node, ast.ImportFrom):
+                    continue
+                where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                if not node.level and within(node.module or "", (f"hybrid.{stage}",)):
+                    yield f"{where} imports {node.module}, which is of its own package: from ... by a relative name"
+                if node.level >= len(path.relative_to(ROOT).parts):
+                    yield f"{where} leaves {stage} by a relative name: from hybrid. ..."
+
+    refuse(violations())
+
+
 @pytest.mark.parametrize(("package", "rooms"), ROOMS.items())
 def test_rooms_import_what_is_below_them(package: str, rooms: tuple[tuple[str, ...], ...]) -> None:
     def violations() -> Iterator[str]:

@@ -4,8 +4,7 @@ Neither the model's name nor the template's is looked at. What a template refuse
 nothing that it has: its tools are then described by us (FALLBACK).
 """
 
-from hybrid.infer.text.chat_template import ChatTemplate
-
+from ...text.chat_template import ChatTemplate
 from .format import ChatFormat
 from .probed_calls import calls_of, takes_results, takes_tools, told_calls
 from .probed_thoughts import thoughts_of

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from hybrid.infer.text.chat_template import ChatTemplate
-from hybrid.infer.text.template_budget import MAX_STEPS
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
+from ...text.chat_template import ChatTemplate
+from ...text.template_budget import MAX_STEPS
 from .continuing import begun
 from .format import ChatFormat, ThoughtFormat
 from .messages import (

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from hybrid.infer.text.chat_template import ChatTemplate
 from hybrid.quant.ggml.errors import TemplateError
+
+from ...text.chat_template import ChatTemplate
 
 MOST_RENDERINGS = 150
 MOST_STEPS = 100_000  # of all renderings together, before the last one: a probe of a real template takes some thousand
