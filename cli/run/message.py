@@ -18,6 +18,7 @@ from .text import OneText, timings
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.answers.chat.tools import ToolCall
+    from hybrid.infer.answers.conversations.conversation import Conversation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,21 +33,9 @@ class OneMessage(OneText):
 def answer(model: "LoadedModel", asked: OneMessage) -> None:
     """The answer on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`."""
     from hybrid.infer.answers.asking.reading import call_json
-    from hybrid.infer.answers.conversations.conversation import Conversation
 
-    answers, state, as_json = asked.answers, asked.state, asked.as_json
-    conversation = Conversation(
-        model, answers.params(model), model.chat_template, answers.max_tokens, list(answers.stop),
-        asked.system, answers.speculate, answers.keep, answers.constraint(model),
-    )  # fmt: skip
-    if conversation.template is None:
-        raise UsageError(f"{model.path.name} has no chat template. Leave out --template.")
-    if state is not None and not state.parent.is_dir():
-        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
-    if state is not None and state.exists():
-        conversation.load(state)
-        console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
-    conversation.ask(asked.asking.over(conversation.asked))
+    as_json = asked.as_json
+    conversation = _conversation(model, asked)
     last = ""
     with quiet_keys() as screen, ReadingLine() as progress:
         shown = CodeText(screen)
@@ -78,8 +67,28 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
     if turn.answer.n_thought:
         console.note(f"thought for {turn.answer.n_thought} tokens (--json tells what)")
     console.note(timings(model, result))
-    if state is not None:
-        conversation.save(state)
+    if asked.state is not None:
+        conversation.save(asked.state)
+
+
+def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
+    """A new conversation, or the one that the state holds."""
+    from hybrid.infer.answers.conversations.conversation import Conversation
+
+    answers, state = asked.answers, asked.state
+    conversation = Conversation(
+        model, answers.params(model), model.chat_template, answers.max_tokens, list(answers.stop),
+        asked.system, answers.speculate, answers.keep, answers.constraint(model),
+    )  # fmt: skip
+    if conversation.template is None:
+        raise UsageError(f"{model.path.name} has no chat template. Leave out --template.")
+    if state is not None and not state.parent.is_dir():
+        raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
+    if state is not None and state.exists():
+        conversation.load(state)
+        console.note(f"restored {len(conversation.seq.tokens)} tokens from {state}")
+    conversation.ask(asked.asking.over(conversation.asked))
+    return conversation
 
 
 def _results(text: str, calls: "Sequence[ToolCall]") -> list[str]:

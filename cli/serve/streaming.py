@@ -131,6 +131,13 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
                 await each
 
 
+def _told(shape: AnswerShape, news: Event) -> Iterable[str]:
+    """The events of a piece, or of an end; none while the prompt is read."""
+    if news.n_read is not None:
+        return ()
+    return shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece)
+
+
 async def _events(
     answering: RequestJobs, shape: AnswerShape, watcher: Watcher | None, splits: Sequence[Split]
 ) -> AsyncIterator[str]:
@@ -153,9 +160,8 @@ async def _events(
                 yield text
             if news.ends and splits:
                 await run_in_threadpool(splits[news.index].end)
-            if news.n_read is None:
-                for text in shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece):
-                    yield text
+            for text in _told(shape, news):
+                yield text
         for text in shape.closing():
             yield text
     except RequestError as error:
