@@ -229,10 +229,7 @@ def _choose(
     unread: list[str] = []
     chosen: list[tuple[Row, tuple[StoredTensor, ...]]] = []
     for row in family.rows():
-        names = list(row.sources)
-        if names and names[0] not in stored:
-            in_place = [row.otherwise] if row.otherwise and family.tied else [c for c in row.copies if c in stored]
-            names = in_place[:1] or names
+        names = _names(row, family, stored)
         sources = [stored.get(name) for name in names]
         if row.otherwise and family.tied and names[0] in stored:
             _is_another(stored[names[0]], stored.get(row.otherwise), notes)
@@ -254,14 +251,28 @@ def _choose(
     missing += [name for name in family.in_keys() if unused.pop(name, None) is None]
     if missing:
         raise CheckpointError(f"the checkpoint lacks {_some(missing)}. {_differently_named(unused)}")
-    if any(isinstance(tensor, DequantizedTensor) for tensor in stored.values()):
-        unused = {name: tensor for name, tensor in unused.items() if not _is_no_bias(name, tensor)}
     if unread:
         notes.append(f"{_some(unread)} left out: the model does not use them")
+    _check_unused(unused, stored)
+    yield from chosen
+
+
+def _names(row: Row, family: Family, stored: Mapping[str, StoredTensor]) -> list[str]:
+    """What the row's sources are called here: the first may be stored under another name."""
+    names = list(row.sources)
+    if names and names[0] not in stored:
+        in_place = [row.otherwise] if row.otherwise and family.tied else [c for c in row.copies if c in stored]
+        names = in_place[:1] or names
+    return names
+
+
+def _check_unused(unused: Mapping[str, StoredTensor], stored: Mapping[str, StoredTensor]) -> None:
+    """CheckpointError: tensors are left over."""
+    if any(isinstance(tensor, DequantizedTensor) for tensor in stored.values()):
+        unused = {name: tensor for name, tensor in unused.items() if not _is_no_bias(name, tensor)}
     if unused:
         left = [tensor.name for tensor in unused.values()]
         raise CheckpointError(f"the checkpoint has {_some(left)} that the config has no place for.")
-    yield from chosen
 
 
 def _check_copy(copy: StoredTensor, source: StoredTensor | None) -> None:

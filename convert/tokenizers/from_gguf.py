@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.quant.ggml.errors import Remedy, TokenizerError, shown
+from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.token_types import TokenType
 from hybrid.quant.ggml.types import ArrayOf, ValueType
@@ -27,12 +28,7 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
     with open_gguf(path) as file:
         if "tokenizer.ggml.tokens" not in file.metadata:
             raise TokenizerError(f"{source} has no vocabulary.", remedy=Remedy.TOKENIZER)
-        lists = {}
-        for key, kind in _LISTS.items():
-            if key in file.metadata:
-                if file.value_types[key] != ArrayOf(kind):
-                    raise TokenizerError(f"{source}: {key} is not an array of {kind.name}. Use another file.")
-                lists[key] = file.metadata[key].tolist()
+        lists = _lists(file, source)
         tokens = lists["tokenizer.ggml.tokens"]
         types = lists.get("tokenizer.ggml.token_type", [int(TokenType.NORMAL)] * len(tokens))
         scores = lists.get("tokenizer.ggml.scores")
@@ -73,6 +69,17 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
             notes=list(_assumed(file.metadata, source)),
             more=[(k, v.tolist() if hasattr(v, "tolist") else v, kind) for k, v, kind in more],
         )
+
+
+def _lists(file: GGUFFile, source: str) -> dict[str, list[Any]]:
+    """The lists of _LISTS that the file has. TokenizerError: a list has another type."""
+    lists: dict[str, list[Any]] = {}
+    for key, kind in _LISTS.items():
+        if key in file.metadata:
+            if file.value_types[key] != ArrayOf(kind):
+                raise TokenizerError(f"{source}: {key} is not an array of {kind.name}. Use another file.")
+            lists[key] = file.metadata[key].tolist()
+    return lists
 
 
 def _assumed(metadata: Mapping[str, Any], source: str) -> Iterator[str]:
