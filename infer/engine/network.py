@@ -236,8 +236,7 @@ class Network:
         `trace` collects rows that keep the embedding and the residual stream after every block, `seams` where blocks
         begin.
         """
-        h, x = self.hparams, self.stream
-        n_tok = b.batch.n_tok
+        x, n_tok = self.stream, b.batch.n_tok
         if self.is_first:
             self._add_embedding(b)
         b.named |= {name: fixed.rows for name, fixed in self.given.items()}
@@ -252,15 +251,7 @@ class Network:
             if isinstance(part.layer, OnStreams):
                 part.layer.build(b, x, memory)
                 continue
-            if part.norm:
-                rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
-            else:
-                rows = self._add_tap(b, residual)
-            if isinstance(part.layer, OwnResidual):
-                part.layer.before(b, rows, x)
-            residual = y = part.layer.build(b, rows, memory)
-            if isinstance(part.layer, OwnResidual):
-                residual = part.layer.behind(b, x, y)
+            residual = self._add_part(b, part, residual, memory)
             ends = i + 1 == len(self.parts) or part.block != self.parts[i + 1].block
             if ends and (scale := self.block_scales[part.block]) != 1.0:
                 if residual is not None:
@@ -276,6 +267,18 @@ class Network:
             execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past
         )  # fmt: skip
         return residual
+
+    def _add_part(self, b: Builder, part: _Part, residual: Rows | None, memory: HybridMemory) -> Rows | None:
+        """A norm and its layer, after `residual` was added; returns what the layer adds to the stream."""
+        h, x, layer = self.hparams, self.stream, part.layer
+        if part.norm:
+            rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
+        else:
+            rows = self._add_tap(b, residual)
+        if isinstance(layer, OwnResidual):
+            layer.before(b, rows, x)
+        y = layer.build(b, rows, memory)
+        return layer.behind(b, x, y) if isinstance(layer, OwnResidual) else y
 
     def _add_embedding(self, b: Builder) -> None:
         """The first rows of the residual stream."""

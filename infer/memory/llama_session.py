@@ -95,18 +95,7 @@ def context_for(path: str | os.PathLike[str]) -> int:
 def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "HybridMemory") -> LlamaSession:
     """The contents of a file, checked against an architecture of `n_layer` layers and its memory."""
     r = _Reader(data, name)
-    magic, version = r.u32("magic"), r.u32("version")
-    if magic not in VERSIONS:
-        raise StateError(f"{name} is not a session file of llama.cpp (magic {magic:#010x}).")
-    if version != VERSIONS[magic]:
-        raise StateError(f"{name}: session format {version}, this version reads {VERSIONS[magic]}.")
-    tokens = r.array(np.dtype("<i4"), (r.u32("number of tokens"),), "tokens")
-    if magic == GGSQ and len(tokens) and tokens[0] == -1:
-        tokens = _unpacked(r, tokens)
-    if magic == GGSN:
-        saved_by = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
-        if saved_by != arch:
-            raise StateError(f"{name} was saved by a '{saved_by[:40]}' model, this one is '{arch}'. Give that model.")
+    magic, tokens = _read_head(r, arch)
     arrays: Arrays = {}
     positions = _read_kv(r, memory, arrays) if memory.attention.pairs else None
     if memory.recurrent.specs:
@@ -120,22 +109,41 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
     if r.left:
         raise r.wrong(f"{r.left} bytes are left after its memory")
     assert positions is not None
-    n = len(positions)
-    if not 0 < n <= len(tokens):
-        raise r.wrong(f"its memory has {n} positions, its text {len(tokens)} tokens")
-    if len(tokens) > memory.n_ctx:
-        raise StateError(
-            f"{name} holds {len(tokens)} tokens, the context is {memory.n_ctx}.", remedy=Remedy.LARGER_CONTEXT
-        )
-    if positions[-1] >= memory.n_ctx:
-        raise StateError(
-            f"{name} goes to position {positions[-1]}, the context is {memory.n_ctx}.",
-            remedy=Remedy.LARGER_CONTEXT,
-        )
+    _check_size(r, tokens, positions, memory.n_ctx)
     for key, array in arrays.items():
         if not np.isfinite(array).all():
             raise r.wrong(f"'{key}' holds values that are not finite")
-    return LlamaSession(tokens, n, arrays, positions)
+    return LlamaSession(tokens, len(positions), arrays, positions)
+
+
+def _read_head(r: "_Reader", arch: str) -> tuple[int, np.ndarray]:
+    """The file's magic number and the tokens of its text."""
+    magic, version = r.u32("magic"), r.u32("version")
+    if magic not in VERSIONS:
+        raise StateError(f"{r.name} is not a session file of llama.cpp (magic {magic:#010x}).")
+    if version != VERSIONS[magic]:
+        raise StateError(f"{r.name}: session format {version}, this version reads {VERSIONS[magic]}.")
+    tokens = r.array(np.dtype("<i4"), (r.u32("number of tokens"),), "tokens")
+    if magic == GGSQ and len(tokens) and tokens[0] == -1:
+        tokens = _unpacked(r, tokens)
+    if magic == GGSN:
+        saved_by = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
+        if saved_by != arch:
+            raise StateError(f"{r.name} was saved by a '{saved_by[:40]}' model, this one is '{arch}'. Give that model.")
+    return magic, tokens
+
+
+def _check_size(r: "_Reader", tokens: np.ndarray, positions: np.ndarray, n_ctx: int) -> None:
+    """Text and memory belong together and fit the context."""
+    n = len(positions)
+    if not 0 < n <= len(tokens):
+        raise r.wrong(f"its memory has {n} positions, its text {len(tokens)} tokens")
+    if len(tokens) > n_ctx:
+        raise StateError(f"{r.name} holds {len(tokens)} tokens, the context is {n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
+    if positions[-1] >= n_ctx:
+        raise StateError(
+            f"{r.name} goes to position {positions[-1]}, the context is {n_ctx}.", remedy=Remedy.LARGER_CONTEXT
+        )
 
 
 def _unpacked(r: "_Reader", packed: np.ndarray) -> np.ndarray:

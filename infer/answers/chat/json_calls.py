@@ -162,51 +162,63 @@ def _text(cursor: Cursor) -> Generator[None, None, str | None]:
         return None
 
 
-def _unescaped(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
-    """What a string says, while it is written. False: it is not closed.
+class _Surrogates:
+    """Says texts and characters to a sink; of a surrogate pair when both halves are there.
 
-    Half a surrogate pair stays an escape: it is a part of JSON again.
+    Half a pair stays an escape: it is a part of JSON again.
     """
-    half = ""
 
-    def say(text: str) -> None:
-        nonlocal half
-        if half:
-            sink(f"\\u{ord(half):04x}")
-            half = ""
-        sink(text)
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._half = sink, ""
 
+    def end(self) -> None:
+        """No other half comes."""
+        if self._half:
+            self._sink(f"\\u{ord(self._half):04x}")
+            self._half = ""
+
+    def say(self, text: str) -> None:
+        self.end()
+        self._sink(text)
+
+    def code(self, code: int) -> None:
+        """A character by its UTF-16 code."""
+        if self._half and 0xDC00 <= code < 0xE000:
+            pair, self._half = 0x10000 + ((ord(self._half) - 0xD800) << 10) + (code - 0xDC00), ""
+            self._sink(chr(pair))
+        elif 0xD800 <= code < 0xDC00:
+            self.end()
+            self._half = chr(code)
+        elif 0xDC00 <= code < 0xE000:
+            self.say(f"\\u{code:04x}")
+        else:
+            self.say(chr(code))
+
+
+def _unescaped(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
+    """What a string says, while it is written. False: it is not closed."""
+    said = _Surrogates(sink)
     cursor.take(1)
     while True:
-        yield from cursor.run(_IN_STRING, say)
+        yield from cursor.run(_IN_STRING, said.say)
         char = yield from cursor.peek()
         if char == "":
             return False
         cursor.take(1)
         if char == '"':
-            if half:
-                say("")
+            said.end()
             return True
         char = yield from cursor.peek()
         if char != "u":
             if char:
                 cursor.take(1)
-                say(_ESCAPES.get(char, char))
+                said.say(_ESCAPES.get(char, char))
             continue
         cursor.take(1)
         digits = ""
         while len(digits) < 4 and (digit := (yield from cursor.peek())) and digit in _HEX:
             digits += cursor.take(1)
         if len(digits) < 4:
-            say(f"\\u{digits}")
-            continue
-        code = int(digits, 16)
-        if half and 0xDC00 <= code < 0xE000:
-            pair, half = 0x10000 + ((ord(half) - 0xD800) << 10) + (code - 0xDC00), ""
-            say(chr(pair))
-        elif 0xD800 <= code < 0xE000:
-            if half or code >= 0xDC00:
-                say("" if code < 0xDC00 else f"\\u{code:04x}")
-            half = chr(code) if code < 0xDC00 else ""
+            said.say(f"\\u{digits}")
         else:
-            say(chr(code))
+            said.code(int(digits, 16))
