@@ -452,10 +452,8 @@ def _values(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.n
         "norm" in name
         or "subln" in name
         or (last.startswith(("ln", "LayerNorm")) and name.endswith("weight"))
-        or name.endswith(".D")
+        or name.endswith((".D", "layer_scalar", "router.scale", "per_expert_scale"))
     ):
-        return 1 + noise / 8
-    if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
         return 1 + noise / 8
     if len(shape) < 2:
         return noise / 4

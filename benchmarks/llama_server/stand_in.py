@@ -54,21 +54,7 @@ class NoCounterpartError(Exception):
 
 def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]]:
     """The arguments of `hybrid serve`, and what was left out."""
-    ours: list[str] = []
-    ignored: list[str] = []
-    given: dict[str, str] = {}
-    rest = iter(arguments)
-    for name in rest:
-        if name in FLAGS:
-            ours.append(FLAGS[name])
-        elif name in NOTHING_FLAGS:
-            ignored.append(f"{name}: {NOTHING_FLAGS[name]}")
-        elif name in SAME:
-            ours += [SAME[name], next(rest)]
-        elif name in NOTHING:
-            ignored.append(f"{name} {next(rest)}: {NOTHING[name]}")
-        else:
-            given[name] = next(rest, "")
+    ours, ignored, given = _sorted(arguments)
     slots = next((int(value) for option, value in pairwise(ours) if option == "--parallel"), 4)
     if context := given.pop("--ctx-size", None):
         # theirs is shared by all slots, ours is that of each
@@ -92,6 +78,26 @@ def translated(arguments: list[str], models: Path) -> tuple[list[str], list[str]
         raise NoCounterpartError(" ".join(f"{name} {value}" for name, value in given.items()))
     threads = [] if "--threads" in ours else ["--threads", "1"]  # several servers run at a time, of a tiny model
     return [str(model), *ours, *threads], ignored
+
+
+def _sorted(arguments: list[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """Our arguments for flags and options that have one; what was ignored, and why; the other options."""
+    ours: list[str] = []
+    ignored: list[str] = []
+    given: dict[str, str] = {}
+    rest = iter(arguments)
+    for name in rest:
+        if name in FLAGS:
+            ours.append(FLAGS[name])
+        elif name in NOTHING_FLAGS:
+            ignored.append(f"{name}: {NOTHING_FLAGS[name]}")
+        elif name in SAME:
+            ours += [SAME[name], next(rest)]
+        elif name in NOTHING:
+            ignored.append(f"{name} {next(rest)}: {NOTHING[name]}")
+        else:
+            given[name] = next(rest, "")
+    return ours, ignored, given
 
 
 def _model(given: dict[str, str], models: Path) -> Path:

@@ -271,6 +271,21 @@ def both_files(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
 
 
 def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str, Path, str]]:
+    yield from _shared_sources(folder, shared)
+    for name in RANDOM:
+        checkpoint = _random_source(name, folder, shared, tokenizer)
+        yield f"random-{name}", checkpoint, "f32" if name.startswith("deepseek4") else "f16"
+    for name, kind in HEADS.items():
+        config, shapes = random_heads.WITH_HEADS[name]
+        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
+        checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}", shapes)
+        for file in tokenizer.glob("*token*.json"):
+            shutil.copyfile(file, checkpoint / file.name)
+        _join_heads(checkpoint / "model.safetensors")
+        yield f"random-{name}", checkpoint, "f16"
+
+
+def _shared_sources(folder: Path, shared: Path) -> Iterator[tuple[str, Path, str]]:
     for name, dialect in CHECKPOINTS.items():
         checkpoint = folder / name
         checkpoint.mkdir()
@@ -287,36 +302,30 @@ def _sources(folder: Path, shared: Path, tokenizer: Path) -> Iterator[tuple[str,
         if name == "gemma4":
             _write_gemma_tokenizer(checkpoint, shared / name)
         yield name, checkpoint, "f32" if name == "mamba-f32" else "bf16"
-    for name, more in RANDOM.items():
-        config = random_checkpoints.CONFIGS[name.removesuffix("-mxfp4")]
-        checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}")
-        for file in () if name.startswith("plamo2") else tokenizer.glob("*token*.json"):
-            shutil.copyfile(file, checkpoint / file.name)
-        if name.startswith("gemma4"):
-            _write_gemma_tokenizer(checkpoint, shared / "gemma4")
-        if name in ("phimoe", "nemotron", "gemma"):  # for which it reads tokenizer.model alone
-            for file in checkpoint.glob("*token*"):
-                file.unlink()
-            shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
-        if name.startswith("plamo2"):
-            plamo2_vocabulary.write(checkpoint)
-        if name.startswith("gpt-oss") and name.endswith("-mxfp4"):
-            mxfp4_checkpoints.pack(checkpoint)
-        if name.startswith("deepseek4"):
-            mxfp4_checkpoints.publish_deepseek4(checkpoint)
-        if name == "openelm":
-            _join_halves(checkpoint / "model.safetensors")
-        if name.startswith(("deepseek-", "kimi-k3")):
-            _join_heads(checkpoint / "model.safetensors")
-        yield f"random-{name}", checkpoint, "f32" if name.startswith("deepseek4") else "f16"
-    for name, kind in HEADS.items():
-        config, shapes = random_heads.WITH_HEADS[name]
-        more = {"model_type": kind, "num_nextn_predict_layers": 1, **(LING if kind.startswith("bailing") else {})}
-        checkpoint = random_checkpoints.write({**config, **more}, folder / f"random-{name}", shapes)
-        for file in tokenizer.glob("*token*.json"):
-            shutil.copyfile(file, checkpoint / file.name)
+
+
+def _random_source(name: str, folder: Path, shared: Path, tokenizer: Path) -> Path:
+    config = random_checkpoints.CONFIGS[name.removesuffix("-mxfp4")]
+    checkpoint = random_checkpoints.write({**config, **RANDOM[name]}, folder / f"random-{name}")
+    for file in () if name.startswith("plamo2") else tokenizer.glob("*token*.json"):
+        shutil.copyfile(file, checkpoint / file.name)
+    if name.startswith("gemma4"):
+        _write_gemma_tokenizer(checkpoint, shared / "gemma4")
+    if name in ("phimoe", "nemotron", "gemma"):  # for which it reads tokenizer.model alone
+        for file in checkpoint.glob("*token*"):
+            file.unlink()
+        shutil.copyfile(shared / "llama" / "tokenizer.model", checkpoint / "tokenizer.model")
+    if name.startswith("plamo2"):
+        plamo2_vocabulary.write(checkpoint)
+    if name.startswith("gpt-oss") and name.endswith("-mxfp4"):
+        mxfp4_checkpoints.pack(checkpoint)
+    if name.startswith("deepseek4"):
+        mxfp4_checkpoints.publish_deepseek4(checkpoint)
+    if name == "openelm":
+        _join_halves(checkpoint / "model.safetensors")
+    if name.startswith(("deepseek-", "kimi-k3")):
         _join_heads(checkpoint / "model.safetensors")
-        yield f"random-{name}", checkpoint, "f16"
+    return checkpoint
 
 
 def _write_gemma_tokenizer(folder: Path, source: Path) -> None:
