@@ -22,7 +22,7 @@ PARALLEL = 4
 CACHE = "1GiB"
 
 
-def load(
+def load(  # noqa: PLR0913  what a caller may choose, one argument each
     model: str | os.PathLike[str] | None = None,
     *,
     context: int = 0,

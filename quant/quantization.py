@@ -45,7 +45,7 @@ class QuantizeReport:
         return 8 * sum(t.nbytes for t in self.rows) / sum(math.prod(t.shape) for t in self.rows)
 
 
-def quantize(
+def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     src: Path | str | Source,
     dst: Path | str,
     target: FileType | str,

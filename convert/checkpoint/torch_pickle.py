@@ -100,7 +100,7 @@ class PickleMachine:
             "Nothing was executed."
         )
 
-    def step(self, name: str, argument: Any) -> None:
+    def step(self, name: str, argument: Any) -> None:  # noqa: C901  a case for each instruction
         """Executes one instruction."""
         stack = self.stack
         if name in ("PROTO", "FRAME"):

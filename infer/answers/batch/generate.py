@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..constraints import Constraint
 
 
-def generate(
+def generate(  # noqa: PLR0913  the settings of one answer
     seq: TokenSequence,
     prompt_ids: Sequence[int],
     sampler: Sampler,

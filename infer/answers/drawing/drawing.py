@@ -86,7 +86,7 @@ class Drawing:
 
     most_seconds = math.inf
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the settings of one answer
         self,
         sampler: Sampler,
         tokenizer: Tokenizer,

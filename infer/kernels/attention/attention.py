@@ -109,7 +109,7 @@ ITEM, SCALE = F32_KV.item, F32_KV.scale
 
 
 @kernel
-def attention(
+def attention(  # noqa: C901  one loop nest
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, keys: Address, values: Address,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, window: Int = 0, cap: Float = 0.0,

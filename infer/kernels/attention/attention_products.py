@@ -42,7 +42,7 @@ def _scores(
     e.function(f"scores_{kind.name}_{rows}_{n}_{len(soon)}", body, q, line, p, d_head, *keys, *soon)
 
 
-def _write_scores(
+def _write_scores(  # noqa: C901  one loop nest
     e: Emitter, kind: KVType, rows: int, q: Value, line: Value, keys: Sequence[Value], p: Value, d_head: Value,
     soon: Sequence[Value],
 ) -> None:  # fmt: skip

@@ -9,6 +9,8 @@ docs/decisions.md).
 
 Nothing is vectorized that is not written with vectors: kernels are, where it pays.
 """
+# This module is imported when a kernel has to be compiled.
+# ruff: noqa: TID253
 
 import operator
 import sys

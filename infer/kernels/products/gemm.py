@@ -99,7 +99,7 @@ def _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i):
 
 
 @kernel
-def gemm(
+def gemm(  # noqa: C901  one loop nest
     a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
     counter: Counter, groups: Address, expert_stride: Int, scratch: Address, scratch_bytes: Int, rows: Int,
     n_passes: Int, columns: Int,

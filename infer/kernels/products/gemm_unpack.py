@@ -25,11 +25,11 @@ def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value 
     return b.add(codes, const(V32I8, how.add)) if how.add else codes
 
 
-def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
+def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noqa: C901  its kernel counts, too
     """A row of blocks -> records (see make_int_tile): block k is number k // 16 of chain k % 16."""
     block = INT_BLOCKS[kind]
 
-    def int_unpack(e: Emitter, source, out, chain_stride, n_blocks):
+    def int_unpack(e: Emitter, source, out, chain_stride, n_blocks):  # noqa: C901  one loop nest
         b = e.b
         shift = block.groups.bit_length() - 1
         beside = 32 * how.code_bytes
@@ -80,11 +80,11 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):
     return emit("i64,i64,i64,i64->void", isa)(int_unpack)
 
 
-def make_float_unpack(kind: GGMLType):
+def make_float_unpack(kind: GGMLType):  # noqa: C901  its kernel counts, too
     """n elements (a multiple of 16) of a row -> f32: element k is number k // 16 of chain k % 16."""
     block = FLOAT_BLOCKS[kind]
 
-    def float_unpack(e: Emitter, source, out, chain_stride, K):
+    def float_unpack(e: Emitter, source, out, chain_stride, K):  # noqa: C901  one loop nest
         b = e.b
 
         def transposed(vectors: list[Value], turn: Value) -> None:

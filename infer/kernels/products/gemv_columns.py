@@ -165,7 +165,7 @@ class Eights:
         e.loop(self.n, finish)
 
 
-def make_int_columns(kind: GGMLType, isa: ISA | None = None):
+def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its kernel counts, too
     """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
 
     def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):

@@ -99,7 +99,7 @@ def _divide_by(e: Emitter, out, count, n):
 
 
 @kernel
-def pool_rows(
+def pool_rows(  # noqa: C901  one loop nest
     a, tid, nth, *, ctl: Address, seg: Address, pos: Address, u: Address, ldu: Int, z: Address = 0, ldz: Int = 0,
     ape: Address = 0, ldape: Int = 0, state: Address, stride: Int, out: Address, ldout: Int, n: Int, every: Int,
     overlapping: Int, scratch: Address, scratch_bytes: Int, counter: Counter,

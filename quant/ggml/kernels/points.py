@@ -140,7 +140,7 @@ def _largest(x, rows, k, out):
 
 
 @fast
-def _search(
+def _search(  # noqa: C901  one loop nest
     x,
     w,
     rows,

@@ -134,7 +134,7 @@ def _cut_two(x, w, row, k, order, sum_x, sum_w):
 
 
 @fast
-def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values, codes, scales, shifts, numbers):
+def _search(x, w, rows, k, least, halves, where, first, near, near_codes, values, codes, scales, shifts, numbers):  # noqa: C901  one loop nest
     order, chosen = np.empty(k, np.int64), np.empty(k, np.int64)
     # room for a register that begins with the last sum
     sum_x, sum_w = np.zeros(2 * (k + 1 + N), np.float32), np.zeros(2 * (k + 1 + N), np.float32)
