@@ -51,8 +51,11 @@ _REASONS = {name: reason for reason, names in WITHOUT_EFFECT.items() for name in
 
 # What transformers can do to any model by its config, and hardly a family here can.
 REFUSED: Mapping[str, tuple[object, ...]] = {
-    "per_layer_config": ({},), "pruned_heads": ({},), "is_encoder_decoder": (False,), "add_cross_attention": (False,),
-}  # fmt: skip
+    "per_layer_config": ({},),
+    "pruned_heads": ({},),
+    "is_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+}
 
 # Objects whose fields are those of a model, not of one setting.
 _MODELS = ("text_config.", "ssm_cfg.")

@@ -58,9 +58,14 @@ def plan(
 ) -> ConvertPlan:
     """What `convert` would write, with every check but those on the weights' values."""
     return prepare(
-        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name,
+        src,
+        file_type=outtype,
+        tokenizer=tokenizer,
+        vocab_only=vocab_only,
+        metadata=metadata,
+        model_name=model_name,
         heads=heads,
-    ).plan  # fmt: skip
+    ).plan
 
 
 def convert(
@@ -93,9 +98,14 @@ def convert(
     if n_threads < 0:
         raise UsageError(f"n_threads = {n_threads}: expected a positive number, or 0 for all cores.")
     prepared = prepare(
-        src, file_type=outtype, tokenizer=tokenizer, vocab_only=vocab_only, metadata=metadata, model_name=model_name,
+        src,
+        file_type=outtype,
+        tokenizer=tokenizer,
+        vocab_only=vocab_only,
+        metadata=metadata,
+        model_name=model_name,
         heads=heads,
-    )  # fmt: skip
+    )
     planned = prepared.plan
     output = planned.output if dst is None else Path(dst)
     if output.is_dir():

@@ -109,10 +109,14 @@ def prepare(
     vocabulary = None
     if with_vocabulary:
         vocabulary = read_vocabulary(
-            tokenizer or checkpoint.folder, config, family.n_vocab,
-            preferred_pre=family.pre, hint=family.tokenizer_hint, goes_on=family.generates and pooling is None,
+            tokenizer or checkpoint.folder,
+            config,
+            family.n_vocab,
+            preferred_pre=family.pre,
+            hint=family.tokenizer_hint,
+            goes_on=family.generates and pooling is None,
             checkpoint=checkpoint.folder,
-        )  # fmt: skip
+        )
         notes += vocabulary.notes
         if family.prompts_by_code and not vocabulary.chat_templates:
             notes.append(

@@ -64,9 +64,11 @@ def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
     """Matrices of n x columns (0: square), each in `unit` rows of the tensor."""
     m = columns or n
     return Transform(
-        "transpose", lambda x, _: np.ascontiguousarray(x.reshape(-1, n, m).swapaxes(1, 2)).reshape(x.shape),
-        arithmetic=False, unit=unit,
-    )  # fmt: skip
+        "transpose",
+        lambda x, _: np.ascontiguousarray(x.reshape(-1, n, m).swapaxes(1, 2)).reshape(x.shape),
+        arithmetic=False,
+        unit=unit,
+    )
 
 
 def turned_over(n: int) -> Transform:
@@ -77,9 +79,10 @@ def turned_over(n: int) -> Transform:
 def every_other_row(rows: int, first: int) -> Transform:
     """Of matrices of so many rows, each in a row of the tensor, rows first, first + 2 and so on."""
     return Transform(
-        "selection", lambda x, _: np.ascontiguousarray(x.reshape(len(x), rows, -1)[:, first::2]).reshape(len(x), -1),
+        "selection",
+        lambda x, _: np.ascontiguousarray(x.reshape(len(x), rows, -1)[:, first::2]).reshape(len(x), -1),
         arithmetic=False,
-    )  # fmt: skip
+    )
 
 
 def columns_from(n: int, columns: int, first: int, count: int) -> Transform:

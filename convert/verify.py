@@ -73,9 +73,7 @@ def verify(
         if file_type is None:
             raise UnsupportedError(f"{where}: general.file_type = {shown(number)} is not one that `convert` writes.")
         heads = any(".nextn." in name for name in file.tensors)
-        prepared = prepare(
-            src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False, heads=heads
-        )  # fmt: skip
+        prepared = prepare(src, file_type=file_type, vocab_only=not file.tensors, with_vocabulary=False, heads=heads)
         arch = prepared.family.arch
         stated_arch = file.get("general.architecture")
         if not _equal(stated_arch, arch):

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 Finish = Literal["stop", "length", "context", "tool_calls", "stopped"]
 _FINISH: dict[str, Finish] = {
-    "eos": "stop", "stop": "stop", "length": "length", "context": "context", "interrupt": "stopped"
-}  # fmt: skip
+    "eos": "stop",
+    "stop": "stop",
+    "length": "length",
+    "context": "context",
+    "interrupt": "stopped",
+}
 Rounds = Generator[Round, None, None]
 CLOSED = "the model was closed. Load it again."
 LONGEST_SHOWN = 200  # characters of an answer in its `repr`

@@ -107,7 +107,7 @@ class ModelThread:
         if exchange is not None and job.error is None:
             made.written = self.asker.note_written(
                 exchange.prompt, exchange.messages, exchange.asked, made.told, made.prompt.ids, job.result
-            )  # fmt: skip
+            )
 
 
 def with_seed(checked: CheckedSettings, number: int) -> CheckedSettings:

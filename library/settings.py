@@ -94,9 +94,13 @@ def checked_settings(settings: Settings, defaults: SamplingParams, tokens: int) 
     if type(tokens) is not int:
         raise UsageError(f"tokens = {shown(repr(tokens))}, expected a number of tokens, or -1 for as many as fit.")
     return CheckedSettings(
-        _params(given, defaults), tokens, (stop,) if isinstance(stop, str) else tuple(stop), given.get("logprobs"),
-        form, data,
-    )  # fmt: skip
+        _params(given, defaults),
+        tokens,
+        (stop,) if isinstance(stop, str) else tuple(stop),
+        given.get("logprobs"),
+        form,
+        data,
+    )
 
 
 def _params(given: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:

@@ -63,9 +63,16 @@ def chat(model: "LoadedModel", start: Start) -> None:
     if most is None:
         most = -1 if template is not None else start.most_continued
     conversation = Conversation(
-        model, answers.params(model), template, most, list(answers.stop), start.system, answers.speculate,
-        answers.keep, answers.constraint(model),
-    )  # fmt: skip
+        model,
+        answers.params(model),
+        template,
+        most,
+        list(answers.stop),
+        start.system,
+        answers.speculate,
+        answers.keep,
+        answers.constraint(model),
+    )
     session = ChatSession(conversation, lambda prompt: read(prompt), COMMANDS, sampling=answers.sampling)
     session.in_template, session.examples = start.in_template, EXAMPLES if start.is_bundled and template is None else ()
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path

@@ -178,10 +178,17 @@ def _local(n: int, slots: int) -> Iterator[Client]:
         try:
             cluster = LocalCluster(
                 loop=loop,
-                n_workers=n, threads_per_worker=slots, processes=True, host="127.0.0.1", protocol="tls://",
-                security=Security.temporary(), dashboard_address="127.0.0.1:0", memory_limit=0,
-                silence_logs=logging.CRITICAL, scheduler_kwargs={"dashboard": False},
-            )  # fmt: skip
+                n_workers=n,
+                threads_per_worker=slots,
+                processes=True,
+                host="127.0.0.1",
+                protocol="tls://",
+                security=Security.temporary(),
+                dashboard_address="127.0.0.1:0",
+                memory_limit=0,
+                silence_logs=logging.CRITICAL,
+                scheduler_kwargs={"dashboard": False},
+            )
         except RuntimeError as error:
             reason = shown(str(error.__cause__ or error).splitlines()[0])
             raise ClusterError(

@@ -222,9 +222,18 @@ class _Answers:
         asked.tries += 1
         branch = asked.branch
         future: Future[Answered] = self.client.submit(
-            prompt_worker.answer, self.key, number, line, asked.alone, asked.parts, branch and self._beginning(branch),
-            key=name, pure=False, priority=int(asked.alone), **_there(branch),
-        )  # fmt: skip
+            prompt_worker.answer,
+            self.key,
+            number,
+            line,
+            asked.alone,
+            asked.parts,
+            branch and self._beginning(branch),
+            key=name,
+            pure=False,
+            priority=int(asked.alone),
+            **_there(branch),
+        )
         self.waiting[future] = self.by_number[number] = asked
         return future
 

@@ -204,9 +204,10 @@ def open_station(asked: ModelAsked, opening: Opening, key: str, before: str, run
     HERE.forget(before)
     path, options = asked.found()
     own = replace(
-        opening, adapters=tuple((str(file), scale) for file, scale in options.lora),
+        opening,
+        adapters=tuple((str(file), scale) for file, scale in options.lora),
         n_threads=opening.n_threads or HERE.n_threads,
-    )  # fmt: skip
+    )
     folder = Path(worker.local_directory).parent / FOLDER
     sweep(folder, LEFT_SECONDS)
 

@@ -83,9 +83,13 @@ class ClusterLine:
     """
 
     def __init__(
-        self, connection: ClusterConnection, asked: ModelAsked, n: int, said: Callable[[str], None],
+        self,
+        connection: ClusterConnection,
+        asked: ModelAsked,
+        n: int,
+        said: Callable[[str], None],
         back_seconds: float = BACK_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.connection, self.asked, self.n, self.back_seconds = connection, asked, n, back_seconds
         self.said, self._run = said, uuid4().hex
         self._client = connection.client
@@ -156,11 +160,18 @@ class ClusterLine:
             self._workers, self._openings = found, openings
             tasks = [
                 self._client.submit(
-                    open_station, self.asked, opening, self._key, before, self._run,
-                    workers=[worker], pure=False, retries=0,
+                    open_station,
+                    self.asked,
+                    opening,
+                    self._key,
+                    before,
+                    self._run,
+                    workers=[worker],
+                    pure=False,
+                    retries=0,
                 )
                 for worker, opening in zip(found, openings, strict=True)
-            ]  # fmt: skip
+            ]
             try:
                 self._client.sync(self._connect, self._opened(tasks))
                 return
@@ -245,9 +256,11 @@ class ClusterLine:
             ticket.fail(self._failure)
             return ticket
         self._count = n = self._count + 1
-        data = [pickle.dumps(order, 5)] * self.n if is_pass else [
-            pickle.dumps(order.to(opening.blocks), 5) for opening in self._openings
-        ]  # fmt: skip
+        data = (
+            [pickle.dumps(order, 5)] * self.n
+            if is_pass
+            else [pickle.dumps(order.to(opening.blocks), 5) for opening in self._openings]
+        )
         self._loop.call_soon_threadsafe(self._send, n, ticket, self.n - 1 if is_pass else 0, data)
         return ticket
 

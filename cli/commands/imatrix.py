@@ -131,9 +131,16 @@ def _collected(
             console.ProgressBar("measuring", "chunks") as progress,
         ):
             whole = importance.collected(
-                loaded, text, str(file), n_ctx,
-                before=before, chunks=chunks, save=save, save_every=save_every, progress=progress,
-            )  # fmt: skip
+                loaded,
+                text,
+                str(file),
+                n_ctx,
+                before=before,
+                chunks=chunks,
+                save=save,
+                save_every=save_every,
+                progress=progress,
+            )
     except KeyboardInterrupt as stop:
         if not kept or str(stop):
             raise
@@ -149,13 +156,21 @@ def _show(matrix: "Imatrix", as_json: bool) -> None:
         return
     lines = [
         (
-            row.name, f"{row.total:.2f}", f"{row.least:.4f}", f"{row.most:.4f}", f"{row.mean:.4f}",
+            row.name,
+            f"{row.total:.2f}",
+            f"{row.least:.4f}",
+            f"{row.most:.4f}",
+            f"{row.mean:.4f}",
             f"{row.deviation:.4f}",
-            f"{100 * row.active:.2f} %", row.n, f"{row.entropy:.4f}", f"{100 * row.evenness:.2f} %",
-            f"{100 * row.outliers:.2f} %", "" if row.similarity is None else f"{row.similarity:.4f}",
+            f"{100 * row.active:.2f} %",
+            row.n,
+            f"{row.entropy:.4f}",
+            f"{100 * row.evenness:.2f} %",
+            f"{100 * row.outliers:.2f} %",
+            "" if row.similarity is None else f"{row.similarity:.4f}",
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     headers = (
         "tensor", "sum", "least", "most", "mean", "deviation", "active", "columns", "entropy", "evenness", "outliers",
         "like the layer before",

@@ -154,16 +154,33 @@ def perplexity(
             unfit = " and ".join(name for name in given if name != "--chunks")
             raise typer.BadParameter(f"--kl-divergence-base writes chunks side by side: leave out {unfit}")
         divergence.write_base(
-            model, file, kl_divergence_base, loading, address,
-            n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, as_json=as_json,
-        )  # fmt: skip
+            model,
+            file,
+            kl_divergence_base,
+            loading,
+            address,
+            n_ctx=n_ctx,
+            n_batch=n_batch,
+            chunks=chunks,
+            as_json=as_json,
+        )
         return
     if plot is not None and by_position is None:
         raise typer.BadParameter("--plot draws perplexity by position or KL divergence: add --by-position N")
     measure(
-        model, file, loading, address, n_ctx=n_ctx, n_batch=n_batch, chunks=chunks, stride=stride,
-        n_buckets=by_position or 0, plot=plot, as_json=as_json, stages=workers.stages,
-    )  # fmt: skip
+        model,
+        file,
+        loading,
+        address,
+        n_ctx=n_ctx,
+        n_batch=n_batch,
+        chunks=chunks,
+        stride=stride,
+        n_buckets=by_position or 0,
+        plot=plot,
+        as_json=as_json,
+        stages=workers.stages,
+    )
 
 
 def measure(

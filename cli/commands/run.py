@@ -252,9 +252,16 @@ def run(
 
             told = text_options.checked(system, "--system")
             start = Start(
-                answers, options, state, kept.go_on, in_template, told, asks, is_bundled=model is None,
+                answers,
+                options,
+                state,
+                kept.go_on,
+                in_template,
+                told,
+                asks,
+                is_bundled=model is None,
                 most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
-            )  # fmt: skip
+            )
             chat(loaded, start)
         elif in_template:
             from ..run.message import OneMessage, answer
@@ -294,10 +301,18 @@ def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
 
     answers, probabilities = asked.answers, asked.answers.probabilities
     batch = PromptBatch(
-        model, answers.params(model), answers.max_tokens, answers.stop, asked.batch.parallel or PARALLEL,
-        asked.batch.n_samples or 1, answers.keep, answers.speculate, Forms(model.tokenizer), probabilities.n_probs,
+        model,
+        answers.params(model),
+        answers.max_tokens,
+        answers.stop,
+        asked.batch.parallel or PARALLEL,
+        asked.batch.n_samples or 1,
+        answers.keep,
+        answers.speculate,
+        Forms(model.tokenizer),
+        probabilities.n_probs,
         probabilities.post_sampling_probs,
-    )  # fmt: skip
+    )
     if asked.cluster is None:
         _write_answers(batch, batch, asked)
         return

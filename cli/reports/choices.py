@@ -30,9 +30,14 @@ class Test:
     n_tasks: int | None
 
     def score(
-        self, model: Path | None, file: Path, loading: "LoadOptions", workers: "ClusterAddress | None", n_ctx: int,
+        self,
+        model: Path | None,
+        file: Path,
+        loading: "LoadOptions",
+        workers: "ClusterAddress | None",
+        n_ctx: int,
         as_json: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Reads the file, scores its tasks and prints."""
         TESTS[self.name](file, Loading(model, workers, replace(loading, n_ctx=n_ctx)), self.n_tasks, as_json)
 

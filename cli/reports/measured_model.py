@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 
 def opened(
-    model: Path | None, cluster: "ClusterAddress | None", options: "LoadOptions", stages: int | None = None,
+    model: Path | None,
+    cluster: "ClusterAddress | None",
+    options: "LoadOptions",
+    stages: int | None = None,
     **fields: "Unpack[LoadFields]",
-) -> "AbstractContextManager[Measurable]":  # fmt: skip
+) -> "AbstractContextManager[Measurable]":
     """Resolves and loads MODEL with `options`, of which `fields` count first. cluster: None, or who loads it; stages:
     the layers are divided over so many of them, not the text."""
     from hybrid.pipeline import models

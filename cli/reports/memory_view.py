@@ -85,9 +85,7 @@ def show_memory(facts: MemoryFacts) -> None:
     """Print it, for a person."""
     several = f", {facts.n_seq} sequences" if facts.n_seq > 1 else ""
     console.out(console.bold(f"memory: keys and values in {facts.kv_type}{several}"))
-    rows = [
-        (k.mixer, k.n_layers, _or_dash(k.per_token), _or_dash(k.state)) for k in facts.kinds
-    ]  # fmt: skip
+    rows = [(k.mixer, k.n_layers, _or_dash(k.per_token), _or_dash(k.state)) for k in facts.kinds]
     if rows:
         console.out(console.table(("layers", "number", "per token", "per sequence"), rows, "lrrr"))
     else:

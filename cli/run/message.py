@@ -77,9 +77,16 @@ def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
 
     answers, state = asked.answers, asked.state
     conversation = Conversation(
-        model, answers.params(model), model.chat_template, answers.max_tokens, list(answers.stop),
-        asked.system, answers.speculate, answers.keep, answers.constraint(model),
-    )  # fmt: skip
+        model,
+        answers.params(model),
+        model.chat_template,
+        answers.max_tokens,
+        list(answers.stop),
+        asked.system,
+        answers.speculate,
+        answers.keep,
+        answers.constraint(model),
+    )
     if conversation.template is None:
         raise UsageError(f"{model.path.name} has no chat template. Leave out --template.")
     if state is not None and not state.parent.is_dir():

@@ -107,7 +107,7 @@ class RequestChat:
         if not self.written.written:
             self.maker.asker.note_written(
                 self.written, self.messages, self.asked, reader, job.ids, job.result, job.owner
-            )  # fmt: skip
+            )
 
 
 class Split:

@@ -28,9 +28,12 @@ class RequestError(HybridError):
 UNREAD = (408, 413)  # the rest of a body may come: the connection ends with the answer
 
 _KINDS = {
-    401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 501: "not_supported_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    501: "not_supported_error",
     503: "unavailable_error",
-}  # fmt: skip
+}
 
 
 def response(status: int, message: str, *, param: str | None = None, **headers: str) -> JSONResponse:

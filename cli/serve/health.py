@@ -25,10 +25,13 @@ def _model_entry(served: Served) -> dict[str, Any]:
         "created": int(served.started),
         "owned_by": "hybrid",
         "meta": {
-            "n_vocab": model.n_vocab, "n_ctx": model.n_ctx, "n_ctx_train": model.n_ctx_train,
-            "n_params": model.n_params, "size": model.n_bytes,
+            "n_vocab": model.n_vocab,
+            "n_ctx": model.n_ctx,
+            "n_ctx_train": model.n_ctx_train,
+            "n_params": model.n_params,
+            "size": model.n_bytes,
         },
-    }  # fmt: skip
+    }
 
 
 async def models(served: Served, _: Request) -> Response:

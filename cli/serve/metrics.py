@@ -64,7 +64,7 @@ def _shared(served: Served) -> list[Metric]:
         ("requests_deferred", "Answers that wait.", max(0, n_jobs - n_parallel)),
         ("n_busy_slots_per_decode", "Sequences in a pass, on average.", _rate(figures.n_busy, figures.n_passes)),
         ("kv_cache_usage_ratio", "Share of the pages of keys and values in use.", _rate(pool.used, pool.size)),
-    ]  # fmt: skip
+    ]
     return [
         *(Metric(f"llamacpp:{name}", "counter", text, value) for name, text, value in counters),
         *(Metric(f"llamacpp:{name}", "gauge", text, value) for name, text, value in gauges),

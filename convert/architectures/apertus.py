@@ -18,9 +18,13 @@ from .ungated import up_and_down
 XIELU: dict[str, float] = {"alpha_n": -1.0502256, "alpha_p": 0.20338232, "beta": 0.5, "eps": -1e-6}
 # transformers', for a config that says nothing about RoPE
 _ROPE: dict[str, Any] = {
-    "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
-    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-}  # fmt: skip
+    "rope_type": "llama3",
+    "rope_theta": 12e6,
+    "factor": 8.0,
+    "original_max_position_embeddings": 8192,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,10 @@ class Apertus(Llama):
     pre = ("tekken",)
     activations: ClassVar[tuple[str, ...]] = ("xielu",)
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "rope_theta": "where rope_parameters does not say it",
+        **Llama.conditional,
+        "rope_theta": "where rope_parameters does not say it",
         "rope_scaling": "where rope_parameters is absent",
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         "mlp_bias": "its feed-forward parts have no biases, as in transformers",
         "qk_norm": "queries and keys always have norms, as in transformers",
@@ -68,8 +73,10 @@ class Apertus(Llama):
         return {_tensor(i, name): shape for i in range(self.n_layer) for name, shape in shapes.items()}
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
-        read = {name: tuple(_number(stored.get(_tensor(i, name)), usual) for i, usual in enumerate(values))
-                for name, values in self.xielu.items()}  # fmt: skip
+        read = {
+            name: tuple(_number(stored.get(_tensor(i, name)), usual) for i, usual in enumerate(values))
+            for name, values in self.xielu.items()
+        }
         return replace(self, xielu=read)
 
     def values(self) -> dict[str, Any]:

@@ -33,8 +33,9 @@ class BailingMoe3(KimiLinear):
     dropped: ClassVar[tuple[str, ...]] = ()
     without_effect: ClassVar[Mapping[str, str]] = {
         **HEADS,
-        "mtp_loss_scaling_factor": "only training", "qk_head_dim": "the sum of its parts",
-    }  # fmt: skip
+        "mtp_loss_scaling_factor": "only training",
+        "qk_head_dim": "the sum of its parts",
+    }
     conditional: ClassVar[Mapping[str, str]] = {
         **KimiLinear.conditional,
         "layer_group_size": "only without layer_types, as in transformers",
@@ -114,10 +115,17 @@ class BailingMoe3(KimiLinear):
 def _refuse(config: Config) -> None:
     """What has no code here, by name."""
     expected = {
-        "hidden_act": "silu", "attention_bias": False, "q_lora_rank": None, "kda_safe_gate": True, "no_kda_lora": True,
-        "gated_attention_proj_granularity_type": "head_wise", "score_function": "sigmoid",
-        "moe_router_enable_expert_bias": True, "expert_swiglu_limit_list": [], "share_expert_swiglu_limit_list": [],
-    }  # fmt: skip
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "q_lora_rank": None,
+        "kda_safe_gate": True,
+        "no_kda_lora": True,
+        "gated_attention_proj_granularity_type": "head_wise",
+        "score_function": "sigmoid",
+        "moe_router_enable_expert_bias": True,
+        "expert_swiglu_limit_list": [],
+        "share_expert_swiglu_limit_list": [],
+    }
     for key, value in expected.items():
         config.expects(key, value)
 

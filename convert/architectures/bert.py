@@ -38,15 +38,25 @@ class Bert(Family):
     generates: ClassVar[bool] = False
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
-            "tie_word_embeddings", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
-            "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "output_past",
+            "tie_word_embeddings",
+            "directionality",
+            "pooler_fc_size",
+            "pooler_num_attention_heads",
+            "pooler_num_fc_layers",
+            "pooler_size_per_head",
+            "pooler_type",
+            "output_past",
         ),
         "only of heads behind the encoder, which are left out",
-    )  # fmt: skip
+    )
     # heads for training; an embedding is taken before them
     dropped: ClassVar[tuple[str, ...]] = (
-        "pooler.", "bert.pooler.", "cls.", "embeddings.position_ids", "bert.embeddings.position_ids",
-    )  # fmt: skip
+        "pooler.",
+        "bert.pooler.",
+        "cls.",
+        "embeddings.position_ids",
+        "bert.embeddings.position_ids",
+    )
 
     n_vocab: int
     tied: bool
@@ -110,8 +120,10 @@ class Roberta(Bert):
 
     architectures = ("RobertaModel", "XLMRobertaModel", "CamembertModel", "RobertaForMaskedLM", "XLMRobertaForMaskedLM")
     dropped = (
-        *Bert.dropped, "lm_head.", *(f"roberta.{name}" for name in Bert.dropped if not name.startswith("bert.")),
-    )  # fmt: skip
+        *Bert.dropped,
+        "lm_head.",
+        *(f"roberta.{name}" for name in Bert.dropped if not name.startswith("bert.")),
+    )
 
     skipped: int  # rows of the positions that no token has
 

@@ -86,10 +86,19 @@ class Heads(Keyed):
             yield row(f"{hf}{name}.weight", f"{blk}attn_{part}_norm.weight", self.d_head)
 
     def rows(
-        self, hf: str, blk: str, n: int, turned: Transform | None = None, *, bias: bool = False, out: str = "o_proj",
-        each: Sequence[Transform | None] = (), n_in: int = 0, biases: Sequence[Transform | None] = (),
+        self,
+        hf: str,
+        blk: str,
+        n: int,
+        turned: Transform | None = None,
+        *,
+        bias: bool = False,
+        out: str = "o_proj",
+        each: Sequence[Transform | None] = (),
+        n_in: int = 0,
+        biases: Sequence[Transform | None] = (),
         out_bias: bool | None = None,
-    ) -> Iterator[Row]:  # fmt: skip
+    ) -> Iterator[Row]:
         """Self-attention of rows of n_in values (0: n); `turned` is what happens to queries and keys, or `each` to q,
         k, v and the output, and `biases` to their biases where that differs. `out_bias`: whether the output has one;
         None: as the others."""
@@ -155,9 +164,14 @@ def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int =
 
 
 def swiglu(
-    hf: str, blk: str, n: int, n_ff: int, suffix: str = "",
-    gate: Transform | None = None, down: Transform | None = None,
-) -> Iterator[Row]:  # fmt: skip
+    hf: str,
+    blk: str,
+    n: int,
+    n_ff: int,
+    suffix: str = "",
+    gate: Transform | None = None,
+    down: Transform | None = None,
+) -> Iterator[Row]:
     """A gated feed-forward part; `suffix` of the names in GGUF."""
     yield row(hf + "gate_proj.weight", f"{blk}ffn_gate{suffix}.weight", n_ff, n, transform=gate)
     yield row(hf + "up_proj.weight", f"{blk}ffn_up{suffix}.weight", n_ff, n)
@@ -206,9 +220,15 @@ PROJECTIONS = (("down", "down_proj"), ("gate", "gate_proj"), ("up", "up_proj"))
 
 
 def routed_experts(
-    hf: str, blk: str, n_expert: int, n: int, n_ff: int, n_shared: int, bias: str,
+    hf: str,
+    blk: str,
+    n_expert: int,
+    n: int,
+    n_ff: int,
+    n_shared: int,
+    bias: str,
     names: Sequence[tuple[str, str]] = PROJECTIONS,
-) -> Iterator[Row]:  # fmt: skip
+) -> Iterator[Row]:
     """DeepSeek's experts: a router, the bias of its choice (after `hf`; empty: none), the experts, and beside them
     n_shared for every token, as one of their width together."""
     yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", n_expert, n)

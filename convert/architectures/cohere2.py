@@ -39,8 +39,9 @@ class Cohere2(Llama):
             ("layer_switch", "order_of_interleaved_layers"),
             "transformers goes by layer_types and sliding_window_pattern",
         ),
-        "use_embedding_sharing": "tie_word_embeddings says it", "use_parallel_embedding": "only how it is computed",
-    }  # fmt: skip
+        "use_embedding_sharing": "tie_word_embeddings says it",
+        "use_parallel_embedding": "only how it is computed",
+    }
     usually_tied = True
     usual_ctx, usual_eps = 8192, 1e-5
     known_windows = True

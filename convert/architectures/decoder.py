@@ -24,15 +24,24 @@ class Decoder(Family):
 
     @classmethod
     def sizes(
-        cls, config: Config, shapes: Shapes, *, n_ctx: int = 0, eps: float = 1e-6, tied: bool = False,
+        cls,
+        config: Config,
+        shapes: Shapes,
+        *,
+        n_ctx: int = 0,
+        eps: float = 1e-6,
+        tied: bool = False,
         spelled: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """These fields. n_ctx (0: it must be there), eps and tied are for configs that do not say; `spelled`: the keys
         of fields with unusual names; the first name that is there counts."""
         keys = {
-            "n_ctx": ("max_position_embeddings",), "n_embd": ("hidden_size",), "eps": ("rms_norm_eps",),
-            "tied": ("tie_word_embeddings",), **(spelled or {}),
-        }  # fmt: skip
+            "n_ctx": ("max_position_embeddings",),
+            "n_embd": ("hidden_size",),
+            "eps": ("rms_norm_eps",),
+            "tied": ("tie_word_embeddings",),
+            **(spelled or {}),
+        }
         default = {"default": n_ctx} if n_ctx else {}
         return {
             "n_vocab": vocabulary_rows(config, shapes, cls.embedding),

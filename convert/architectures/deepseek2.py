@@ -36,9 +36,12 @@ class DeepSeekV2(Decoder):
     )
     pre: ClassVar[tuple[str, ...]] = ("deepseek-llm", "deepseek-coder")
     without_effect: ClassVar[Mapping[str, str]] = {
-        **HEADS, "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
-        **dict.fromkeys(("aux_loss_alpha", "seq_aux"), "only training"), "ep_size": "only how it is computed",
-    }  # fmt: skip
+        **HEADS,
+        "head_dim": "parts of a head have sizes of their own",
+        "qk_head_dim": "the sum of its parts",
+        **dict.fromkeys(("aux_loss_alpha", "seq_aux"), "only training"),
+        "ep_size": "only how it is computed",
+    }
     conditional: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("n_group", "topk_group"), "only with topk_method = group_limited_greedy")
     }

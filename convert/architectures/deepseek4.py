@@ -24,9 +24,12 @@ _PROJECTIONS = (("down", "w2"), ("gate", "w1"), ("up", "w3"))
 _MANY = 1 << 24
 # A head is a layer with a window alone, on residual streams of its own.
 HEAD = Head(
-    "mtp.0.e_proj.weight", "mtp.0.enorm.weight", "mtp.0.hnorm.weight", "mtp.0.norm.weight",
+    "mtp.0.e_proj.weight",
+    "mtp.0.enorm.weight",
+    "mtp.0.hnorm.weight",
+    "mtp.0.norm.weight",
     join_state="mtp.0.h_proj.weight",
-)  # fmt: skip
+)
 HEAD_MIX = "mtp.0.hc_head"
 
 
@@ -56,8 +59,9 @@ class CompressedRope(Keyed):
             compress, nested = rope, False
             share = _share(config, d_head)
             thetas = [
-                config.number("rope_theta", default=10000.0), config.number("compress_rope_theta", default=160000.0)
-            ]  # fmt: skip
+                config.number("rope_theta", default=10000.0),
+                config.number("compress_rope_theta", default=160000.0),
+            ]
         n_rot = int(d_head * share)
         if n_rot % 2 or not 0 < n_rot <= d_head:
             key = "qk_rope_head_dim" if "qk_rope_head_dim" in config else "partial_rotary_factor"
@@ -121,16 +125,18 @@ class DeepSeekV4(Decoder):
     embedding = "embed.weight"
     dropped: ClassVar[tuple[str, ...]] = ("vision.", "aligner.", "image_")
     without_effect: ClassVar[Mapping[str, str]] = {
-        **HEADS, "router_jitter_noise": "only training",
+        **HEADS,
+        "router_jitter_noise": "only training",
         "expert_dtype": "the tensors show how they are stored",
-    }  # fmt: skip
+    }
     conditional: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(
             ("rope_theta", "compress_rope_theta", "partial_rotary_factor", "qk_rope_head_dim"),
             "where rope_parameters has no objects main and compress",
         ),
-        "compress_ratios": "where layer_types is absent", "num_hash_layers": "where mlp_layer_types is absent",
-    }  # fmt: skip
+        "compress_ratios": "where layer_types is absent",
+        "num_hash_layers": "where mlp_layer_types is absent",
+    }
 
     n_head: int
     d_head: int
@@ -154,9 +160,14 @@ class DeepSeekV4(Decoder):
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
         for key, value in {
-            "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "scoring_func": "sqrtsoftplus",
-            "num_key_value_heads": 1, "norm_topk_prob": True, "n_shared_experts": 1,
-        }.items():  # fmt: skip
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "scoring_func": "sqrtsoftplus",
+            "num_key_value_heads": 1,
+            "norm_topk_prob": True,
+            "n_shared_experts": 1,
+        }.items():
             config.expects(key, value)
         read_mtp(config)
         sizes = cls.sizes(config, shapes, n_ctx=1 << 20)
@@ -179,13 +190,12 @@ class DeepSeekV4(Decoder):
             kinds=kinds,
             rates=tuple(rates.items()),
             rope=rope,
-            index=(
-                config.integer("index_n_heads", default=64), d_index, config.integer("index_topk", default=512)
-            ),
+            index=(config.integer("index_n_heads", default=64), d_index, config.integer("index_topk", default=512)),
             n_group=n_group,
             out_rank=config.integer("o_lora_rank", default=1024),
             streams=(
-                config.integer("hc_mult", default=4), config.integer("hc_sinkhorn_iters", default=20),
+                config.integer("hc_mult", default=4),
+                config.integer("hc_sinkhorn_iters", default=20),
                 config.number("hc_eps", default=1e-6),
             ),
             n_hashed=_read_hashed(config, n_layer),
@@ -195,7 +205,7 @@ class DeepSeekV4(Decoder):
             weights_scale=config.number("routed_scaling_factor", default=1.5),
             limit=config.number("swiglu_limit", default=10.0),
             heads_ahead=(HEAD,) if all(name in shapes for name in (HEAD.join, HEAD_MIX + "_fn")) else (),
-        )  # fmt: skip
+        )
 
     @property
     def ratios(self) -> list[int]:
@@ -259,9 +269,12 @@ class DeepSeekV4(Decoder):
     def _experts(self, hf: str, blk: str, i: int) -> Iterator[Row]:
         n, n_ff, gate = self.n_embd, self.n_ff_expert, hf + "gate."
         yield row(
-            gate + "weight", blk + "ffn_gate_inp.weight", self.n_expert, n,
+            gate + "weight",
+            blk + "ffn_gate_inp.weight",
+            self.n_expert,
+            n,
             unread=(gate + "bias_vl", *([gate + "bias"] if i < self.n_hashed else [])),
-        )  # fmt: skip
+        )
         if i < self.n_hashed:
             table = blk + "ffn_gate_tid2eid.weight"
             yield row(gate + "tid2eid", table, self.n_vocab, self.n_expert_used, integers=True)

@@ -29,9 +29,10 @@ class Dots1(Qwen3):
     order = f"{LLAMA} {ROUTED} windows?"
     gating = SIGMOID
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "sliding_window": "where a layer has a window",
+        **Llama.conditional,
+        "sliding_window": "where a layer has a window",
         "max_window_layers": "where layer_types is absent and sliding_window is not null",
-    }  # fmt: skip
+    }
     usual_ctx = 2048
     usual_dense: ClassVar[int] = 0
     usual_norm: ClassVar[bool] = False

@@ -26,8 +26,9 @@ class Exaone4(Llama):
     order = f"{LLAMA} .vocab_size window? local"
     pre = ("exaone4",)
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "sliding_window_pattern": "where layer_types is absent",
-    }  # fmt: skip
+        **Llama.conditional,
+        "sliding_window_pattern": "where layer_types is absent",
+    }
     usual_eps = 1e-5
     known_windows = True
     norms = Olmo2.norms

@@ -51,9 +51,13 @@ class Falcon(Decoder):
         config.expects("bias", False)
         config.expects("parallel_attn", True)
         sizes = cls.sizes(
-            config, shapes, n_ctx=2048, eps=1e-5, tied=True,
+            config,
+            shapes,
+            n_ctx=2048,
+            eps=1e-5,
+            tied=True,
             spelled={"eps": ("layer_norm_epsilon",), "n_embd": ("n_embed", "hidden_size")},
-        )  # fmt: skip
+        )
         new = config.boolean("new_decoder_architecture", default=False)
         n_norm = config.integer("num_ln_in_parallel_attn", default=2, maximum=2) if new else 1
         rope, theta = read_rope(config)

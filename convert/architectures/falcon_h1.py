@@ -20,8 +20,15 @@ from .family import Row, Shapes, row
 from .mamba2 import SSM, Ssm
 from .unused_fields import LAYER_KINDS, STEP_SIZES
 
-_ONE = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
-        "ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier")  # fmt: skip
+_ONE = (
+    "key_multiplier",
+    "attention_in_multiplier",
+    "attention_out_multiplier",
+    "ssm_in_multiplier",
+    "ssm_out_multiplier",
+    "embedding_multiplier",
+    "lm_head_multiplier",
+)
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,15 @@ class FalconH1(Decoder):
     )
     pre = ("falcon-h1",)
     conditional: ClassVar[Mapping[str, str]] = {
-        "mamba_expand": "where mamba_d_ssm is absent", "mamba_norm_before_gate": "where mamba_rms_norm is true",
-    }  # fmt: skip
+        "mamba_expand": "where mamba_d_ssm is absent",
+        "mamba_norm_before_gate": "where mamba_rms_norm is true",
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
-        **STEP_SIZES, **LAYER_KINDS, "mlp_expansion_factor": "transformers has no such key: intermediate_size counts",
+        **STEP_SIZES,
+        **LAYER_KINDS,
+        "mlp_expansion_factor": "transformers has no such key: intermediate_size counts",
         "time_step_rank": "transformers has no such key: the rank is the number of heads",
-    }  # fmt: skip
+    }
 
     n_ff: int
     heads: Heads
@@ -99,9 +109,10 @@ class FalconH1(Decoder):
         biases = (None, scaled(m["key_multiplier"]), None, outof)
         parts = np.repeat(self.parts_of_ssm, self.ssm.parts)
         ssm = {
-            "into": scaled(m["ssm_in_multiplier"] * parts), "into_bias": scaled(parts),
+            "into": scaled(m["ssm_in_multiplier"] * parts),
+            "into_bias": scaled(parts),
             "out": scaled(m["ssm_out_multiplier"]),
-        }  # fmt: skip
+        }
         gate, down = map(scaled, self.mlp)
         yield row(embedding, "token_embd.weight", self.n_vocab, n, transform=scaled(m["embedding_multiplier"]))
         yield row("model.final_layernorm.weight", "output_norm.weight", n)
@@ -113,7 +124,7 @@ class FalconH1(Decoder):
             yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm", n)  # so it is called there
             yield from self.heads.rows(
                 hf + "self_attn.", blk, n, each=attention, bias=self.attention_bias, biases=biases
-            )  # fmt: skip
+            )
             yield from self.ssm.rows(hf + "mamba.", blk, n, normed=self.normed, **ssm)
             yield from swiglu(hf + "feed_forward.", blk, n, self.n_ff, gate=gate, down=down)
             if self.mlp_bias:

@@ -118,9 +118,13 @@ class Family(ABC):
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
         """Metadata in the order of llama.cpp's converter, without the architecture's prefix."""
         own = {
-            "general.file_type": int(file_type), "vocab_size": self.n_vocab, "n_layer": self.blocks_in_file,
-            "n_ahead": self.n_heads_ahead, "n_ctx_train": getattr(self, "n_ctx", UNLIMITED), **self.values(),
-        }  # fmt: skip
+            "general.file_type": int(file_type),
+            "vocab_size": self.n_vocab,
+            "n_layer": self.blocks_in_file,
+            "n_ahead": self.n_heads_ahead,
+            "n_ctx_train": getattr(self, "n_ctx", UNLIMITED),
+            **self.values(),
+        }
         of_parts: dict[str, Any] = {}
         for part in vars(self).values():
             of_parts |= part.values() if isinstance(part, Keyed) else {}

@@ -39,8 +39,9 @@ class Gemma(Llama):
     activations = ("gelu_pytorch_tanh", "gelu")  # both by the tanh formula, as in transformers
     conditional: ClassVar[Mapping[str, str]] = {}
     without_effect: ClassVar[Mapping[str, str]] = {
-        "hidden_activation": "hidden_act counts, as in transformers", "mlp_bias": "it has no such biases",
-    }  # fmt: skip
+        "hidden_activation": "hidden_act counts, as in transformers",
+        "mlp_bias": "it has no such biases",
+    }
     usually_tied = True
     usual_ctx, usual_head = 8192, 256
 

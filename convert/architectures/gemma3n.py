@@ -39,9 +39,10 @@ class PerLayerInputs(Decoder):
     each layer."""
 
     dropped: ClassVar[tuple[str, ...]] = tuple(
-        f"{outer}{tower}." for outer in ("", "model.")
+        f"{outer}{tower}."
+        for outer in ("", "model.")
         for tower in ("vision_tower", "audio_tower", "embed_vision", "embed_audio")
-    )  # fmt: skip
+    )
 
     heads: Heads
     window: int
@@ -112,18 +113,26 @@ class Gemma3n(PerLayerInputs):
         "n_stream n_per_layer n_shared .activation_sparsity_scale local"
     )
     conditional: ClassVar[Mapping[str, str]] = {
-        "rope_theta": "where rope_parameters does not say it", "rope_scaling": "where rope_parameters is absent",
+        "rope_theta": "where rope_parameters does not say it",
+        "rope_scaling": "where rope_parameters is absent",
         "rope_local_base_freq": "where rope_parameters does not say it",
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
-        **HIDDEN_ACT, **PICTURES,
+        **HIDDEN_ACT,
+        **PICTURES,
         "altup_coef_clip": "only training",
         **dict.fromkeys(
-            ("audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "boa_token_id",
-             "eoa_token_id", "eoa_token_index"),
+            (
+                "audio_config",
+                "audio_soft_tokens_per_image",
+                "vision_soft_tokens_per_image",
+                "boa_token_id",
+                "eoa_token_id",
+                "eoa_token_index",
+            ),
             "only pictures and sound: the text's part of the model is converted",
         ),
-    }  # fmt: skip
+    }
 
     n_ff: tuple[int, ...]
     freq_base: float
@@ -178,9 +187,10 @@ class Gemma3n(PerLayerInputs):
     def notes(self) -> Iterator[str]:
         yield from self.scaling.notes
         known = {
-            "hidden_size_per_layer_input": (self.n_per_layer, PER_LAYER), "laurel_rank": (self.rank, RANK),
+            "hidden_size_per_layer_input": (self.n_per_layer, PER_LAYER),
+            "laurel_rank": (self.rank, RANK),
             "altup_num_inputs": (self.n_stream, STREAMS),
-        }  # fmt: skip
+        }
         other = [f"{name} = {usual}" for name, (n, usual) in known.items() if n != usual]
         if other:
             yield f"llama.cpp cannot load this file: there {' and '.join(other)}"

@@ -64,12 +64,13 @@ class Gemma4(PerLayerInputs):
         **dict.fromkeys(("num_experts", "top_k_experts", "moe_intermediate_size"), "where enable_moe_block is true"),
     }
     without_effect: ClassVar[Mapping[str, str]] = {
-        **HIDDEN_ACT, **PICTURES,
+        **HIDDEN_ACT,
+        **PICTURES,
         **dict.fromkeys(
             ("audio_config", "boa_token_id", "eoa_token_index"), "only sound: the text's part of the model is converted"
         ),
         **dict.fromkeys(("rope_theta", "rope_scaling"), "transformers takes rope_parameters alone"),
-    }  # fmt: skip
+    }
 
     n_ff: int
     heads_full: Heads  # of layers that see all tokens; `heads`: of those with a window

@@ -29,8 +29,9 @@ class Glm4Moe(Dots1):
     usual_ctx, usual_eps = 131072, 1e-5
     usual_dense, usual_norm = 1, True
     norms: ClassVar[dict[str, str]] = {
-        "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
-    }  # fmt: skip
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "post_attention_norm",
+    }
 
     normed: bool  # queries and keys
     qkv_bias: bool

@@ -20,9 +20,10 @@ from .latent import LATENT, Latent, require_equal_heads
 from .unused_fields import HEADS, PICTURES, mtp_layers, read_mtp
 
 KINDS = {
-    "linear_attention": "linear_attention", "indexed_attention": "indexed_attention",
+    "linear_attention": "linear_attention",
+    "indexed_attention": "indexed_attention",
     "full_attention": "indexed_attention",
-}  # fmt: skip
+}
 PERIOD = 4  # the last of so many layers has attention, where the config does not say
 FULL, SHARED = "full", "shared"
 INDEXER_EPS = 1e-6  # of the norm of index keys, whatever the config says of the others
@@ -49,9 +50,12 @@ class Indexer(Keyed):
         if n_chosen % n_pool:
             raise config.wrong("index_topk", f"a multiple of index_kpool = {n_pool}")
         return cls(
-            config.integer("index_n_heads", default=32), config.integer("index_head_dim", default=128), n_chosen,
-            n_pool, _read_full(config, attention),
-        )  # fmt: skip
+            config.integer("index_n_heads", default=32),
+            config.integer("index_head_dim", default=128),
+            n_chosen,
+            n_pool,
+            _read_full(config, attention),
+        )
 
     def values(self) -> dict[str, Any]:
         return {**vars(self), "n_index_head": self.n_head, "d_index": self.d_head, "with_tail": True}
@@ -101,14 +105,16 @@ class Glm5Next(KimiLinear):
     pre = ("glm4",)
     dropped: ClassVar[tuple[str, ...]] = ("model.visual.",)
     without_effect: ClassVar[Mapping[str, str]] = {
-        **HEADS, **PICTURES,
+        **HEADS,
+        **PICTURES,
         **dict.fromkeys(
             ("image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id"),
             PICTURES["image_token_id"],
         ),
         **dict.fromkeys(("rope_theta", "rope_scaling", "rope_parameters"), "no layer has positions"),
-        "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
-    }  # fmt: skip
+        "head_dim": "parts of a head have sizes of their own",
+        "qk_head_dim": "the sum of its parts",
+    }
     conditional: ClassVar[Mapping[str, str]] = {
         "first_k_dense_replace": "only without mlp_layer_types",
         "linear_lower_bound": "only without gate_lower_bound in linear_attn_config, as in transformers",
@@ -136,9 +142,16 @@ class Glm5Next(KimiLinear):
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
         """`config`: with what the outer one has beside."""
         for key, value in {
-            "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "moe_layer_freq": 1, "mhc": True,
-            "mla_use_nope": True, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "qk_rope_head_dim": 0,
-        }.items():  # fmt: skip
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "moe_layer_freq": 1,
+            "mhc": True,
+            "mla_use_nope": True,
+            "scoring_func": "sigmoid",
+            "topk_method": "noaux_tc",
+            "qk_rope_head_dim": 0,
+        }.items():
             config.expects(key, value)
         sizes = cls.sizes(config, shapes, eps=1e-5)
         linear = config.section("linear_attn_config")

@@ -25,11 +25,16 @@ class Gpt2(Family):
     pre: ClassVar[tuple[str, ...]] = ("gpt-2",)
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
-            "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
-            "summary_first_dropout", "predict_special_tokens", "n_special",
+            "summary_type",
+            "summary_use_proj",
+            "summary_activation",
+            "summary_proj_to_labels",
+            "summary_first_dropout",
+            "predict_special_tokens",
+            "n_special",
         ),
         "only of a head for classification, which is not converted",
-    )  # fmt: skip
+    )
 
     n_vocab: int
     tied: bool
@@ -88,5 +93,5 @@ def _linear(source: str, target: str, n_out: int, n_in: int) -> Iterator[Row]:
     """Stored as a matrix [in, out], as TensorFlow has it."""
     yield row(
         source + ".weight", target + ".weight", n_out, n_in, transform=turned_over(n_in), source_shape=(n_in, n_out)
-    )  # fmt: skip
+    )
     yield row(source + ".bias", target + ".bias", n_out)

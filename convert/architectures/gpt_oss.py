@@ -17,12 +17,19 @@ from .windows import read_layer_types, read_window
 ALPHA, LIMIT = 1.702, 7.0  # of the experts' gates, in llama.cpp always; other values have keys of ours
 # what transformers takes for absent fields
 _DEFAULTS: dict[str, Any] = {
-    "head_dim": 64, "num_key_value_heads": 8, "num_attention_heads": 64, "num_local_experts": 128,
-}  # fmt: skip
+    "head_dim": 64,
+    "num_key_value_heads": 8,
+    "num_attention_heads": 64,
+    "num_local_experts": 128,
+}
 _YARN: dict[str, Any] = {
-    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
     "original_max_position_embeddings": 4096,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -38,17 +45,19 @@ class GptOss(Llama):
     )
     pre = ("gpt-4o",)
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "rope_theta": "where rope_parameters does not say it",
+        **Llama.conditional,
+        "rope_theta": "where rope_parameters does not say it",
         "rope_scaling": "where rope_parameters is absent",
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         "hidden_act": "the gate of its experts is always the clamped one, as in transformers",
         "initial_context_length": "original_max_position_embeddings of RoPE's settings counts, as in transformers",
         "experts_per_token": "num_experts_per_tok counts, as in transformers",
     }
     norms: ClassVar[dict[str, str]] = {
-        "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
-    }  # fmt: skip
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "post_attention_norm",
+    }
     activations: ClassVar[tuple[str, ...]] = ()
     usual_bias = True
     usual_ctx = 131072
@@ -81,12 +90,14 @@ class GptOss(Llama):
         if any(local) and not window:
             raise config.wrong("sliding_window", "a number of tokens, for the layers of sliding_attention")
         return {
-            "window": window, "local": local, "n_expert": n_expert,
+            "window": window,
+            "local": local,
+            "n_expert": n_expert,
             "n_expert_used": config.integer("num_experts_per_tok", default=4, maximum=n_expert),
             "alpha": config.number("swiglu_alpha", default=ALPHA),
             "limit": config.number("swiglu_limit", default=LIMIT),
             "packed": False,
-        }  # fmt: skip
+        }
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()
@@ -111,9 +122,13 @@ class GptOss(Llama):
             target = f"{blk}ffn_{part}_exps"
             yield row(source, target + ".weight", n_expert, n_ff, n, source_shape=shape, transform=turned)
             yield row(
-                both + "_bias", target + ".bias", n_expert, n_ff, source_shape=(n_expert, 2 * n_ff),
+                both + "_bias",
+                target + ".bias",
+                n_expert,
+                n_ff,
+                source_shape=(n_expert, 2 * n_ff),
                 transform=every_other_row(2 * n_ff, first),
-            )  # fmt: skip
+            )
         target = blk + "ffn_down_exps.weight"
         if self.packed:
             yield row(down + BLOCKS, target, n_expert, n, n_ff)

@@ -103,7 +103,8 @@ class GptNeox(Decoder):
                 yield row(qkv, f"{blk}attn_qkv.{part}", 3 * n, *shape, transform=turned)
                 yield row(f"{hf}attention.dense.{part}", f"{blk}attn_output.{part}", n, *shape)
             for source, target, n_out, n_in in (
-                ("dense_h_to_4h", "ffn_up", self.n_ff, n), ("dense_4h_to_h", "ffn_down", n, self.n_ff)
-            ):  # fmt: skip
+                ("dense_h_to_4h", "ffn_up", self.n_ff, n),
+                ("dense_4h_to_h", "ffn_down", n, self.n_ff),
+            ):
                 yield row(f"{hf}mlp.{source}.weight", f"{blk}{target}.weight", n_out, n_in)
                 yield row(f"{hf}mlp.{source}.bias", f"{blk}{target}.bias", n_out)

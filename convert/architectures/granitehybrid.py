@@ -49,16 +49,24 @@ class GraniteHybrid(Decoder):
     )
     pre = ("dbrx", "refact")
     conditional: ClassVar[Mapping[str, str]] = {
-        "max_position_embeddings": "where there are positions", "num_experts_per_tok": "where there are experts",
+        "max_position_embeddings": "where there are positions",
+        "num_experts_per_tok": "where there are experts",
         "intermediate_size": "where there are experts",
         **dict.fromkeys(
             (
-                "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand",
-                "mamba_conv_bias", "mamba_proj_bias", "time_step_limit",
+                "mamba_n_heads",
+                "mamba_n_groups",
+                "mamba_d_state",
+                "mamba_d_head",
+                "mamba_d_conv",
+                "mamba_expand",
+                "mamba_conv_bias",
+                "mamba_proj_bias",
+                "time_step_limit",
             ),
             "where a layer is Mamba-2",
         ),
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = {"init_method": "only training: initial values"}
 
     n_ff: int  # of an expert, or of a dense layer
@@ -195,8 +203,9 @@ class Bamba(Decoder):
     uses_rope = True
     pre = ("llama-bpe",)
     without_effect: ClassVar[Mapping[str, str]] = {
-        **LAYER_KINDS, "partial_rotary_factor": "transformers puts 0.5 in its place; that of rope_parameters counts",
-    }  # fmt: skip
+        **LAYER_KINDS,
+        "partial_rotary_factor": "transformers puts 0.5 in its place; that of rope_parameters counts",
+    }
 
     n_ff: int
     heads: Heads

@@ -40,7 +40,7 @@ class Head:
 
     def rows(
         self, blk: str, n_embd: int, n_vocab: int, transform: Transform | None = None, n_state: int = 0
-    ) -> Iterator[Row]:  # fmt: skip
+    ) -> Iterator[Row]:
         """`transform`: of the norms; n_state: values of the norm of the state, 0: n_embd."""
         target, shape = blk + "nextn.eh_proj.weight", (n_embd, 2 * n_embd)
         if self.join_state:
@@ -68,9 +68,10 @@ def numbered_heads(
         if not any(f"{p}{own}.weight" in shapes for own in ("eh_proj", "enorm", "hnorm")):
             break
         own = {
-            "norm": p + norm, "embedding": p + "embed_tokens.weight",
+            "norm": p + norm,
+            "embedding": p + "embed_tokens.weight",
             "output": p + "shared_head.head.weight",
-        }  # fmt: skip
+        }
         there = {part: name for part, name in own.items() if name in shapes}
         heads.append(
             Head(p + "eh_proj.weight", p + "enorm.weight", p + "hnorm.weight", **there, norm_target=norm_target)

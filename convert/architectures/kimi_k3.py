@@ -35,11 +35,12 @@ class KimiK3(KimiLinear):
     prompts_by_code: ClassVar[bool] = True
     ends_by_config: ClassVar[bool] = True  # its tokenizer calls the end of a document EOS, not that of a turn
     without_effect: ClassVar[Mapping[str, str]] = {
-        **KimiLinear.without_effect, **PICTURES,
+        **KimiLinear.without_effect,
+        **PICTURES,
         **dict.fromkeys(("media_placeholder_token_id", "video_placeholder", "use_unified_vision_chunk"), _PICTURES),
         "ignore_index": "only training",
         "topk_method": "the choice of experts always has a bias",
-    }  # fmt: skip
+    }
     activation = "situ"
     usual_scale = 1.0
 

@@ -36,9 +36,10 @@ class KimiLinear(Decoder):
     without_effect: ClassVar[Mapping[str, str]] = {
         **MTP,
         **dict.fromkeys(("rope_theta", "rope_scaling", "rope_parameters", "mla_use_nope"), "no layer has positions"),
-        "head_dim": "parts of a head have sizes of their own", "qk_head_dim": "the sum of its parts",
+        "head_dim": "parts of a head have sizes of their own",
+        "qk_head_dim": "the sum of its parts",
         "use_grouped_topk": "groups say how many are used",
-    }  # fmt: skip
+    }
     mixer: ClassVar[str] = "self_attn."
     mixer_out: ClassVar[str] = "o_proj.weight"
     conditional: ClassVar[Mapping[str, str]] = {
@@ -159,9 +160,14 @@ class KimiLinear(Decoder):
         for part in "qkv":
             yield row(f"{hf}{part}_proj.weight", f"{blk}attn_{part}.weight", n_inner, n)
             yield row(
-                f"{hf}{part}_conv1d.weight", f"{blk}ssm_conv1d_{part}.weight", 1, n_inner, 1, taps,
+                f"{hf}{part}_conv1d.weight",
+                f"{blk}ssm_conv1d_{part}.weight",
+                1,
+                n_inner,
+                1,
+                taps,
                 source_shape=(n_inner, 1, taps),
-            )  # fmt: skip
+            )
         yield from self.gates(hf, blk, n_inner)
         yield row(hf + "b_proj.weight", blk + "ssm_beta.weight", self.n_kda, n)
         yield row(hf + "dt_bias", blk + "ssm_dt.bias", n_inner)

@@ -71,11 +71,16 @@ class Latent(Keyed):
         yield row(hf + "kv_a_layernorm.weight", blk + "attn_kv_a_norm.weight", self.rank)
         both, d_nope, rank = hf + "kv_b_proj.weight", self.d_nope, self.rank
         yield Row(
-            blk + "attn_k_b.weight", (n_head, rank, d_nope), tuple(f"{both}.{2 * h}" for h in range(n_head)),
-            transposed(d_nope, rank), source_shape=(d_nope, rank),
-        )  # fmt: skip
+            blk + "attn_k_b.weight",
+            (n_head, rank, d_nope),
+            tuple(f"{both}.{2 * h}" for h in range(n_head)),
+            transposed(d_nope, rank),
+            source_shape=(d_nope, rank),
+        )
         yield Row(
-            blk + "attn_v_b.weight", (n_head, self.d_value, rank), tuple(f"{both}.{2 * h + 1}" for h in range(n_head)),
+            blk + "attn_v_b.weight",
+            (n_head, self.d_value, rank),
+            tuple(f"{both}.{2 * h + 1}" for h in range(n_head)),
             source_shape=(self.d_value, rank),
-        )  # fmt: skip
+        )
         yield row(hf + out, blk + "attn_output.weight", n, n_head * self.d_value)

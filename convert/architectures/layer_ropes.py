@@ -40,7 +40,7 @@ class LayerRopes(Keyed):
     @classmethod
     def read(
         cls, both: Config, d_head: int, usual: float, *, theta: float = FULL_BASE, part: float = 1.0, stretched: int = 0
-    ) -> "LayerRopes":  # fmt: skip
+    ) -> "LayerRopes":
         """`both`: an object for each kind of layer; empty: those that see all tokens turn the share `usual` of their
         pairs. `d_head` is theirs. theta and part: where the objects do not say. stretched: the context of a family
         whose readers stretch these layers alone (linear, YaRN); 0: of another. UnsupportedError names a kind of RoPE

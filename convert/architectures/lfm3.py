@@ -36,7 +36,7 @@ class Lfm3(Decoder):
     conditional: ClassVar[Mapping[str, str]] = {
         "sliding_window": "where a layer has a window",
         **dict.fromkeys(("rope_theta", "partial_rotary_factor"), "where rope_parameters is there and does not say"),
-    }  # fmt: skip
+    }
 
     n_ff: int
     heads: Heads

@@ -39,13 +39,14 @@ class Llama4(Llama):
     dropped: ClassVar[tuple[str, ...]] = (*PICTURE_TENSORS, "vision_model.", "model.vision_model.")
     conditional: ClassVar[Mapping[str, str]] = {
         **Llama.conditional,
-        "rope_theta": "where rope_parameters does not say it", "rope_scaling": "where rope_parameters is absent",
+        "rope_theta": "where rope_parameters does not say it",
+        "rope_scaling": "where rope_parameters is absent",
         "no_rope_layer_interval": "where no_rope_layers is absent or empty",
         "interleave_moe_layer_step": "where moe_layers is absent",
         "attention_chunk_size": "where a layer is of chunked_attention",
         **dict.fromkeys(("floor_scale", "attn_scale"), "where attn_temperature_tuning is true"),
         **dict.fromkeys(("num_local_experts", "num_experts_per_tok", "intermediate_size"), "where a layer has experts"),
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         **PICTURES,
         "router_jitter_noise": "only training",
@@ -98,12 +99,16 @@ class Llama4(Llama):
         if scale < 0:
             raise config.wrong("attn_scale", "a number of at least 0")
         return {
-            "n_ff_expert": config.integer("intermediate_size"), "n_expert": n_expert, "n_expert_used": n_used,
-            "routed": routed, "turned": turned, "chunked": chunked,
+            "n_ff_expert": config.integer("intermediate_size"),
+            "n_expert": n_expert,
+            "n_expert_used": n_used,
+            "routed": routed,
+            "turned": turned,
+            "chunked": chunked,
             "chunk": config.integer("attention_chunk_size", default=USUAL_CHUNK) if any(chunked) else USUAL_CHUNK,
             "normed": config.boolean("use_qk_norm", default=True),
             "temperature": (scale if tuned else 0.0, period),
-        }  # fmt: skip
+        }
 
     @property
     def _step(self) -> int:
@@ -157,13 +162,23 @@ class Llama4(Llama):
         yield row(hf + "router.weight", blk + "ffn_gate_inp.weight", self.n_expert, n)
         for first, part in enumerate(("gate", "up")):
             yield row(
-                hf + "experts.gate_up_proj", f"{blk}ffn_{part}_exps.weight", self.n_expert, n_ff, n,
-                source_shape=(self.n_expert, n, 2 * n_ff), transform=columns_from(n, 2 * n_ff, first * n_ff, n_ff),
-            )  # fmt: skip
+                hf + "experts.gate_up_proj",
+                f"{blk}ffn_{part}_exps.weight",
+                self.n_expert,
+                n_ff,
+                n,
+                source_shape=(self.n_expert, n, 2 * n_ff),
+                transform=columns_from(n, 2 * n_ff, first * n_ff, n_ff),
+            )
         yield row(
-            hf + "experts.down_proj", blk + "ffn_down_exps.weight", self.n_expert, n, n_ff,
-            source_shape=(self.n_expert, n_ff, n), transform=transposed(n_ff, n),
-        )  # fmt: skip
+            hf + "experts.down_proj",
+            blk + "ffn_down_exps.weight",
+            self.n_expert,
+            n,
+            n_ff,
+            source_shape=(self.n_expert, n_ff, n),
+            transform=transposed(n_ff, n),
+        )
         yield from swiglu(hf + "shared_expert.", blk, n, n_ff, "_shexp")
 
 

@@ -86,9 +86,16 @@ class Ssm(Keyed):
         return self.d_inner, self.d_inner, groups, groups, self.n_ssm_head
 
     def rows(
-        self, hf: str, blk: str, n_embd: int, *, normed: bool = True, into: Transform | None = None,
-        into_bias: Transform | None = None, out: Transform | None = None,
-    ) -> Iterator[Row]:  # fmt: skip
+        self,
+        hf: str,
+        blk: str,
+        n_embd: int,
+        *,
+        normed: bool = True,
+        into: Transform | None = None,
+        into_bias: Transform | None = None,
+        out: Transform | None = None,
+    ) -> Iterator[Row]:
         """`into`, `into_bias` and `out` are what happens to the projections and their biases."""
         mixed = self.d_inner + 2 * self.n_group * self.d_state
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", sum(self.parts), n_embd, transform=into)
@@ -135,10 +142,12 @@ class Mamba2(StateSpaces):
     widths: ClassVar[tuple[str, ...]] = ("hidden_size", "d_model", "dim")
     layer, multiple = ("Mamba2",), 16
     without_effect: ClassVar[Mapping[str, str]] = {
-        **NO_POSITIONS, **STEP_SIZES, **STATE_SPACES,
+        **NO_POSITIONS,
+        **STEP_SIZES,
+        **STATE_SPACES,
         "norm_before_gate": "transformers' model does not read it",
         "time_step_rank": "of Mamba-1: here the step sizes are rows of in_proj",
-    }  # fmt: skip
+    }
 
     ssm: Ssm
 

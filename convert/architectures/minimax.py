@@ -20,9 +20,10 @@ PERIOD = 8  # the last of so many layers has softmax attention; llama.cpp takes 
 LIGHTNING_EPS = 1e-6  # of the norm inside lightning attention, whatever the config says of the others
 # Parts of a model: transformers' names, those of published configs, and those of GGUF keys.
 PARTS = (
-    ("full_attn", "full_attention", "attention"), ("linear_attn", "linear_attention", "lightning"),
+    ("full_attn", "full_attention", "attention"),
+    ("linear_attn", "linear_attention", "lightning"),
     ("mlp", "mlp", "feed_forward"),
-)  # fmt: skip
+)
 BUFFERS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")  # constants that transformers saves
 
 
@@ -40,12 +41,14 @@ class MiniMax(Decoder):
         "kept_lightning share_lightning kept_feed_forward share_feed_forward lightning_eps windows?"
     )
     conditional: ClassVar[Mapping[str, str]] = {
-        "rotary_dim": f"of {' and '.join(PUBLISHED)}", "postnorm": f"of {' and '.join(PUBLISHED)}"
-    }  # fmt: skip
+        "rotary_dim": f"of {' and '.join(PUBLISHED)}",
+        "postnorm": f"of {' and '.join(PUBLISHED)}",
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         "block_size": "only how transformers computes: tokens of a piece of lightning attention",
-        "router_jitter_noise": "only training", "shared_moe_mode": "of shared experts, without which a model must be",
-    }  # fmt: skip
+        "router_jitter_noise": "only training",
+        "shared_moe_mode": "of shared experts, without which a model must be",
+    }
 
     n_ff: int
     heads: Heads

@@ -14,19 +14,31 @@ from .windows import read_window
 
 # what transformers takes for absent fields, by the model_type of the text's part
 _YARN: dict[str, Any] = {
-    "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384,
-    "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
-}  # fmt: skip
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "ministral3": {
-        "head_dim": 128, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 262144, "sliding_window": None,
+        "head_dim": 128,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 262144,
+        "sliding_window": None,
     },
     "mistral": {
-        "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-6, "max_position_embeddings": 131072,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 131072,
         "sliding_window": 4096,
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -41,14 +53,17 @@ class Mistral3(Llama):
     dropped: ClassVar[tuple[str, ...]] = PICTURE_TENSORS
     reads_yarn = True
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "rope_theta": "where rope_parameters does not say it",
+        **Llama.conditional,
+        "rope_theta": "where rope_parameters does not say it",
         "rope_scaling": "where rope_parameters is absent",
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         **PICTURES,
-        **dict.fromkeys(("rope_parameters.max_position_embeddings", "rope_scaling.max_position_embeddings"),
-                        "max_position_embeddings beside it counts, as in transformers"),
-    }  # fmt: skip
+        **dict.fromkeys(
+            ("rope_parameters.max_position_embeddings", "rope_scaling.max_position_embeddings"),
+            "max_position_embeddings beside it counts, as in transformers",
+        ),
+    }
 
     temperature: float  # queries are times 1 + this * log(1 + number of whole contexts before them)
     first_ctx: int  # such a context

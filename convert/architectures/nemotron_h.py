@@ -17,16 +17,25 @@ from .unused_fields import HEADS, NO_POSITIONS, STEP_SIZES
 
 # published configs have a string of letters, those of transformers 5 a list of words
 KINDS = {
-    "M": "mamba", "*": "attention", "-": "mlp", "E": "moe",
-    "mamba": "mamba", "attention": "attention", "mlp": "mlp", "moe": "moe",
-    "linear_attention": "mamba", "full_attention": "attention",
-}  # fmt: skip
+    "M": "mamba",
+    "*": "attention",
+    "-": "mlp",
+    "E": "moe",
+    "mamba": "mamba",
+    "attention": "attention",
+    "mlp": "mlp",
+    "moe": "moe",
+    "linear_attention": "mamba",
+    "full_attention": "attention",
+}
 
 # A head is a layer with attention and one with experts, one block in GGUF.
 HEAD = Head(
-    "mtp.layers.0.eh_proj.weight", "mtp.layers.0.enorm.weight", "mtp.layers.0.hnorm.weight",
+    "mtp.layers.0.eh_proj.weight",
+    "mtp.layers.0.enorm.weight",
+    "mtp.layers.0.hnorm.weight",
     "mtp.layers.1.final_layernorm.weight",
-)  # fmt: skip
+)
 HEAD_LAYERS = ("mtp.layers.0.mixer.q_proj.weight", "mtp.layers.1.mixer.gate.weight")  # what tells of these two
 MOST_HEAD_LAYERS = 128
 
@@ -62,13 +71,17 @@ class NemotronH(Family):
         ),
     }
     without_effect: ClassVar[Mapping[str, str]] = {
-        **STEP_SIZES, **HEADS, **NO_POSITIONS,
+        **STEP_SIZES,
+        **HEADS,
+        **NO_POSITIONS,
         "mamba_proj_bias": "transformers' model reads use_bias instead",
         "time_step_min": "only training; transformers 5 also has it for a floor, but in prompts alone",
         **dict.fromkeys(("mamba_dt_min", "mamba_dt_max", "mamba_dt_init_floor"), STEP_SIZES["time_step_min"]),
-        "num_hidden_layers": "transformers counts the layers of the pattern", "expand": "the heads say the width",
-        "mamba_expand": "the heads say the width", "moe_shared_expert_overlap": "only how transformers computes",
-    }  # fmt: skip
+        "num_hidden_layers": "transformers counts the layers of the pattern",
+        "expand": "the heads say the width",
+        "mamba_expand": "the heads say the width",
+        "moe_shared_expert_overlap": "only how transformers computes",
+    }
 
     n_vocab: int
     tied: bool

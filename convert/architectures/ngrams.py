@@ -56,10 +56,15 @@ class Ngrams(Keyed):
     def values(self) -> dict[str, Any]:
         arrays = {"layer_multipliers": self.factors, "head_offsets": self.offsets, "head_vocab_sizes": self.sizes}
         return {
-            "ple.layers": [self.layer], "ple_gram": self.n_gram, "ple_each": self.n_each, "ple_taps": self.taps,
-            "ple_end": self.end, "ple.image_token_id": self.image, "d_row": self.d_row,
+            "ple.layers": [self.layer],
+            "ple_gram": self.n_gram,
+            "ple_each": self.n_each,
+            "ple_taps": self.taps,
+            "ple_end": self.end,
+            "ple.image_token_id": self.image,
+            "d_row": self.d_row,
             **{f"ple.{name}": np.array(values, np.uint64) for name, values in arrays.items()},
-        }  # fmt: skip
+        }
 
     def notes(self, n_embd: int) -> Iterator[str]:
         if self.d_embd != n_embd:
@@ -76,9 +81,12 @@ class Ngrams(Keyed):
         width, taps = n_stream * n, self.taps
         names = [f"{hf}{TABLE}shard_{i}.weight" for i in range(len(self.lengths))] or [f"{hf}{TABLE}weight"]
         yield Row(
-            "per_layer_token_embd.weight", (self.n_row, self.d_row), tuple(names), lengths=self.lengths,
+            "per_layer_token_embd.weight",
+            (self.n_row, self.d_row),
+            tuple(names),
+            lengths=self.lengths,
             settled=tuple(f"{hf}ple_embedding.{name}" for name in BUFFERS.values()),
-        )  # fmt: skip
+        )
         yield row(hf + "key_proj.weight", blk + "key.weight", width, self.d_embd)
         yield row(hf + "value_proj.weight", blk + "value.weight", n, self.d_embd)
         for part in ("key", "query", "conv"):
@@ -115,7 +123,7 @@ def _integers(tensor: StoredTensor, n: int) -> tuple[int, ...]:
 
 def read_ngrams(
     config: Config, shapes: Shapes, n_vocab: int, n_embd: int, attention: tuple[bool, ...]
-) -> Ngrams | None:  # fmt: skip
+) -> Ngrams | None:
     """None where no layer has them. attention: per layer, whether it has attention, beside which there are none."""
     layers = config.get("ple_layer_ids") or []
     if not isinstance(layers, list) or not all(type(i) is int and 1 <= i <= len(attention) for i in layers):
@@ -145,11 +153,20 @@ def read_ngrams(
         raise config.wrong("eos_token_id", "a token, which ends n-grams, or several")
     image = config.get("image_token_id")
     return Ngrams(
-        layer, n_gram, n_each, config.integer("ple_conv_kernel_size", default=4, maximum=1024), ends[0],
-        d_embd // n_head, n_row, _factors(config, n_vocab, n_gram), sizes,
-        tuple(sum(sizes[:i]) for i in range(n_head)), _lengths(config, shapes, layer, n_row),
-        None if image is None else config.integer("image_token_id", minimum=0), ends[-1],
-    )  # fmt: skip
+        layer,
+        n_gram,
+        n_each,
+        config.integer("ple_conv_kernel_size", default=4, maximum=1024),
+        ends[0],
+        d_embd // n_head,
+        n_row,
+        _factors(config, n_vocab, n_gram),
+        sizes,
+        tuple(sum(sizes[:i]) for i in range(n_head)),
+        _lengths(config, shapes, layer, n_row),
+        None if image is None else config.integer("image_token_id", minimum=0),
+        ends[-1],
+    )
 
 
 def _factors(config: Config, n_vocab: int, n_gram: int) -> tuple[int, ...]:

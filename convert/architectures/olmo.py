@@ -51,8 +51,9 @@ class Olmo3(Olmo2):
     architectures = ("Olmo3ForCausalLM",)
     order = f"{LLAMA} freq_base_local=local_theta window? local"
     conditional: ClassVar[Mapping[str, str]] = {
-        **Olmo2.conditional, **dict.fromkeys(("rope_theta", "rope_scaling"), "where rope_parameters does not say it"),
-    }  # fmt: skip
+        **Olmo2.conditional,
+        **dict.fromkeys(("rope_theta", "rope_scaling"), "where rope_parameters does not say it"),
+    }
     usual_theta = 500000.0
     known_windows = True
 

@@ -20,8 +20,9 @@ class Phi3(Llama):
     order = f"{LLAMA} n_rot original=own_ctx .attention.sliding_window windows?"
     pre: ClassVar[tuple[str, ...]] = ("gpt-4o",)
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "original_max_position_embeddings": "where rope_type is longrope",
-    }  # fmt: skip
+        **Llama.conditional,
+        "original_max_position_embeddings": "where rope_type is longrope",
+    }
     usual_ctx, usual_eps = 4096, 1e-5
 
     rope_kinds: ClassVar[dict[str, str]] = {"su": "longrope", "yarn": "longrope"}  # of the first checkpoints

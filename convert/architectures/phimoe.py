@@ -72,9 +72,10 @@ class PhiMoe(Phi3):
         if jitter < 0:
             raise config.wrong("router_jitter_noise", "a number that is not negative")
         return {
-            "n_expert": config.integer("num_local_experts", default=16, minimum=2, maximum=4096), "jitter": jitter,
+            "n_expert": config.integer("num_local_experts", default=16, minimum=2, maximum=4096),
+            "jitter": jitter,
             "head_bias": config.boolean("lm_head_bias", default=False),
-        }  # fmt: skip
+        }
 
     def notes(self) -> Iterator[str]:
         yield from super().notes()

@@ -17,9 +17,11 @@ from .windows import one_or_each, window_notes
 HEAD_EPS = 1e-6  # of the norms on queries and keys, whatever the config says of the others
 # Of a layer: the checkpoint's names of norms, GGUF's, and what the stored weights lack.
 NORMS = (
-    ("pre_mixer_norm", "attn_norm.weight", PLUS_ONE), ("post_mixer_norm", "post_attention_norm", plus(1 / 5)),
-    ("pre_mlp_norm", "ffn_norm.weight", PLUS_ONE), ("post_mlp_norm", "post_ffw_norm", plus(1 / 5**1.5)),
-)  # fmt: skip
+    ("pre_mixer_norm", "attn_norm.weight", PLUS_ONE),
+    ("post_mixer_norm", "post_attention_norm", plus(1 / 5)),
+    ("pre_mlp_norm", "ffn_norm.weight", PLUS_ONE),
+    ("post_mlp_norm", "post_ffw_norm", plus(1 / 5**1.5)),
+)
 DEFAULTS: dict[str, Any] = {"n_ctx": 2048, "eps": 1e-6, "tied": True}
 
 
@@ -40,10 +42,11 @@ class Plamo2(Decoder):
         "mamba_step": "where mamba_enabled is true",
     }
     without_effect: ClassVar[Mapping[str, str]] = {
-        **PICTURES, **dict.fromkeys(("image_feature_size", "image_proj_type"), "only pictures"),
+        **PICTURES,
+        **dict.fromkeys(("image_feature_size", "image_proj_type"), "only pictures"),
         **dict.fromkeys(("fp8_accum_dtype", "linear_type"), "only how products are computed in training"),
         "sliding_window": "attention_window_size counts, of which its own code makes it",
-    }  # fmt: skip
+    }
 
     n_ff: int
     heads: Heads
@@ -60,9 +63,11 @@ class Plamo2(Decoder):
             config.expects(bits, None)
         sizes = cls.sizes(config, shapes, **DEFAULTS)
         heads = Heads(
-            config.integer("num_attention_heads", default=32), config.integer("num_key_value_heads", default=4),
-            config.integer("hidden_size_per_head", default=128, maximum=1 << 16), stated=True,
-        )  # fmt: skip
+            config.integer("num_attention_heads", default=32),
+            config.integer("num_key_value_heads", default=4),
+            config.integer("hidden_size_per_head", default=128, maximum=1 << 16),
+            stated=True,
+        )
         if heads.n_head % heads.n_kv:
             raise config.wrong("num_key_value_heads", f"a divisor of the {heads.n_head} attention heads")
         if heads.d_head % 2:

@@ -23,10 +23,11 @@ class Qwen2(Llama):
     order = f"{LLAMA} windows?"
     pre: ClassVar[tuple[str, ...]] = ("qwen2",)
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "sliding_window": "where use_sliding_window is true",
+        **Llama.conditional,
+        "sliding_window": "where use_sliding_window is true",
         "use_sliding_window": "where a layer has a window",
         "max_window_layers": "where layer_types is absent and use_sliding_window is true",
-    }  # fmt: skip
+    }
     usual_ctx = 32768
 
     @classmethod
@@ -69,9 +70,10 @@ class Qwen3Moe(Qwen3):
     hparams: ClassVar[type[Any]] = Qwen3MoeHparams
     order = f"{LLAMA} n_expert n_expert_used n_ff_expert weights_norm? windows?"
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "sliding_window": "where use_sliding_window is true",
+        **Llama.conditional,
+        "sliding_window": "where use_sliding_window is true",
         "use_sliding_window": "where sliding_window is not null",
-    }  # fmt: skip
+    }
     without_effect: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("max_window_layers", "layer_types"), "transformers gives every layer the window, or none"
     )

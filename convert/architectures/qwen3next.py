@@ -220,14 +220,19 @@ class Qwen3Next(Decoder):
         yield from self.delta_rest(hf, blk, NEGATIVE_EXP)
 
     def delta_rest(
-        self, hf: str, blk: str, decay: Transform, bias: Transform | None = None, conv: Transform | None = None,
+        self,
+        hf: str,
+        blk: str,
+        decay: Transform,
+        bias: Transform | None = None,
+        conv: Transform | None = None,
         out: Transform | None = None,
-    ) -> Iterator[Row]:  # fmt: skip
+    ) -> Iterator[Row]:
         """The rows that Qwen3.5 has too, with what happens to them."""
         n, taps, mixed = self.n_embd, self.d_conv, 2 * self.n_key + self.n_value
         yield row(
             hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, taps, source_shape=(mixed, 1, taps), transform=conv
-        )  # fmt: skip
+        )
         yield row(hf + "A_log", blk + "ssm_a", self.n_v_head, transform=decay)
         yield row(hf + "dt_bias", blk + "ssm_dt.bias", self.n_v_head, transform=bias)
         yield row(hf + "norm.weight", blk + "ssm_norm.weight", self.d_v)
@@ -251,9 +256,7 @@ def read_heads(shapes: Shapes) -> tuple[Head, ...]:
     return (HEAD,) if any(name.removeprefix("model.") == HEAD.join for name in shapes) else ()
 
 
-def read_attention_layers(
-    config: Config, n_layer: int, kinds: Mapping[str, str] = KINDS
-) -> tuple[bool, ...]:  # fmt: skip
+def read_attention_layers(config: Config, n_layer: int, kinds: Mapping[str, str] = KINDS) -> tuple[bool, ...]:
     """Per layer, whether it has attention, by what `kinds` makes of its name; older configs say how often."""
     if "layer_types" in config:
         found = read_kinds(config, {**kinds}, "layer_types", n_layer=n_layer)

@@ -24,9 +24,11 @@ INDEXED = {**KINDS, "indexed_attention": "full_attention"}  # transformers 5's n
 MIXERS = {"attn_hyper_connection.": "hc_attn_", "mlp_hyper_connection.": "hc_ffn_"}
 # A head is an attention layer with experts, on residual streams of its own.
 HEAD = Head(
-    "mtp.fc_embedding.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight",
+    "mtp.fc_embedding.weight",
+    "mtp.pre_fc_norm_embedding.weight",
+    "mtp.pre_fc_norm_hidden.weight",
     join_state="mtp.fc_hidden.weight",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,28 @@ class Qwen4Exp(Qwen35):
     hparams = Qwen4ExpHparams
     order = f"{Qwen35.order} n_stream rank n_index_head d_index budget every {NGRAMS} silu_gate?"
     without_effect: ClassVar[Mapping[str, str]] = {
-        **{name: reason for name, reason in PICTURES.items() if name != "image_token_id"}, **HEADS, **MROPE,
+        **{name: reason for name, reason in PICTURES.items() if name != "image_token_id"},
+        **HEADS,
+        **MROPE,
         "number_of_conv_states": "only how transformers keeps states",
-    }  # fmt: skip
+    }
     conditional: ClassVar[Mapping[str, str]] = {
         "full_attention_interval": "where layer_types is absent",
         **dict.fromkeys(
             (
-                "ple_embed_dim", "ple_conv_kernel_size", "ngram_size", "heads_per_ngram", "ngram_vocab_size_base",
-                "make_ngram_vocab_size_divisible_by", "split_ngram_parts", "seed", "image_token_id",
+                "ple_embed_dim",
+                "ple_conv_kernel_size",
+                "ngram_size",
+                "heads_per_ngram",
+                "ngram_vocab_size_base",
+                "make_ngram_vocab_size_divisible_by",
+                "split_ngram_parts",
+                "seed",
+                "image_token_id",
             ),
             "where a layer has n-gram embeddings",
         ),
-    }  # fmt: skip
+    }
 
     n_stream: int
     rank: int
@@ -188,8 +199,12 @@ class Qwen4Exp(Qwen35):
     def _block(self, hf: str, blk: str, attention: bool) -> Iterator[Row]:
         for source, target in MIXERS.items():
             yield from self._mixer(hf + source, blk + target)
-            yield row(f"{hf}{source}block_inject_weight.weight", f"{blk}{target}inject.weight", self.n_stream,
-                      self.n_stream * self.n_embd)  # fmt: skip
+            yield row(
+                f"{hf}{source}block_inject_weight.weight",
+                f"{blk}{target}inject.weight",
+                self.n_stream,
+                self.n_stream * self.n_embd,
+            )
         if attention:
             yield from self._attention(hf + "self_attn.", blk)
             yield from self._indexer(hf + "self_attn.indexer.", blk + "indexer.")

@@ -33,9 +33,10 @@ class RecurrentGemma(Decoder):
     )
     in_llama_cpp = False
     without_effect: ClassVar[Mapping[str, str]] = {
-        **HIDDEN_ACT, **LAYER_KINDS,
+        **HIDDEN_ACT,
+        **LAYER_KINDS,
         **dict.fromkeys(("w_init_variance_scale", "final_w_init_variance_scale"), "only training: initial values"),
-    }  # fmt: skip
+    }
 
     n_ff: int
     heads: Heads

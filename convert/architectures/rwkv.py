@@ -85,9 +85,11 @@ class Rwkv6(Family):
         ".attention.head_count head_eps"
     )
     without_effect: ClassVar[Mapping[str, str]] = {
-        **NO_POSITIONS, "num_attention_heads": "the size of a head says their number", "model_version": "only a name",
+        **NO_POSITIONS,
+        "num_attention_heads": "the size of a head says their number",
+        "model_version": "only a name",
         "context_length": NO_POSITIONS["rope_theta"],
-    }  # fmt: skip
+    }
 
     n_vocab: int
     tied: bool
@@ -156,14 +158,17 @@ class Rwkv6(Family):
         sources = tuple(f"{hf}time_maa_{part}" for part in LERPS_6)
         yield Row(blk + "lerp_fused.weight", (5, 1, 1, n), sources, group=hf)
         for source, target, rows, columns in (
-            ("time_maa_w1", "w1", 5 * mix, n), ("time_decay_w1", "decay_w1", decay, n),
+            ("time_maa_w1", "w1", 5 * mix, n),
+            ("time_decay_w1", "decay_w1", decay, n),
             ("time_decay_w2", "decay_w2", n, decay),
-        ):  # fmt: skip
+        ):
             turned = transposed(columns, rows, unit=columns)
-            yield row(hf + source, f"{blk}{target}.weight", rows, columns, transform=turned,
-                      source_shape=(columns, rows))  # fmt: skip
-        yield row(hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, transform=transposed(mix, n),
-                  source_shape=(5, mix, n))  # fmt: skip
+            yield row(
+                hf + source, f"{blk}{target}.weight", rows, columns, transform=turned, source_shape=(columns, rows)
+            )
+        yield row(
+            hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, transform=transposed(mix, n), source_shape=(5, mix, n)
+        )
         yield channels(hf + "time_decay", blk + "decay.weight", n)
         yield row(hf + "time_faaaa", blk + "first.weight", n // self.d_head, self.d_head)
         for part in ("receptance", "key", "value", "gate"):
@@ -313,7 +318,13 @@ class Rwkv7(Family):
             yield channels(hf + "2.bias", blk + "0.weight", n)
         for source, target, rows, columns in (("0.weight", "1", rank, n), ("2.weight", "2", n, rank)):
             if self.turned:
-                yield row(hf + source, f"{blk}{target}.weight", rows, columns, source_shape=(columns, rows),
-                          transform=transposed(columns, rows, unit=columns))  # fmt: skip
+                yield row(
+                    hf + source,
+                    f"{blk}{target}.weight",
+                    rows,
+                    columns,
+                    source_shape=(columns, rows),
+                    transform=transposed(columns, rows, unit=columns),
+                )
             else:
                 yield row(hf + source, f"{blk}{target}.weight", rows, columns)

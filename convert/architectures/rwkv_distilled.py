@@ -27,9 +27,11 @@ _ORDER = [3, 1, 2, 0, 4]  # checkpoints have the parts as rkvwg, GGUF as wkvrg
 def _parts_in_order(parts: int, then: Transform) -> Transform:
     """`then` on the whole tensor, and its five parts of `parts` values in GGUF's order."""
     return Transform(
-        "reorder", lambda x, _: np.ascontiguousarray(then.apply(x, 0).reshape(5, parts)[_ORDER]).reshape(x.shape),
-        arithmetic=False, unit=1 << 30,
-    )  # fmt: skip
+        "reorder",
+        lambda x, _: np.ascontiguousarray(then.apply(x, 0).reshape(5, parts)[_ORDER]).reshape(x.shape),
+        arithmetic=False,
+        unit=1 << 30,
+    )
 
 
 def _around(model: "Rwkv6Qwen2 | Arwkv7", time_mix: Callable[[int, str, str], Iterator[Row]]) -> Iterator[Row]:
@@ -114,14 +116,33 @@ class Rwkv6Qwen2(Family):
         yield channels(hf + "time_maa_x", blk + "lerp_x.weight", n)
         sources = tuple(f"{hf}time_maa_{part}" for part in LERPS_6)
         yield Row(blk + "lerp_fused.weight", (5, 1, 1, n), sources, group=hf)
-        yield row(hf + "time_maa_w1", blk + "w1.weight", 5 * mix, n, source_shape=(n, 5 * mix),
-                  transform=_parts_in_order(mix * n, transposed(n, 5 * mix)))  # fmt: skip
-        yield row(hf + "time_maa_w2", blk + "w2.weight", 5, n, mix, source_shape=(5, mix, n),
-                  transform=_parts_in_order(mix * n, transposed(mix, n)))  # fmt: skip
+        yield row(
+            hf + "time_maa_w1",
+            blk + "w1.weight",
+            5 * mix,
+            n,
+            source_shape=(n, 5 * mix),
+            transform=_parts_in_order(mix * n, transposed(n, 5 * mix)),
+        )
+        yield row(
+            hf + "time_maa_w2",
+            blk + "w2.weight",
+            5,
+            n,
+            mix,
+            source_shape=(5, mix, n),
+            transform=_parts_in_order(mix * n, transposed(mix, n)),
+        )
         yield channels(hf + "time_decay", blk + "decay.weight", n)
         for source, target, rows, columns in (("w1", "decay_w1", decay, n), ("w2", "decay_w2", n, decay)):
-            yield row(f"{hf}time_decay_{source}", f"{blk}{target}.weight", rows, columns, source_shape=(columns, rows),
-                      transform=transposed(columns, rows, unit=columns))  # fmt: skip
+            yield row(
+                f"{hf}time_decay_{source}",
+                f"{blk}{target}.weight",
+                rows,
+                columns,
+                source_shape=(columns, rows),
+                transform=transposed(columns, rows, unit=columns),
+            )
         for source, target, size in (("q", "receptance", n), ("k", "key", n_value), ("v", "value", n_value)):
             yield row(f"{hf}{source}_proj.weight", f"{blk}{target}.weight", size, n)
             if self.biased:

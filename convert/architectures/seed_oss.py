@@ -21,8 +21,9 @@ class SeedOss(Llama):
     usual_head = 128
     usual_bias = True
     norms: ClassVar[dict[str, str]] = {
-        "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
-    }  # fmt: skip
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "post_attention_norm",
+    }
 
     out_bias: bool
 

@@ -25,9 +25,11 @@ class SmolLM3(Llama):
     hparams = SmolLM3Hparams
     order = f"{LLAMA} .vocab_size n_rot turned? windows?"
     conditional: ClassVar[Mapping[str, str]] = {
-        **Llama.conditional, "no_rope_layer_interval": "where no_rope_layers is absent",
-        "sliding_window": "where use_sliding_window is true", "use_sliding_window": "where a layer has a window",
-    }  # fmt: skip
+        **Llama.conditional,
+        "no_rope_layer_interval": "where no_rope_layers is absent",
+        "sliding_window": "where use_sliding_window is true",
+        "use_sliding_window": "where a layer has a window",
+    }
     usually_tied = True
     usual_ctx = 32768
     usual_theta = 2e6

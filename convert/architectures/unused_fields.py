@@ -4,29 +4,57 @@ from ..checkpoint import Config
 
 STEP_SIZES = dict.fromkeys(
     (
-        "time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_init_scheme", "dt_min",
-        "dt_max", "dt_init", "dt_scale", "dt_init_floor", "A_init_range", "conv_init",
+        "time_step_min",
+        "time_step_max",
+        "time_step_floor",
+        "time_step_scale",
+        "time_step_init_scheme",
+        "dt_min",
+        "dt_max",
+        "dt_init",
+        "dt_scale",
+        "dt_init_floor",
+        "A_init_range",
+        "conv_init",
     ),
     "only training: initial step sizes and decays",
-)  # fmt: skip
+)
 
 NO_POSITIONS = dict.fromkeys(
     (
-        "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window",
-        "use_sliding_window", "max_window_layers",
+        "max_position_embeddings",
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
     ),
     "the model has no attention, or one without positions and windows; it reads texts of any length",
-)  # fmt: skip
+)
 
 PICTURES = dict.fromkeys(
     (
-        "vision_config", "mm_tokens_per_image", "image_token_id", "video_token_id", "audio_token_id",
-        "vision_start_token_id", "vision_end_token_id", "boi_token_id", "boi_token_index", "eoi_token_id",
-        "eoi_token_index", "image_token_index", "language_model_only", "projector_hidden_act", "vision_feature_layer",
-        "multimodal_projector_bias", "spatial_merge_size",
+        "vision_config",
+        "mm_tokens_per_image",
+        "image_token_id",
+        "video_token_id",
+        "audio_token_id",
+        "vision_start_token_id",
+        "vision_end_token_id",
+        "boi_token_id",
+        "boi_token_index",
+        "eoi_token_id",
+        "eoi_token_index",
+        "image_token_index",
+        "language_model_only",
+        "projector_hidden_act",
+        "vision_feature_layer",
+        "multimodal_projector_bias",
+        "spatial_merge_size",
     ),
     "only pictures: the text's part of the model is converted",
-)  # fmt: skip
+)
 
 # Beginnings of names of tensors, for `dropped`.
 PICTURE_TENSORS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
@@ -37,11 +65,14 @@ LAYER_KINDS = dict.fromkeys(
 )
 MTP = dict.fromkeys(
     (
-        "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "mtp_num_hidden_layers",
+        "num_nextn_predict_layers",
+        "mtp_layers_block_type",
+        "mtp_hybrid_override_pattern",
+        "mtp_num_hidden_layers",
         "mtp_use_dedicated_embeddings",
     ),
     "only layers that guess tokens ahead, which are left out",
-)  # fmt: skip
+)
 # of families whose heads are converted
 HEADS = dict.fromkeys((*MTP, "num_mtp_layers"), "only heads that guess tokens ahead: the checkpoint's tensors tell")
 MROPE = dict.fromkeys(

@@ -34,11 +34,18 @@ class Xlstm(Family):
     tokenizer_hint = "EleutherAI/gpt-neox-20b"
     without_effect: ClassVar[Mapping[str, str]] = NO_POSITIONS | dict.fromkeys(
         (
-            "autocast_kernel_dtype", "chunkwise_kernel", "sequence_kernel", "step_kernel", "mode",
-            "return_last_states", "inference_state_dtype", "max_inference_chunksize", "norm_reduction_force_float32",
+            "autocast_kernel_dtype",
+            "chunkwise_kernel",
+            "sequence_kernel",
+            "step_kernel",
+            "mode",
+            "return_last_states",
+            "inference_state_dtype",
+            "max_inference_chunksize",
+            "norm_reduction_force_float32",
         ),
         "only how transformers computes: kernels, pieces and precision; here sums and states are f32",
-    )  # fmt: skip
+    )
 
     n_vocab: int
     tied: bool

@@ -150,25 +150,40 @@ class Zaya(Decoder):
         n, d, n_head, n_kv = self.n_embd, self.heads.d_head, self.heads.n_head, self.heads.n_kv
         p, half, n_mixed = hf + "qkv_proj.", n_kv * d // 2, (n_head + n_kv) * d
         projections = (
-            ("attn_q", [p + "q_proj"], n_head * d, n), ("attn_k", [p + "k_proj"], n_kv * d, n),
+            ("attn_q", [p + "q_proj"], n_head * d, n),
+            ("attn_k", [p + "k_proj"], n_kv * d, n),
             ("attn_v", [p + "v_proj_current", p + "v_proj_delayed"], half, n),
             ("attn_output", [hf + "o_proj"], n, n_head * d),
-        )  # fmt: skip
+        )
         for target, sources, rows, columns in projections:
             for part, shape in (
                 (("weight", (columns,)), ("bias", ())) if self.attention_bias else (("weight", (columns,)),)
             ):
                 yield Row(
-                    f"{blk}{target}.{part}", (len(sources) * rows, *shape), tuple(f"{s}.{part}" for s in sources),
+                    f"{blk}{target}.{part}",
+                    (len(sources) * rows, *shape),
+                    tuple(f"{s}.{part}" for s in sources),
                     source_shape=(rows, *shape),
-                )  # fmt: skip
+                )
         by_channel, by_head = p + "conv_qk_depthwise.", p + "conv_qk_grouped."
-        yield row(by_channel + "weight", blk + "ssm_conv1d.weight", n_mixed, self.taps[0],
-                  source_shape=(n_mixed, 1, self.taps[0]))  # fmt: skip
+        yield row(
+            by_channel + "weight",
+            blk + "ssm_conv1d.weight",
+            n_mixed,
+            self.taps[0],
+            source_shape=(n_mixed, 1, self.taps[0]),
+        )
         yield row(by_channel + "bias", blk + "ssm_conv1d.bias", n_mixed)
         # a head's matrix reads the taps one after the other, the oldest first
-        yield row(by_head + "weight", blk + "attn_conv.weight", n_head + n_kv, d, self.taps[1] * d,
-                  transform=transposed(d, self.taps[1]), source_shape=(n_mixed, d, self.taps[1]))  # fmt: skip
+        yield row(
+            by_head + "weight",
+            blk + "attn_conv.weight",
+            n_head + n_kv,
+            d,
+            self.taps[1] * d,
+            transform=transposed(d, self.taps[1]),
+            source_shape=(n_mixed, d, self.taps[1]),
+        )
         yield row(by_head + "bias", blk + "attn_conv.bias", n_mixed)
         yield row(hf + "qk_norm.temp", blk + "attn_k_norm.weight", n_kv)
 

@@ -11,8 +11,12 @@ from hybrid.quant.ggml.types import GGMLType
 from .tensor import Dtype, StoredTensor
 
 _STORED: dict[str, np.dtype[Any]] = {
-    "I64": np.dtype("<i8"), "I32": np.dtype("<i4"), "I16": np.dtype("<i2"), "I8": np.dtype("i1"), "U8": np.dtype("u1"),
-}  # fmt: skip
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,4 +53,4 @@ def as_integers(tensor: StoredTensor) -> IntegerTensor:
         raise UnsupportedError(f"{shown(tensor.name)} is of type {kind}, expected integers.")
     return IntegerTensor(
         tensor.name, Dtype.F32, tensor.shape, tensor.file, tensor.offset, tensor.strides, _STORED[str(tensor.dtype)]
-    )  # fmt: skip
+    )

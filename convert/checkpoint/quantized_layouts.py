@@ -167,9 +167,13 @@ def _gptq(tensors: Tensors, section: Config) -> Matrices:
         group = _groups(name, shape[1], n_groups, tensors.get(base + "g_idx"))
 
         def rows(
-            start: int, stop: int, weight: StoredTensor = weight, zeros: StoredTensor = zeros,
-            scales: StoredTensor = scales, group: np.ndarray = group,
-        ) -> np.ndarray:  # fmt: skip
+            start: int,
+            stop: int,
+            weight: StoredTensor = weight,
+            zeros: StoredTensor = zeros,
+            scales: StoredTensor = scales,
+            group: np.ndarray = group,
+        ) -> np.ndarray:
             values = _fields(_columns(weight, start, stop).T, bits)
             first = start // n
             less = _fields(_columns(zeros, first, -(-stop // n)), bits)[:, start - first * n : stop - first * n]
@@ -196,9 +200,13 @@ def _awq(tensors: Tensors, section: Config) -> Matrices:
         group = _groups(name, n_columns, n_groups, None)
 
         def rows(
-            start: int, stop: int, weight: StoredTensor = weight, zeros: StoredTensor = zeros,
-            scales: StoredTensor = scales, group: np.ndarray = group,
-        ) -> np.ndarray:  # fmt: skip
+            start: int,
+            stop: int,
+            weight: StoredTensor = weight,
+            zeros: StoredTensor = zeros,
+            scales: StoredTensor = scales,
+            group: np.ndarray = group,
+        ) -> np.ndarray:
             first, last = start // 8, -(-stop // 8)
 
             def of(tensor: StoredTensor) -> np.ndarray:
@@ -213,9 +221,13 @@ def _awq(tensors: Tensors, section: Config) -> Matrices:
 
 
 METHODS: dict[str, Callable[[Tensors, Config], Matrices]] = {
-    "fp8": _scaled, "fbgemm_fp8": _scaled, "modelopt": _scaled, "compressed-tensors": _compressed, "gptq": _gptq,
+    "fp8": _scaled,
+    "fbgemm_fp8": _scaled,
+    "modelopt": _scaled,
+    "compressed-tensors": _compressed,
+    "gptq": _gptq,
     "awq": _awq,
-}  # fmt: skip
+}
 
 
 def _spread(

@@ -124,7 +124,7 @@ class StoredTensor:
         whole = kept == tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
         return replace(
             self, shape=shape, offset=self.offset + offset * self.dtype.itemsize, strides=None if whole else kept
-        )  # fmt: skip
+        )
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Elements [start, stop) of the flattened tensor, in its own type: [stop - start]."""

@@ -14,10 +14,17 @@ from hybrid.quant.ggml.errors import CheckpointError, shown
 from .tensor import Dtype
 
 STORAGES: dict[str, Dtype | str] = {
-    "DoubleStorage": Dtype.F64, "FloatStorage": Dtype.F32, "HalfStorage": Dtype.F16, "BFloat16Storage": Dtype.BF16,
-    "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8",
+    "DoubleStorage": Dtype.F64,
+    "FloatStorage": Dtype.F32,
+    "HalfStorage": Dtype.F16,
+    "BFloat16Storage": Dtype.BF16,
+    "LongStorage": "I64",
+    "IntStorage": "I32",
+    "ShortStorage": "I16",
+    "CharStorage": "I8",
+    "ByteStorage": "U8",
     "BoolStorage": "BOOL",
-}  # fmt: skip
+}
 CALLABLE = {
     ("collections", "OrderedDict"),
     ("torch._utils", "_rebuild_tensor_v2"),
@@ -105,8 +112,16 @@ class PickleMachine:
         stack = self.stack
         if name in ("PROTO", "FRAME"):
             return
-        if name in ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "LONG1",
-                    "BINFLOAT"):  # fmt: skip
+        if name in (
+            "BINUNICODE",
+            "SHORT_BINUNICODE",
+            "BINUNICODE8",
+            "BININT",
+            "BININT1",
+            "BININT2",
+            "LONG1",
+            "BINFLOAT",
+        ):
             stack.append(argument)
         elif name in ("NONE", "NEWTRUE", "NEWFALSE"):
             stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
@@ -163,9 +178,13 @@ class PickleMachine:
         if isinstance(identity, tuple) and len(identity) == 5:
             tag, kind, key, _, numel = identity
             if (
-                tag == "storage" and isinstance(kind, Global) and kind.name in STORAGES
-                and isinstance(key, str) and key.isalnum() and _natural(numel)
-            ):  # fmt: skip
+                tag == "storage"
+                and isinstance(kind, Global)
+                and kind.name in STORAGES
+                and isinstance(key, str)
+                and key.isalnum()
+                and _natural(numel)
+            ):
                 return Storage(STORAGES[kind.name], key, numel)
         raise self.damaged("its pickle describes a storage in an unknown way")
 
@@ -183,10 +202,14 @@ class PickleMachine:
     def view(self, storage: Any, offset: Any, shape: Any, strides: Any) -> View:
         """A tensor that lies wholly inside its storage."""
         sound = (
-            isinstance(storage, Storage) and _natural(offset) and isinstance(shape, tuple)
-            and isinstance(strides, tuple) and len(shape) == len(strides) <= 16
-            and all(map(_natural, shape)) and all(map(_natural, strides))
-        )  # fmt: skip
+            isinstance(storage, Storage)
+            and _natural(offset)
+            and isinstance(shape, tuple)
+            and isinstance(strides, tuple)
+            and len(shape) == len(strides) <= 16
+            and all(map(_natural, shape))
+            and all(map(_natural, strides))
+        )
         if not sound:
             raise self.damaged("its pickle describes a tensor in an unknown way")
         last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))

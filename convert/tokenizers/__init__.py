@@ -22,9 +22,15 @@ __all__ = ["TokenType", "Vocabulary", "read_vocabulary"]
 
 
 def read_vocabulary(
-    source: Path, model_config: Config, n_vocab: int, *, preferred_pre: tuple[str, ...] = (), hint: str = "",
-    goes_on: bool = True, checkpoint: Path | None = None,
-) -> Vocabulary:  # fmt: skip
+    source: Path,
+    model_config: Config,
+    n_vocab: int,
+    *,
+    preferred_pre: tuple[str, ...] = (),
+    hint: str = "",
+    goes_on: bool = True,
+    checkpoint: Path | None = None,
+) -> Vocabulary:
     """The vocabulary of a folder (a checkpoint's, or another one) or a GGUF file, padded to `n_vocab` tokens.
 
     `hint`: whose tokenizer is used by models of this family that have no tokenizer files. `goes_on`: the model

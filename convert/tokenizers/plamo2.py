@@ -29,10 +29,14 @@ def read_plamo2(path: Path) -> Vocabulary:
         raise TokenizerError(f"{shown(path.name)} cannot be read: {error.strerror}.") from None
     rows = [_parsed(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     vocabulary = Vocabulary(
-        "plamo2", "default", path.name, tokens=[text for text, _, _ in rows], types=[kind for _, _, kind in rows],
+        "plamo2",
+        "default",
+        path.name,
+        tokens=[text for text, _, _ in rows],
+        types=[kind for _, _, kind in rows],
         scores=[score for _, score, _ in rows],
         more=[("tokenizer.ggml.add_space_prefix", False, ValueType.BOOL)],
-    )  # fmt: skip
+    )
     if _END_OF_TURN in vocabulary.tokens:
         vocabulary.ids["eot"] = vocabulary.tokens.index(_END_OF_TURN)
     return vocabulary

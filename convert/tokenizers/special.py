@@ -194,9 +194,11 @@ def chat_templates(folder: Path, config: Config) -> dict[str, str]:
         return {"default": value}
     named = {}
     for entry in value if isinstance(value, list) else [None]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not isinstance(
-            entry.get("template"), str
-        ):  # fmt: skip
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("name"), str)
+            or not isinstance(entry.get("template"), str)
+        ):
             raise CheckpointError(f"{where}: chat_template is {kind_of(value)}, expected a text or named texts.")
         named[entry["name"]] = entry["template"]
     return named

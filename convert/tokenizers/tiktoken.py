@@ -78,9 +78,13 @@ def read_ranks(path: Path, n_vocab: int) -> Vocabulary:
     ranks = _ranks(path, source)
     names = {token: _spelt(token) for token in ranks}
     vocabulary = Vocabulary(
-        "gpt2", code.pre, source, tokens=list(names.values()), types=[TokenType.NORMAL] * len(ranks),
+        "gpt2",
+        code.pre,
+        source,
+        tokens=list(names.values()),
+        types=[TokenType.NORMAL] * len(ranks),
         merges=[f"{names[a]} {names[b]}" for a, b in merges(ranks)],
-    )  # fmt: skip
+    )
     vocabulary.more.append(("hybrid.tokenizer.normalizer", code.normalizer, ValueType.STRING))
     first = len(ranks)
     for token, text in enumerate(code.special(first)[: max(0, n_vocab - first)], first):

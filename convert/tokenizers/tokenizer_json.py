@@ -82,9 +82,13 @@ def bpe(model: dict[str, Any], content: dict[str, Any], source: str, preferred: 
 
 
 def _byte_level(
-    tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str,
+    tokens: list[str],
+    merges: list[tuple[str, str]],
+    structure: Structure,
+    model: dict[str, Any],
+    source: str,
     preferred: tuple[str, ...],
-) -> Vocabulary:  # fmt: skip
+) -> Vocabulary:
     name, exact = find_name(structure, model.get("ignore_merges") is True, preferred)
     vocabulary = Vocabulary(
         model="gpt2",

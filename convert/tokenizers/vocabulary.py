@@ -11,15 +11,22 @@ from hybrid.quant.ggml.types import ArrayOf, ValueType
 PADDING_SCORE = -10000.0  # as llama.cpp's converter has it
 ADDED_SCORE = -1000.0
 # Special tokens of kind gemma4 that are part of an answer's text, for those who look for calls of tools in it.
-_RENDERED = frozenset({"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>",
-                       "<tool_response|>", '<|"|>'})  # fmt: skip
+_RENDERED = frozenset(
+    {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'}
+)
 
 
 # The names that GGUF gives to the special tokens of Hugging Face; "seperator" is spelt so.
 ID_KEYS = {
-    "bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "sep": "seperator_token_id",
-    "pad": "padding_token_id", "cls": "cls_token_id", "mask": "mask_token_id", "eot": "eot_token_id",
-}  # fmt: skip
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",
+    "pad": "padding_token_id",
+    "cls": "cls_token_id",
+    "mask": "mask_token_id",
+    "eot": "eot_token_id",
+}
 
 END_IDS = "hybrid.tokenizer.end_token_ids"
 # What Hugging Face's AddedToken says of how a token is found in text; each has a key hybrid.tokenizer.NAME_token_ids.

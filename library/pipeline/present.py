@@ -95,9 +95,14 @@ def _of_snapshot(repository: str, snapshot: Path, revision: str) -> Iterator[Pre
         architecture, kind = header.read(path)
         chosen = model.tag if model.tag and tags.count(model.tag) == 1 else model.files[0].path
         yield Present(
-            f"{repository}:{chosen}{revision}", ModelPlace.GGUF, model.tag or kind, architecture, model.nbytes, path,
+            f"{repository}:{chosen}{revision}",
+            ModelPlace.GGUF,
+            model.tag or kind,
+            architecture,
+            model.nbytes,
+            path,
             _trouble(architecture),
-        )  # fmt: skip
+        )
     listing = Listing(repository, snapshot.name, files)
     if checkpoints.has_checkpoint(listing):
         nbytes = sum(file.nbytes for file in files)

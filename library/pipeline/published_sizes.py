@@ -11,9 +11,14 @@ def _every(n_layer: int, period: int, last: str, others: str) -> list[str]:
 def _rwkv7(n_embd: int, n_layer: int, *ranks: int) -> dict[str, Any]:
     names = ("decay_low_rank_dim", "a_low_rank_dim", "v_low_rank_dim", "gate_low_rank_dim")
     return {
-        "architectures": ["RWKV7ForCausalLM"], "hidden_size": n_embd, "num_hidden_layers": n_layer, "head_dim": 64,
-        "vocab_size": 65536, "norm_eps": 1e-5, **dict(zip(names, ranks, strict=True)),
-    }  # fmt: skip
+        "architectures": ["RWKV7ForCausalLM"],
+        "hidden_size": n_embd,
+        "num_hidden_layers": n_layer,
+        "head_dim": 64,
+        "vocab_size": 65536,
+        "norm_eps": 1e-5,
+        **dict(zip(names, ranks, strict=True)),
+    }
 
 
 def _kimi(n_layer: int, n_expert: int, attention: list[int]) -> dict[str, Any]:
@@ -45,12 +50,19 @@ def _glm5(n_layer: int, n_expert: int, n_dense: int) -> dict[str, Any]:
 def _deepseek4(n_layer: int, n_expert: int) -> dict[str, Any]:
     """DeepSeek-V4-Flash: two layers with a window alone, then of each kind of entries in turn."""
     return {
-        "architectures": ["DeepseekV4ForCausalLM"], "hidden_size": 4096, "num_hidden_layers": n_layer,
-        "num_attention_heads": 64, "head_dim": 512, "qk_rope_head_dim": 64, "n_routed_experts": n_expert,
-        "compress_ratios": [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, n_layer))], "num_hash_layers": 3,
+        "architectures": ["DeepseekV4ForCausalLM"],
+        "hidden_size": 4096,
+        "num_hidden_layers": n_layer,
+        "num_attention_heads": 64,
+        "head_dim": 512,
+        "qk_rope_head_dim": 64,
+        "n_routed_experts": n_expert,
+        "compress_ratios": [0, 0, *(4 if i % 2 == 0 else 128 for i in range(2, n_layer))],
+        "num_hash_layers": 3,
         "rope_scaling": {"type": "yarn", "factor": 16, "original_max_position_embeddings": 65536},
-        "vocab_size": 129280, "max_position_embeddings": 1048576,
-    }  # fmt: skip
+        "vocab_size": 129280,
+        "max_position_embeddings": 1048576,
+    }
 
 
 _KIMI_K3: dict[str, Any] = {

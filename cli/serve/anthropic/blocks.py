@@ -70,10 +70,17 @@ class HostedBlock(PassedOver):
     files are refused."""
 
     type: Literal[
-        "redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
-        "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
-        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
-    ]  # fmt: skip
+        "redacted_thinking",
+        "server_tool_use",
+        "mcp_tool_use",
+        "mcp_tool_result",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+    ]
 
 
 Block = Annotated[

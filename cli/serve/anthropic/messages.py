@@ -40,8 +40,11 @@ from .blocks import (
 )
 
 STOP_REASON = {
-    "eos": "end_turn", "stop": "stop_sequence", "length": "max_tokens", "context": "model_context_window_exceeded",
-}  # fmt: skip
+    "eos": "end_turn",
+    "stop": "stop_sequence",
+    "length": "max_tokens",
+    "context": "model_context_window_exceeded",
+}
 KINDS = {"thought": "thinking", "text": "text", "call": "tool_use", "arguments": "tool_use"}  # of blocks
 NO_THOUGHTS = {"thinking": "", "signature": ""}
 

@@ -108,9 +108,17 @@ class HostedItem(PassedOver):
     """What a server of OpenAI's did for itself; what its searches found is in the texts that followed."""
 
     type: Literal[
-        "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call",
-        "tool_search_output", "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response",
-    ]  # fmt: skip
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "tool_search_call",
+        "tool_search_output",
+        "mcp_list_tools",
+        "mcp_call",
+        "mcp_approval_request",
+        "mcp_approval_response",
+    ]
 
 
 InputItem = MessageItem | CallItem | CustomCallItem | ResultItem | ReasoningItem | HostedItem
@@ -224,8 +232,10 @@ class Item:
 
 KINDS = {"thought": "reasoning", "text": "message", "call": "function_call", "arguments": "function_call"}
 _EVENTS = {
-    "reasoning": "reasoning_text", "message": "output_text", "function_call": "function_call_arguments",
-}  # fmt: skip
+    "reasoning": "reasoning_text",
+    "message": "output_text",
+    "function_call": "function_call_arguments",
+}
 
 
 class ItemEvents:

@@ -129,8 +129,9 @@ def answers_of(maker: Maker, body: ResponsesRequest, whose: Client) -> Answers:
     try:
         return chat.answers_of(maker, ChatRequest.model_validate(asked), whose)
     except RequestError as error:
-        message, param = (re.sub(r"(tools/\d+|tool_choice)/function(?=\b)", r"\1", place) for place in
-                          (str(error), error.param or ""))  # fmt: skip
+        message, param = (
+            re.sub(r"(tools/\d+|tool_choice)/function(?=\b)", r"\1", place) for place in (str(error), error.param or "")
+        )
         raise RequestError(message, param=param or None, status=error.status) from None
 
 
