@@ -46,11 +46,13 @@ def panels(rows: Sequence[results.Row]) -> list[tuple[str, list[Bars]]]:
         if mine:
             bars = [
                 Bars(
-                    row["type"], row["hybrid"]["median"], row["peer"]["median"] if row.get("peer") else None,
+                    row["type"],
+                    row["hybrid"]["median"],
+                    row["peer"]["median"] if row.get("peer") else None,
                     bool(row.get("noisy")),
                 )
                 for row in mine
-            ]  # fmt: skip
+            ]
             titled_bars.append((title.format(mine[0]["test"][2:]), bars))
     return titled_bars
 
@@ -115,9 +117,11 @@ def description(both: Sequence[tuple[str, Sequence[Bars]]]) -> str:
 def legend(x: int, y: int) -> list[str]:
     """The colours and what they stand for."""
     return [
-        rect(x, y - 9, 14, OURS), text(x + 20, y, "hybrid (times llama.cpp)"),
-        rect(x + 180, y - 9, 14, PEER), text(x + 200, y, "llama.cpp, same file, same hour"),
-    ]  # fmt: skip
+        rect(x, y - 9, 14, OURS),
+        text(x + 20, y, "hybrid (times llama.cpp)"),
+        rect(x + 180, y - 9, 14, PEER),
+        text(x + 200, y, "llama.cpp, same file, same hour"),
+    ]
 
 
 def rect(x: float, y: float, width: float, fill: str) -> str:

@@ -193,9 +193,15 @@ class Server:
         """The answer's tokens, and how many tokens of the prompt were processed."""
         reply = self._ask(
             "/completion",
-            {"prompt": prompt, "n_predict": n, "temperature": 0, "ignore_eos": True, "return_tokens": True,
-             "cache_prompt": True},
-        )  # fmt: skip
+            {
+                "prompt": prompt,
+                "n_predict": n,
+                "temperature": 0,
+                "ignore_eos": True,
+                "return_tokens": True,
+                "cache_prompt": True,
+            },
+        )
         return reply["tokens"], reply["timings"]["prompt_n"]
 
     def slot(self, action: str) -> None:

@@ -110,9 +110,15 @@ def in_this_process(n: int) -> Iterator[LocalCluster]:
         {"distributed.admin.system-monitor.interval": "1h", "distributed.worker.profile.enabled": False}
     ):
         cluster = LocalCluster(
-            n_workers=n, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1",
-            dashboard_address=None, silence_logs=60, memory_limit=0,
-        )  # fmt: skip
+            n_workers=n,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=60,
+            memory_limit=0,
+        )
         try:
             yield cluster
         finally:
@@ -183,9 +189,13 @@ def tasks(n: int) -> None:
     tokens = [[1, *range(10 * i, 10 * i + 5)] for i in range(2000)]
     line = json.dumps({"own": 0, "shared": 0, "document": 0})
     with LocalCluster(
-        n_workers=n, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=60,
+        n_workers=n,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=":0",
+        silence_logs=60,
         worker_dashboard_address=None,
-    ) as cluster:  # fmt: skip
+    ) as cluster:
         answered(cluster, tokens[:200], [line] * 200)
         took, _ = answered(cluster, tokens, [line] * len(tokens))
     print(f"{len(tokens)} answers that take no time, {n} workers: {took / len(tokens) * 1e3:.2f} ms each")
@@ -203,8 +213,9 @@ def throughput(model: Path, n: int, n_prompts: int, n_tokens: int, rounds: int) 
             start = time.perf_counter()
             subprocess.run(
                 [sys.executable, "-m", "hybrid.cli", *words, "-o", str(Path(folder) / f"{time.monotonic_ns()}.jsonl")],
-                check=True, capture_output=True,
-            )  # fmt: skip
+                check=True,
+                capture_output=True,
+            )
             return time.perf_counter() - start
 
         ways = {

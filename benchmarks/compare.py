@@ -91,9 +91,15 @@ class Run:
         """The fields that every row begins with."""
         machine = measured_here(self.args.t)
         return {
-            "kind": kind, "cpu": machine.cpu, "isa": machine.isa, "threads": self.args.t, "model": model,
-            "type": file_type, "precision": "exact" if self.args.exact else "fast", "test": test,
-        }  # fmt: skip
+            "kind": kind,
+            "cpu": machine.cpu,
+            "isa": machine.isa,
+            "threads": self.args.t,
+            "model": model,
+            "type": file_type,
+            "precision": "exact" if self.args.exact else "fast",
+            "test": test,
+        }
 
     def versions(self, with_peer: bool) -> dict[str, str]:
         versions = {"hybrid": hybrid_version(), "Python": sys.version.split()[0], "numba": version("numba")}
@@ -203,9 +209,16 @@ class Run:
         return min(n, self.plan.rounds)
 
     def row(
-        self, path: Path, model: str, kind: str, test: BenchTest, mine: dict[str, list[float]],
-        peer: dict[str, list[float]], limits: Limits, needs: TokenNeeds,
-    ) -> results.Row:  # fmt: skip
+        self,
+        path: Path,
+        model: str,
+        kind: str,
+        test: BenchTest,
+        mine: dict[str, list[float]],
+        peer: dict[str, list[float]],
+        limits: Limits,
+        needs: TokenNeeds,
+    ) -> results.Row:
         """A row of results: our rates and the peer's of one test, with the machine's limits at the time."""
         if test.name not in mine:
             raise UsageError(f"hybrid bench printed no {test.name}. Is another version beside this Python?")

@@ -83,9 +83,7 @@ def mamba1_case(model: str, n_layer: int, channels: int, d_state: int) -> Case:
         }  # fmt: skip
 
     ops = channels * (d_state * (EXP + 4) + SOFTPLUS + SILU + 5)
-    return Case(
-        mamba1.mamba1_scan, model, n_layer, state_shape(1, channels, d_state), ops, 4 * 4 * channels, fields
-    )  # fmt: skip
+    return Case(mamba1.mamba1_scan, model, n_layer, state_shape(1, channels, d_state), ops, 4 * 4 * channels, fields)
 
 
 def mamba2_case(model: str, n_layer: int, n_head: int, d_head: int, d_state: int, n_group: int = 1) -> Case:
@@ -121,9 +119,7 @@ def delta_case(model: str, n_layer: int, n_head: int, n_k_head: int, d_k: int, d
         }  # fmt: skip
 
     ops = n_head * d_v * (4 * d_k + 3)
-    return Case(
-        delta.delta_scan, model, n_layer, state_shape(n_head, d_v, d_k), ops, 4 * 2 * n_head * d_v, fields
-    )  # fmt: skip
+    return Case(delta.delta_scan, model, n_layer, state_shape(n_head, d_v, d_k), ops, 4 * 2 * n_head * d_v, fields)
 
 
 def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
@@ -133,9 +129,15 @@ def rg_lru_case(model: str, n_layer: int, channels: int) -> Case:
         x, r, i, y = (rows(n, channels) for _ in range(4))
         bias, rate = rows(1, channels), rglru.lru_rate(rows(1, channels)[0])
         return {
-            "x": x, "gate_r": r, "bias_r": bias, "gate_i": i, "bias_i": bias, "rate": rate, "y": y,
+            "x": x,
+            "gate_r": r,
+            "bias_r": bias,
+            "gate_i": i,
+            "bias_i": bias,
+            "rate": rate,
+            "y": y,
             "n_channel": channels,
-        }  # fmt: skip
+        }
 
     ops = channels * (2 * SILU + 2 * EXP + 8)
     return Case(rglru.rg_lru, model, n_layer, state_shape(1, channels, 1), ops, 4 * 4 * channels, fields)
@@ -263,11 +265,19 @@ def main() -> None:
             seconds, n = bench.case(case, n_tok, n_seq), n_tok * n_seq
             nbytes = case.row_bytes * n if n_tok > 1 else 8 * int(np.prod(case.state)) * n_seq
             gops = case.ops * n / seconds / 1e9
-            table.append([
-                case.kernel.name, case.model, name, f"{seconds * 1e6:.1f}", f"{seconds / n * 1e9:.0f}", f"{gops:.1f}",
-                f"{200 * gops / machine.f32_gflop_s:.0f} %", f"{nbytes / seconds / 1e9:.1f}",
-                f"{100 * nbytes / seconds / rate:.0f} %",
-            ])  # fmt: skip
+            table.append(
+                [
+                    case.kernel.name,
+                    case.model,
+                    name,
+                    f"{seconds * 1e6:.1f}",
+                    f"{seconds / n * 1e9:.0f}",
+                    f"{gops:.1f}",
+                    f"{200 * gops / machine.f32_gflop_s:.0f} %",
+                    f"{nbytes / seconds / 1e9:.1f}",
+                    f"{100 * nbytes / seconds / rate:.0f} %",
+                ]
+            )
     header = ["kernel", "model", "batch", "us/op", "ns/token", "Gop/s", "of FMA", "GB/s", "of memory"]
     print(markdown_table(header, table, left=3))
 

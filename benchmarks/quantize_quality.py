@@ -139,10 +139,15 @@ def main() -> None:
             with load(file) as model:
                 divergence = kl_divergence(model, BaseFile(base), progress=lambda i, _, r, to=so_far: to.update({i: r}))
             row = {
-                "model": args.model.stem, "name": way.name, "bits": report.bits_per_weight, "ppl": divergence.ppl.value,
+                "model": args.model.stem,
+                "name": way.name,
+                "bits": report.bits_per_weight,
+                "ppl": divergence.ppl.value,
                 "kld": divergence.kld.value,
-                "error": divergence.kld.error, "top": divergence.same_top.value, "there": None,
-            }  # fmt: skip
+                "error": divergence.kld.error,
+                "top": divergence.same_top.value,
+                "there": None,
+            }
             if args.peer:
                 for chunks in (PEER_CHUNKS, args.chunks):
                     there = perplexity_there(args.peer, file, args.text, chunks)

@@ -95,8 +95,15 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[list[Row], list[Row]
 
 def _place(row: Row) -> tuple[Any, ...]:
     bits = row.get("nbytes", 0)
-    return (*(str(row[name]) for name in _MACHINE), row["kind"] != "speed", row["model"], -bits, row["type"],
-            row["precision"] != "fast", *test_order(row["test"]))  # fmt: skip
+    return (
+        *(str(row[name]) for name in _MACHINE),
+        row["kind"] != "speed",
+        row["model"],
+        -bits,
+        row["type"],
+        row["precision"] != "fast",
+        *test_order(row["test"]),
+    )
 
 
 def test_order(name: str) -> tuple[int, int, int, int]:

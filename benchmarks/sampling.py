@@ -96,8 +96,12 @@ def ours(params: SamplingParams, logits: np.ndarray) -> Callable[[], None]:
 
 # --- llama.cpp's ---
 class _Data(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("selected", ctypes.c_int64),
-                ("sorted", ctypes.c_bool)]  # fmt: skip
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("selected", ctypes.c_int64),
+        ("sorted", ctypes.c_bool),
+    ]
 
 
 class _ChainParams(ctypes.Structure):

@@ -121,12 +121,21 @@ def speed_rows(measured: Sequence[Measured]) -> list[tuple[str, ...]]:
         for m in of_test:
             rate, n = m.row.tokens_per_second, m.row.setting.n_threads
             times = rate / first.tokens_per_second
-            rows.append((
-                name, str(n), f"{rate:.1f}", f"{100 * m.row.spread / rate:.0f} %", f"{times:.2f}",
-                f"{100 * times * first.setting.n_threads / n:.0f} %", f"{100 * m.shares.memory:.0f} %",
-                f"{100 * m.shares.arithmetic:.0f} %", m.shares.bound,
-                "-" if m.peer is None else f"{m.peer:.1f}", "-" if m.peer is None else f"{rate / m.peer:.2f}",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    name,
+                    str(n),
+                    f"{rate:.1f}",
+                    f"{100 * m.row.spread / rate:.0f} %",
+                    f"{times:.2f}",
+                    f"{100 * times * first.setting.n_threads / n:.0f} %",
+                    f"{100 * m.shares.memory:.0f} %",
+                    f"{100 * m.shares.arithmetic:.0f} %",
+                    m.shares.bound,
+                    "-" if m.peer is None else f"{m.peer:.1f}",
+                    "-" if m.peer is None else f"{rate / m.peer:.2f}",
+                )
+            )
     return rows
 
 
@@ -193,9 +202,13 @@ def main() -> int:
         path = args.model or shaped(args.shape, args.type)
         cpus = parse_cpus(args.cpus, "--cpus") if args.cpus else ()
         tests = BenchOptions(
-            prompts=[args.prompt], gens=[args.gen], parallel=sorted({1, args.parallel}),
-            repetitions=args.repetitions, state=False, start=False,
-        )  # fmt: skip
+            prompts=[args.prompt],
+            gens=[args.gen],
+            parallel=sorted({1, args.parallel}),
+            repetitions=args.repetitions,
+            state=False,
+            start=False,
+        )
         machines, measured = [], []
         for n in counts(args.threads, cpus):
             machines.append(measure_machine(n))

@@ -149,18 +149,29 @@ class Case:
         waits = [one.beside for one in self.rounds if one.beside is not None]
         cost = f"{1 - median(rates) / median(one.rate for one in without.rounds):.1%}" if without else ""
         return [
-            str(self.n), self.side + (", long prompt beside" if self.beside else ""),
-            f"{median(rates):.1f}", f"{max(rates) / min(rates) - 1:.0%}",
+            str(self.n),
+            self.side + (", long prompt beside" if self.beside else ""),
+            f"{median(rates):.1f}",
+            f"{max(rates) / min(rates) - 1:.0%}",
             f"{median(t for one in self.rounds for t in one.first) * 1000:.0f}",
-            *(f"{np.percentile(gaps, p):.0f}" if len(gaps) else "" for p in PERCENTILES), f"{gaps.max(initial=0):.0f}",
-            f"{median(waits):.2f}" if waits else "", cost,
-        ]  # fmt: skip
+            *(f"{np.percentile(gaps, p):.0f}" if len(gaps) else "" for p in PERCENTILES),
+            f"{gaps.max(initial=0):.0f}",
+            f"{median(waits):.2f}" if waits else "",
+            cost,
+        ]
 
 
 HEAD = [
-    "streams", "side", "t/s", "spread", "first token ms", *(f"gap p{p} ms" for p in PERCENTILES), "most ms",
-    "long prompt s", "cost of HTTP",
-]  # fmt: skip
+    "streams",
+    "side",
+    "t/s",
+    "spread",
+    "first token ms",
+    *(f"gap p{p} ms" for p in PERCENTILES),
+    "most ms",
+    "long prompt s",
+    "cost of HTTP",
+]
 
 
 class Load:

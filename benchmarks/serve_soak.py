@@ -37,7 +37,7 @@ from soak_requests import (
     other,
     sentence,
     whole_answer,
-)  # fmt: skip
+)
 
 from hybrid.convert import convert
 from hybrid.pipeline.models import bundled_checkpoint
@@ -218,9 +218,13 @@ class Soak:
                 self._fault(f"tokens of {text!r} came back as {back!r}")
             return
         method, path, want = [
-            ("GET", "/health", 200), ("GET", "/metrics", 200), ("GET", "/v1/models", 200), ("GET", "/nothing", 404),
-            ("DELETE", "/v1/models", 405), ("GET", "/v1/completions", 405),
-        ][self.rng.randrange(6)]  # fmt: skip
+            ("GET", "/health", 200),
+            ("GET", "/metrics", 200),
+            ("GET", "/v1/models", 200),
+            ("GET", "/nothing", 404),
+            ("DELETE", "/v1/models", 405),
+            ("GET", "/v1/completions", 405),
+        ][self.rng.randrange(6)]
         status, _ = await connection.ask(method, path)
         self.result.statuses[status] += 1
         if status != want:

@@ -206,13 +206,26 @@ def broken(rng: random.Random) -> tuple[str, bytes]:
     path = rng.choice((CHAT, COMPLETIONS, "/detokenize"))  # /tokenize takes a prompt, whatever stands beside it
     body: Any = rng.choice(
         [
-            {"prompt": 5}, {"prompt": []}, {"prompt": [-1]}, {"prompt": [10**9]}, {"messages": []}, {"messages": "x"},
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, {"prompt": "x", "n": 0},
-            {"prompt": "x", "temperature": "hot"}, [], 7, None, {"tokens": ["x"]},
-            {"tokens": [10**9]}, {"prompt": "x", "n": 10**6}, {"prompt": "word " * 20_000, "stop": ""},
-            {"prompt": "x", "top_p": -3}, {"prompt": "x", "logit_bias": {"x": 1}, "top_p": -1},
+            {"prompt": 5},
+            {"prompt": []},
+            {"prompt": [-1]},
+            {"prompt": [10**9]},
+            {"messages": []},
+            {"messages": "x"},
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            {"prompt": "x", "n": 0},
+            {"prompt": "x", "temperature": "hot"},
+            [],
+            7,
+            None,
+            {"tokens": ["x"]},
+            {"tokens": [10**9]},
+            {"prompt": "x", "n": 10**6},
+            {"prompt": "word " * 20_000, "stop": ""},
+            {"prompt": "x", "top_p": -3},
+            {"prompt": "x", "logit_bias": {"x": 1}, "top_p": -1},
         ]
-    )  # fmt: skip
+    )
     text = json.dumps(body).encode()
     damage = rng.random()
     if damage < 0.2:

@@ -24,9 +24,14 @@ from hybrid.convert.config_fields import (
 _ATTENTION = {"num_attention_heads": 3, "num_key_value_heads": 1}
 _SSM = {"mamba_n_heads": 4, "mamba_d_head": 12, "mamba_n_groups": 2, "mamba_d_state": 6, "mamba_d_conv": 3}
 _DELTA = {
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
-    "linear_conv_kernel_dim": 3, "rms_norm_eps": 1e-6, "head_dim": 16,
-}  # fmt: skip
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 10,
+    "linear_conv_kernel_dim": 3,
+    "rms_norm_eps": 1e-6,
+    "head_dim": 16,
+}
 
 MORE: dict[str, dict[str, Any]] = {
     "bamba": {
@@ -206,16 +211,25 @@ COMPUTED = ("head_dim", "attention_hidden_size", "hybrid_layer_ids")
 
 # Architectures whose configs are those of another.
 ALIKE = {
-    "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM", "BertForMaskedLM": "BertModel",
-    "CamembertModel": "XLMRobertaModel", "LFM2ForCausalLM": "Lfm2ForCausalLM",
-    "LLaMAForCausalLM": "LlamaForCausalLM", "LlamaModel": "LlamaForCausalLM", "MambaLMHeadModel": "MambaForCausalLM",
+    "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
+    "BertForMaskedLM": "BertModel",
+    "CamembertModel": "XLMRobertaModel",
+    "LFM2ForCausalLM": "Lfm2ForCausalLM",
+    "LLaMAForCausalLM": "LlamaForCausalLM",
+    "LlamaModel": "LlamaForCausalLM",
+    "MambaLMHeadModel": "MambaForCausalLM",
     "MiniMaxM1ForCausalLM": "MiniMaxText01ForCausalLM",
-    "MistralModel": "MistralForCausalLM", "PLaMo2ForCausalLM": "Plamo2ForCausalLM",
-    "Qwen2Model": "Qwen2ForCausalLM", "Qwen3Model": "Qwen3ForCausalLM",
-    "RobertaForMaskedLM": "XLMRobertaModel", "RobertaModel": "XLMRobertaModel",
-    "XLMRobertaForMaskedLM": "XLMRobertaModel", "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
-    "StableLMEpochForCausalLM": "StableLmForCausalLM", "PhimoeForCausalLM": "PhiMoEForCausalLM",
-}  # fmt: skip
+    "MistralModel": "MistralForCausalLM",
+    "PLaMo2ForCausalLM": "Plamo2ForCausalLM",
+    "Qwen2Model": "Qwen2ForCausalLM",
+    "Qwen3Model": "Qwen3ForCausalLM",
+    "RobertaForMaskedLM": "XLMRobertaModel",
+    "RobertaModel": "XLMRobertaModel",
+    "XLMRobertaForMaskedLM": "XLMRobertaModel",
+    "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "StableLMEpochForCausalLM": "StableLmForCausalLM",
+    "PhimoeForCausalLM": "PhiMoEForCausalLM",
+}
 
 
 def examples() -> dict[str, dict[str, Any]]:
@@ -260,9 +274,10 @@ def fields(architecture: str) -> Fields:
     without = {name: why for name in names if name not in used and (why := without_effect(family, name))}
     # used, but of one value alone: refused
     refused = {
-        name: values for name, values in refused.items()
+        name: values
+        for name, values in refused.items()
         if name in names and (name not in used or len([v for v in values if v is not None]) < 2)
-    }  # fmt: skip
+    }
     used |= {name for name in names if condition(family, name)}
     return Fields(
         [name for name in names if name in used and name not in refused],

@@ -19,12 +19,14 @@ FILE = Path(__file__).resolve().parent / "data" / "config_fields.json"
 
 # Other names of an architecture that transformers has.
 SAME = {
-    "LFM2ForCausalLM": "Lfm2ForCausalLM", "LLaMAForCausalLM": "LlamaForCausalLM",
-    "MambaLMHeadModel": "MambaForCausalLM", "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
+    "LFM2ForCausalLM": "Lfm2ForCausalLM",
+    "LLaMAForCausalLM": "LlamaForCausalLM",
+    "MambaLMHeadModel": "MambaForCausalLM",
+    "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
     "StableLMEpochForCausalLM": "StableLmForCausalLM",
     "PhiMoEForCausalLM": "PhimoeForCausalLM",
     "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
-}  # fmt: skip
+}
 
 _MINIMAX: dict[str, Any] = {
     "vocab_size": 200064, "hidden_size": 6144, "intermediate_size": 9216, "num_hidden_layers": 80,

@@ -19,8 +19,16 @@ from hybrid.infer.kernels.emit.emitter import Emitter
 
 NEEDED = frozenset(("avx2", "fma", "f16c"))  # of the processor at hand
 FEATURES = NEEDED | {
-    "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16", "avx512vbmi", "gfni",
-}  # fmt: skip
+    "avx512f",
+    "avx512bw",
+    "avx512cd",
+    "avx512dq",
+    "avx512vl",
+    "avx512vnni",
+    "avx512bf16",
+    "avx512vbmi",
+    "gfni",
+}
 _real_call = EmitterCore.call
 
 

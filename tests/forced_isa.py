@@ -54,9 +54,13 @@ def python(isa: str, *arguments: str, timeout: float = 500) -> subprocess.Comple
 
 def _python(isa: str, *arguments: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], env=forced_environment(isa), cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, *arguments],
+        env=forced_environment(isa),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
         timeout=timeout,
-    )  # fmt: skip
+    )
 
 
 def forced_environment(isa: str) -> dict[str, str]:

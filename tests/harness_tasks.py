@@ -31,17 +31,31 @@ def write_tasks(folder: Path, prose: Path, *, relative: bool = False) -> Path:
 
     mean = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("acc", "acc_norm")]
     task(
-        "halves", {"test": "halves", "train": "examples"}, output_type="multiple_choice", fewshot_split="train",
-        doc_to_text="{{context}}", doc_to_target="{{gold}}", doc_to_choice="{{endings}}", metric_list=mean,
-    )  # fmt: skip
+        "halves",
+        {"test": "halves", "train": "examples"},
+        output_type="multiple_choice",
+        fewshot_split="train",
+        doc_to_text="{{context}}",
+        doc_to_target="{{gold}}",
+        doc_to_choice="{{endings}}",
+        metric_list=mean,
+    )
     task(
-        "pages", {"test": "pages"}, output_type="loglikelihood_rolling", doc_to_text="", doc_to_target="{{text}}",
+        "pages",
+        {"test": "pages"},
+        output_type="loglikelihood_rolling",
+        doc_to_text="",
+        doc_to_target="{{text}}",
         metric_list=[{"metric": "word_perplexity"}, {"metric": "bits_per_byte"}],
-    )  # fmt: skip
+    )
     task(
-        "goes_on", {"test": "prompts"}, output_type="generate_until", doc_to_text="{{question}}",
-        doc_to_target="{{answer}}", metric_list=[{"metric": "exact_match"}],
+        "goes_on",
+        {"test": "prompts"},
+        output_type="generate_until",
+        doc_to_text="{{question}}",
+        doc_to_target="{{answer}}",
+        metric_list=[{"metric": "exact_match"}],
         generation_kwargs={"until": [".", "\n\n"], "max_gen_toks": 12, "do_sample": False},
-    )  # fmt: skip
+    )
     (folder / "reading.yaml").write_text(yaml.safe_dump({"group": "reading", "task": ["halves", "pages"]}))
     return folder

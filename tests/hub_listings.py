@@ -113,8 +113,11 @@ LISTINGS: dict[str, tuple[list[str], list[str], str]] = {
     ),
     "Qwen/Qwen3-8B-GGUF": (["Qwen3-8B-{Q4_K_M Q5_0 Q5_K_M Q6_K Q8_0}.gguf"], ["Qwen3-8B-Q4_K_M.gguf"], "Q4_K_M"),
     "mradermacher/Falcon-H1-1.5B-Instruct-i1-GGUF": (
-        ["Falcon-H1-1.5B-Instruct.i1-{IQ1_S IQ2_M IQ4_XS Q2_K_S Q4_1 Q4_K_S Q5_K_M Q6_K}.gguf", "imatrix.dat",
-         "Falcon-H1-1.5B-Instruct.imatrix.gguf"],
+        [
+            "Falcon-H1-1.5B-Instruct.i1-{IQ1_S IQ2_M IQ4_XS Q2_K_S Q4_1 Q4_K_S Q5_K_M Q6_K}.gguf",
+            "imatrix.dat",
+            "Falcon-H1-1.5B-Instruct.imatrix.gguf",
+        ],
         ["Falcon-H1-1.5B-Instruct.i1-Q4_K_S.gguf"],
         "I1-Q4_K_S",
     ),
@@ -124,10 +127,14 @@ LISTINGS: dict[str, tuple[list[str], list[str], str]] = {
         "Q4_K_M",
     ),
     "LiquidAI/LFM2-1.2B-GGUF": (
-        ["LFM2-1.2B-{F16 Q4_0 Q4_K_M Q5_K_M Q6_K Q8_0}.gguf"], ["LFM2-1.2B-Q4_K_M.gguf"], "Q4_K_M",
+        ["LFM2-1.2B-{F16 Q4_0 Q4_K_M Q5_K_M Q6_K Q8_0}.gguf"],
+        ["LFM2-1.2B-Q4_K_M.gguf"],
+        "Q4_K_M",
     ),
     "HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF": (
-        ["smollm2-1.7b-instruct-q4_k_m.gguf"], ["smollm2-1.7b-instruct-q4_k_m.gguf"], "Q4_K_M",
+        ["smollm2-1.7b-instruct-q4_k_m.gguf"],
+        ["smollm2-1.7b-instruct-q4_k_m.gguf"],
+        "Q4_K_M",
     ),
     "nomic-ai/nomic-embed-text-v1.5-GGUF": (
         ["nomic-embed-text-v1.5.{Q2_K Q3_K_L Q4_0 Q4_K_S Q5_0 Q5_K_M Q6_K Q8_0 f16 f32}.gguf"],
@@ -135,13 +142,17 @@ LISTINGS: dict[str, tuple[list[str], list[str], str]] = {
         "Q4_K_S",
     ),
     "CompendiumLabs/bge-small-en-v1.5-gguf": (
-        ["bge-small-en-v1.5-{f16 f32 q4_k_m q8_0}.gguf"], ["bge-small-en-v1.5-q4_k_m.gguf"], "Q4_K_M",
+        ["bge-small-en-v1.5-{f16 f32 q4_k_m q8_0}.gguf"],
+        ["bge-small-en-v1.5-q4_k_m.gguf"],
+        "Q4_K_M",
     ),
     "jukofyork/DeepSeek-R1-DRAFT-0.6B-v3.0-GGUF": (
-        ["DeepSeek-R1-DRAFT-0.6B-{32k 64k}-Q4_0.gguf"], [], "Q4_0",
+        ["DeepSeek-R1-DRAFT-0.6B-{32k 64k}-Q4_0.gguf"],
+        [],
+        "Q4_0",
     ),
     "someone/one-file-GGUF": (["model.gguf", "README.md"], ["model.gguf"], ""),
-}  # fmt: skip
+}
 
 
 def names(patterns: list[str]) -> list[str]:

@@ -178,9 +178,13 @@ def run_tests(sites: Path, variables: dict[str, str], *arguments: str) -> int:
     command = [sys.executable, "-m", "pytest", "-p", "mutations", "-p", "no:cacheprovider", *arguments]
     with tempfile.TemporaryDirectory() as caches:
         env = {
-            **os.environ, "MUTATION_SITES": str(sites.resolve()), "XDG_CACHE_HOME": caches, "NUMBA_CACHE_DIR": caches,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]), **variables,
-        }  # fmt: skip
+            **os.environ,
+            "MUTATION_SITES": str(sites.resolve()),
+            "XDG_CACHE_HOME": caches,
+            "NUMBA_CACHE_DIR": caches,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
+            **variables,
+        }
         return subprocess.run(
             command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
         ).returncode

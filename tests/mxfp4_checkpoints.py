@@ -95,8 +95,11 @@ def publish_deepseek4(folder: Path, block: int = 0) -> dict[str, np.ndarray]:
     save(folder / FILE, stored)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {
-        "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "scale_fmt": "ue8m0",
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "quant_method": "fp8",
+        "scale_fmt": "ue8m0",
         "weight_block_size": [block or 128] * 2,
-    }  # fmt: skip
+    }
     (folder / "config.json").write_text(json.dumps({**config, "expert_dtype": "fp4", "torch_dtype": "bfloat16"}))
     return meant

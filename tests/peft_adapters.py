@@ -19,8 +19,10 @@ def modules(tensors: dict[str, np.ndarray]) -> dict[str, list[str]]:
         whole = match[1] if match else name
         if values.ndim == 2 and whole.endswith(".weight") and not re.search("embed|norm|conv", whole):
             layers.setdefault(whole, []).append(name)
-    return {name: sorted(parts, key=lambda part: int(part.rpartition(".")[2]) if part != name else 0)
-            for name, parts in layers.items()}  # fmt: skip
+    return {
+        name: sorted(parts, key=lambda part: int(part.rpartition(".")[2]) if part != name else 0)
+        for name, parts in layers.items()
+    }
 
 
 def factors(tensors: dict[str, np.ndarray], rank: int = 3, seed: int = 7) -> dict[str, tuple[np.ndarray, np.ndarray]]:

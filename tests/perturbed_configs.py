@@ -25,9 +25,12 @@ _WORDS = {
 }  # fmt: skip
 # What to try of fields that are absent and null by default, beside numbers and words.
 _ROPE: list[Any] = [
-    {"rope_theta": 54321.0}, {"rope_type": "linear", "factor": 3.7}, {"type": "linear", "factor": 3.7},
-    {"rope_type": "dynamic", "factor": 3.7}, {"rope_type": "default", "partial_rotary_factor": 0.375},
-]  # fmt: skip
+    {"rope_theta": 54321.0},
+    {"rope_type": "linear", "factor": 3.7},
+    {"type": "linear", "factor": 3.7},
+    {"rope_type": "dynamic", "factor": 3.7},
+    {"rope_type": "default", "partial_rotary_factor": 0.375},
+]
 _TYPICAL: dict[str, list[Any]] = {
     "rope_parameters": _ROPE, "rope_scaling": _ROPE[1:4], "rope_theta": [54321.0], "partial_rotary_factor": [0.375],
     "per_layer_config": [{"0": {"hidden_act": "relu"}}], "layer_types": [["full_attention"], ["sliding_attention"]],
@@ -169,9 +172,10 @@ def faults(conversion: Conversion, *, every: bool = True) -> list[str]:
 def digest(prepared: PreparedConversion) -> str:
     """Of everything that the file will hold, but for its name and the vocabulary."""
     lines = [
-        f"{key}={value}" for key, value in prepared.plan.metadata.items()
+        f"{key}={value}"
+        for key, value in prepared.plan.metadata.items()
         if not key.startswith("general.") or key in ("general.architecture", "general.file_type")
-    ]  # fmt: skip
+    ]
     values_digest = hashlib.sha256()
     for job in prepared.jobs:
         lines.append(f"{job.planned}")

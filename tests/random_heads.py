@@ -44,7 +44,9 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     **{
         name + "-mtp": (config := random_checkpoints.CONFIGS[name] | more, _of_mtp(config))
         for name, more in (
-            ("qwen3next", {}), ("qwen35", {"mtp_num_hidden_layers": 1}), ("qwen35moe", {"mtp_num_hidden_layers": 1}),
+            ("qwen3next", {}),
+            ("qwen35", {"mtp_num_hidden_layers": 1}),
+            ("qwen35moe", {"mtp_num_hidden_layers": 1}),
         )
     },
     "glm4-moe-mtp": (
@@ -52,7 +54,8 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
     ),
     "glm4-moe-mtp-shared": (
-        config := random_checkpoints.CONFIGS["glm4-moe-plain"], _numbered(config, "shared_head.norm.weight"),
+        config := random_checkpoints.CONFIGS["glm4-moe-plain"],
+        _numbered(config, "shared_head.norm.weight"),
     ),
     "bailing-hybrid-mtp": (
         config := random_checkpoints.CONFIGS["bailing-hybrid"] | {"num_nextn_predict_layers": 1},
@@ -63,15 +66,20 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
         _numbered(config, "shared_head.norm.weight", "embed_tokens.weight", "shared_head.head.weight"),
     ),
     "deepseek-v3-yarn-mtp": (
-        config := random_checkpoints.CONFIGS["deepseek-v3-yarn"], _numbered(config, "shared_head.norm.weight"),
+        config := random_checkpoints.CONFIGS["deepseek-v3-yarn"],
+        _numbered(config, "shared_head.norm.weight"),
     ),
     "nemotron-h-moe-mtp": (
-        random_checkpoints.CONFIGS["nemotron-h-moe"] | {
-            "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E",
-        }, _of_two_layers(),
+        random_checkpoints.CONFIGS["nemotron-h-moe"]
+        | {
+            "num_nextn_predict_layers": 1,
+            "mtp_hybrid_override_pattern": "*E",
+        },
+        _of_two_layers(),
     ),
     "glm5-next-streams-mtp": (
-        config := random_checkpoints.CONFIGS["glm5-next-streams"], _numbered(config, "shared_head.norm.weight"),
+        config := random_checkpoints.CONFIGS["glm5-next-streams"],
+        _numbered(config, "shared_head.norm.weight"),
     ),
     "glm5-next-plain-mtp": (
         config := random_checkpoints.CONFIGS["glm5-next-plain"] | {"num_nextn_predict_layers": 1},
@@ -84,7 +92,7 @@ WITH_HEADS: dict[str, tuple[dict[str, Any], Shapes]] = {
     "ernie4_5-moe-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe"] | {"num_nextn_predict_layers": 1}, _of_ernie()),
     "ernie4_5-moe-order-mtp": (random_checkpoints.CONFIGS["ernie4_5-moe-order"], _of_ernie()),
     "nemotron-h-moe-groups-mtp": (random_checkpoints.CONFIGS["nemotron-h-moe-groups"], _of_two_layers()),
-}  # fmt: skip
+}
 
 
 def write(name: str, folder: Path) -> Path:

@@ -12,9 +12,13 @@ _YARN: dict[str, Any] = {"type": "yarn", "factor": 8.0, "original_max_position_e
 _V2: dict[str, Any] = {"architectures": ["DeepseekV2ForCausalLM"], **_SIZES}
 _V3: dict[str, Any] = {"architectures": ["DeepseekV3ForCausalLM"], **_SIZES, "q_lora_rank": 40}
 _K3: dict[str, Any] = {
-    "architectures": ["KimiK3ForConditionalGeneration"], "hidden_act": "situ", "mla_use_nope": True,
-    "num_experts": 12, "num_experts_per_token": 3, "moe_intermediate_size": 64,
-}  # fmt: skip
+    "architectures": ["KimiK3ForConditionalGeneration"],
+    "hidden_act": "situ",
+    "mla_use_nope": True,
+    "num_experts": 12,
+    "num_experts_per_token": 3,
+    "moe_intermediate_size": 64,
+}
 
 LATENT: dict[str, dict[str, Any]] = {
     "deepseek-v2": {

@@ -39,9 +39,16 @@ QUICK, TEST = "not slow and not exhaustive and not shared and not long", "not lo
 
 # golden and property tests that do not compute with the kernels of their process, or force paths themselves
 INDEPENDENT = {
-    "test_block_formats.py", "test_chat_answers.py", "test_chat_grammar.py", "test_code_paths.py",
-    "test_gguf_roundtrip.py", "test_peer.py", "test_peer_converter.py", "test_peer_quantizer.py", "test_tokenizers.py",
-}  # fmt: skip
+    "test_block_formats.py",
+    "test_chat_answers.py",
+    "test_chat_grammar.py",
+    "test_code_paths.py",
+    "test_gguf_roundtrip.py",
+    "test_peer.py",
+    "test_peer_converter.py",
+    "test_peer_quantizer.py",
+    "test_tokenizers.py",
+}
 OF_PATHS = "not slow and (kernel or (not exhaustive and not long))"  # all kernels; of models what `make quick` runs
 OF_KERNELS = "not slow and not long and not exhaustive"
 KERNELS = ("attention", "products", "recurrent", "rows", "weights")

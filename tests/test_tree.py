@@ -25,17 +25,29 @@ OF_A_FOLDER = {
 # Files of architectures/ that are no family's, and what they are.
 SHARED = {
     "convert": {
-        "__init__": "the registry", "blocks": "parts", "decoder": "what most decoders have", "experts": "parts",
-        "family": "what a family declares", "heads": "parts", "latent": "latent attention",
+        "__init__": "the registry",
+        "blocks": "parts",
+        "decoder": "what most decoders have",
+        "experts": "parts",
+        "family": "what a family declares",
+        "heads": "parts",
+        "latent": "latent attention",
         "layer_ropes": "positions",
         "ngrams": "embeddings of n-grams",
-        "rope": "positions", "ungated": "parts", "unused_fields": "fields", "windows": "parts",
+        "rope": "positions",
+        "ungated": "parts",
+        "unused_fields": "fields",
+        "windows": "parts",
     },
     "infer": {
-        "__init__": "the registry", "base": "what a family declares", "experts": "parts",
-        "kv_sharing": "parts", "latent": "latent attention", "rope": "positions",
+        "__init__": "the registry",
+        "base": "what a family declares",
+        "experts": "parts",
+        "kv_sharing": "parts",
+        "latent": "latent attention",
+        "rope": "positions",
     },
-}  # fmt: skip
+}
 
 # Classes of one name that are two things, with what each is.
 TWICE = {

@@ -287,12 +287,19 @@ def gemma4() -> Tiny:
     m, per, d_full = _matrices(np.random.default_rng(6)), 3, 12
     tiny = _tiny("gemma4", 3)
     keys = {
-        "feed_forward_length": N_FF, "attention.head_count": N_HEAD, "attention.key_length": d_full,
-        "attention.key_length_swa": D_HEAD, "attention.sliding_window": 5, "attention.shared_kv_layers": 1,
-        "attention.sliding_window_pattern": [True, False, True], "embedding_length_per_layer_input": per,
-        "expert_count": N_EXPERT, "expert_used_count": N_USED, "expert_feed_forward_length": N_FF,
+        "feed_forward_length": N_FF,
+        "attention.head_count": N_HEAD,
+        "attention.key_length": d_full,
+        "attention.key_length_swa": D_HEAD,
+        "attention.sliding_window": 5,
+        "attention.shared_kv_layers": 1,
+        "attention.sliding_window_pattern": [True, False, True],
+        "embedding_length_per_layer_input": per,
+        "expert_count": N_EXPERT,
+        "expert_used_count": N_USED,
+        "expert_feed_forward_length": N_FF,
         "final_logit_softcapping": 4.0,
-    }  # fmt: skip
+    }
     for key, value in keys.items():
         tiny.set(f".{key}", value)
     tiny.set(".attention.head_count_kv", [2, 1, 2], b.I32)

@@ -32,34 +32,51 @@ def one(**schema: Any) -> dict[str, Any]:
 PYDANTIC = {
     "$defs": {
         "Unit": {"enum": ["c", "f"], "title": "Unit", "type": "string"},
-        "Cat": {"properties": {"kind": {"const": "cat", "type": "string"}, "lives": {"type": "integer"}},
-                "required": ["kind", "lives"], "title": "Cat", "type": "object"},
-        "Dog": {"properties": {"kind": {"const": "dog", "type": "string"}, "name": STRING},
-                "required": ["kind", "name"], "title": "Dog", "type": "object"},
+        "Cat": {
+            "properties": {"kind": {"const": "cat", "type": "string"}, "lives": {"type": "integer"}},
+            "required": ["kind", "lives"],
+            "title": "Cat",
+            "type": "object",
+        },
+        "Dog": {
+            "properties": {"kind": {"const": "dog", "type": "string"}, "name": STRING},
+            "required": ["kind", "name"],
+            "title": "Dog",
+            "type": "object",
+        },
     },
     "additionalProperties": False,
     "properties": {
         "unit": {"$ref": "#/$defs/Unit", "default": "c"},
-        "pet": {"discriminator": {"mapping": {"cat": "#/$defs/Cat", "dog": "#/$defs/Dog"}, "propertyName": "kind"},
-                "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]},
+        "pet": {
+            "discriminator": {"mapping": {"cat": "#/$defs/Cat", "dog": "#/$defs/Dog"}, "propertyName": "kind"},
+            "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
+        },
         "note": {"anyOf": [STRING, {"type": "null"}], "default": None, "title": "Note"},
     },
     "required": ["pet"],
     "title": "Adopt",
     "type": "object",
-}  # fmt: skip
+}
 ZOD = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "type": "object",
     "properties": {
         "path": {"type": "string", "description": "A file"},
-        "edits": {"type": "array", "items": {"type": "object", "properties": {"oldText": STRING, "newText": STRING},
-                                             "required": ["oldText", "newText"], "additionalProperties": False}},
+        "edits": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"oldText": STRING, "newText": STRING},
+                "required": ["oldText", "newText"],
+                "additionalProperties": False,
+            },
+        },
         "dryRun": {"type": "boolean", "default": False},
     },
     "required": ["path", "edits"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 OPENAPI = of(
     "id",
     id={"type": "integer", "format": "int64"},
@@ -76,11 +93,15 @@ HOME = of(
 CODE = of(
     "query",
     query={"type": "string", "markdownDescription": "**What** to look for", "errorMessage": "Say what."},
-    kind={"type": "string", "enum": ["file", "symbol"], "enumDescriptions": ["Files", "Symbols"],
-          "markdownEnumDescriptions": ["*Files*", "*Symbols*"]},
+    kind={
+        "type": "string",
+        "enum": ["file", "symbol"],
+        "enumDescriptions": ["Files", "Symbols"],
+        "markdownEnumDescriptions": ["*Files*", "*Symbols*"],
+    },
     include={"type": "string", "externalDocs": {"url": "https://example.com"}, "scope": "resource", "order": 3},
     max={"type": "number", "default": 20, "deprecationMessage": "no"},
-)  # fmt: skip
+)
 NODE = {"type": "object", "properties": {"name": STRING, "children": {"type": "array", "items": {"$ref": "#"}}}}
 
 
@@ -114,65 +135,102 @@ CASES: dict[str, Case] = {
     "date and time": Case(of(a={"type": "string", "format": "date"}, b={"type": "string", "format": "date-time"})),
     "uri": Case(one(type="string", format="uri", minLength=1)),
     "format of another type": Case(one(type="string", format={"a": 1}), (unheld("format: {'a': 1}"),)),
-    "uniqueItems": Case(one(type="array", items=STRING, uniqueItems=True),
-                        (unheld("uniqueItems", "repeated items are taken"),)),
+    "uniqueItems": Case(
+        one(type="array", items=STRING, uniqueItems=True), (unheld("uniqueItems", "repeated items are taken"),)
+    ),
     "uniqueItems false": Case(one(type="array", items=STRING, uniqueItems=False)),
-    "propertyNames": Case(one(type="object", propertyNames={"pattern": "^[a-z]+$"}, additionalProperties=STRING),
-                          (unheld("propertyNames", "any names of properties are taken"),)),
+    "propertyNames": Case(
+        one(type="object", propertyNames={"pattern": "^[a-z]+$"}, additionalProperties=STRING),
+        (unheld("propertyNames", "any names of properties are taken"),),
+    ),
     "record of zod": Case(one(type="object", propertyNames={"type": "string"}, additionalProperties={})),
     "unevaluatedProperties": Case({**of("v", v=STRING), "unevaluatedProperties": False}),
     "unevaluated beside allOf": Case(
         {"type": "object", "allOf": [of("v", v=STRING)], "unevaluatedProperties": False},
-        (unheld("unevaluatedProperties", "further properties are taken", "parameters"),)),
+        (unheld("unevaluatedProperties", "further properties are taken", "parameters"),),
+    ),
     "dependentRequired": Case(
         {**of(v=STRING, w=STRING), "dependentRequired": {"v": ["w"]}},
-        (unheld("dependentRequired", "each property is taken without the others", "parameters"),)),
-    "dependencies": Case({**of(v=STRING, w=STRING), "dependencies": {"v": ["w"]}},
-                         (unheld("dependencies", "each property is taken without the others", "parameters"),)),
+        (unheld("dependentRequired", "each property is taken without the others", "parameters"),),
+    ),
+    "dependencies": Case(
+        {**of(v=STRING, w=STRING), "dependencies": {"v": ["w"]}},
+        (unheld("dependencies", "each property is taken without the others", "parameters"),),
+    ),
     "not": Case(one(type="string", **{"not": {"enum": ["x"]}}), (unheld("not"),)),
-    "not at the top": Case({**of(v=STRING, w=STRING), "not": {"required": ["v", "w"]}},
-                           (unheld("not", "any object is taken", "parameters"),)),
-    "if": Case({**of("v", v=STRING), "if": {"required": ["v"]}, "then": {"required": ["w"]}, "else": {}},
-               (unheld("if", "any object is taken", "parameters"),)),
+    "not at the top": Case(
+        {**of(v=STRING, w=STRING), "not": {"required": ["v", "w"]}},
+        (unheld("not", "any object is taken", "parameters"),),
+    ),
+    "if": Case(
+        {**of("v", v=STRING), "if": {"required": ["v"]}, "then": {"required": ["w"]}, "else": {}},
+        (unheld("if", "any object is taken", "parameters"),),
+    ),
     "contains": Case(one(type="array", contains=STRING, minContains=2), (unheld("contains", "any items are taken"),)),
     "look-ahead": Case(one(type="string", pattern="^(?!-)[a-z-]+$"), (unheld("pattern"),)),
     "reference back": Case(one(type="string", pattern=r"^(.)\1$"), (unheld("pattern"),)),
     "boundary": Case(one(type="string", pattern=r"\bv[0-9]+\b"), (unheld("pattern"),)),
     "pattern": Case(one(type="string", pattern=r"^[\w.\-]+$", maxLength=20)),
     "anchors within": Case(one(type="string", pattern="^a|b$"), (), ("pattern",)),
-    "not an expression": Case(one(type="string", pattern="a{2,1}"),
-                              ("at parameters.v cannot be held: regex parse error",)),
+    "not an expression": Case(
+        one(type="string", pattern="a{2,1}"), ("at parameters.v cannot be held: regex parse error",)
+    ),
     "anyOf at the top": Case({"anyOf": [of("v", v=STRING), of("w", w={"type": "integer"})]}, (), ("anyOf",)),
-    "oneOf at the top": Case({**of(v=STRING, w=STRING), "oneOf": [{"required": ["v"]}, {"required": ["w"]}]},
-                             (unheld("oneOf", "a value may fit several of its schemas", "parameters"),), ("anyOf",)),
+    "oneOf at the top": Case(
+        {**of(v=STRING, w=STRING), "oneOf": [{"required": ["v"]}, {"required": ["w"]}]},
+        (unheld("oneOf", "a value may fit several of its schemas", "parameters"),),
+        ("anyOf",),
+    ),
     "allOf at the top": Case({"allOf": [of("v", v=STRING), of(w={"type": "integer"})]}),
     "$ref at the top": Case({"$ref": "#/definitions/In", "definitions": {"In": of("v", v=STRING)}}),
     "$ref to itself": Case(of(v={"$ref": "#/properties/v"}), xml=("held to the names of its parameters alone",)),
-    "$ref elsewhere": Case(of(v={"$ref": "https://example.com/a.json"}),
-                           (unheld("$ref: https://example.com/a.json", "any value is taken"),)),
-    "$ref to nothing": Case(of(v={"$ref": "#/$defs/Gone"}),
-                            (unheld("$ref: #/$defs/Gone", "it leads nowhere, any value is taken"),)),
+    "$ref elsewhere": Case(
+        of(v={"$ref": "https://example.com/a.json"}),
+        (unheld("$ref: https://example.com/a.json", "any value is taken"),),
+    ),
+    "$ref to nothing": Case(
+        of(v={"$ref": "#/$defs/Gone"}), (unheld("$ref: #/$defs/Gone", "it leads nowhere, any value is taken"),)
+    ),
     "additionalProperties": Case({**of("v", v=STRING), "additionalProperties": {"type": "integer"}}),
     "types": Case(one(type=["string", "null"])),
     "uppercase types": Case({"type": "OBJECT", "properties": {"v": {"type": "STRING"}}}),
     "type any": Case(one(type="any"), (unheld("type: any", "any value is taken"),)),
     "array of types": Case({"type": ["object", "null"], "properties": {"v": STRING}}),
-    "draft 4": Case({"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://example.com/in",
-                     **one(type="number", minimum=0, exclusiveMinimum=True)}),
+    "draft 4": Case(
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "id": "http://example.com/in",
+            **one(type="number", minimum=0, exclusiveMinimum=True),
+        }
+    ),
     "tuple of draft 7": Case(one(type="array", items=[STRING, {"type": "integer"}], additionalItems=False)),
-    "annotations": Case(one(type="string", const="a", default="a", examples=["a"], deprecated=True, readOnly=True,
-                            **{"$comment": "no", "title": "V"})),
+    "annotations": Case(
+        one(
+            type="string",
+            const="a",
+            default="a",
+            examples=["a"],
+            deprecated=True,
+            readOnly=True,
+            **{"$comment": "no", "title": "V"},
+        )
+    ),
     "const null": Case(one(const=None)),
     "enum of another type": Case(one(type="string", enum=[1, 2]), json=("incompatible types",)),
     "empty range": Case(one(type="array", items=STRING, minItems=3, maxItems=1), ("minItems (3) is greater",)),
-    "required of draft 3": Case(of(v={"type": "string", "required": True}),
-                                ("`required: True` at parameters.v cannot be held",)),
-    "forbidden and required": Case(of("v", v=False), xml=("`required` at parameters.v",),
-                                   json=("required property 'v' is unsatisfiable",)),
+    "required of draft 3": Case(
+        of(v={"type": "string", "required": True}), ("`required: True` at parameters.v cannot be held",)
+    ),
+    "forbidden and required": Case(
+        of("v", v=False), xml=("`required` at parameters.v",), json=("required property 'v' is unsatisfiable",)
+    ),
     "overlapping names": Case(one(type="object", patternProperties={"^a": {}, "^ab": STRING}), ("not disjoint",)),
-    "one or more properties": Case({**of(v=STRING, w=STRING), "minProperties": 1},
-                                   (unheld("minProperties", "any number of properties is taken", "parameters"),)),
-    "many options": Case(of(**{f"option_{i}": {"anyOf": [STRING, {"type": "null"}], "default": None, "title": "O"}
-                               for i in range(60)})),
+    "one or more properties": Case(
+        {**of(v=STRING, w=STRING), "minProperties": 1},
+        (unheld("minProperties", "any number of properties is taken", "parameters"),),
+    ),
+    "many options": Case(
+        of(**{f"option_{i}": {"anyOf": [STRING, {"type": "null"}], "default": None, "title": "O"} for i in range(60)})
+    ),
     "long text": Case(one(type="string", minLength=1, maxLength=1_000_000)),
-}  # fmt: skip
+}

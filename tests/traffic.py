@@ -166,8 +166,10 @@ class Traffic:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.senders: list[Sender] = [
-            *(Agent.begun(self.rng) for _ in range(5)), *(Person(self.rng) for _ in range(4)), Stranger(self.rng),
-        ]  # fmt: skip
+            *(Agent.begun(self.rng) for _ in range(5)),
+            *(Person(self.rng) for _ in range(4)),
+            Stranger(self.rng),
+        ]
 
     def asks(self) -> tuple[Sender, list[Ask]]:
         """The next request: of whom, and for how many answers to one prompt."""
@@ -250,10 +252,14 @@ class Run:
         for ask in asks:
             logprobs: list[object] = []
             job = ask.job(
-                self.model, remember=self.rng.random() < 0.9, speculate=self.rng.random() < 0.8,
-                use_cache=self.rng.random() < 0.97, client=id(sender), on_text=partial(hear, logprobs),
+                self.model,
+                remember=self.rng.random() < 0.9,
+                speculate=self.rng.random() < 0.8,
+                use_cache=self.rng.random() < 0.97,
+                client=id(sender),
+                on_text=partial(hear, logprobs),
                 boundaries=tuple(self.rng.sample(range(1, len(ask.ids) + 1), min(2, len(ask.ids)))),
-            )  # fmt: skip
+            )
             self.batcher.submit(job)
             self.heard[job], self.senders[job] = logprobs, sender
 

@@ -34,9 +34,11 @@ _COMPLETIONS = _prompts(
 )
 _CHATS = [
     *_prompts("user_prompt", {"Hey": 13, BOOK: 19, CODE: 34}),
-    Change({"user_prompt": [{"type": "text", "text": "What is"}, {"type": "text", "text": "the best book"}]},
-           {"n_prompt": 19}),
-]  # fmt: skip
+    Change(
+        {"user_prompt": [{"type": "text", "text": "What is"}, {"type": "text", "text": "the best book"}]},
+        {"n_prompt": 19},
+    ),
+]
 PARAMETERS: dict[str, list[Change]] = {
     "test_completion": _COMPLETIONS,
     "test_completion_stream": _COMPLETIONS,
@@ -49,9 +51,11 @@ PARAMETERS: dict[str, list[Change]] = {
     # 208 tokens of context, see SUBSTITUTIONS: the last token that is drawn need not fit
     "test_ctx_shift_disabled_short_prompt": [Change({"n_predict": -1}, {"n_token_output": 208 - 6 + 1})],
     # prompts are read in parts of 512 tokens, whatever --batch-size says, with a stop where a message ends
-    "test_return_progress": [Change({"reuse_cache": False}, {"batch_count": 3}),
-                             Change({"reuse_cache": True}, {"batch_count": 1})],
-}  # fmt: skip
+    "test_return_progress": [
+        Change({"reuse_cache": False}, {"batch_count": 3}),
+        Change({"reuse_cache": True}, {"batch_count": 1}),
+    ],
+}
 
 
 @dataclass(frozen=True)

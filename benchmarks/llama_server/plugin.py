@@ -29,8 +29,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     utils.ServerPreset.load_all = staticmethod(lambda: None)
     begin, request, stream = (
-        utils.ServerProcess.__init__, utils.ServerProcess.make_request, utils.ServerProcess.make_stream_request
-    )  # fmt: skip
+        utils.ServerProcess.__init__,
+        utils.ServerProcess.make_request,
+        utils.ServerProcess.make_stream_request,
+    )
 
     def init(self: Any) -> None:
         begin(self)

@@ -12,10 +12,17 @@ from pathlib import Path
 
 # llama-server's option -> ours, with the same value
 SAME = {
-    "--port": "--port", "--host": "--host", "--temp": "--temp", "--seed": "--seed", "--parallel": "--parallel",
-    "--threads": "--threads", "--alias": "--alias", "--n-predict": "--n-predict", "--lora": "--lora",
+    "--port": "--port",
+    "--host": "--host",
+    "--temp": "--temp",
+    "--seed": "--seed",
+    "--parallel": "--parallel",
+    "--threads": "--threads",
+    "--alias": "--alias",
+    "--n-predict": "--n-predict",
+    "--lora": "--lora",
     "--pooling": "--pooling",
-}  # fmt: skip
+}
 FLAGS = {"--context-shift": "--context-shift", "--slots": "--slots", "--no-slots": "--no-slots"}
 # flags and options without a counterpart, and why nothing is lost
 NOTHING_FLAGS = {

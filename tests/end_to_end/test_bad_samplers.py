@@ -46,11 +46,17 @@ BAD: dict[str, tuple[list[list[str]], list[Any]]] = {
     "samplers": ([["--samplers", "top_k;luck"], ["--samplers", "kk"]], [["infill"], "kk", "q", [3], {"top_k": 1}]),
     "seed": ([["--seed", "-1"], ["--seed", str(2**64)], ["--seed", "x"]], [-(2**63) - 1, 2**64, "x"]),
     "logit_bias": (
-        [["--logit-bias", "5"], ["--logit-bias", "5=inf"], ["--logit-bias", "5=nan"], ["--logit-bias", f"{HUGE}=1"],
-         ["--logit-bias", "5=1e300"], ["--logit-bias", "-1=1"]],
+        [
+            ["--logit-bias", "5"],
+            ["--logit-bias", "5=inf"],
+            ["--logit-bias", "5=nan"],
+            ["--logit-bias", f"{HUGE}=1"],
+            ["--logit-bias", "5=1e300"],
+            ["--logit-bias", "-1=1"],
+        ],
         [{"5": 1e300}, {"5": "a"}, {"5": True}, [[5]], [[5.5, 1]], [["9", "a"]], {"-1": 1}, {str(10**18): 1}, 7],
     ),
-}  # fmt: skip
+}
 
 
 def test_no_field_is_missing() -> None:

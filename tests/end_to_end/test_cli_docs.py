@@ -26,9 +26,15 @@ ALL_PAGES = [
 PAGES = [page for page in ALL_PAGES if page != "CHANGELOG.md"]
 # files of checkpoints, of users and of other programs, and what there must not be
 NOT_OURS = {
-    "config.json", "tokenizer.json", "vocab.json", "merges.txt",
-    "prompts.jsonl", "answers.jsonl", "text.txt", "utils.py",
-}  # fmt: skip
+    "config.json",
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "prompts.jsonl",
+    "answers.jsonl",
+    "text.txt",
+    "utils.py",
+}
 _FILE = re.compile(r"[\w./-]*\w\.(?:py|md|toml|json|jsonl|svg|txt|npz)")
 _FENCE = re.compile(r"^```([\w-]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -186,8 +192,11 @@ def test_options_are_found() -> None:
     block = "hybrid run -n 3 --a=b 'c | --d' # --e\nhybrid cache|x -y && hybrid state -z\n"
     text = f"`hybrid gguf hash\nf --check x`\n```sh\n{block}```\n"
     assert [(" ".join(command), options_of(rest)) for command, rest in commands_named(text)] == [
-        ("run", ["-n", "--a"]), ("cache", []), ("state", ["-z"]), ("gguf hash", ["--check"]),
-    ]  # fmt: skip
+        ("run", ["-n", "--a"]),
+        ("cache", []),
+        ("state", ["-z"]),
+        ("gguf hash", ["--check"]),
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -48,8 +48,10 @@ def test_three_ways_to_write_vectors(encoder: Path, lines: Path, tmp_path: Path,
     code, out, _ = cli("embed", encoder, "-f", lines, "--json", "-t", 1)
     report = json.loads(out)
     assert {key: report[key] for key in ("pooling", "normalized", "n_embd")} == {
-        "pooling": "mean", "normalized": True, "n_embd": 60,
-    }  # fmt: skip
+        "pooling": "mean",
+        "normalized": True,
+        "n_embd": 60,
+    }
     assert [item["index"] for item in report["data"]] == [0, 1, 2, 3]
     assert report["data"][2]["n_tokens"] == 2  # [CLS] and [SEP]
     assert (np.array([item["embedding"] for item in report["data"]], np.float32) == rows).all()

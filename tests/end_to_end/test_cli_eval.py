@@ -134,10 +134,21 @@ def test_texts_and_answers_are_those_of_each_alone(
     file = tmp_path / "results.json"
     ok(
         cli(
-            "eval", models(kind), "--tasks", "pages,goes_on", "--tasks-dir", tasks, "--log_samples", "-o", file,
-            "-c", 64, "--gen-kwargs", 'until=["e"],max_gen_toks=20',
+            "eval",
+            models(kind),
+            "--tasks",
+            "pages,goes_on",
+            "--tasks-dir",
+            tasks,
+            "--log_samples",
+            "-o",
+            file,
+            "-c",
+            64,
+            "--gen-kwargs",
+            'until=["e"],max_gen_toks=20',
         )
-    )  # fmt: skip
+    )
     samples = json.loads(file.read_text())["samples"]
     with LoadedModel.load(models(kind), n_ctx=64) as model:
         bos = model.tokenizer.bos
@@ -169,9 +180,18 @@ def test_samples_depend_on_the_seed_and_on_nothing_beside_them(
 ) -> None:
     def said(*more: object) -> list[str]:
         told = cli(
-            "eval", models("mamba"), "--tasks", "goes_on", "--tasks-dir", tasks, "--log_samples", "--json",
-            "--gen_kwargs", "do_sample=true,temperature=0.8,top_k=0", *more,
-        )  # fmt: skip
+            "eval",
+            models("mamba"),
+            "--tasks",
+            "goes_on",
+            "--tasks-dir",
+            tasks,
+            "--log_samples",
+            "--json",
+            "--gen_kwargs",
+            "do_sample=true,temperature=0.8,top_k=0",
+            *more,
+        )
         return [sample["resps"][0][0] for sample in json.loads(ok(told))["samples"]["goes_on"]]
 
     six = said()
@@ -219,9 +239,20 @@ def test_a_system_message_that_the_template_refuses_is_left_out(
     source = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     ok(cli("gguf", "set", path, "tokenizer.chat_template", source + "[{{ m.role }}] {{ m.content }}\n{% endfor %}"))
     told = cli(
-        "eval", path, "--tasks", "halves", "--tasks-dir", tasks, "--limit", 2, "--apply-chat-template",
-        "--system-instruction", "Be brief.", "--log-samples", "--json",
-    )  # fmt: skip
+        "eval",
+        path,
+        "--tasks",
+        "halves",
+        "--tasks-dir",
+        tasks,
+        "--limit",
+        2,
+        "--apply-chat-template",
+        "--system-instruction",
+        "Be brief.",
+        "--log-samples",
+        "--json",
+    )
     context = json.loads(ok(told))["samples"]["halves"][0]["arguments"][0][0]
     assert context.startswith("[user] Reading: ") and "Be brief" not in context
     assert "2 prompts are without their system message: the chat template refuses it" in told[2]
@@ -368,7 +399,11 @@ def test_generation_settings() -> None:
     from hybrid.cli.commands.eval import parsed, seeds
 
     assert parsed(['until=["a,b", "\\n"],temperature=0.5,do_sample=True', "x=none,top_k=5"]) == {
-        "until": ["a,b", "\n"], "temperature": 0.5, "do_sample": True, "x": None, "top_k": 5,
-    }  # fmt: skip
+        "until": ["a,b", "\n"],
+        "temperature": 0.5,
+        "do_sample": True,
+        "x": None,
+        "top_k": 5,
+    }
     assert parsed(["stop=end of it,flag=false"]) == {"stop": "end of it", "flag": False}
     assert seeds("7") == (7, 7, 7) and seeds("1,2,3,4") == (1, 2, 4) and seeds("1,2,3") == (1, 2, 1234)

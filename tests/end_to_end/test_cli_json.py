@@ -227,10 +227,14 @@ def places(files: dict[str, Path], tmp_path: Path, prose: Path, bundled: Path, h
     ok(cli("run", files["bf16"], "-p", "One two", "-n", "3", "--state", tmp_path / "s.state"))
     return {
         **{name: str(tmp_path / name) for name in (*made, "questions")},
-        "model": str(files["bf16"]), "prose": str(prose), "checkpoint": str(bundled), "out": str(tmp_path),
+        "model": str(files["bf16"]),
+        "prose": str(prose),
+        "checkpoint": str(bundled),
+        "out": str(tmp_path),
         "adapter": str(adapter),
-        "state": str(tmp_path / "s.state"), "tasks": str(write_tasks(tmp_path / "tasks", prose)),
-    }  # fmt: skip
+        "state": str(tmp_path / "s.state"),
+        "tasks": str(write_tasks(tmp_path / "tasks", prose)),
+    }
 
 
 @pytest.mark.parametrize("words", [pytest.param(w, marks=pytest.mark.slow) if w in SLOW else w for w in CASES])

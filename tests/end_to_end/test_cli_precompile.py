@@ -48,8 +48,12 @@ def test_a_model_compiles_nothing_afterwards(files: dict[str, Path], tmp_path: P
     for again in (False, True):
         done = subprocess.run(
             [sys.executable, "-m", "hybrid.cli", "precompile", str(files["q8_0"]), "--parallel", "2", "--json"],
-            env=env, capture_output=True, text=True, timeout=600, check=True,
-        )  # fmt: skip
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
+        )
         compiled = json.loads(done.stdout)[0]
         if not again:
             assert 0 < compiled["n_compiled"] <= compiled["n_kernels"]

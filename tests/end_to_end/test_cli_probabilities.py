@@ -18,11 +18,15 @@ SCHEMA = json.dumps({"enum": ["constant", "state"]})
 SETTINGS: list[tuple[dict[str, Any], dict[str, object]]] = [
     ({"temperature": 0.9, "seed": 7}, {"--temp": 0.9, "--seed": 7}),
     ({"temperature": 0, "seed": 1}, {"--temp": 0, "--seed": 1}),
-    ({"temperature": 1.2, "seed": 3, "top_k": 0, "typical_p": 0.7},
-     {"--temp": 1.2, "--seed": 3, "--top-k": 0, "--typical": 0.7}),
-    ({"seed": 2, "mirostat": 2, "logit_bias": {"300": False}},
-     {"--seed": 2, "--mirostat": 2, "--logit-bias": "300=-inf"}),
-]  # fmt: skip
+    (
+        {"temperature": 1.2, "seed": 3, "top_k": 0, "typical_p": 0.7},
+        {"--temp": 1.2, "--seed": 3, "--top-k": 0, "--typical": 0.7},
+    ),
+    (
+        {"seed": 2, "mirostat": 2, "logit_bias": {"300": False}},
+        {"--seed": 2, "--mirostat": 2, "--logit-bias": "300=-inf"},
+    ),
+]
 
 
 @pytest.fixture(scope="module")

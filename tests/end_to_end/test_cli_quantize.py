@@ -109,7 +109,7 @@ def test_quantize_options(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
         (["--imatrix", "missing.gguf"], "missing.gguf does not exist"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_quantize_refuses(cli: Cli, files: dict[str, Path], tmp_path: Path, options: list[str], says: str) -> None:
     assert says in failed(cli("quantize", files["bf16"], tmp_path / "x.gguf", "Q4_K_M", *options), code=2)
     assert list(tmp_path.iterdir()) == []

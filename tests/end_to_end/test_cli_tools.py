@@ -86,10 +86,13 @@ def test_files_of_messages(files: dict[str, Path], cli: Cli, tmp_path: Path, too
     question = [{"role": "user", "content": "Rain?"}]
     answered = [
         *question,
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "a", "type": "function", "function": {"name": "get_time", "arguments": "{}"}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "get_time", "arguments": "{}"}}],
+        },
         {"role": "tool", "tool_call_id": "a", "content": "12:00"},
-    ]  # fmt: skip
+    ]
     lines: list[dict[str, Any]] = [
         {"messages": question},
         {"messages": question, "tools": TOOLS[1:], "tool_choice": "required"},

@@ -233,8 +233,10 @@ def test_a_full_disk_at_the_client(cli: Cli, command: list[str], whole: str, obe
     full = subprocess.run(
         [*HYBRID, *command, "-o", str(out), "--cluster", obedient.address],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
-        capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     assert full.returncode == 1 and full.stderr.splitlines() == [f"error: {out}: File too large."]
     written = out.read_text()
     assert 1 <= written.count("\n") <= 3 and whole.startswith(written)
@@ -279,8 +281,11 @@ def test_an_interrupt_leaves_no_process(moment: str, command: list[str], whole: 
     env = os.environ | {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(preload_file(orders))}
     client = subprocess.Popen(
         [*HYBRID, *command, "-o", str(out), "--cluster", "local:2"],
-        stderr=subprocess.PIPE, text=True, start_new_session=True, env=env,
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=env,
+    )
     wait_for(
         lambda: children(client.pid) if moment == "starting" else out.exists() and out.read_text(), "it never began"
     )
@@ -329,13 +334,19 @@ def test_no_certificates(files: dict[str, Path], tmp_path: Path) -> None:
     """In a process of its own: what Dask's client says when it is destroyed is part of it."""
     file = tmp_path / "cluster.json"
     with LocalCluster(
-        n_workers=0, host="127.0.0.1", protocol="tls://", security=Security.temporary(), dashboard_address=":0",
+        n_workers=0,
+        host="127.0.0.1",
+        protocol="tls://",
+        security=Security.temporary(),
+        dashboard_address=":0",
         silence_logs=50,
-    ) as cluster:  # fmt: skip
+    ) as cluster:
         file.write_text(json.dumps({"address": cluster.scheduler_address}))
         done = subprocess.run(
             [*HYBRID, "perplexity", str(files["q8_0"]), "-f", str(file), "-c", "64", "--cluster", str(file)],
-            capture_output=True, text=True, timeout=PATIENCE,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.endswith("Name the certificates, as docs/cluster.md shows.\n")

@@ -23,9 +23,15 @@ SMALL = "jamba-dense"
 def workers() -> Iterator[str]:
     """The address of a scheduler with two workers, which are threads of this process."""
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, host="127.0.0.1", protocol="tcp://",
-        dashboard_address=":0", silence_logs=50, worker_dashboard_address=None,
-    ) as cluster:  # fmt: skip
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        host="127.0.0.1",
+        protocol="tcp://",
+        dashboard_address=":0",
+        silence_logs=50,
+        worker_dashboard_address=None,
+    ) as cluster:
         yield cluster.scheduler_address
 
 

@@ -30,8 +30,11 @@ def started(*args: object) -> Iterator[subprocess.Popen[str]]:
     """A command in a group of its own, which a terminal's Ctrl-C would reach as a whole."""
     process = subprocess.Popen(
         [sys.executable, "-m", "hybrid.cli", *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         yield process
     finally:
@@ -106,12 +109,16 @@ def test_a_local_worker_that_dask_gives_up_comes_again() -> None:
 
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=50,
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=":0",
+            silence_logs=50,
             worker_dashboard_address=None,
         ) as cluster,
         kept_up(cluster, 2),
         Client(cluster, set_as_default=False) as client,
-    ):  # fmt: skip
+    ):
         before = set(client.scheduler_info(n_workers=-1)["workers"])
         nanny = cluster.workers[1]
         cluster.sync(nanny.close)
@@ -204,9 +211,16 @@ def test_one_joins_late_and_one_does_not_fit(files: dict[str, Path], prose: Path
     ],
 )
 def test_an_interrupt_leaves_workers_to_others(
-    command: str, begun: str, outlasts: bool, files: dict[str, Path], prose: Path, bundled: Path, tmp_path: Path,
-    cli: Cli, obedient: Workers,
-) -> None:  # fmt: skip
+    command: str,
+    begun: str,
+    outlasts: bool,
+    files: dict[str, Path],
+    prose: Path,
+    bundled: Path,
+    tmp_path: Path,
+    cli: Cli,
+    obedient: Workers,
+) -> None:
     """They stop, hold nothing of it, and do what they are asked next. outlasts: what a worker is in the middle of goes
     on for longer than the client is there."""
     out, prompts = tmp_path / "out", tmp_path / "prompts.jsonl"

@@ -29,9 +29,13 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.cluster]
 def workers() -> Iterator[str]:
     """The address of a scheduler with two workers."""
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=50,
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=":0",
+        silence_logs=50,
         worker_dashboard_address=None,
-    ) as cluster:  # fmt: skip
+    ) as cluster:
         yield cluster.scheduler_address
 
 
@@ -109,9 +113,13 @@ def test_importance(files: dict[str, Path], prose: Path, tmp_path: Path, cli: Cl
 
 @pytest.mark.parametrize("how", [("q4_k_m",), ("q6_k", "--split-max-size", "2M"), ("iq4_xs", "--effort", 1)])
 def test_quantize(
-    how: tuple[object, ...], files: dict[str, Path], tmp_path: Path, cli: Cli, workers: str,
+    how: tuple[object, ...],
+    files: dict[str, Path],
+    tmp_path: Path,
+    cli: Cli,
+    workers: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(tensor_parts, "PART_TASKS", 1)
     folders = tmp_path / "alone", tmp_path / "workers"
     reports = []

@@ -244,9 +244,12 @@ def test_an_interrupt_leaves_nothing(files: dict[str, Path], prose: Path, tmp_pa
     command = ["perplexity", str(files["q8_0"]), "-f", str(text), "-c", "256"]
     process = subprocess.Popen(
         [*HYBRID, *command, "--stages", "2", "--cluster", "local:2"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env=os.environ | {"DASK_TEMPORARY_DIRECTORY": str(tmp_path / "dask")},
-    )  # fmt: skip
+    )
     until(lambda: [*tmp_path.glob("dask/**/hybrid-stages/*/*")] or process.poll() is not None)
     below = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)

@@ -41,9 +41,13 @@ def test_run_refuses(name: str, refused: Refused, tmp_path: Path) -> None:
 
 
 PERPLEXITY = [
-    "jamba: expert_used_count 4", "jamba: NaN in Q8_0 scales", "jamba: NaN in the router", "llama: rope 16 of 8",
-    "jamba: vocabulary longer than the embedding", "mamba: A huge",
-]  # fmt: skip
+    "jamba: expert_used_count 4",
+    "jamba: NaN in Q8_0 scales",
+    "jamba: NaN in the router",
+    "llama: rope 16 of 8",
+    "jamba: vocabulary longer than the embedding",
+    "mamba: A huge",
+]
 
 
 @pytest.mark.parametrize("kl", [False, True])

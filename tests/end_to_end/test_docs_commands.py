@@ -34,9 +34,13 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def folder(
-    request: pytest.FixtureRequest, tmp_path: Path, commands: CommandServer, bundled: Path, prose: Path,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    commands: CommandServer,
+    bundled: Path,
+    prose: Path,
     files: dict[str, Path],
-) -> Path:  # fmt: skip
+) -> Path:
     """What a reader of docs/ has: model.gguf, text.txt, path/to/checkpoint, path/to/adapter, and the command."""
     page = getattr(request.node, "callspec", None) and request.node.callspec.params["page"]
     work = tmp_path / "work"
@@ -86,9 +90,14 @@ def environment(folder: Path) -> dict[str, str]:
 def run(code: str, language: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = ["bash", "-e", "-o", "pipefail", "-c"] if language == "sh" else [folder.parent / "bin" / "python", "-c"]
     return subprocess.run(
-        [*program, code], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        [*program, code],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
 
 
 def transcript(code: str) -> list[tuple[str, str]]:
@@ -108,9 +117,14 @@ def play(code: str, folder: Path) -> str:
     """Runs the commands of a transcript; what is wrong with it."""
     for command, said in transcript(code):
         done = subprocess.run(
-            ["bash", "-c", f"{{ {command}\n}} 2>&1"], cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            ["bash", "-c", f"{{ {command}\n}} 2>&1"],
+            cwd=folder,
+            env=environment(folder),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if (done.returncode == 0) == said.startswith("error: ") or not is_as_said(done.stdout, said):
             return f"$ {command}\n{done.stdout}(exit code {done.returncode}) is not\n{said}"
     return ""
@@ -119,10 +133,17 @@ def play(code: str, folder: Path) -> str:
 def test_transcripts_are_compared(tmp_path: Path) -> None:
     assert transcript("$ a\n$ b\nx\ny\n") == [("a", ""), ("b", "x\ny\n")]
     for printed, said, alike in (
-        ("a 12 b\n", "a ... b\n", True), ("a\nb\nc\n", "...\nc\n", True), ("c\n", "...\nc\n", True),
-        ("a\nb\n", "a ...\n", False), ("a\n", "b\n", False), ("a\nb\n", "a\n", False), ("x.y\n", "x+y\n", False),
-        ("a: b, c\n", "a: ...\n", True), ("a\nb\n", "a...b\n", False), ("", "...\n", True),
-    ):  # fmt: skip
+        ("a 12 b\n", "a ... b\n", True),
+        ("a\nb\nc\n", "...\nc\n", True),
+        ("c\n", "...\nc\n", True),
+        ("a\nb\n", "a ...\n", False),
+        ("a\n", "b\n", False),
+        ("a\nb\n", "a\n", False),
+        ("x.y\n", "x+y\n", False),
+        ("a: b, c\n", "a: ...\n", True),
+        ("a\nb\n", "a...b\n", False),
+        ("", "...\n", True),
+    ):
         assert is_as_said(printed, said) == alike, (printed, said)
     (tmp_path / "bin").mkdir()
     (tmp_path / "work").mkdir()

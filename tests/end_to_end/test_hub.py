@@ -62,8 +62,10 @@ assert not slow & set(sys.modules), slow & set(sys.modules)
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **hub.environment(tmp_path / "hub"), "HF_ENDPOINT": "http://127.0.0.1:1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout.strip()) == (0, str(path)), done.stderr
 
 
@@ -454,10 +456,13 @@ def test_models_lists_and_removes(
     assert not any(m["trouble"] for m in json.loads(cli("models", "--json")[1]))
     listed = {(m["name"], m["kind"]): m for m in json.loads(cli("models", "--json")[1])}
     assert {(name, kind, m["type"], m["architecture"]) for (name, kind), m in listed.items()} == {
-        ("org/g:Q8_0", "gguf", "Q8_0", "jamba"), ("org/g:BF16", "gguf", "BF16", "jamba"),
-        ("org/jamba", "checkpoint", "", "jamba"), ("org/jamba", "conversion", "BF16", "jamba"),
-        ("org/jamba:Q8_0", "conversion", "Q8_0", "jamba"), (str(mine), "file", "Q8_0", "jamba"),
-    }  # fmt: skip
+        ("org/g:Q8_0", "gguf", "Q8_0", "jamba"),
+        ("org/g:BF16", "gguf", "BF16", "jamba"),
+        ("org/jamba", "checkpoint", "", "jamba"),
+        ("org/jamba", "conversion", "BF16", "jamba"),
+        ("org/jamba:Q8_0", "conversion", "Q8_0", "jamba"),
+        (str(mine), "file", "Q8_0", "jamba"),
+    }
     assert listed["org/g:Q8_0", "gguf"]["nbytes"] == small["q8_0"].stat().st_size
     assert "Add --yes" in error_of(cli, "models", "rm", "org/g:Q8_0")
     assert f"{mine} is your own" in error_of(cli, "models", "rm", mine, "--yes")

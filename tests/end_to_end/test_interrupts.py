@@ -69,9 +69,14 @@ def words(
     parts, lora = parts_and_adapter(small["bf16"], small_checkpoint, folder)
     (folder / "lines.txt").write_text("one text\nanother text\n")
     return {
-        **{name: str(path) for name, path in small.items()}, "checkpoint": str(small_checkpoint), "prose": str(prose),
-        "parts": str(parts), "lora": str(lora), "long": "x" * 3000, "lines": str(folder / "lines.txt"),
-    }  # fmt: skip
+        **{name: str(path) for name, path in small.items()},
+        "checkpoint": str(small_checkpoint),
+        "prose": str(prose),
+        "parts": str(parts),
+        "lora": str(lora),
+        "long": "x" * 3000,
+        "lines": str(folder / "lines.txt"),
+    }
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

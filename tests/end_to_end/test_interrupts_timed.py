@@ -110,9 +110,13 @@ def model_files(
     parts, adapter = parts_and_adapter(files["bf16"], bundled, folder)
     return {
         **{name: str(path) for name, path in files.items()},
-        "bundled": str(bundled), "prose": str(prose), "parts": str(parts), "lora": str(adapter), "long": "x" * 3000,
+        "bundled": str(bundled),
+        "prose": str(prose),
+        "parts": str(parts),
+        "lora": str(adapter),
+        "long": "x" * 3000,
         "tasks": str(write_tasks(folder / "tasks", prose)),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -34,8 +34,13 @@ class Llm:
     def __call__(self, *words: object, said: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "llm", *map(str, words)],
-            cwd=self.folder, env=self.env, input=said, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=self.folder,
+            env=self.env,
+            input=said,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def logged(self) -> list[dict[str, Any]]:
         """All answers so far, as `llm` tells them."""

@@ -106,8 +106,15 @@ def test_tab_goes_through_the_page(chat: ChatPage, script: Script) -> None:
         stops.append(tuple(page.evaluate(STOPS)))
     names = [name for name, _ in stops]
     assert [name for name, shown in stops if not shown] == [] and all(names)
-    order = ["To the field for questions", "New conversation", "Settings (Ctrl+Shift+S)", "Result of add",
-             "Send results", "Your question", "Send"]  # fmt: skip
+    order = [
+        "To the field for questions",
+        "New conversation",
+        "Settings (Ctrl+Shift+S)",
+        "Result of add",
+        "Send results",
+        "Your question",
+        "Send",
+    ]
     assert [name for name in names if name in order] == order
     assert page.locator('.message[tabindex="0"]').count() == 1
 

@@ -68,7 +68,7 @@ def test_an_answer_that_was_left_is_kept(chat: ChatPage, script: Script, held: t
 @pytest.mark.slow
 def test_an_answer_that_grows_in_another_tab(
     browsing: Browsing, server: Server, script: Script, held: threading.Event
-) -> None:  # fmt: skip
+) -> None:
     """A tab that had loaded half of it does not put the half in the place of the whole, and shows the whole."""
     context = browsing.context(server, viewport=WIDE)
     one = ChatPage(browsing.visit(context, server))

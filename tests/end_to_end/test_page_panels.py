@@ -363,22 +363,30 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "a long id": (_file(_chat(id="x" * 65)), "chats[0].id: expected an id"),
     "an id that selects": (_file(_chat(_node(id='"] *'))), "chats[0].nodes[0].id: expected an id"),
     "two nodes": (_file(_chat(_node(), _node())), 'chats[0].nodes[1].id: "a" is there twice'),
-    "a child first": (_file(_chat(_node(id="b", parent="a"), _node())),
-                      'chats[0].nodes[0].parent: no message "a" before it'),
+    "a child first": (
+        _file(_chat(_node(id="b", parent="a"), _node())),
+        'chats[0].nodes[0].parent: no message "a" before it',
+    ),
     "a cycle": (_file(_chat(_node(parent="a"))), 'chats[0].nodes[0].parent: no message "a" before it'),
     "a head of nothing": (_file(_chat(head="z")), 'chats[0].head: no message "z"'),
     "a role": (_file(_chat(_node(role="system"))), "chats[0].nodes[0].role: expected user or assistant or tool"),
     "text that is none": (_file(_chat(_node(content=["x"]))), "chats[0].nodes[0].content: expected a text"),
     "a date that is none": (_file(_chat(changed=1e300)), "chats[0].changed: expected a time"),
-    "infinite": (json.dumps(_file(_chat(_node(timings=FIGURES | {"prompt_ms": 7})))).replace(": 7", ": 1e999"),
-                 "chats[0].nodes[0].timings.prompt_ms: expected a number"),
-    "half the timings": (_file(_chat(_node(timings={"cache_n": 1}))),
-                         "chats[0].nodes[0].timings.prompt_n: expected a number"),
-    "bytes": (_file(_chat(_node(logprobs=[{"token": "x", "logprob": 0, "bytes": [256]}]))),
-              "chats[0].nodes[0].logprobs[0].bytes[0]: expected a byte, found 256"),
+    "infinite": (
+        json.dumps(_file(_chat(_node(timings=FIGURES | {"prompt_ms": 7})))).replace(": 7", ": 1e999"),
+        "chats[0].nodes[0].timings.prompt_ms: expected a number",
+    ),
+    "half the timings": (
+        _file(_chat(_node(timings={"cache_n": 1}))),
+        "chats[0].nodes[0].timings.prompt_n: expected a number",
+    ),
+    "bytes": (
+        _file(_chat(_node(logprobs=[{"token": "x", "logprob": 0, "bytes": [256]}]))),
+        "chats[0].nodes[0].logprobs[0].bytes[0]: expected a byte, found 256",
+    ),
     "a call": (_file(_chat(_node(toolCalls=[None]))), "chats[0].nodes[0].toolCalls[0]: expected an object, found null"),
     "many nodes": (_file(_chat(nodes=[0] * 200_001)), "chats: 200001 messages, at most 200000"),
-}  # fmt: skip
+}
 
 
 def test_hostile_files(shelf: Shelf) -> None:
@@ -425,15 +433,29 @@ def test_what_cannot_be_written_is_said(shelf: Shelf) -> None:
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 FILLED = {
-    "Instructions": "Be brief.", "Temperature": "0,5", "Top p": "0.9", "Top k": "40", "Min p": ".05",
-    "Repeat penalty": "1.1", "Seed": "7", "Most tokens": "3", "JSON schema": json.dumps(SCHEMA),
+    "Instructions": "Be brief.",
+    "Temperature": "0,5",
+    "Top p": "0.9",
+    "Top k": "40",
+    "Min p": ".05",
+    "Repeat penalty": "1.1",
+    "Seed": "7",
+    "Most tokens": "3",
+    "JSON schema": json.dumps(SCHEMA),
     "Tools": json.dumps(TOOLS),
-}  # fmt: skip
+}
 SENT = {
-    "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "repeat_penalty": 1.1, "seed": 7, "max_tokens": 3,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.05,
+    "repeat_penalty": 1.1,
+    "seed": 7,
+    "max_tokens": 3,
     "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}},
-    "tools": TOOLS, "chat_template_kwargs": {"enable_thinking": False},
-}  # fmt: skip
+    "tools": TOOLS,
+    "chat_template_kwargs": {"enable_thinking": False},
+}
 SEND = """(fields) => streamChat({ messages: [{ role: "user", content: "Hi" }], ...fields, ...settings.request() },
   { onDelta: () => {} }).then(() => null, ({ status, param, message }) => ({ status, param, message }))"""
 

@@ -30,10 +30,17 @@ STATES: dict[str, dict[str, Any]] = {
     "adaptive_p": {"adaptive_target": 0.3, "adaptive_decay": 0.8, "temp": 1.0},
     "dynamic temperature": {"temp": 1.0, "dynatemp_range": 0.5, "typ_p": 0.9, "top_n_sigma": 3.0, "min_keep": 3},
     "all at once": {
-        "temp": 1.1, "dynatemp_range": 0.2, "repeat_penalty": 1.2, "dry_multiplier": 1.0, "dry_allowed_length": 1,
-        "xtc_probability": 0.3, "xtc_threshold": 0.05, "typ_p": 0.95, "adaptive_target": 0.4,
+        "temp": 1.1,
+        "dynatemp_range": 0.2,
+        "repeat_penalty": 1.2,
+        "dry_multiplier": 1.0,
+        "dry_allowed_length": 1,
+        "xtc_probability": 0.3,
+        "xtc_threshold": 0.05,
+        "typ_p": 0.95,
+        "adaptive_target": 0.4,
     },
-}  # fmt: skip
+}
 
 
 # the others differ in what is drawn, not in how it is kept

@@ -64,8 +64,11 @@ def test_messages_by_anthropics_client(server: Server, claude: "anthropic.Anthro
         answer = claude.messages.create(**asked, system=system, messages=TALK)
         assert answer.content[0].type == "text" and answer.content[0].text == text
         assert (answer.type, answer.role, answer.stop_reason, answer.stop_sequence) == (
-            "message", "assistant", "max_tokens", None,
-        )  # fmt: skip
+            "message",
+            "assistant",
+            "max_tokens",
+            None,
+        )
         usage = answer.usage
         assert usage.input_tokens + (usage.cache_read_input_tokens or 0) == ids and usage.output_tokens == 12
     assert usage.cache_read_input_tokens == ids, "read once"
@@ -164,11 +167,17 @@ def test_streams_of_responses(server: Server) -> None:
     assert [event.sequence_number for event in plain] == list(range(len(plain)))
     kinds = [event.type for event in plain]
     assert kinds[:4] == [
-        "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
-    ]  # fmt: skip
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
     assert kinds[-4:] == [
-        "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete",
-    ]  # fmt: skip
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.incomplete",
+    ]
 
 
 def test_an_answer_that_comes_to_its_end(

@@ -117,10 +117,15 @@ def test_texts_of_every_shape(server: Server, encoder: Server, wanted: np.ndarra
         for mixed in (["open", 7, 8, "the file", 9], [["open", 7, 8, "the file", 9]]):
             assert (rows_of(post(one, input=mixed)) == want).all()
     for wrong in (
-        {}, {"prompt_string": "a", "content": [{"type": "text", "text": "a"}]}, {"content": []}, {"content": "a"},
-        {"content": [{"type": "image_url", "image_url": {"url": "data:"}}]}, [5, {"prompt_string": "a"}], [5, [6]],
+        {},
+        {"prompt_string": "a", "content": [{"type": "text", "text": "a"}]},
+        {"content": []},
+        {"content": "a"},
+        {"content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
+        [5, {"prompt_string": "a"}],
+        [5, [6]],
         [[[5]]],
-    ):  # fmt: skip
+    ):
         assert "input" in str(server.error(400, "/v1/embeddings", {"input": wrong})["message"]), wrong
 
 

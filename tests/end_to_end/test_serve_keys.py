@@ -23,9 +23,15 @@ COUNTS = ("cached_tokens", "reused", "cache_read_input_tokens", "cache_n", "draw
 # routes that draw, and those that only look at a conversation, each with a text of its own
 DRAWING = ("/v1/completions", "/completion", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 LOOKING = (
-    "/page/costs", "/v1/messages/count_tokens", "/v1/chat/completions/input_tokens", "/apply-template", "/tokenize",
-    "/v1/embeddings", "/embedding", "/detokenize",
-)  # fmt: skip
+    "/page/costs",
+    "/v1/messages/count_tokens",
+    "/v1/chat/completions/input_tokens",
+    "/apply-template",
+    "/tokenize",
+    "/v1/embeddings",
+    "/embedding",
+    "/detokenize",
+)
 
 
 def beginning(path: str) -> str:

@@ -153,8 +153,10 @@ def test_an_answer_whose_client_left_is_known_as_far_as_it_was_drawn(server: Ser
 
 def test_an_edit_of_the_last_message_costs_its_own_tokens(server: Server) -> None:
     """A whole conversation of somebody else's: its messages' ends get checkpoints when it is read."""
-    said = ["It is a recurrence with a state of a fixed size, which is read and written once for each token.",
-            "It forgets what the state has no room for."]  # fmt: skip
+    said = [
+        "It is a recurrence with a state of a fixed size, which is read and written once for each token.",
+        "It forgets what the state has no room for.",
+    ]
     messages = [SYSTEM, ask(QUESTIONS[0]), told(said[0]), ask(QUESTIONS[1]), told(said[1])]
     whole = chat(server, [*messages, ask(QUESTIONS[2])])
     assert cached(whole) == 0

@@ -244,8 +244,11 @@ def test_what_is_off_is_taken_and_what_cannot_be_is_named(server: Server) -> Non
     }
     assert post(server, "/completion", **ASKED, **off)["content"] == want
     for name, value in (
-        ("grammar", "root ::= 'a'"), ("n_indent", 4), ("json_schema", {"not": {}}), ("lora", [{"id": 0, "scale": 1}]),
-    ):  # fmt: skip
+        ("grammar", "root ::= 'a'"),
+        ("n_indent", 4),
+        ("json_schema", {"not": {}}),
+        ("lora", [{"id": 0, "scale": 1}]),
+    ):
         assert server.error(400, "/completion", {**ASKED, name: value})["param"] == name
     for name, value in (
         ("samplers", ["infill"]),
@@ -451,9 +454,10 @@ def test_metrics_count_what_timings_say(model: LoadedModel) -> None:
     lines = [line.split(" ") for line in response.text.splitlines() if line.startswith("llamacpp:")]
     values = {name.removeprefix("llamacpp:"): float(value) for name, value in lines}
     for name, key in (
-        ("prompt_tokens_total", "prompt_n"), ("prompt_tokens_cached_total", "cache_n"),
+        ("prompt_tokens_total", "prompt_n"),
+        ("prompt_tokens_cached_total", "cache_n"),
         ("tokens_predicted_total", "predicted_n"),
-    ):  # fmt: skip
+    ):
         assert values[name] == sum(one[key] for one in timings)
     assert values["spec_decode_num_drafts_total"] <= values["spec_decode_num_draft_tokens_total"]
     assert timings[0]["predicted_per_second"] == timings[0]["predicted_per_token_ms"] == 0

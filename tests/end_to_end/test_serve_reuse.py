@@ -152,9 +152,14 @@ def test_one_line_of_the_log_for_every_request(server: Logging) -> None:
     text = "\n".join(lines)
     print(text)
     assert [(entry.route[:20], entry.status) for entry in server.lines] == [
-        ("/v1/completions", 200), ("/v1/completions", 200), ("/v1/models", 200), ("/v1/completions", 400),
-        ("/nothing/\\x1b[31mxxx", 404), ("/v1/completions", 200), ("/v1/models", 200),
-    ]  # fmt: skip
+        ("/v1/completions", 200),
+        ("/v1/completions", 200),
+        ("/v1/models", 200),
+        ("/v1/completions", 400),
+        ("/nothing/\\x1b[31mxxx", 404),
+        ("/v1/completions", 200),
+        ("/v1/models", 200),
+    ]
     assert all(line.isprintable() for line in lines) and "secret" not in text and "State space" not in text
     assert all(len(line) < 2 * LONGEST + 400 for line in lines)
     first, second = server.lines[:2]

@@ -58,8 +58,9 @@ def test_thoughts_are_told_apart_whole_and_streamed(server: Server, script: Scri
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": TEXT, "reasoning_content": THOUGHT}
     n = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
     assert n == n_tokens(server, f"{THOUGHT}\n</think>")
-    told = events(server, "/v1/chat/completions", messages=HELLO, max_tokens=200,
-                  stream_options={"include_usage": True})  # fmt: skip
+    told = events(
+        server, "/v1/chat/completions", messages=HELLO, max_tokens=200, stream_options={"include_usage": True}
+    )
     deltas = [event["choices"][0]["delta"] for event in told if event["choices"]]
     thoughts = [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta]
     assert "".join(thoughts) == THOUGHT and len(thoughts) > 5
@@ -207,10 +208,13 @@ def test_a_loop_with_thoughts_reads_only_what_is_new(server: Server, script: Scr
         messages += [{**message, field: thoughts}, {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
     loop.check()
     # behind another question the template leaves all of these thoughts out: what comes before them is still known
-    first = len(server.model.tokenizer.encode(
-        post(server, "/apply-template", messages=messages[:1], tools=TOOLS, add_generation_prompt=False)["prompt"],
-        add_special=False, parse_special=True,
-    ))  # fmt: skip
+    first = len(
+        server.model.tokenizer.encode(
+            post(server, "/apply-template", messages=messages[:1], tools=TOOLS, add_generation_prompt=False)["prompt"],
+            add_special=False,
+            parse_special=True,
+        )
+    )
     script.say(SAID)
     usage = chat(server, messages=[*messages, {"role": "user", "content": "Next."}], tools=TOOLS)["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] >= first
@@ -244,8 +248,10 @@ def test_thinking_blocks(server: Server, claude: "anthropic.Anthropic", script: 
         told = [event.type for event in stream]
         final = stream.get_final_message()
     assert [(b.type, getattr(b, "thinking", None)) for b in final.content] == [
-        ("thinking", THOUGHT), ("text", None), ("tool_use", None),
-    ]  # fmt: skip
+        ("thinking", THOUGHT),
+        ("text", None),
+        ("tool_use", None),
+    ]
     assert final.stop_reason == "tool_use" and "thinking" in told and "signature" in told
     call: Any = final.content[-1]
     back = [

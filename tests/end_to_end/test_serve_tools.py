@@ -55,8 +55,10 @@ def test_a_call_whole(server: Server, script: Script) -> None:
     assert choice.finish_reason == "tool_calls" and choice.message.content is None
     (call,) = choice.message.tool_calls
     assert (call.type, call.function.name, json.loads(call.function.arguments)) == (
-        "function", "add", {"a": 5, "b": True},
-    )  # fmt: skip
+        "function",
+        "add",
+        {"a": 5, "b": True},
+    )
     assert len(call.id) == 9 and call.id.isalnum()
 
 
@@ -124,8 +126,9 @@ def test_which_function_is_called(server: Server, script: Script) -> None:
     answer = post(server, "/v1/chat/completions", **body, tools=TOOLS[:1], function_call="none")
     assert answer["choices"][0]["finish_reason"] == "tool_calls", "tools win"
     assert answer["usage"]["warnings"] == [
-        "functions is passed over: tools is given", "function_call is passed over: tools is given",
-    ]  # fmt: skip
+        "functions is passed over: tools is given",
+        "function_call is passed over: tools is given",
+    ]
     answer = post(server, "/v1/chat/completions", messages=HELLO, function_call="auto", max_tokens=1)
     assert answer["usage"]["warnings"] == ["function_call is passed over: there are no functions"]
     twice = {"messages": HELLO, "functions": functions[:1] * 2}
@@ -170,8 +173,9 @@ def test_what_has_to_be_called(server: Server) -> None:
     """By the model's own draws, at a temperature at which it says anything: arguments fit, in every way to ask."""
     body: dict[str, Any] = {"messages": HELLO, "tools": TOOLS, "max_tokens": 300, "temperature": 2.0, "top_k": 0}
     for seed in range(3):
-        (choice,) = post(server, "/v1/chat/completions", **body, seed=seed, tool_choice="required",
-                         parallel_tool_calls=False)["choices"]  # fmt: skip
+        (choice,) = post(
+            server, "/v1/chat/completions", **body, seed=seed, tool_choice="required", parallel_tool_calls=False
+        )["choices"]
         (call,) = choice["message"]["tool_calls"]
         check_call(call)
         told = events(
@@ -239,10 +243,13 @@ def test_a_loop_of_twenty_turns_by_anthropics_client(
     server: Server, claude: "anthropic.Anthropic", script: Script
 ) -> None:
     tools: Any = [
-        {"name": t["function"]["name"], "description": t["function"]["description"],
-         "input_schema": t["function"]["parameters"]}
+        {
+            "name": t["function"]["name"],
+            "description": t["function"]["description"],
+            "input_schema": t["function"]["parameters"],
+        }
         for t in TOOLS
-    ]  # fmt: skip
+    ]
     messages: list[Any] = [{"role": "user", "content": "Add up, and look around."}]
     loop = Loop()
     for turn in range(20):
@@ -302,12 +309,20 @@ def test_events_of_responses(server: Server, script: Script) -> None:
     kinds = [event["type"].removeprefix("response.") for event in told]
     once = [kind for i, kind in enumerate(kinds) if i == 0 or kinds[i - 1] != kind]
     assert once == [
-        "created", "in_progress",
-        "output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done",
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
         "output_item.done",
-        "output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
         "completed",
-    ]  # fmt: skip
+    ]
     done = told[-1]["response"]
     message, call = done["output"]
     assert message["content"][0]["text"] == "I add." and call["name"] == "add"

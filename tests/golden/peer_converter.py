@@ -12,9 +12,12 @@ from typing import Any
 
 # Models for which it wants a tokenizer of their own; ours is byte-level BPE, like that of the others.
 OWN_TOKENIZERS = (
-    ("conversion.ernie", "Ernie4_5Model"), ("conversion.glm", "Glm4Model"), ("conversion.glm", "Glm4MoeModel"),
-    ("conversion.hunyuan", "HunYuanMoEModel"), ("conversion.glm", "Glm5NextModel"),
-)  # fmt: skip
+    ("conversion.ernie", "Ernie4_5Model"),
+    ("conversion.glm", "Glm4Model"),
+    ("conversion.glm", "Glm4MoeModel"),
+    ("conversion.hunyuan", "HunYuanMoEModel"),
+    ("conversion.glm", "Glm5NextModel"),
+)
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ pytestmark = [
 
 def compare(
     path: Path, prose: Path, log_folder: Path, lora: Path | None = None, apart: float = 1e-3, n_ctx: int = N_CTX
-) -> None:  # fmt: skip
+) -> None:
     command = [Path(PEER) / "llama-perplexity", "-m", path, "-f", prose, "-c", n_ctx, "--chunks", CHUNKS, "-t", 2]
     # exact at both ends: no flash attention in f16, keys in f32
     command += ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]

@@ -55,12 +55,13 @@ PUBLISHED = {
 }
 # What its converter does not know as transformers' defaults.
 GEMMA4 = {
-    "vocab_size": 2000, "model_type": "gemma4_text",
+    "vocab_size": 2000,
+    "model_type": "gemma4_text",
     "rope_parameters": {
         "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
-}  # fmt: skip
+}
 # Random checkpoints, with what its converter needs in their configs.
 RANDOM: dict[str, dict[str, Any]] = {
     "falcon-h1": {},
@@ -140,15 +141,24 @@ RANDOM: dict[str, dict[str, Any]] = {
 }
 # With heads that guess tokens ahead, and their model_type.
 HEADS = {
-    "qwen3next-mtp": "qwen3_next", "qwen35-mtp": "qwen3_5_text", "qwen35moe-mtp": "qwen3_5_moe_text",
-    "glm4-moe-mtp": "glm4_moe", "glm4-moe-mtp-shared": "glm4_moe",
+    "qwen3next-mtp": "qwen3_next",
+    "qwen35-mtp": "qwen3_5_text",
+    "qwen35moe-mtp": "qwen3_5_moe_text",
+    "glm4-moe-mtp": "glm4_moe",
+    "glm4-moe-mtp-shared": "glm4_moe",
     "bailing-hybrid-mtp": "bailing_moe_v3",
-}  # fmt: skip
+}
 LING = {
-    "architectures": ["BailingMoeV3ForCausalLM"], "no_kda_lora": True, "kda_safe_gate": True,
-    "gated_attention_proj_granularity_type": "head_wise", "moe_shared_expert_intermediate_size": 128,
-    "norm_topk_prob": True, "num_experts_per_tok": 3, "n_group": 4, "score_function": "sigmoid",
-}  # fmt: skip
+    "architectures": ["BailingMoeV3ForCausalLM"],
+    "no_kda_lora": True,
+    "kda_safe_gate": True,
+    "gated_attention_proj_granularity_type": "head_wise",
+    "moe_shared_expert_intermediate_size": 128,
+    "norm_topk_prob": True,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "score_function": "sigmoid",
+}
 MORE = {name: ["--no-mtp"] for name in ("qwen3_5", "random-glm4-moe", "random-glm4-moe-plain")}
 # What may differ: models, keys or tensors, how far tensors are apart (relative to the largest value), and why.
 REASONS = [

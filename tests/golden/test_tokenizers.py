@@ -108,9 +108,15 @@ def test_what_the_converter_writes(name: str, data_dir: Path, tmp_path: Path) ->
 
 
 CONVERTED_SHARED = {
-    "falcon-h1": "llama3", "nemotron-h": "llama3", "lfm2": "llama3", "granite-moe": "llama3", "qwen3-next": "qwen",
-    "qwen3_5": "qwen35", "recurrent-gemma": "gemma", "llama": "llama",
-}  # fmt: skip
+    "falcon-h1": "llama3",
+    "nemotron-h": "llama3",
+    "lfm2": "llama3",
+    "granite-moe": "llama3",
+    "qwen3-next": "qwen",
+    "qwen3_5": "qwen35",
+    "recurrent-gemma": "gemma",
+    "llama": "llama",
+}
 
 
 @pytest.mark.parametrize("name", CONVERTED_SHARED)

@@ -211,8 +211,9 @@ STEPS = st.lists(
         st.tuples(st.just("squeeze"), st.integers(1, 6), st.just(0)),
         st.tuples(st.just("forget"), st.integers(0, 9), st.integers(0, 1)),
     ),
-    min_size=3, max_size=10,
-)  # fmt: skip
+    min_size=3,
+    max_size=10,
+)
 
 
 @pytest.mark.slow

@@ -234,8 +234,14 @@ def test_a_text_goes_on_for_ever(family: str, kv_type: str, random_model: Callab
             while len(ids) < n:
                 most = n if how != "saved" else min(n - len(ids), 37)
                 run = generate(
-                    seq, begin, sampler, max_tokens=most, tokenizer=Plain(), keep=10, speculate=how == "guessed",
-                )  # type: ignore[arg-type]  # fmt: skip
+                    seq,
+                    begin,
+                    sampler,
+                    max_tokens=most,
+                    tokenizer=Plain(),
+                    keep=10,
+                    speculate=how == "guessed",
+                )  # type: ignore[arg-type]
                 for _ in run:
                     assert seq.n_past <= n_ctx - 1
                 assert run.result.reason == "length"

@@ -92,9 +92,13 @@ def speed(random_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) ->
             costs, drawn = StepCosts(), cast("list[int]", [])
             drawing = SimpleNamespace(is_forced=False, constraint=None)
             answer: Any = SimpleNamespace(
-                ids=text[:N_PROMPT], seq=None, track=None, n_told=0, result=SimpleNamespace(ids=drawn),
+                ids=text[:N_PROMPT],
+                seq=None,
+                track=None,
+                n_told=0,
+                result=SimpleNamespace(ids=drawn),
                 job=SimpleNamespace(drawing=drawing),
-            )  # fmt: skip
+            )
             while len(drawn) < n:
                 at = N_PROMPT + len(drawn)
                 drawn.append(text[at])

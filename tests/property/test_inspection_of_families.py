@@ -26,11 +26,8 @@ def test_layers_and_memory(family: str, random_model: Callable[..., Path]) -> No
         arrays = dict(model.memory.layout(64))
         specs = model.engine.network.specs
     n_states = sum(
-        4 * shape[0] * shape[1]
-        for spec in specs
-        if isinstance(spec, RecurrentSpec)
-        for shape in spec.shapes.values()
-    )  # fmt: skip
+        4 * shape[0] * shape[1] for spec in specs if isinstance(spec, RecurrentSpec) for shape in spec.shapes.values()
+    )
     assert sum(layer.state_nbytes for layer in facts) == n_states
     kept = [(spec, name) for spec in specs if not isinstance(spec, RecurrentSpec) for name in arrays if of(spec, name)]
     assert len({name for _, name in kept}) == len([name for name in arrays if not name.endswith(("conv", "ssm"))])

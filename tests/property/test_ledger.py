@@ -36,15 +36,23 @@ KINDS = {
         "tokenizers/bpe_qwen.json", "qwen2", "", "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
     ),
     "llama3": Kind(
-        "tokenizers/bpe_llama3.json", "llama-bpe", "<|begin_of_text|>", "<|start_header_id|>user<|end_header_id|>\n\n",
-        "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>",
+        "tokenizers/bpe_llama3.json",
+        "llama-bpe",
+        "<|begin_of_text|>",
+        "<|start_header_id|>user<|end_header_id|>\n\n",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "<|eot_id|>",
     ),
     "jamba": Kind(
-        "checkpoints/jamba-dense/tokenizer.model", "", "<|startoftext|>", "<|bom|><|user|> ", "<|bom|><|assistant|>",
+        "checkpoints/jamba-dense/tokenizer.model",
+        "",
+        "<|startoftext|>",
+        "<|bom|><|user|> ",
+        "<|bom|><|assistant|>",
         "<|eom|>",
     ),
     "gemma": Kind("tokenizers/sp_bpe_gemma.model", "", "<bos>", "user\n", "model\n", "<end_of_turn>\n"),
-}  # fmt: skip
+}
 KINDS["jamba, which leaves BOS to the encoder"] = replace(KINDS["jamba"], bos="")
 
 

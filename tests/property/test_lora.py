@@ -22,9 +22,16 @@ pytestmark = pytest.mark.exhaustive
 # Interleaved heads, stacked experts, heads in another order, matrices taken apart, rows with multipliers of their own.
 QUICK = ("llama-biased", "qwen3moe", "qwen35", "qwen3next", "falcon-h1")
 MORE = (
-    "nemotron-h-moe", "lfm2", "gemma2", "phi3", "recurrentgemma", "granite-attention", "jamba-biased",
-    "falcon-h1-biased", "zaya",
-)  # fmt: skip
+    "nemotron-h-moe",
+    "lfm2",
+    "gemma2",
+    "phi3",
+    "recurrentgemma",
+    "granite-attention",
+    "jamba-biased",
+    "falcon-h1-biased",
+    "zaya",
+)
 ALPHA, SCALE, RANK = 5.0, 0.75, 3
 
 

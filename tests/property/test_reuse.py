@@ -171,8 +171,9 @@ def test_the_same_text_in_other_tokens(load: Loaded) -> None:
     assert ask([299, 17, 300, 18, 19, 20]).code == "new"
     got = ask([299, 17, 301, 301, 18, 19, 20])
     assert (got.code, got.reason) == (
-        "tokens", "is known as other tokens from token 2 on ('17abab'); there is no checkpoint before token 2"
-    )  # fmt: skip
+        "tokens",
+        "is known as other tokens from token 2 on ('17abab'); there is no checkpoint before token 2",
+    )
     got = ask([299, 17, 308, 301, 18])
     assert got.reason.startswith("differs from every known text at token 2 ('17 308ab')")
     got = ask([299, 4, 5])

@@ -136,9 +136,15 @@ def test_damage_is_noticed(random_model: Callable[..., Path], tmp_path: Path) ->
                 restore(good[:spot] + bytes([good[spot] ^ 1]) + good[spot + 1 :])
         # a header that lies with a good checksum
         for change in (
-            {"parent": 0}, {"parent": -2}, {"n": 0}, {"n": "7"}, {"kv": 1}, {"points": [[0, True, False]]},
-            {"points": 3}, {"points": [[10**6, True, False]]},
-        ):  # fmt: skip
+            {"parent": 0},
+            {"parent": -2},
+            {"n": 0},
+            {"n": "7"},
+            {"kv": 1},
+            {"points": [[0, True, False]]},
+            {"points": 3},
+            {"points": [[10**6, True, False]]},
+        ):
             values = json.loads(header)
             values["cache"][0].update(change)
             text = json.dumps(values).encode()

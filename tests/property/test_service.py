@@ -46,9 +46,13 @@ class Asked:
         self.ended = threading.Event()
         draw = Drawing(sampler(SamplingParams(temp=0.9, seed=len(ids)), model.n_vocab), Plain(), n, (), n_top=2)  # type: ignore[arg-type]
         self.job = Job(
-            ids, draw, on_text=self.pieces.append, on_read=lambda n, of: self.read.append((n, of)),
-            on_end=self.ended.set, **more,  # type: ignore[arg-type]
-        )  # fmt: skip
+            ids,
+            draw,
+            on_text=self.pieces.append,
+            on_read=lambda n, of: self.read.append((n, of)),
+            on_end=self.ended.set,
+            **more,  # type: ignore[arg-type]
+        )
 
     def wait(self) -> list[int]:
         assert self.ended.wait(WAIT)

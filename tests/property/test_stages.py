@@ -29,9 +29,13 @@ from hybrid.quant.ggml.types import FileType
 
 # Where a cut is not like any other: what crosses beside the residual stream, and what keeps it from being made.
 CARRIED = {
-    "zaya": {"router states"}, "arwkv7": {"rwkv7 first value"}, "rwkv7": {"rwkv7 first value"},
-    "gemma3n": {"per_layer_inputs"}, "gemma4": {"per_layer_inputs"}, "phi4flash": {"scanned"},
-}  # fmt: skip
+    "zaya": {"router states"},
+    "arwkv7": {"rwkv7 first value"},
+    "rwkv7": {"rwkv7 first value"},
+    "gemma3n": {"per_layer_inputs"},
+    "gemma4": {"per_layer_inputs"},
+    "phi4flash": {"scanned"},
+}
 REFUSED = {
     "gemma3n": "block 4 uses what block 2 keeps of the text",
     "gemma4": "block 4 uses what block 2 keeps of the text",
@@ -117,8 +121,10 @@ def test_many_short_ubatches(jamba: Path) -> None:
     options, ids = replace(OPTIONS, n_ubatch=16), tokens(250)
     with LoadedModel.load(jamba, options) as whole, load_staged(jamba, options, 3, LineHere) as staged:
         assert staged.engine.piece(250) == 16
-        check_same([rows(m, Work(m.sequence(), ids, "all")) for m in (staged,)],
-                   [rows(whole, Work(whole.sequence(), ids, "all"))])  # fmt: skip
+        check_same(
+            [rows(m, Work(m.sequence(), ids, "all")) for m in (staged,)],
+            [rows(whole, Work(whole.sequence(), ids, "all"))],
+        )
 
 
 # --- where ---
@@ -251,8 +257,11 @@ def test_a_stage_asks_for_its_own_tensors_alone(jamba: Path) -> None:
 def test_what_looks_into_passes_is_refused(jamba: Path) -> None:
     with load_staged(jamba, OPTIONS, 2, LineHere) as model:
         seq = model.sequence()
-        for use in (lambda: model.profile([Work(seq, [5])]), lambda: model.engine.trace([]),
-                    lambda: model.engine.collecting(None)):  # type: ignore[arg-type,return-value]  # fmt: skip
+        for use in (
+            lambda: model.profile([Work(seq, [5])]),
+            lambda: model.engine.trace([]),
+            lambda: model.engine.collecting(None),
+        ):  # type: ignore[arg-type,return-value]
             with pytest.raises(HybridError, match="stages"):
                 use()
     with pytest.raises(UsageError, match="checkpoint_type"):

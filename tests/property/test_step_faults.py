@@ -63,14 +63,26 @@ class Stream:
             form = Constraint(Grammar.of_text('root ::= "ab" [a-f]+ "xyz" [a-c]*'), model.tokenizer)
         params = SamplingParams(temp=0.0 if number == 5 else 0.9, seed=number)
         drawing = Drawing(
-            Sampler(params, model.n_vocab), model.tokenizer, 6 + number, ["zzz"], n_top=2 if number == 2 else None,
+            Sampler(params, model.n_vocab),
+            model.tokenizer,
+            6 + number,
+            ["zzz"],
+            n_top=2 if number == 2 else None,
             constraint=form,
-        )  # fmt: skip
+        )
         self.job = Job(
-            ids, drawing, remember=True, speculate=True, boundaries=(20,), client=number % 2,
-            prompt_top=1 if number == 7 else None, keep=4 if number == 6 else None,
-            on_text=self._hear, on_read=lambda n, of: None, on_end=self.ended.set,
-        )  # fmt: skip
+            ids,
+            drawing,
+            remember=True,
+            speculate=True,
+            boundaries=(20,),
+            client=number % 2,
+            prompt_top=1 if number == 7 else None,
+            keep=4 if number == 6 else None,
+            on_text=self._hear,
+            on_read=lambda n, of: None,
+            on_end=self.ended.set,
+        )
 
     def _hear(self, piece: TextPiece) -> None:
         self.heard.append((piece.id, piece.logprobs))

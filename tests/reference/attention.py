@@ -48,9 +48,16 @@ def kept(x: npt.NDArray[np.float32], kind: str) -> npt.NDArray[np.float32]:
 
 
 def attention(
-    q: F64, k: F64, v: F64, pos: npt.NDArray[np.int64], scale: float, window: int = 0, soft_cap: float = 0.0,
-    sinks: F64 | None = None, aligned: bool = False,
-) -> F64:  # fmt: skip
+    q: F64,
+    k: F64,
+    v: F64,
+    pos: npt.NDArray[np.int64],
+    scale: float,
+    window: int = 0,
+    soft_cap: float = 0.0,
+    sinks: F64 | None = None,
+    aligned: bool = False,
+) -> F64:
     """q [tok, head, d_head] at positions `pos`; k, v [position, head_kv, width] -> [tok, head, width of v].
     sinks: [head], logits that take weight and have no value. aligned: windows begin at multiples of their size."""
     out = np.empty((*q.shape[:2], v.shape[2]))

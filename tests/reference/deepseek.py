@@ -44,15 +44,11 @@ def feed_forward(model: Any, x: F64, m: str) -> F64:
         scores, groups = softmax(logits), (c.get("n_group") or 1, c.get("topk_group") or 1)
         chosen = within_best(scores, *groups) if c.get("topk_method") == "group_limited_greedy" else scores
         n_used, kept = c["num_experts_per_tok"], chosen - scores
-        rows = [
-            mixture(x[t : t + 1], scores[t : t + 1], kept[t], n_used, expert, norm=False) for t in range(len(x))
-        ]  # fmt: skip
+        rows = [mixture(x[t : t + 1], scores[t : t + 1], kept[t], n_used, expert, norm=False) for t in range(len(x))]
         y = np.concatenate(rows)
     else:
         groups = (c["n_group"], c["topk_group"])
-        y = mixture(
-            x, sigmoid(logits), bias, c["num_experts_per_tok"], expert, c.get("norm_topk_prob", True), groups
-        )  # fmt: skip
+        y = mixture(x, sigmoid(logits), bias, c["num_experts_per_tok"], expert, c.get("norm_topk_prob", True), groups)
     return y * c["routed_scaling_factor"] + model.gated(x, m + "shared_experts.")
 
 

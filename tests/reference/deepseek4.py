@@ -40,9 +40,15 @@ def layer(model: Any, x: F64, p: str, kind: str, table: np.ndarray | None) -> F6
     for name, part in parts.items():
         fn, base, scale = (t[f"{p}hc_{name}_{k}"] for k in ("fn", "base", "scale"))
         x = hyper_connected(
-            x, fn, base, scale, c["hc_sinkhorn_iters"], model.eps, c["hc_eps"],
+            x,
+            fn,
+            base,
+            scale,
+            c["hc_sinkhorn_iters"],
+            model.eps,
+            c["hc_eps"],
             lambda y, name=name, part=part: part(model.norm(y, f"{p}{name}_norm")),
-        )  # fmt: skip
+        )
     return x
 
 
@@ -70,8 +76,9 @@ def _turned(x: F64, pos: F64, turns: F64) -> F64:
     first, angle = x.shape[2] - 2 * len(turns), pos[:, None, None] * turns
     a, b, y = x[..., first::2], x[..., first + 1 :: 2], x.copy()
     y[..., first::2], y[..., first + 1 :: 2] = (
-        a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)
-    )  # fmt: skip
+        a * np.cos(angle) - b * np.sin(angle),
+        a * np.sin(angle) + b * np.cos(angle),
+    )
     return y
 
 

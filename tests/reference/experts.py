@@ -25,9 +25,14 @@ def choose(scores: F64, n_used: int, n_group: int = 1, n_group_used: int = 1) ->
 
 
 def mixture(
-    x: F64, scores: F64, bias: F64 | float, n_used: int, expert: Callable[[F64, int], F64], norm: bool = True,
+    x: F64,
+    scores: F64,
+    bias: F64 | float,
+    n_used: int,
+    expert: Callable[[F64, int], F64],
+    norm: bool = True,
     groups: tuple[int, int] = (1, 1),
-) -> F64:  # fmt: skip
+) -> F64:
     """The best n_used experts by scores + bias, weighted by their scores, which are divided by their sum where `norm`.
     expert(x [1, n], number); groups: as `choose` has them. Rows of what experts return."""
     rows = []

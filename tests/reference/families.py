@@ -172,10 +172,13 @@ class Reference:
             if m + "gate.weight" in self.t:
                 scores, bias = sigmoid(self.linear(h, m + "gate")), self.t.get(m + "expert_bias", 0.0)
                 x = x + c.get("routed_scaling_factor", 1.0) * mixture(
-                    h, scores, bias, c["num_experts_per_tok"],
+                    h,
+                    scores,
+                    bias,
+                    c["num_experts_per_tok"],
                     lambda one, e, m=m: self.gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"),
                     c.get("norm_topk_prob", True),
-                )  # fmt: skip
+                )
             else:
                 x = x + self.gated(h, m, "w1", "w3", "w2")
         return self.head(self.norm(x, "model.embedding_norm"), "model.embed_tokens.weight")
@@ -224,9 +227,13 @@ class Reference:
                 x = x + self.gated(h, m)
                 continue
             y = mixture(
-                h, softmax(self.linear(h, m + "gate")), 0.0, c["num_experts_per_tok"],
-                lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", True),
-            )  # fmt: skip
+                h,
+                softmax(self.linear(h, m + "gate")),
+                0.0,
+                c["num_experts_per_tok"],
+                lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."),
+                c.get("norm_topk_prob", True),
+            )
             x = x + y + sigmoid(self.linear(h, m + "shared_expert_gate")) * self.gated(h, m + "shared_expert.")
         return self.head(self.norm(x, "model.norm", 1.0), "model.embed_tokens.weight")
 
@@ -321,9 +328,13 @@ class Reference:
             h, m = x if post else self.norm(x, p + "post_attention_layernorm"), p + "mlp."
             if m + "gate.weight" in self.t:
                 y = mixture(
-                    h, softmax(self.linear(h, m + "gate")), 0.0, c["num_experts_per_tok"],
-                    lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", False),
-                )  # fmt: skip
+                    h,
+                    softmax(self.linear(h, m + "gate")),
+                    0.0,
+                    c["num_experts_per_tok"],
+                    lambda one, e, m=m: self.gated(one, f"{m}experts.{e}."),
+                    c.get("norm_topk_prob", False),
+                )
             elif c["architectures"][0].startswith("GraniteMoe"):
                 y = self._granite_feed_forward(h, p)
             elif m + "gate_up_proj.weight" in self.t:
@@ -401,8 +412,15 @@ class Reference:
         return mixture(h, scores, 0.0, self.c["num_experts_per_tok"], expert)
 
 
-MULTIPLIERS = ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
-               "ssm_out_multiplier", "embedding_multiplier", "lm_head_multiplier")  # fmt: skip
+MULTIPLIERS = (
+    "key_multiplier",
+    "attention_in_multiplier",
+    "attention_out_multiplier",
+    "ssm_in_multiplier",
+    "ssm_out_multiplier",
+    "embedding_multiplier",
+    "lm_head_multiplier",
+)
 NAMES = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
 
 

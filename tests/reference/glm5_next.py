@@ -109,7 +109,12 @@ def feed_forward(model: Any, x: F64, m: str) -> F64:
     if m + "gate.weight" not in model.t:
         return limited(model, x, m)
     y = mixture(
-        x, sigmoid(model.linear(x, m + "gate")), model.t[m + "gate.e_score_correction_bias"], c["num_experts_per_tok"],
-        lambda one, e: limited(model, one, f"{m}experts.{e}."), c["norm_topk_prob"], (c["n_group"], c["topk_group"]),
-    )  # fmt: skip
+        x,
+        sigmoid(model.linear(x, m + "gate")),
+        model.t[m + "gate.e_score_correction_bias"],
+        c["num_experts_per_tok"],
+        lambda one, e: limited(model, one, f"{m}experts.{e}."),
+        c["norm_topk_prob"],
+        (c["n_group"], c["topk_group"]),
+    )
     return y * c["routed_scaling_factor"] + limited(model, x, m + "shared_experts.")

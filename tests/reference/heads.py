@@ -74,11 +74,19 @@ class ReferenceHead:
         x = np.concatenate([token, state], axis=1) @ t[self.join + ".weight"].T.astype(np.float64)
         block = {
             theirs + name.removeprefix(ours): values
-            for ours, theirs in self.block.items() for name, values in t.items() if name.startswith(ours)
-        }  # fmt: skip
+            for ours, theirs in self.block.items()
+            for name, values in t.items()
+            if name.startswith(ours)
+        }
         own = {self.main: x, self.last: t[self.norm + ".weight"], OUTPUT: np.eye(self.n)}
-        settings = {**self.c, "num_hidden_layers": 1, "layer_types": ["full_attention"], "full_attention_interval": 1,
-                    "layer_group_size": 1, **self.more}  # fmt: skip
+        settings = {
+            **self.c,
+            "num_hidden_layers": 1,
+            "layer_types": ["full_attention"],
+            "full_attention_interval": 1,
+            "layer_group_size": 1,
+            **self.more,
+        }
         return Reference(settings, {**block, **own}).logits(list(range(len(ids))))
 
 

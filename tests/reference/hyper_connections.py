@@ -21,9 +21,7 @@ def doubly_stochastic(c: F64, n_iter: int, floor: float) -> F64:
     return c
 
 
-def hyper_weights(
-    m: F64, base: F64, scale: F64, n_stream: int, n_iter: int, floor: float
-) -> tuple[F64, F64, F64]:  # fmt: skip
+def hyper_weights(m: F64, base: F64, scale: F64, n_stream: int, n_iter: int, floor: float) -> tuple[F64, F64, F64]:
     """pre and post [tok, stream], comb [tok, stream, stream] of m [tok, (2 + n_stream) n_stream]."""
     h = n_stream
     pre = sigmoid(m[:, :h] * scale[0] + base[:h]) + floor
@@ -45,7 +43,7 @@ def written(x: F64, y: F64, post: F64, comb: F64) -> F64:
 
 def hyper_connected(
     x: F64, fn: F64, base: F64, scale: F64, n_iter: int, eps: float, floor: float, sublayer: Callable[[F64], F64]
-) -> F64:  # fmt: skip
+) -> F64:
     """The streams behind a sublayer, norm included, that reads their mix; eps: of the norm of the streams."""
     pre, post, comb = hyper_weights(unit_rms(x, eps) @ fn.T, base, scale, x.shape[1], n_iter, floor)
     return written(x, sublayer(mixed(x, pre)), post, comb)

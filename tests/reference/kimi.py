@@ -126,9 +126,13 @@ def feed_forward(model: Any, x: F64, p: str) -> F64:
         return model.gated(one, f"{m}experts.{e}.", *names)
 
     y = mixture(
-        x, sigmoid(model.linear(x, m + "gate")), bias,
-        c["num_experts_per_token"], expert, c.get("moe_renormalize", True),
+        x,
+        sigmoid(model.linear(x, m + "gate")),
+        bias,
+        c["num_experts_per_token"],
+        expert,
+        c.get("moe_renormalize", True),
         (c.get("num_expert_group", 1), c.get("topk_group", 1)),
-    )  # fmt: skip
+    )
     y = y * c.get("routed_scaling_factor", 1.0)
     return y + model.gated(x, m + "shared_experts.") if c.get("num_shared_experts") else y

@@ -87,9 +87,14 @@ def feed_forward(model: Any, x: F64, p: str) -> F64:
     rows = model.linear(x, m + "routed_expert_down_proj") if narrow else x
     scores, groups = sigmoid(model.linear(x, m + "gate")), (c.get("num_expert_group", 1), c.get("topk_group", 1))
     y = mixture(
-        rows, scores, model.t[m + "gate.e_score_correction_bias"], c["num_experts_per_token"],
-        lambda one, e: gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"), c.get("moe_renormalize", True), groups,
-    ) * c.get("routed_scaling_factor", 1.0)  # fmt: skip
+        rows,
+        scores,
+        model.t[m + "gate.e_score_correction_bias"],
+        c["num_experts_per_token"],
+        lambda one, e: gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"),
+        c.get("moe_renormalize", True),
+        groups,
+    ) * c.get("routed_scaling_factor", 1.0)
     if c.get("latent_moe_use_norm"):
         y = model.norm(y, m + "routed_expert_norm")
     if narrow:

@@ -67,6 +67,10 @@ def softmax_attention(model: Any, h: F64, p: str) -> F64:
 
 def experts(model: Any, h: F64, m: str) -> F64:
     return mixture(
-        h, softmax(model.linear(h, m + "gate")), 0.0, model.c["num_experts_per_tok"],
-        lambda one, e: model.gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"), True,
-    )  # fmt: skip
+        h,
+        softmax(model.linear(h, m + "gate")),
+        0.0,
+        model.c["num_experts_per_tok"],
+        lambda one, e: model.gated(one, f"{m}experts.{e}.", "w1", "w3", "w2"),
+        True,
+    )

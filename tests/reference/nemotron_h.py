@@ -38,10 +38,13 @@ def _experts(model: Any, h: F64, p: str) -> F64:
     """Beside a shared one; with a latent size the others see a projection of h, and so is their sum."""
     c, latent = model.c, bool(model.c.get("moe_latent_size"))
     y = mixture(
-        model.linear(h, p + "fc1_latent_proj") if latent else h, sigmoid(model.linear(h, p + "gate")),
-        model.t[p + "gate.e_score_correction_bias"], c["num_experts_per_tok"],
-        lambda one, e: _feed_forward(model, one, f"{p}experts.{e}."), c.get("norm_topk_prob", True),
+        model.linear(h, p + "fc1_latent_proj") if latent else h,
+        sigmoid(model.linear(h, p + "gate")),
+        model.t[p + "gate.e_score_correction_bias"],
+        c["num_experts_per_tok"],
+        lambda one, e: _feed_forward(model, one, f"{p}experts.{e}."),
+        c.get("norm_topk_prob", True),
         (c.get("n_group", 1), c.get("topk_group", 1)),
-    )  # fmt: skip
+    )
     y = y * c.get("routed_scaling_factor", 1.0)
     return (model.linear(y, p + "fc2_latent_proj") if latent else y) + _feed_forward(model, h, p + "shared_experts.")

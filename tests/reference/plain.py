@@ -50,9 +50,13 @@ class Switches:
 
 
 LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
-    "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-}  # fmt: skip
+    "rope_type": "llama3",
+    "rope_theta": 12e6,
+    "factor": 8.0,
+    "original_max_position_embeddings": 8192,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 POST = ("post_attention_layernorm", "post_feedforward_layernorm")
 SWITCHES = {
     "Olmo3ForCausalLM": Switches((), POST, "all", period=4, theta=5e5),
@@ -193,10 +197,14 @@ def _feed_forward(r: "Reference", s: Switches, h: F64, p: str, i: int) -> F64:
     usual = c["architectures"][0] in ("Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM", "HunYuanMoEV1ForCausalLM")
     used = c["num_experts_per_tok"] if "num_experts_per_tok" in c else c["moe_k" if ernie else "moe_topk"]
     y = c.get("routed_scaling_factor", 1.0) * mixture(
-        h, scores, bias, used[0] if isinstance(used, list) else used,
-        lambda one, e: r.gated(one, f"{m}experts.{e}."), c.get("norm_topk_prob", usual),
+        h,
+        scores,
+        bias,
+        used[0] if isinstance(used, list) else used,
+        lambda one, e: r.gated(one, f"{m}experts.{e}."),
+        c.get("norm_topk_prob", usual),
         (c.get("n_group", 1), c.get("topk_group", 1)),
-    )  # fmt: skip
+    )
     if f"{m}{s.shared}.up_proj.weight" not in r.t:
         return y
     shared = r.gated(h, f"{m}{s.shared}.")

@@ -20,7 +20,7 @@ def rows() -> list[list[object]]:
     rng = np.random.default_rng(7)
     tokens: list[list[object]] = [
         [text, 0.0, "UNKNOWN" if i == 0 else "CONTROL"] for i, text in enumerate(CONTROL[:-1])
-    ]  # fmt: skip
+    ]
     tokens.append([CONTROL[-1], 0.0, "NORMAL"])  # of its name alone
     tokens += [[f"<0x{byte:02X}>", 0.0, "BYTE"] for byte in range(256)]
     tokens += [[c, -9.0 - i / 7, "NORMAL"] for i, c in enumerate(ALPHABET)]

@@ -67,9 +67,13 @@ def experts(model: Any, h: F64, p: str) -> F64:
     """With the one for every token."""
     c = model.c
     y = mixture(
-        h, softmax(model.linear(h, p + "gate")), 0.0, c["num_experts_per_tok"],
-        lambda one, e: model.gated(one, f"{p}experts.{e}."), c.get("norm_topk_prob", True),
-    )  # fmt: skip
+        h,
+        softmax(model.linear(h, p + "gate")),
+        0.0,
+        c["num_experts_per_tok"],
+        lambda one, e: model.gated(one, f"{p}experts.{e}."),
+        c.get("norm_topk_prob", True),
+    )
     return y + sigmoid(model.linear(h, p + "shared_expert_gate")) * model.gated(h, p + "shared_expert.")
 
 

@@ -143,7 +143,7 @@ def rwkv6_qwen2(c: dict[str, Any], t: dict[str, F64], ids: list[int]) -> F64:
         k, v = (
             np.repeat(m.linear(mixed[part], f"{a}{part}_proj").reshape(len(x), -1, w.shape[2]), share, axis=1)
             for part in "kv"
-        )  # fmt: skip
+        )
         y, _ = gla(r, k * (1 - w), v, w, w.shape[2] ** -0.5, m.empty)
         gate = sigmoid(m.linear(mixed["g"], a + "gate"))
         x = x + m.linear(y.reshape(x.shape) * gate, a + "o_proj")

@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 
-HAN_NAMES = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "CJK RADICAL", "KANGXI RADICAL",
-             "HANGZHOU NUMERAL", "IDEOGRAPHIC ITERATION MARK", "IDEOGRAPHIC NUMBER ZERO",
-             "VERTICAL IDEOGRAPHIC ITERATION MARK")  # fmt: skip
+HAN_NAMES = (
+    "CJK UNIFIED IDEOGRAPH",
+    "CJK COMPATIBILITY IDEOGRAPH",
+    "CJK RADICAL",
+    "KANGXI RADICAL",
+    "HANGZHOU NUMERAL",
+    "IDEOGRAPHIC ITERATION MARK",
+    "IDEOGRAPHIC NUMBER ZERO",
+    "VERTICAL IDEOGRAPHIC ITERATION MARK",
+)
 SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # White_Space of Unicode
 # The expressions of tokenization_kimi.py, whose classes are spelt out by `kimi`: {han}, {upper}, {lower} (both without
 # Han), {letter}, {number}, {space}.
@@ -39,8 +46,13 @@ def kimi() -> re.Pattern[str]:
         return {p for name, of in by_category.items() if name.startswith(categories) for p in of}
 
     upper, lower = points("Lu", "Lt", "Lm", "Lo", "M"), points("Ll", "Lm", "Lo", "M")
-    classes = {"han": set(han), "upper": upper - set(han), "lower": lower - set(han), "letter": points("L"),
-               "number": points("N")}  # fmt: skip
+    classes = {
+        "han": set(han),
+        "upper": upper - set(han),
+        "lower": lower - set(han),
+        "letter": points("L"),
+        "number": points("N"),
+    }
     spelt = {name: _ranges(of) for name, of in classes.items()} | {"space": SPACES}
     return re.compile("|".join(KIMI).format(**spelt))
 

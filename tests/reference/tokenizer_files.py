@@ -122,25 +122,44 @@ def gemma_json(path: Path) -> dict[str, Any]:
     return {
         "version": "1.0",
         "added_tokens": [
-            {"id": token, "content": content, "special": True, "normalized": False, "lstrip": False, "rstrip": False,
-             "single_word": False}
-            for content, token in vocab.items() if content.startswith("<") and content[-2:] in ("s>", "d>", "k>", "n>")
+            {
+                "id": token,
+                "content": content,
+                "special": True,
+                "normalized": False,
+                "lstrip": False,
+                "rstrip": False,
+                "single_word": False,
+            }
+            for content, token in vocab.items()
+            if content.startswith("<") and content[-2:] in ("s>", "d>", "k>", "n>")
         ],
         "normalizer": {"type": "Replace", "pattern": space, "content": "\u2581"},
         "pre_tokenizer": {"type": "Split", "pattern": space, "behavior": "MergedWithPrevious", "invert": False},
         "post_processor": {
-            "type": "TemplateProcessing", "single": [bos, text], "pair": [bos, text, bos, text],
+            "type": "TemplateProcessing",
+            "single": [bos, text],
+            "pair": [bos, text, bos, text],
             "special_tokens": {"<bos>": {"id": "<bos>", "ids": [vocab["<bos>"]], "tokens": ["<bos>"]}},
         },
-        "decoder": {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
-            {"type": "Fuse"},
-        ]},
-        "model": {
-            "type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
-            "vocab": vocab, "merges": merges,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
         },
-    }  # fmt: skip
+        "model": {
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": merges,
+        },
+    }
 
 
 def wordpiece(path: Path) -> FakeGGUF:

@@ -10,8 +10,10 @@ from reference.recurrent import F64, silu
 from reference.rope_scaling import scaling
 from reference.zamba import gelu_erf
 
-USUAL = {"hybrid": {"rope_theta": 5e6, "partial_rotary_factor": 0.5},
-         "hybrid_sliding": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}  # fmt: skip
+USUAL = {
+    "hybrid": {"rope_theta": 5e6, "partial_rotary_factor": 0.5},
+    "hybrid_sliding": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
+}
 
 
 def zaya(model: Any, ids: list[int]) -> F64:

@@ -63,16 +63,26 @@ MODEL_TYPES = {
 }  # fmt: skip
 # What MiniMax and Qwen3.8-Flash-Next compute from their configs when a checkpoint lacks it.
 CONSTANTS = (
-    ".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay", ".layer_multipliers", ".ngram_heads_vocab_sizes",
+    ".slope_rate",
+    ".query_decay",
+    ".key_decay",
+    ".diagonal_decay",
+    ".layer_multipliers",
+    ".ngram_heads_vocab_sizes",
     ".ngram_heads_offsets",
-)  # fmt: skip
+)
 # The smallest tower of a class that has one: its weights are drawn, and read by nothing.
 TOWERS = {
     "Glm5NextForConditionalGeneration": {
-        "depth": 1, "hidden_size": 32, "num_heads": 2, "image_size": 28, "intermediate_size": 48, "out_hidden_size": 32,
+        "depth": 1,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "image_size": 28,
+        "intermediate_size": 48,
+        "out_hidden_size": 32,
         "projection_intermediate_size": 48,
     },
-}  # fmt: skip
+}
 EVERY = 16  # values of the vocabulary between those that are kept
 N_TOK = 40
 
@@ -120,10 +130,12 @@ def checkpoint_names(tensors: dict[str, np.ndarray], config: dict[str, Any]) -> 
 def with_tower(config: dict[str, Any], kind: str) -> dict[str, Any]:
     """The config of a model that sees pictures, around that of its text's part."""
     return {
-        "model_type": kind, "architectures": config["architectures"],
+        "model_type": kind,
+        "architectures": config["architectures"],
         "tie_word_embeddings": config["tie_word_embeddings"],
-        "text_config": {**config, "model_type": f"{kind}_text"}, "vision_config": TOWERS[config["architectures"][0]],
-    }  # fmt: skip
+        "text_config": {**config, "model_type": f"{kind}_text"},
+        "vision_config": TOWERS[config["architectures"][0]],
+    }
 
 
 def logits(config: dict[str, Any], tensors: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:

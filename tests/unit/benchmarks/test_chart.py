@@ -21,8 +21,10 @@ def row(kind: str, test: str, ours: float, peer: float | None, **more: Any) -> A
 
 
 ROWS = [
-    row("Q8_0", "pp512", 60.0, 20.0), row("Q8_0", "tg32", 6.0, 8.0), row("Q4_0", "pp512", 30.0, None, noisy="x"),
-]  # fmt: skip
+    row("Q8_0", "pp512", 60.0, 20.0),
+    row("Q8_0", "tg32", 6.0, 8.0),
+    row("Q4_0", "pp512", 30.0, None, noisy="x"),
+]
 
 
 def test_what_is_drawn() -> None:

@@ -87,8 +87,10 @@ def test_the_other_commit_is_what_is_imported(checkout: Path, tmp_path: Path) ->
     assert side.hybrid("bench", "-p", "512") == "other bench -p 512\n"
     place = subprocess.run(
         [side.python[0], "-c", "import hybrid.cli.main as m, os; print(os.path.realpath(m.__file__))"],
-        capture_output=True, text=True, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
     assert Path(place.stdout.strip()) == (checkout / "cli" / "main.py").resolve()
 
 

@@ -22,10 +22,17 @@ def test_options_are_those_of_hybrid_serve(tmp_path: Path, capsys: pytest.Captur
     options = dict(zip(*[iter(option for option in ours[1:] if option != "--no-slots")] * 2, strict=True))
     assert Path(options.pop("--api-key-file")).read_text() == "k"
     assert options == {
-        "--port": "80", "--temp": "0.8", "--seed": "42", "--host": "h", "--ctx": "256", "--parallel": "2",
-        "--n-predict": "64", "--chat-template": str(tmp_path / "chatml.jinja"), "--checkpoint-budget": "100MiB",
+        "--port": "80",
+        "--temp": "0.8",
+        "--seed": "42",
+        "--host": "h",
+        "--ctx": "256",
+        "--parallel": "2",
+        "--n-predict": "64",
+        "--chat-template": str(tmp_path / "chatml.jinja"),
+        "--checkpoint-budget": "100MiB",
         "--threads": "1",
-    }  # fmt: skip
+    }
     assert [line.split(":")[0] for line in ignored] == ["--offline", "--batch-size 32", "--jinja"]
     unified = ["--model", "stories260K", "--ctx-size", "512", "--parallel", "2", "--kv-unified"]
     ours, _ = stand_in.translated(unified, tmp_path)

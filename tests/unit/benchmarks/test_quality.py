@@ -9,20 +9,35 @@ from hybrid.quant.policy import TARGETS as FILE_TYPES
 
 def row(name: str, kld: float, model: str = "jamba-trained-bf16", bits: float = 4.0) -> dict[str, Any]:
     return {
-        "model": model, "name": name, "bits": bits, "ppl": 11.5, "kld": kld, "error": 0.001, "top": 0.9, "there": None,
-    }  # fmt: skip
+        "model": model,
+        "name": name,
+        "bits": bits,
+        "ppl": 11.5,
+        "kld": kld,
+        "error": 0.001,
+        "top": 0.9,
+        "there": None,
+    }
 
 
 def test_tables() -> None:
     rows = [
-        row("Q2_K", 0.2), row("`--target-bpw` of Q2_K", 0.1), row("Q2_K, importance", 0.15),
-        row("`--target-bpw` of Q2_K, importance", 0.03, bits=3.9), row("Q2_K, `--effort 1`", 0.19),
-        row("BF16", -1e-9, bits=16.0), row("Q2_K", 0.4, "mamba-trained-bf16"),
-    ]  # fmt: skip
+        row("Q2_K", 0.2),
+        row("`--target-bpw` of Q2_K", 0.1),
+        row("Q2_K, importance", 0.15),
+        row("`--target-bpw` of Q2_K, importance", 0.03, bits=3.9),
+        row("Q2_K, `--effort 1`", 0.19),
+        row("BF16", -1e-9, bits=16.0),
+        row("Q2_K", 0.4, "mamba-trained-bf16"),
+    ]
     lines = quality.table(quality.of_model(rows, "jamba-trained-bf16").values()).splitlines()[2:]
     assert [line.split(" | ")[0] for line in lines] == [
-        "| `--target-bpw` of Q2_K, importance", "| Q2_K", "| Q2_K, importance", "| `--target-bpw` of Q2_K", "| BF16",
-    ]  # fmt: skip
+        "| `--target-bpw` of Q2_K, importance",
+        "| Q2_K",
+        "| Q2_K, importance",
+        "| `--target-bpw` of Q2_K",
+        "| BF16",
+    ]
     assert lines[1] == "| Q2_K | 4.00 | 11.5000 |  | 0.20000 ± 0.00100 | 90.0 % |"
     assert "| 0.00000 ± 0.00100 |" in lines[-1], "no minus before nothing"
     assert quality.sizes(rows).splitlines()[2:] == [

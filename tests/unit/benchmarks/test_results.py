@@ -21,8 +21,11 @@ def row(test: str = "pp512", ours: list[float] | None = None, peer: list[float] 
 
 def test_rates_of_rounds() -> None:
     assert results.rates([31.234567, 6.0, 1234.567]) == {
-        "median": 31.23, "low": 6.0, "high": 1234.57, "rates": [31.23, 6.0, 1234.57],
-    }  # fmt: skip
+        "median": 31.23,
+        "low": 6.0,
+        "high": 1234.57,
+        "rates": [31.23, 6.0, 1234.57],
+    }
 
 
 def test_rows_survive_a_file(tmp_path: Path) -> None:
@@ -85,11 +88,14 @@ def cells(line: str) -> list[str]:
 
 def test_report() -> None:
     ppl = {"ppl": 9.8439, "stderr": 0.1, "seconds": [16.0, 18.0]}
-    text = results.report([
-        row(peer=[10.0, 12.0, 11.0]),
-        row("tg32", ours=[6.0], of_bandwidth=0.634, noisy="others use 1.0 cores", limits={"read_gb_s": [1.0]}),
-        row("t.txt, context 512", kind="perplexity") | {"hybrid": ppl, "peer": {**ppl, "ppl": 9.843, "seconds": [34]}},
-    ])  # fmt: skip
+    text = results.report(
+        [
+            row(peer=[10.0, 12.0, 11.0]),
+            row("tg32", ours=[6.0], of_bandwidth=0.634, noisy="others use 1.0 cores", limits={"read_gb_s": [1.0]}),
+            row("t.txt, context 512", kind="perplexity")
+            | {"hybrid": ppl, "peer": {**ppl, "ppl": 9.843, "seconds": [34]}},
+        ]
+    )
     lines = text.splitlines()
     assert lines[0] == "## EPYC, avx2, 2 threads"
     assert "read bandwidth 32.0 GB/s, peak 193 GFLOP/s f32" in lines[2], "of the quiet rows"
@@ -98,8 +104,15 @@ def test_report() -> None:
     assert table[1] == ["Q8_0", "3.00 GiB", "tg32 ~", "6.00", "-", "-", "63%", "81%"]
     perplexity = next(cells(line) for line in lines if line.startswith("| jamba-3b"))
     assert perplexity == [
-        "jamba-3b Q8_0", "t.txt, context 512", "9.8439 ± 0.1000", "17 s", "9.8430 ± 0.1000", "34 s", "+0.009%", "0.50",
-    ]  # fmt: skip
+        "jamba-3b Q8_0",
+        "t.txt, context 512",
+        "9.8439 ± 0.1000",
+        "17 s",
+        "9.8430 ± 0.1000",
+        "34 s",
+        "+0.009%",
+        "0.50",
+    ]
     assert "~ noisy" in text
     assert lines[-1] == "- `compare.py` (hybrid 0.1.0, llama.cpp 0c1e570; 2026-11-21)"
 

@@ -77,8 +77,13 @@ def test_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert run(monkeypatch, str(path), "-t", "1,2", "-p", "8", "-n", "2", "-np", "3", "-r", "1") == 0
     out = capsys.readouterr().out
     assert [line.split("|")[1].strip() for line in out.split("\n\n")[1].splitlines()[2:]] == [
-        "pp8", "pp8", "tg2", "tg2", "tg2 x3", "tg2 x3",
-    ]  # fmt: skip
+        "pp8",
+        "pp8",
+        "tg2",
+        "tg2",
+        "tg2 x3",
+        "tg2 x3",
+    ]
     assert "20.0" in out.split("\n\n")[2], "the loop's rate with two threads"
 
 

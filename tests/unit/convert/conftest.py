@@ -66,10 +66,17 @@ JAMBA = {
     "hidden_act": "silu",
 }  # fmt: skip
 MAMBA = {
-    "architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 48, "intermediate_size": 96,
-    "num_hidden_layers": 2, "conv_kernel": 3, "state_size": 5, "time_step_rank": 6, "vocab_size": 29,
+    "architectures": ["MambaForCausalLM"],
+    "model_type": "mamba",
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "conv_kernel": 3,
+    "state_size": 5,
+    "time_step_rank": 6,
+    "vocab_size": 29,
     "layer_norm_epsilon": 1e-5,
-}  # fmt: skip
+}
 MAMBA2 = {
     "architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_size": 48, "expand": 2, "head_dim": 16,
     "num_heads": 6, "n_groups": 2, "num_hidden_layers": 2, "conv_kernel": 3, "state_size": 5, "vocab_size": 29,
@@ -116,13 +123,19 @@ def jamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         else:
             m = p + "mamba."
             shapes |= {
-                m + "in_proj.weight": (2 * inner, n), m + "conv1d.weight": (inner, 1, conv),
-                m + "conv1d.bias": (inner,), m + "x_proj.weight": (rank + 2 * state, inner),
+                m + "in_proj.weight": (2 * inner, n),
+                m + "conv1d.weight": (inner, 1, conv),
+                m + "conv1d.bias": (inner,),
+                m + "x_proj.weight": (rank + 2 * state, inner),
                 m + "dt_proj.weight": (inner, rank),
-                m + "dt_proj.bias": (inner,), m + "A_log": (inner, state), m + "D": (inner,),
-                m + "out_proj.weight": (n, inner), m + "dt_layernorm.weight": (rank,),
-                m + "b_layernorm.weight": (state,), m + "c_layernorm.weight": (state,),
-            }  # fmt: skip
+                m + "dt_proj.bias": (inner,),
+                m + "A_log": (inner, state),
+                m + "D": (inner,),
+                m + "out_proj.weight": (n, inner),
+                m + "dt_layernorm.weight": (rank,),
+                m + "b_layernorm.weight": (state,),
+                m + "c_layernorm.weight": (state,),
+            }
         mlp = {"gate": (ff, n), "up": (ff, n), "down": (n, ff)}
         f = p + "feed_forward."
         if c["num_experts"] > 1 and i % c["expert_layer_period"] == c["expert_layer_offset"]:
@@ -143,12 +156,17 @@ def mamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     for i in range(c["num_hidden_layers"]):
         m = f"backbone.layers.{i}.mixer."
         shapes |= {
-            f"backbone.layers.{i}.norm.weight": (n,), m + "in_proj.weight": (2 * inner, n),
-            m + "conv1d.weight": (inner, 1, c["conv_kernel"]), m + "conv1d.bias": (inner,),
-            m + "x_proj.weight": (rank + 2 * state, inner), m + "dt_proj.weight": (inner, rank),
-            m + "dt_proj.bias": (inner,), m + "A_log": (inner, state), m + "D": (inner,),
+            f"backbone.layers.{i}.norm.weight": (n,),
+            m + "in_proj.weight": (2 * inner, n),
+            m + "conv1d.weight": (inner, 1, c["conv_kernel"]),
+            m + "conv1d.bias": (inner,),
+            m + "x_proj.weight": (rank + 2 * state, inner),
+            m + "dt_proj.weight": (inner, rank),
+            m + "dt_proj.bias": (inner,),
+            m + "A_log": (inner, state),
+            m + "D": (inner,),
             m + "out_proj.weight": (n, inner),
-        }  # fmt: skip
+        }
     return shapes
 
 
@@ -157,10 +175,15 @@ def mamba2_mixer(
 ) -> dict[str, tuple[int, ...]]:
     mixed = inner + 2 * groups * state
     return {
-        m + "in_proj.weight": (inner + mixed + heads, n), m + "conv1d.weight": (mixed, 1, conv),
-        m + "conv1d.bias": (mixed,), m + "dt_bias": (heads,), m + "A_log": (heads,), m + "D": (heads,),
-        m + "norm.weight": (inner,), m + "out_proj.weight": (n, inner),
-    }  # fmt: skip
+        m + "in_proj.weight": (inner + mixed + heads, n),
+        m + "conv1d.weight": (mixed, 1, conv),
+        m + "conv1d.bias": (mixed,),
+        m + "dt_bias": (heads,),
+        m + "A_log": (heads,),
+        m + "D": (heads,),
+        m + "norm.weight": (inner,),
+        m + "out_proj.weight": (n, inner),
+    }
 
 
 def mamba2_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -204,9 +227,10 @@ def granite_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         if experts:
             m = p + "block_sparse_moe."
             shapes |= {
-                m + "router.layer.weight": (experts, n), m + "input_linear.weight": (experts, 2 * ff, n),
+                m + "router.layer.weight": (experts, n),
+                m + "input_linear.weight": (experts, 2 * ff, n),
                 m + "output_linear.weight": (experts, n, ff),
-            }  # fmt: skip
+            }
     return shapes
 
 
@@ -215,8 +239,11 @@ def bamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     kinds = ["attention" if i in c["attn_layer_indices"] else "mamba" for i in range(c["num_hidden_layers"])]
     more = {"layer_types": kinds, "num_local_experts": 0, "shared_intermediate_size": c["intermediate_size"]}
     shapes = granite_shapes(c | more)
-    names = {"model.norm.": "model.final_layernorm.", "post_attention_layernorm": "pre_ff_layernorm",
-             "shared_mlp.output_linear": "feed_forward.down_proj"}  # fmt: skip
+    names = {
+        "model.norm.": "model.final_layernorm.",
+        "post_attention_layernorm": "pre_ff_layernorm",
+        "shared_mlp.output_linear": "feed_forward.down_proj",
+    }
     of_bamba: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
         for old, new in names.items():
@@ -244,11 +271,16 @@ def llama_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     for i in range(c["num_hidden_layers"]):
         p = f"model.layers.{i}."
         shapes |= {
-            p + "input_layernorm.weight": (n,), p + "post_attention_layernorm.weight": (n,),
-            p + "self_attn.q_proj.weight": (n_q, n), p + "self_attn.k_proj.weight": (n_kv, n),
-            p + "self_attn.v_proj.weight": (n_kv, n), p + "self_attn.o_proj.weight": (n, n_q),
-            p + "mlp.gate_proj.weight": (ff, n), p + "mlp.up_proj.weight": (ff, n), p + "mlp.down_proj.weight": (n, ff),
-        }  # fmt: skip
+            p + "input_layernorm.weight": (n,),
+            p + "post_attention_layernorm.weight": (n,),
+            p + "self_attn.q_proj.weight": (n_q, n),
+            p + "self_attn.k_proj.weight": (n_kv, n),
+            p + "self_attn.v_proj.weight": (n_kv, n),
+            p + "self_attn.o_proj.weight": (n, n_q),
+            p + "mlp.gate_proj.weight": (ff, n),
+            p + "mlp.up_proj.weight": (ff, n),
+            p + "mlp.down_proj.weight": (n, ff),
+        }
     return shapes
 
 

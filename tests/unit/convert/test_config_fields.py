@@ -24,8 +24,14 @@ EXAMPLES = examples()
 BUNDLED = ("falcon-mamba", "jamba-dense", "llama-unigram-bin", "mamba-bf16")
 # The inner loop keeps examples that differ in how a config says what a model is: kinds of layers, RoPE, nested configs
 QUICK = {
-    "jamba", "granite-hybrid", "gemma3-pictures", "llama-yarn", "rwkv7", "mamba2", "bert",
-}  # fmt: skip
+    "jamba",
+    "granite-hybrid",
+    "gemma3-pictures",
+    "llama-yarn",
+    "rwkv7",
+    "mamba2",
+    "bert",
+}
 
 
 # one for each family; others differ in settings that it reads by the same lines
@@ -162,9 +168,11 @@ def test_an_absent_field_is_its_default(name: str, tmp_path: Path) -> None:
 def test_conditional_fields_are_used_somewhere(tmp_path: Path) -> None:
     """Where the condition holds, that is, which a config with another value shows."""
     unused = {
-        (family, name) for family in FAMILIES for name, when in family.conditional.items()
+        (family, name)
+        for family in FAMILIES
+        for name, when in family.conditional.items()
         if name != "tie_word_embeddings" and "tensors" not in when  # which a complete checkpoint shows
-    }  # fmt: skip
+    }
     for example, config in EXAMPLES.items():
         family = ARCHITECTURES[config["architectures"][0]]
         if all(other is not family for other, _ in unused):
@@ -228,9 +236,16 @@ def test_spellings_that_contradict(name: str, settings: dict[str, Any], expected
 
 def test_all_fields_of_published_kinds_are_known(checkpoint: Any) -> None:
     folder = checkpoint(
-        "jamba", torch_dtype="bfloat16", _name_or_path="x", auto_map={"AutoModel": "y"}, use_cache=True,
-        transformers_version="4.46.0", initializer_range=0.02, output_router_logits=False, temperature=0.7,
-    )  # fmt: skip
+        "jamba",
+        torch_dtype="bfloat16",
+        _name_or_path="x",
+        auto_map={"AutoModel": "y"},
+        use_cache=True,
+        transformers_version="4.46.0",
+        initializer_range=0.02,
+        output_router_logits=False,
+        temperature=0.7,
+    )
     assert "unknown" not in notes(folder)
 
 
@@ -263,7 +278,7 @@ def test_all_fields_of_published_kinds_are_known(checkpoint: Any) -> None:
         ("rwkv6qwen2", {"balance_state": False}, "balance_state = false"),
         ("rwkv6qwen2", {"gate_rank_type": 2}, "gate_rank_type = 2"),
     ],
-)  # fmt: skip
+)
 def test_what_was_ignored_is_refused(name: str, settings: dict[str, Any], message: str, checkpoint: Any) -> None:
     if name == "qwen35-pictures":
         settings["text_config"] = {**EXAMPLES[name]["text_config"], "tie_word_embeddings": False}
@@ -289,7 +304,7 @@ def test_what_was_ignored_is_refused(name: str, settings: dict[str, Any], messag
         ("olmo2", {"rms_norm_eps": None}, "olmo2.attention.layer_norm_rms_epsilon", 1e-5),
         ("phi2", {"layer_norm_eps": None}, "phi2.attention.layer_norm_epsilon", 1e-5),
     ],
-)  # fmt: skip
+)
 def test_what_was_ignored_is_used(
     name: str, settings: dict[str, Any], key: str, expected: Any, checkpoint: Any
 ) -> None:

@@ -81,8 +81,11 @@ def test_sampling_defaults(jamba):
     )
     facts = general(plan(folder))
     assert {key: value for key, value in facts.items() if key.startswith("sampling.")} == {
-        "sampling.top_k": 20, "sampling.top_p": 0.95, "sampling.temp": 0.6, "sampling.penalty_repeat": 1.05,
-    }  # fmt: skip
+        "sampling.top_k": 20,
+        "sampling.top_p": 0.95,
+        "sampling.temp": 0.6,
+        "sampling.penalty_repeat": 1.05,
+    }
     keys = list(facts)
     assert keys[:3] == ["architecture", "type", "sampling.top_k"]
     (folder / "generation_config.json").write_text(json.dumps({"temperature": "warm"}))
@@ -97,12 +100,16 @@ def test_override(jamba, tmp_path):
     override.write_text(
         json.dumps(
             {
-                "general.name": "Other", "general.author": "Me", "general.sampling.temp": 0.2,
-                "general.sampling.top_k": 7, "general.tags": ["x"], "general.base_models": [{"name": "Base"}],
+                "general.name": "Other",
+                "general.author": "Me",
+                "general.sampling.temp": 0.2,
+                "general.sampling.top_k": 7,
+                "general.tags": ["x"],
+                "general.base_models": [{"name": "Base"}],
                 "general.note": True,
             }
         )
-    )  # fmt: skip
+    )
     facts = general(plan(folder, metadata=override))
     assert (facts["name"], facts["author"], facts["tags"], facts["note"]) == ("Other", "Me", ["x"], True)
     assert facts["sampling.temp"] == 0.2 and facts["sampling.top_p"] == 0.9 and facts["sampling.top_k"] == 7

@@ -20,8 +20,9 @@ from hybrid.quant.ggml.types import FileType, GGMLType
 pytestmark = pytest.mark.exhaustive
 
 FAMILIES = [  # keys that are numbers, lists of them, strings, flags
-    "nemotron-h", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("recurrentgemma", "zamba2")),
-]  # fmt: skip
+    "nemotron-h",
+    *(pytest.param(name, marks=pytest.mark.matrix) for name in ("recurrentgemma", "zamba2")),
+]
 
 NAN = struct.pack("<f", float("nan"))
 VALUES: dict[str, tuple[int, bytes]] = {

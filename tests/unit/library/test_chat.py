@@ -137,11 +137,14 @@ def test_functions_are_called_until_there_is_an_answer(tooled: hybrid.Model, scr
     answer = chat.say("5 and one?")
     assert str(answer) == "It is 6." and answer.finish == "stop" and answer.tool_calls == ()
     assert [(call.name, result) for call, result in answer.called] == [
-        ("add", '{"sum":6}'), ("look", "error: LookupError: nothing there")
-    ]  # fmt: skip
+        ("add", '{"sum":6}'),
+        ("look", "error: LookupError: nothing there"),
+    ]
     assert [turn.question for turn in chat.turns] == [
-        "5 and one?", ('{"sum":6}',), ("error: LookupError: nothing there",)
-    ]  # fmt: skip
+        "5 and one?",
+        ('{"sum":6}',),
+        ("error: LookupError: nothing there",),
+    ]
     assert answer.timings.tokens > len(answer.tokens), "of all rounds"
 
 

@@ -68,8 +68,11 @@ def test_what_the_model_is_told() -> None:
     properties = tool.parameters["properties"]
     assert list(properties) == ["place", "unit", "days", "copy"] and tool.parameters["required"] == ["place"]
     assert [properties[name].get("description") for name in properties] == [
-        "where", "in which unit", "how many: any number", None
-    ]  # fmt: skip
+        "where",
+        "in which unit",
+        "how many: any number",
+        None,
+    ]
     assert tool.parameters["additionalProperties"] is False
     (tool,) = Functions([sphinx]).tools
     assert tool.parameters["properties"]["a"] == {"type": "integer", "minimum": 1, "description": "a number"}

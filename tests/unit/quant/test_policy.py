@@ -16,9 +16,14 @@ Q4_K, Q5_0, Q6_K = GGMLType.Q4_K, GGMLType.Q5_0, GGMLType.Q6_K
 FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 
 MATRICES = [
-    "blk.0.attn_q.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ssm_in.weight",
-    "blk.0.ssm_out.weight", "blk.0.ffn_gate_shexp.weight", "blk.0.attn_conv.weight",
-]  # fmt: skip
+    "blk.0.attn_q.weight",
+    "blk.0.ffn_gate.weight",
+    "blk.0.ffn_up.weight",
+    "blk.0.ssm_in.weight",
+    "blk.0.ssm_out.weight",
+    "blk.0.ffn_gate_shexp.weight",
+    "blk.0.attn_conv.weight",
+]
 NO_MATRICES = [
     "blk.0.attn_norm.weight", "blk.0.ssm_norm.weight", "output_norm.weight", "blk.0.ffn_gate_inp.weight",
     "blk.0.ssm_conv1d.weight", "blk.0.ssm_conv1d.bias", "blk.0.ssm_conv1d_q.weight", "blk.0.shortconv.conv.weight",

@@ -35,10 +35,17 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "blk.2.odd.weight": (7, 48),
 }
 ORDER = [
-    "output_norm.weight", "token_embd.weight", "blk.2.ffn_down_exps.weight", "blk.2.ffn_gate_inp.weight",
-    "blk.2.odd.weight", "blk.2.ssm_a", "blk.2.ssm_dt.weight", "blk.2.ssm_in.weight", "blk.2.ssm_x.weight",
+    "output_norm.weight",
+    "token_embd.weight",
+    "blk.2.ffn_down_exps.weight",
+    "blk.2.ffn_gate_inp.weight",
+    "blk.2.odd.weight",
+    "blk.2.ssm_a",
+    "blk.2.ssm_dt.weight",
+    "blk.2.ssm_in.weight",
+    "blk.2.ssm_x.weight",
     "blk.10.ffn_up.weight",
-]  # fmt: skip
+]
 
 
 def weights(name: str) -> np.ndarray:

@@ -43,8 +43,10 @@ def test_split_then_merge_is_the_identity(file: Path, tmp_path: Path, monkeypatc
     seen: list[tuple[int, int]] = []
     report = rewrite.split(file, tmp_path / "p", max_bytes=500, progress=lambda name, done, n: seen.append((done, n)))
     assert [(p.path.name, p.n_tensors) for p in report.parts] == [
-        ("p-00001-of-00003.gguf", 1), ("p-00002-of-00003.gguf", 2), ("p-00003-of-00003.gguf", 1)
-    ]  # fmt: skip
+        ("p-00001-of-00003.gguf", 1),
+        ("p-00002-of-00003.gguf", 2),
+        ("p-00003-of-00003.gguf", 1),
+    ]
     assert [p.nbytes for p in report.parts] == [p.path.stat().st_size for p in report.parts]
     total = sum(info.nbytes for info in GGUFFile.open(file).tensors.values())
     assert len(seen) > 5 and seen[-1] == (total, total)
@@ -75,11 +77,16 @@ def test_split_and_merge_refuse(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [
-        ("x.u8", "255", 255), ("x.u8", "0x10", 16), ("x.i64", "-9000000000", -9000000000), ("x.f32", "1e-5", 1e-5),
-        ("x.yes", "false", False), ("general.name", "another, longer", "another, longer"),
-        ("x.list", "[-5]", [-5]), ("x.words", '["ä", ""]', ["ä", ""]),
+        ("x.u8", "255", 255),
+        ("x.u8", "0x10", 16),
+        ("x.i64", "-9000000000", -9000000000),
+        ("x.f32", "1e-5", 1e-5),
+        ("x.yes", "false", False),
+        ("general.name", "another, longer", "another, longer"),
+        ("x.list", "[-5]", [-5]),
+        ("x.words", '["ä", ""]', ["ä", ""]),
     ],
-)  # fmt: skip
+)
 def test_a_value_is_set_and_nothing_else(file: Path, key: str, text: str, value: object) -> None:
     before = file.read_bytes()
     dry = rewrite.set_value(file, key, text, dry_run=True)

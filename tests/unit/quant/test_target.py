@@ -64,11 +64,16 @@ def test_what_matters_more_gets_more_bits() -> None:
 
 def test_a_type_that_is_larger_and_worse_is_never_taken() -> None:
     options = [
-        Candidate(GGMLType.Q2_K, 100, 0.5), Candidate(GGMLType.Q3_K, 150, 0.6), Candidate(GGMLType.Q4_K, 200, 0.1),
-    ]  # fmt: skip
+        Candidate(GGMLType.Q2_K, 100, 0.5),
+        Candidate(GGMLType.Q3_K, 150, 0.6),
+        Candidate(GGMLType.Q4_K, 200, 0.1),
+    ]
     assert [solve({"a": options}, {"a": 1.0}, budget)["a"] for budget in (100, 199, 200, 500)] == [
-        GGMLType.Q2_K, GGMLType.Q2_K, GGMLType.Q4_K, GGMLType.Q4_K,
-    ]  # fmt: skip
+        GGMLType.Q2_K,
+        GGMLType.Q2_K,
+        GGMLType.Q4_K,
+        GGMLType.Q4_K,
+    ]
 
 
 def test_a_size_that_cannot_be() -> None:

@@ -64,20 +64,36 @@ def test_a_second_interrupt_leaves_wherever_it_comes(monkeypatch: pytest.MonkeyP
 
 def test_commands_of_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
     chat = session(
-        FakeModel("one", "two", "three"), "a", "/undo", "/undo", "b", "/fork x", "/fork", "/edit 1 c", "/edit c",
-        "/tree", "/switch main", "/switch 9", "/stats",
-    )  # fmt: skip
+        FakeModel("one", "two", "three"),
+        "a",
+        "/undo",
+        "/undo",
+        "b",
+        "/fork x",
+        "/fork",
+        "/edit 1 c",
+        "/edit c",
+        "/tree",
+        "/switch main",
+        "/switch 9",
+        "/stats",
+    )
     chat.conversation.model.memory = SimpleNamespace(bytes_state_per_seq=1, bytes_kv_per_token=1)  # type: ignore
     chat.conversation.model.cache = None
     chat.loop()
     out, err = capsys.readouterr()
     assert out.startswith("one\n\ntwo\n\nthree\n\n")
     for says in (
-        "taken back: a (/switch 1 goes there again)", "error: there is nothing to take back.", "on branch x",
+        "taken back: a (/switch 1 goes there again)",
+        "error: there is nothing to take back.",
+        "on branch x",
         "error: there is no branch 9. There are: main, x. /fork 9 makes one.",
-        "error: /fork needs a name: /fork NAME", "error: /edit needs the number of a question", "> 3 c  [*x]",
-        "on branch main, after turn 2", "nothing (--checkpoint-budget 0)",
-    ):  # fmt: skip
+        "error: /fork needs a name: /fork NAME",
+        "error: /edit needs the number of a question",
+        "> 3 c  [*x]",
+        "on branch main, after turn 2",
+        "nothing (--checkpoint-budget 0)",
+    ):
         assert says in err, says
 
 

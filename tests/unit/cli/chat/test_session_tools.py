@@ -133,6 +133,11 @@ def test_what_is_restored_shows_calls_and_results(capsys: pytest.CaptureFixture[
     ChatSession(chat.conversation, lambda prompt: "", COMMANDS).replay()
     call = chat.conversation.turns.all[0].answer.calls[0]
     assert capsys.readouterr().out.splitlines() == [
-        "Be brief.", "> Time?", "(thought for 10 tokens)", f"call clock()  {call.id}",
-        "result of clock> 12:00", "(thought for 10 tokens)", "Noon.",
-    ]  # fmt: skip
+        "Be brief.",
+        "> Time?",
+        "(thought for 10 tokens)",
+        f"call clock()  {call.id}",
+        "result of clock> 12:00",
+        "(thought for 10 tokens)",
+        "Noon.",
+    ]

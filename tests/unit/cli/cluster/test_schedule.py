@@ -160,9 +160,9 @@ def makespan(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("n", "n_documents", "length", "most"), [
-    (100, 2000, 200, 1.05), (10, 120, 200, 1.10), (30, 300, 3000, 1.15)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "n_documents", "length", "most"), [(100, 2000, 200, 1.05), (10, 120, 200, 1.10), (30, 300, 3000, 1.15)]
+)
 def test_workers_of_all_speeds_some_of_which_die(n: int, n_documents: int, length: int, most: float) -> None:
     """Beside work divided among their speeds without any loss, though no one knows speeds or lengths before."""
     rng = np.random.default_rng(n)

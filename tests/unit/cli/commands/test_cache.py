@@ -143,9 +143,12 @@ def test_models_are_listed(
     by_path = {Path(f["path"]): f for f in listed}
     said = {name: (by_path[path]["in_use"], by_path[path]["trouble"]) for name, path in conversions.items()}
     assert said == {
-        "here": (True, None), "changed": (False, "its folder has changed"), "gone": (False, "its folder is gone"),
-        "unknown": (False, "of an unknown folder"), "demo": (True, None),
-    }  # fmt: skip
+        "here": (True, None),
+        "changed": (False, "its folder has changed"),
+        "gone": (False, "its folder is gone"),
+        "unknown": (False, "of an unknown folder"),
+        "demo": (True, None),
+    }
     assert by_path[conversions["gone"]]["made_of"] == str(tmp_path / "gone")
     assert by_path[conversions["demo"]]["made_of"] == "hybrid demo"
     assert run(["cache", "--models"]) == 0
@@ -156,15 +159,22 @@ def test_models_are_listed(
 @pytest.mark.parametrize(
     ("options", "gone", "n_folders"),
     [
-        (["--old"], {"changed", "gone", "unknown"}, 1), (["--all"], {"here", "changed", "gone", "unknown", "demo"}, 2),
-        ([], {"here", "demo"}, 1), (["--models"], {"here", "demo"}, 0), (["--kernels"], set(), 1),
+        (["--old"], {"changed", "gone", "unknown"}, 1),
+        (["--all"], {"here", "changed", "gone", "unknown", "demo"}, 2),
+        ([], {"here", "demo"}, 1),
+        (["--models"], {"here", "demo"}, 0),
+        (["--kernels"], set(), 1),
         (["--all", "--models"], {"here", "changed", "gone", "unknown", "demo"}, 0),
     ],
-)  # fmt: skip
+)
 def test_models_are_cleared(
-    options: list[str], gone: set[str], n_folders: int, conversions: dict[str, Path], filled: tuple[Path, Path],
+    options: list[str],
+    gone: set[str],
+    n_folders: int,
+    conversions: dict[str, Path],
+    filled: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     capsys.readouterr()
     assert run(["cache", "clear", *options]) == 0
     assert {name for name, path in conversions.items() if not path.exists()} == gone

@@ -44,8 +44,22 @@ def test_models() -> None:
     assert offered("run --json oth") == ["other/model"], "a flag takes no value"
     assert offered("run -n 5 oth") == ["other/model"] and offered("run org/name oth") == []
     assert offered("bench org/name oth") == ["other/model"] and offered("models rm oth") == ["other/model"]
-    for command in ("run", "serve", "perplexity", "embed", "imatrix", "quantize", "inspect", "convert", "pull",
-                    "gguf show", "gguf hash", "gguf split", "gguf merge-lora", "eval"):  # fmt: skip
+    for command in (
+        "run",
+        "serve",
+        "perplexity",
+        "embed",
+        "imatrix",
+        "quantize",
+        "inspect",
+        "convert",
+        "pull",
+        "gguf show",
+        "gguf hash",
+        "gguf split",
+        "gguf merge-lora",
+        "eval",
+    ):
         assert offered(f"{command} oth") == ["other/model"], command
     assert offered("state import x -m oth") == ["other/model"]
 

@@ -61,13 +61,23 @@ def test_nothing_given_is_the_default_of_the_library() -> None:
 
 def test_what_is_given() -> None:
     options = load_options(
-        ThreadOptions(2, Pinning("3,0-1", Numa.INTERLEAVE)), Precision(exact=True, kv_type=KVTypes.Q8_0),
-        Checkpoints("1K", KVTypes.F16), n_ctx=7, lora=["a.gguf:0.5", "b.gguf"],
-    )  # fmt: skip
+        ThreadOptions(2, Pinning("3,0-1", Numa.INTERLEAVE)),
+        Precision(exact=True, kv_type=KVTypes.Q8_0),
+        Checkpoints("1K", KVTypes.F16),
+        n_ctx=7,
+        lora=["a.gguf:0.5", "b.gguf"],
+    )
     assert options == LoadOptions(
-        n_ctx=7, n_threads=2, cpus=(3, 0, 1), numa="interleave", precision="exact", kv_type="q8_0",
-        lora=(("a.gguf", 0.5), ("b.gguf", 1.0)), checkpoint_budget=1000, checkpoint_type="f16",
-    )  # fmt: skip
+        n_ctx=7,
+        n_threads=2,
+        cpus=(3, 0, 1),
+        numa="interleave",
+        precision="exact",
+        kv_type="q8_0",
+        lora=(("a.gguf", 0.5), ("b.gguf", 1.0)),
+        checkpoint_budget=1000,
+        checkpoint_type="f16",
+    )
     with pytest.raises(UsageError, match=r"^--checkpoint-budget big: expected a size"):
         load_options(checkpoints=Checkpoints("big"))
     with pytest.raises(UsageError, match=r"^--cpus 1,,2: '' is none"):

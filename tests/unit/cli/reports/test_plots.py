@@ -64,9 +64,12 @@ def test_both_kinds_of_picture(name: str, tmp_path: Path) -> None:
 
 def test_errors_stand_at_kind_and_layer(tmp_path: Path) -> None:
     rows = [
-        tensor("token_embd.weight", 1.25), tensor("output_norm.weight", 0.0), tensor("blk.0.ffn_up.weight", 2.5),
-        tensor("blk.7.ffn_up.weight", 3.75, GGMLType.Q6_K), tensor("v.blk.7.ffn_up.weight", 8.5),
-    ]  # fmt: skip
+        tensor("token_embd.weight", 1.25),
+        tensor("output_norm.weight", 0.0),
+        tensor("blk.0.ffn_up.weight", 2.5),
+        tensor("blk.7.ffn_up.weight", 3.75, GGMLType.Q6_K),
+        tensor("v.blk.7.ffn_up.weight", 8.5),
+    ]
     assert plots.quantization_errors(tmp_path / "a.svg", rows, "m.gguf")
     seen = texts(tmp_path / "a.svg")
     assert {

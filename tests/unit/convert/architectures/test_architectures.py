@@ -31,17 +31,30 @@ def test_jamba_keys(jamba, tmp_path):
     fields, _ = read(out)
     keys = [name for name in fields if name.startswith("jamba.") or name == "general.file_type"]
     assert keys == [
-        "jamba.block_count", "jamba.context_length", "jamba.embedding_length", "jamba.feed_forward_length",
-        "jamba.attention.head_count", "jamba.attention.head_count_kv", "jamba.ssm.conv_kernel", "jamba.ssm.inner_size",
-        "jamba.ssm.state_size", "jamba.ssm.time_step_rank", "jamba.attention.layer_norm_rms_epsilon",
-        "jamba.expert_count", "jamba.expert_used_count", "general.file_type",
-    ]  # fmt: skip
+        "jamba.block_count",
+        "jamba.context_length",
+        "jamba.embedding_length",
+        "jamba.feed_forward_length",
+        "jamba.attention.head_count",
+        "jamba.attention.head_count_kv",
+        "jamba.ssm.conv_kernel",
+        "jamba.ssm.inner_size",
+        "jamba.ssm.state_size",
+        "jamba.ssm.time_step_rank",
+        "jamba.attention.layer_norm_rms_epsilon",
+        "jamba.expert_count",
+        "jamba.expert_used_count",
+        "general.file_type",
+    ]
     stated = {name: fields[name].contents() for name in keys}
     assert stated["jamba.attention.head_count_kv"] == [0, 2, 0, 0, 2]
     assert fields["jamba.attention.head_count_kv"].types == [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.INT32]
     assert [stated[f"jamba.ssm.{k}"] for k in ("conv_kernel", "inner_size", "state_size", "time_step_rank")] == [
-        3, 128, 5, 7,
-    ]  # fmt: skip
+        3,
+        128,
+        5,
+        7,
+    ]
     assert (stated["jamba.expert_count"], stated["jamba.expert_used_count"], stated["general.file_type"]) == (
         3,
         2,
@@ -100,9 +113,11 @@ def test_order_is_that_of_reading(jamba):
     names = [tensor.name for tensor in plan(jamba().write()).tensors]
     first = [name for name in names if name.startswith("blk.1.")]
     assert first[:4] == [
-        "blk.1.ffn_down_exps.weight", "blk.1.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight",
+        "blk.1.ffn_down_exps.weight",
+        "blk.1.ffn_gate_exps.weight",
+        "blk.1.ffn_up_exps.weight",
         "blk.1.ffn_gate_inp.weight",
-    ]  # fmt: skip
+    ]
     assert names[:2] == ["token_embd.weight", "output_norm.weight"]
 
 
@@ -169,11 +184,19 @@ def test_mamba_keys(mamba, tmp_path):
     fields, tensors = read(convert(mamba().write(), tmp_path / "o.gguf").output)
     keys = [name for name in fields if name.startswith("mamba.") or name == "general.file_type"]
     assert keys == [
-        "mamba.context_length", "mamba.embedding_length", "mamba.feed_forward_length", "mamba.attention.head_count",
-        "mamba.block_count", "mamba.ssm.conv_kernel", "mamba.ssm.inner_size", "mamba.ssm.state_size",
-        "mamba.ssm.time_step_rank", "mamba.attention.layer_norm_rms_epsilon", "mamba.ssm.dt_b_c_rms",
+        "mamba.context_length",
+        "mamba.embedding_length",
+        "mamba.feed_forward_length",
+        "mamba.attention.head_count",
+        "mamba.block_count",
+        "mamba.ssm.conv_kernel",
+        "mamba.ssm.inner_size",
+        "mamba.ssm.state_size",
+        "mamba.ssm.time_step_rank",
+        "mamba.attention.layer_norm_rms_epsilon",
+        "mamba.ssm.dt_b_c_rms",
         "general.file_type",
-    ]  # fmt: skip
+    ]
     assert [fields[k].contents() for k in keys[:9]] == [1 << 20, 48, 0, 0, 2, 3, 96, 5, 6]
     assert fields["mamba.ssm.dt_b_c_rms"].contents() is False
     assert len(tensors) == 2 + 2 * 10
@@ -192,9 +215,15 @@ def test_original_mamba(mamba, tmp_path):
     """state-spaces/mamba-*: no architecture's name, sizes in ssm_cfg, padded embedding, `embedding`, no tokenizer."""
     tiny = mamba()
     tiny.config = {
-        "d_model": 48, "n_layer": 2, "vocab_size": 27, "ssm_cfg": {"d_state": 5, "d_conv": 3, "dt_rank": 6},
-        "rms_norm": True, "residual_in_fp32": True, "fused_add_norm": True, "pad_vocab_size_multiple": 8,
-    }  # fmt: skip
+        "d_model": 48,
+        "n_layer": 2,
+        "vocab_size": 27,
+        "ssm_cfg": {"d_state": 5, "d_conv": 3, "dt_rank": 6},
+        "rms_norm": True,
+        "residual_in_fp32": True,
+        "fused_add_norm": True,
+        "pad_vocab_size_multiple": 8,
+    }
     embedding = np.ones((32, 48), np.float32)
     del tiny.tensors["backbone.embeddings.weight"]
     tiny.tensors |= {"backbone.embedding.weight": embedding, "lm_head.weight": embedding}
@@ -240,10 +269,17 @@ def test_llama_rotates_rows(llama, tmp_path):
     )
     keys = [name.removeprefix("llama.") for name in fields if name.startswith("llama.")]
     assert keys == [
-        "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-        "attention.head_count_kv", "rope.freq_base", "attention.layer_norm_rms_epsilon", "vocab_size",
+        "block_count",
+        "context_length",
+        "embedding_length",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.head_count_kv",
+        "rope.freq_base",
+        "attention.layer_norm_rms_epsilon",
+        "vocab_size",
         "rope.dimension_count",
-    ]  # fmt: skip
+    ]
     assert fields["llama.rope.freq_base"].contents() == 10000.0
 
 
@@ -261,8 +297,13 @@ def test_llama_head_size_and_biases(llama):
 
 
 def test_llama_3_frequencies(llama, tmp_path):
-    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-               "original_max_position_embeddings": 64}  # fmt: skip
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
     tiny = llama(rope_scaling=scaling, rope_theta=500.0)
     _, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output)
     factors = values(tensors["rope_freqs.weight"])

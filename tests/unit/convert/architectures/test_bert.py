@@ -32,8 +32,10 @@ def changed(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def pool_by(folder: Path, **settings: object) -> None:
-    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""},
-               {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]  # fmt: skip
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))

@@ -53,11 +53,18 @@ def test_openelm(converted: Callable[..., GGUFFile]) -> None:
 
     with converted("openelm", join) as file:
         assert own_keys(file) == {
-            "block_count": 3, "context_length": 512, "embedding_length": 96, "feed_forward_length": [64, 128, 192],
-            "attention.head_count": [3, 4, 6], "attention.head_count_kv": [1, 2, 2], "rope.freq_base": 10000.0,
-            "attention.layer_norm_rms_epsilon": np.float32(1e-6), "rope.dimension_count": 24,
-            "attention.key_length": 24, "attention.value_length": 24,
-        }  # fmt: skip
+            "block_count": 3,
+            "context_length": 512,
+            "embedding_length": 96,
+            "feed_forward_length": [64, 128, 192],
+            "attention.head_count": [3, 4, 6],
+            "attention.head_count_kv": [1, 2, 2],
+            "rope.freq_base": 10000.0,
+            "attention.layer_norm_rms_epsilon": np.float32(1e-6),
+            "rope.dimension_count": 24,
+            "attention.key_length": 24,
+            "attention.value_length": 24,
+        }
         for i, n_ff in enumerate((64, 128, 192)):
             np.testing.assert_array_equal(file.f32(f"blk.{i}.ffn_gate.weight"), whole[i][:n_ff])
             np.testing.assert_array_equal(file.f32(f"blk.{i}.ffn_up.weight"), whole[i][n_ff:])
@@ -67,8 +74,23 @@ def test_openelm(converted: Callable[..., GGUFFile]) -> None:
 def test_openelm_rounds_its_feed_forward_sizes() -> None:
     """apple/OpenELM-270M: 1280 times 0.5 to 4.0 in 16 steps, multiples of 256."""
     assert [_divisible(round(0.5 + 3.5 * i / 15, 2) * 1280, 256) for i in range(16)] == [
-        768, 1024, 1280, 1536, 1792, 2048, 2560, 2816, 3072, 3328, 3584, 3840, 4352, 4608, 4864, 5120,
-    ]  # fmt: skip
+        768,
+        1024,
+        1280,
+        1536,
+        1792,
+        2048,
+        2560,
+        2816,
+        3072,
+        3328,
+        3584,
+        3840,
+        4352,
+        4608,
+        4864,
+        5120,
+    ]
 
 
 def test_gpt2_with_its_older_names(converted: Callable[..., GGUFFile]) -> None:
@@ -85,9 +107,13 @@ def test_gpt2_with_its_older_names(converted: Callable[..., GGUFFile]) -> None:
 
     with converted("gpt2", rename) as file:
         assert own_keys(file) == {
-            "block_count": 2, "context_length": 512, "embedding_length": 96, "feed_forward_length": 384,
-            "attention.head_count": 6, "attention.layer_norm_epsilon": np.float32(1e-5),
-        }  # fmt: skip
+            "block_count": 2,
+            "context_length": 512,
+            "embedding_length": 96,
+            "feed_forward_length": 384,
+            "attention.head_count": 6,
+            "attention.layer_norm_epsilon": np.float32(1e-5),
+        }
         assert "output.weight" not in file.tensors
         np.testing.assert_array_equal(file.f32("blk.1.attn_qkv.weight"), source["h.1.attn.c_attn.weight"].T)
         np.testing.assert_array_equal(file.f32("blk.0.ffn_down.weight"), source["h.0.mlp.c_proj.weight"].T)

@@ -93,21 +93,27 @@ def test_notes_on_llama_cpp(name: str, change: dict[str, Any], note: str) -> Non
         ({"num_key_value_heads": 2}, UnsupportedError, "num_key_value_heads"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, UnsupportedError, "linear"),
         (
-            {"rope_parameters": {
-                "main": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
-                "compress": {"rope_theta": 1e4, "partial_rotary_factor": 0.25},
-            }},
-            CheckpointError, "partial_rotary_factor = 0.25.*0.5, that of main",
+            {
+                "rope_parameters": {
+                    "main": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
+                    "compress": {"rope_theta": 1e4, "partial_rotary_factor": 0.25},
+                }
+            },
+            CheckpointError,
+            "partial_rotary_factor = 0.25.*0.5, that of main",
         ),
         (
-            {"rope_parameters": {
-                "main": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
-                "compress": {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "rope_type": "yarn", "factor": 2},
-            }},
-            UnsupportedError, "YaRN without attention_factor",
+            {
+                "rope_parameters": {
+                    "main": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
+                    "compress": {"rope_theta": 1e4, "partial_rotary_factor": 0.5, "rope_type": "yarn", "factor": 2},
+                }
+            },
+            UnsupportedError,
+            "YaRN without attention_factor",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_it_refuses(change: dict[str, Any], error: type[HybridError], says: str) -> None:
     with pytest.raises(error, match=says):
         family(**change)

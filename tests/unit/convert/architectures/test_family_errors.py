@@ -515,8 +515,9 @@ def test_deepseek_without_a_word_on_q_lora_rank() -> None:
 def test_layers_that_guess_ahead_are_left_out(name: str, n: int) -> None:
     made = family(name, {"num_nextn_predict_layers": 2})
     assert [made.left_out()[-2:], family(name, {}).left_out()] == [
-        (f"model.layers.{n}.", f"model.layers.{n + 1}."), family(name, {}).dropped
-    ]  # fmt: skip
+        (f"model.layers.{n}.", f"model.layers.{n + 1}."),
+        family(name, {}).dropped,
+    ]
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3-yarn-mtp", "bailing-hybrid-mtp"])
@@ -555,8 +556,17 @@ def test_lfm2_width() -> None:
 SPELLED = {
     "hunyuan": (
         {
-            "use_cla": False, "attention_head_dim": 24, "head_dim": None, "mlp_bias": False, "rope_scaling": {
-                "type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+            "use_cla": False,
+            "attention_head_dim": 24,
+            "head_dim": None,
+            "mlp_bias": False,
+            "rope_scaling": {
+                "type": "dynamic",
+                "alpha": 1000.0,
+                "factor": 1.0,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "mscale": 1.0,
                 "mscale_all_dim": 1.0,
             },
         },
@@ -566,13 +576,18 @@ SPELLED = {
     "ernie4_5": ({"compression_ratio": 1.0, "head_dim": None}, {"rope.freq_base": 5e5}),
     "cohere2": (
         {
-            "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "use_gated_activation": True, "layer_switch": 4,
-            "use_parallel_block": True, "use_qk_norm": False, "order_of_interleaved_layers": "local_attn_first",
+            "position_embedding_type": "rope_gptj",
+            "rotary_pct": 1.0,
+            "use_gated_activation": True,
+            "layer_switch": 4,
+            "use_parallel_block": True,
+            "use_qk_norm": False,
+            "order_of_interleaved_layers": "local_attn_first",
         },
         {"attention.sliding_window": 11, "logit_scale": 0.25},
     ),
     "exaone4-window": ({"sliding_window_pattern": "LLLG"}, {"attention.sliding_window": 9}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPELLED)

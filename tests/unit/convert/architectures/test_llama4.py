@@ -85,10 +85,11 @@ def test_the_text_of_a_model_with_pictures(before: str, tmp_path: Path, data_dir
     folder.mkdir()
     inside = before.startswith("language")
     tensors = {
-        name.replace("lm_head.", "language_model.lm_head.") if inside and name.startswith("lm_head.")
+        name.replace("lm_head.", "language_model.lm_head.")
+        if inside and name.startswith("lm_head.")
         else name.replace("model.", before, 1): values
         for name, values in load_file(plain / FILE).items()
-    }  # fmt: skip
+    }
     towers = [
         ("" if inside else "model.") + name for name in ("vision_model.class_embedding", "multi_modal_projector.w")
     ]

@@ -38,10 +38,18 @@ def test_mamba2(mamba2, tmp_path):
     tiny = mamba2()
     keys, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output, "mamba2")
     assert keys == {
-        "context_length": 1 << 20, "embedding_length": 48, "feed_forward_length": 0, "attention.head_count": 0,
-        "block_count": 2, "ssm.conv_kernel": 3, "ssm.inner_size": 96, "ssm.state_size": 5, "ssm.time_step_rank": 6,
-        "ssm.group_count": 2, "attention.layer_norm_rms_epsilon": pytest.approx(1e-5),
-    }  # fmt: skip
+        "context_length": 1 << 20,
+        "embedding_length": 48,
+        "feed_forward_length": 0,
+        "attention.head_count": 0,
+        "block_count": 2,
+        "ssm.conv_kernel": 3,
+        "ssm.inner_size": 96,
+        "ssm.state_size": 5,
+        "ssm.time_step_rank": 6,
+        "ssm.group_count": 2,
+        "attention.layer_norm_rms_epsilon": pytest.approx(1e-5),
+    }
     assert len(tensors) == 3 + 2 * 9
     check_mixer(tensors, tiny.tensors, "blk.1.", "backbone.layers.1.mixer.", 2)
     verify(tiny.folder, tmp_path / "o.gguf")
@@ -51,9 +59,13 @@ def test_original_mamba2(mamba2):
     """state-spaces/mamba2-*: no architecture's name, sizes in ssm_cfg, heads by their width."""
     tiny = mamba2()
     tiny.config = {
-        "d_model": 48, "n_layer": 2, "vocab_size": 29, "d_intermediate": 0, "attn_layer_idx": [],
+        "d_model": 48,
+        "n_layer": 2,
+        "vocab_size": 29,
+        "d_intermediate": 0,
+        "attn_layer_idx": [],
         "ssm_cfg": {"layer": "Mamba2", "d_state": 5, "d_conv": 3, "headdim": 16, "ngroups": 2},
-    }  # fmt: skip
+    }
     planned = plan(tiny.write())
     assert planned.architecture == "Mamba2ForCausalLM"
     assert planned.metadata["mamba2.ssm.time_step_rank"] == 6
@@ -97,14 +109,30 @@ def test_granite(granite, tmp_path):
     tiny = granite()
     keys, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output, "granitehybrid")
     assert keys == {
-        "block_count": 3, "context_length": 1 << 20, "embedding_length": 64, "feed_forward_length": 24,
-        "attention.head_count": 4, "attention.head_count_kv": [0, 2, 0], "rope.freq_base": 10000.0,
-        "attention.layer_norm_rms_epsilon": pytest.approx(1e-5), "expert_count": 3, "expert_used_count": 2,
-        "vocab_size": 31, "rope.dimension_count": 16, "attention.scale": 0.5, "embedding_scale": 12.0,
-        "residual_scale": 0.25, "logit_scale": 6.0, "expert_shared_feed_forward_length": 40, "ssm.conv_kernel": 4,
-        "ssm.inner_size": 128, "ssm.state_size": 7, "ssm.time_step_rank": 4, "ssm.group_count": 1,
+        "block_count": 3,
+        "context_length": 1 << 20,
+        "embedding_length": 64,
+        "feed_forward_length": 24,
+        "attention.head_count": 4,
+        "attention.head_count_kv": [0, 2, 0],
+        "rope.freq_base": 10000.0,
+        "attention.layer_norm_rms_epsilon": pytest.approx(1e-5),
+        "expert_count": 3,
+        "expert_used_count": 2,
+        "vocab_size": 31,
+        "rope.dimension_count": 16,
+        "attention.scale": 0.5,
+        "embedding_scale": 12.0,
+        "residual_scale": 0.25,
+        "logit_scale": 6.0,
+        "expert_shared_feed_forward_length": 40,
+        "ssm.conv_kernel": 4,
+        "ssm.inner_size": 128,
+        "ssm.state_size": 7,
+        "ssm.time_step_rank": 4,
+        "ssm.group_count": 1,
         "rope.scaling.finetuned": False,
-    }  # fmt: skip
+    }
     source = tiny.tensors
     check_mixer(tensors, source, "blk.2.", "model.layers.2.mamba.", 1)
     both = source["model.layers.1.block_sparse_moe.input_linear.weight"]

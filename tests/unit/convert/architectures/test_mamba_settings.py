@@ -30,12 +30,16 @@ def family(name: str, **change: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "key", "channels"),
     [
-        ("mamba-biased", "use_conv_bias", 144), ("falcon-mamba-biased", "use_conv_bias", 112),
-        ("mamba2-biased", "use_conv_bias", 210), ("jamba-biased", "mamba_conv_bias", 144),
-        ("falcon-h1-biased", "mamba_conv_bias", 186), ("zamba-biased", "mamba_conv_bias", 160),
-        ("bamba-biased", "mamba_conv_bias", 234), ("granite-hybrid-biased", "mamba_conv_bias", 234),
+        ("mamba-biased", "use_conv_bias", 144),
+        ("falcon-mamba-biased", "use_conv_bias", 112),
+        ("mamba2-biased", "use_conv_bias", 210),
+        ("jamba-biased", "mamba_conv_bias", 144),
+        ("falcon-h1-biased", "mamba_conv_bias", 186),
+        ("zamba-biased", "mamba_conv_bias", 160),
+        ("bamba-biased", "mamba_conv_bias", 234),
+        ("granite-hybrid-biased", "mamba_conv_bias", 234),
     ],
-)  # fmt: skip
+)
 def test_a_convolution_without_bias_gets_zeros(name: str, key: str, channels: int) -> None:
     """llama.cpp loads no model without the tensor."""
     bias = rows(name, **{key: False})["blk.0.ssm_conv1d.bias"]
@@ -91,9 +95,15 @@ def test_multipliers_of_falcon_h1_reach_the_biases_behind_them_alone() -> None:
     parts = np.repeat([0.8, 1.1, 0.7, 0.6, 1.3], [d, d, groups, groups, 9])
     np.testing.assert_allclose(ones["ssm_in.bias"], parts, rtol=1e-6)
     expected = {
-        "ssm_out": 0.7, "attn_q": 1.0, "attn_k": 0.6, "attn_v": 1.0, "attn_output": 0.9, "ffn_gate": 0.9,
-        "ffn_up": 1.0, "ffn_down": 0.8,
-    }  # fmt: skip
+        "ssm_out": 0.7,
+        "attn_q": 1.0,
+        "attn_k": 0.6,
+        "attn_v": 1.0,
+        "attn_output": 0.9,
+        "ffn_gate": 0.9,
+        "ffn_up": 1.0,
+        "ffn_down": 0.8,
+    }
     for part, factor in expected.items():
         np.testing.assert_allclose(ones[part + ".bias"], factor, rtol=1e-6)
 

@@ -25,15 +25,21 @@ def keys(name: str, **change: Any) -> dict[str, Any]:
 
 def test_both_spellings_are_one_model() -> None:
     ours = {
-        "architectures": ["MiniMaxForCausalLM"], "head_dim": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "num_hidden_layers": 2, "layer_types": ["full_attention", "linear_attention"],
+        "architectures": ["MiniMaxForCausalLM"],
+        "head_dim": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "layer_types": ["full_attention", "linear_attention"],
         **{f"{part}_{name}_factor": 2.5 for part in ("full_attn", "linear_attn", "mlp") for name in ("alpha", "beta")},
-    }  # fmt: skip
+    }
     parts = ("full_attention", "linear_attention", "mlp")
     theirs = {
-        "num_hidden_layers": 2, "attn_type_list": [1, 0], "rotary_dim": 24,
+        "num_hidden_layers": 2,
+        "attn_type_list": [1, 0],
+        "rotary_dim": 24,
         **{f"layernorm_{part}_{name}": 2.5 for part in parts for name in ("alpha", "beta")},
-    }  # fmt: skip
+    }
     same = {name: CONFIGS[PUBLISHED][name] for name in ("intermediate_size", "rms_norm_eps", "rope_theta")}
     assert keys(OURS, **ours, **same, num_local_experts=3) == keys(PUBLISHED, **theirs)
 
@@ -71,10 +77,12 @@ def test_factors_that_differ_have_keys_of_their_own() -> None:
     got = keys(OURS)
     assert got["residual_scale"] == 1.7
     assert {key: value for key, value in got.items() if key.startswith("hybrid.") and "scale" in key} == {
-        "hybrid.attention.output_scale": 0.8, "hybrid.lightning.residual_scale": 1.3,
-        "hybrid.lightning.output_scale": 1.2, "hybrid.feed_forward.residual_scale": 0.9,
+        "hybrid.attention.output_scale": 0.8,
+        "hybrid.lightning.residual_scale": 1.3,
+        "hybrid.lightning.output_scale": 1.2,
+        "hybrid.feed_forward.residual_scale": 0.9,
         "hybrid.feed_forward.output_scale": 1.4,
-    }  # fmt: skip
+    }
     assert any("one factor of all residuals" in note for note in family(OURS).notes())
     assert not any("factor" in note for note in family(PUBLISHED).notes())
 

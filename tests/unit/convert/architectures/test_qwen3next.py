@@ -115,11 +115,20 @@ def test_the_text_part_of_a_model_that_sees(written: Callable[..., Path]) -> Non
         ("qwen3next", {"mlp_only_layers": 3}, CheckpointError, "mlp_only_layers = 3.*numbers of layers"),
         ("qwen3next", {"attn_output_gate": False}, UnsupportedError, "attn_output_gate = false is not supported"),
         ("qwen3next", {"layer_types": ["full_attention"]}, CheckpointError, "layer_types = .*4 times linear_attention"),
-        ("qwen35", {"num_experts": 3, "num_experts_per_tok": 1, "moe_intermediate_size": 8,
-                    "shared_expert_intermediate_size": 8}, UnsupportedError, "num_experts = 3 does not fit"),
+        (
+            "qwen35",
+            {
+                "num_experts": 3,
+                "num_experts_per_tok": 1,
+                "moe_intermediate_size": 8,
+                "shared_expert_intermediate_size": 8,
+            },
+            UnsupportedError,
+            "num_experts = 3 does not fit",
+        ),
         ("qwen35", {"rope_parameters": {"mrope_section": [1.5]}}, CheckpointError, "mrope_section = .*up to four"),
     ],
-)  # fmt: skip
+)
 def test_errors(name: str, change: dict, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         random_checkpoints.family_for({**CONFIGS[name], "vocab_size": 8, **change})

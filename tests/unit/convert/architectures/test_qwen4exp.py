@@ -21,11 +21,15 @@ P = "model.layers.2.ple.ple_embedding."
 SIZES = [37, 41, 43, 47, 53, 59]  # the primes from 37 on
 N_ROW = 286  # their sum is 280, a multiple of 11
 BUFFERS = {
-    "layer_multipliers": [(1 << 45) + 1, 3, 1 << 44, 7], "ngram_heads_vocab_sizes": [7, 11, 13, 17, 19, 23],
+    "layer_multipliers": [(1 << 45) + 1, 3, 1 << 44, 7],
+    "ngram_heads_vocab_sizes": [7, 11, 13, 17, 19, 23],
     "ngram_heads_offsets": [0, 7, 18, 31, 48, 263],
-}  # fmt: skip
-KEYS = {"layer_multipliers": "layer_multipliers", "ngram_heads_vocab_sizes": "head_vocab_sizes",
-        "ngram_heads_offsets": "head_offsets"}  # fmt: skip
+}
+KEYS = {
+    "layer_multipliers": "layer_multipliers",
+    "ngram_heads_vocab_sizes": "head_vocab_sizes",
+    "ngram_heads_offsets": "head_offsets",
+}
 
 
 @pytest.fixture
@@ -167,9 +171,13 @@ def test_both_names_of_indexed_attention() -> None:
 def test_as_llama_cpp_runs_it() -> None:
     """As published, the choice of groups alone differs."""
     config = {
-        **random_config(), "linear_key_head_dim": 20, "norm_topk_prob": True, "output_gate_type": "sigmoid",
-        "ple_embed_dim": 72, "eos_token_id": 3,
-    }  # fmt: skip
+        **random_config(),
+        "linear_key_head_dim": 20,
+        "norm_topk_prob": True,
+        "output_gate_type": "sigmoid",
+        "ple_embed_dim": 72,
+        "eos_token_id": 3,
+    }
     (note,) = random_checkpoints.family_for(config).notes()
     assert "in texts of 12 tokens and more" in note
 

@@ -136,9 +136,13 @@ def test_the_original_context_beside_the_settings_of_rope_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("more", "names"),
-    [({}, ""), ({"beta_fast": 8}, "beta_fast and beta_slow"), ({"truncate": False}, "truncate"),
-     ({"beta_fast": 8, "truncate": False}, "beta_fast and beta_slow and no truncate")],
-)  # fmt: skip
+    [
+        ({}, ""),
+        ({"beta_fast": 8}, "beta_fast and beta_slow"),
+        ({"truncate": False}, "truncate"),
+        ({"beta_fast": 8, "truncate": False}, "beta_fast and beta_slow and no truncate"),
+    ],
+)
 def test_what_llama_cpp_does_not_read_of_yarn(more: dict[str, Any], names: str) -> None:
     model = family("qwen3", rope_scaling={**YARN, **more})
     note = f"llama.cpp takes no {names} for this architecture: its results differ"
@@ -151,9 +155,12 @@ def test_long_rope(kind: str) -> None:
     model = family("phi3-longrope", rope_scaling={"type": kind, **LONGROPE})
     own = {name: value for name, value in model.keys(FileType.F32) if name.startswith("rope.")}
     assert own == {
-        "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 24, "rope.freq_base": 1e4,
-        "rope.scaling.attn_factor": math.sqrt(1 + math.log(512 / 24) / math.log(24)), "rope.dimension_count": 18,
-    }  # fmt: skip
+        "rope.scaling.type": "longrope",
+        "rope.scaling.original_context_length": 24,
+        "rope.freq_base": 1e4,
+        "rope.scaling.attn_factor": math.sqrt(1 + math.log(512 / 24) / math.log(24)),
+        "rope.dimension_count": 18,
+    }
     tensors = constants(model)
     assert tensors["rope_factors_long.weight"].tolist() == np.float32(LONGROPE["long_factor"]).tolist()
     assert tensors["rope_factors_short.weight"].tolist() == np.float32(LONGROPE["short_factor"]).tolist()

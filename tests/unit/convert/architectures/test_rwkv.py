@@ -44,9 +44,14 @@ def test_the_vocabulary(tmp_path: Path) -> None:
     assert vocabulary.ids == {"bos": 0, "eos": 0, "eot": end}
     keys = [key for key, _, _ in vocabulary.key_values()]
     assert keys == [
-        "tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.bos_token_id",
-        "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.chat_template",
-    ]  # fmt: skip
+        "tokenizer.ggml.model",
+        "tokenizer.ggml.tokens",
+        "tokenizer.ggml.token_type",
+        "tokenizer.ggml.bos_token_id",
+        "tokenizer.ggml.eos_token_id",
+        "tokenizer.ggml.eot_token_id",
+        "tokenizer.chat_template",
+    ]
 
 
 def test_spellings(tmp_path: Path) -> None:
@@ -139,11 +144,19 @@ def other_dialect(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     renamed = {}
     for name, values in tensors.items():
         for old, new in (
-            ("layers.0.pre_norm", "layers.0.pre_ln"), ("model.norm", "model.ln_out"), ("attn_norm", "ln1"),
-            ("ffn_norm", "ln2"), ("g_norm", "ln_x"), ("attn.", "attention."), (".ffn.", ".feed_forward."),
-            ("r_proj", "receptance"), ("k_proj", "key"), ("v_proj", "value"), ("o_proj", "output"),
+            ("layers.0.pre_norm", "layers.0.pre_ln"),
+            ("model.norm", "model.ln_out"),
+            ("attn_norm", "ln1"),
+            ("ffn_norm", "ln2"),
+            ("g_norm", "ln_x"),
+            ("attn.", "attention."),
+            (".ffn.", ".feed_forward."),
+            ("r_proj", "receptance"),
+            ("k_proj", "key"),
+            ("v_proj", "value"),
+            ("o_proj", "output"),
             ("lm_head", "head"),
-        ):  # fmt: skip
+        ):
             name = name.replace(old, new)
         if "_lora.lora." in name:
             start, _, end = name.partition("_lora.lora.")
@@ -157,9 +170,14 @@ def test_both_dialects_of_rwkv7(tmp_path: Path, world: Path) -> None:
     config = {"vocab_size": 600, **CONFIGS["rwkv7"]}
     tensors = random_checkpoints.tensors(config)
     one = converted(config, tensors, tmp_path / "fla", world, "f16")
-    sizes = {"head_size": "head_dim", "layer_norm_epsilon": "norm_eps", "lora_rank_decay": "decay_low_rank_dim",
-             "lora_rank_iclr": "a_low_rank_dim", "lora_rank_gate": "gate_low_rank_dim",
-             "lora_rank_value_residual_mix": "v_low_rank_dim"}  # fmt: skip
+    sizes = {
+        "head_size": "head_dim",
+        "layer_norm_epsilon": "norm_eps",
+        "lora_rank_decay": "decay_low_rank_dim",
+        "lora_rank_iclr": "a_low_rank_dim",
+        "lora_rank_gate": "gate_low_rank_dim",
+        "lora_rank_value_residual_mix": "v_low_rank_dim",
+    }
     renamed = {key: value for key, value in config.items() if key not in sizes.values()}
     renamed |= {new: config[old] for new, old in sizes.items()} | {"architectures": ["Rwkv7ForCausalLM"]}
     other = converted(renamed, other_dialect(tensors), tmp_path / "other", world, "f16")

@@ -105,7 +105,7 @@ def test_quantized_beside_its_experts(published: tuple[Path, Path], tmp_path: Pa
             r"down_proj_blocks has shape \[7, 96, 96\], expected \[7, 96, 64\] by the config",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit(published: tuple[Path, Path], change: dict[str, np.ndarray | None], says: str) -> None:
     changed(published[0], **change)
     with pytest.raises(HybridError, match=says):
@@ -161,7 +161,7 @@ def test_packed_rows_stay_blocks(packed_rows: tuple[Path, Path], tmp_path: Path,
         ("w1.weight_scale", np.zeros((64, 2), np.uint8), r"w1\.weight_scale is U8 \[64, 2\], expected U8 \[64, 1\]"),
         ("w1.weight_packed", np.zeros((63, 16), np.uint8), r"w1\.weight_scale is U8 \[64, 1\], expected U8 \[63, 1\]"),
     ],
-)  # fmt: skip
+)
 def test_packed_rows_that_do_not_fit(
     packed_rows: tuple[Path, Path], end: str, values: np.ndarray | None, says: str
 ) -> None:

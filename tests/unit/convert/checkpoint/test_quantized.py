@@ -147,7 +147,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, np.ndarray]], 
     "gptq, 8 bits": ({"quant_method": "gptq", "bits": 8}, case_gptq, {"bits": 8, "order": True}),
     "gptq v2": ({"quant_method": "gptq", "bits": 2, "checkpoint_format": "gptq_v2"}, case_gptq, V2),
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, case_awq, {}),
-}  # fmt: skip
+}
 # Of the Llama below: rows and columns of its linear layers, not all of which are whole blocks.
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -156,11 +156,16 @@ def write(folder: Path, name: str) -> dict[str, np.ndarray]:
     """A Llama of one layer, quantized; returns what its matrices stand for, by Hugging Face's names."""
     settings, make, more = CASES[name]
     config = {
-        "architectures": ["LlamaForCausalLM"], "vocab_size": random_checkpoints.N_VOCAB, "hidden_size": 64,
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": random_checkpoints.N_VOCAB,
+        "hidden_size": 64,
         "max_position_embeddings": 64,
-        "torch_dtype": "bfloat16", "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "torch_dtype": "bfloat16",
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
         "intermediate_size": 96,
-    }  # fmt: skip
+    }
     rng, expected, tensors = np.random.default_rng(9), {}, {}
     for full, values in random_checkpoints.tensors(config).items():
         if any(f"{part}.weight" in full for part in LINEAR):
@@ -287,7 +292,7 @@ def test_methods_that_are_refused(name: str, settings: dict[str, Any], says: str
         ("gptq", "q_proj.qzeros", (2, 5), CheckpointError, r"q_proj\.qzeros has shape \[2, 5\], expected \[2, 8\]"),
         ("awq", "q_proj.scales", (5, 64), CheckpointError, r"qzeros has shape \[2, 8\], expected \[5, 8\]"),
     ],
-)  # fmt: skip
+)
 def test_tensors_that_do_not_fit(
     name: str, end: str, new: tuple[int, ...] | None, error: type[HybridError], says: str, tmp_path: Path
 ) -> None:

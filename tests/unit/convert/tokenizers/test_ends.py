@@ -16,8 +16,15 @@ from hybrid.quant.ggml.errors import CheckpointError, TokenizerError
 from hybrid.quant.ggml.writer import GGUFWriter
 
 ENDOFTEXT, USER, OBSERVATION, TOOL, TEXT = 2, 3, 4, 5, 6
-PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("<|endoftext|>", 0.0, 3), ("<|user|>", 0.0, 3),
-          ("<|observation|>", 0.0, 3), ("<tool>", 0.0, 4), ("▁a", -1.0, 1)]  # fmt: skip
+PIECES = [
+    ("<unk>", 0.0, 2),
+    ("<s>", 0.0, 3),
+    ("<|endoftext|>", 0.0, 3),
+    ("<|user|>", 0.0, 3),
+    ("<|observation|>", 0.0, 3),
+    ("<tool>", 0.0, 4),
+    ("▁a", -1.0, 1),
+]
 N_VOCAB = 10
 
 

@@ -58,8 +58,19 @@ def test_kimi(folder):
     vocab = read(folder(tokenizer_config=config), 600, eos_token_id=265)
     assert (vocab.model, vocab.pre) == ("gpt2", "kimi-k2")
     assert vocab.tokens[:2] == ["Ā", "ā"]
-    assert vocab.tokens[256:267] == ["ab", "abc", "Ġa", "æľ", "æľĪ", "[BOS]", "[EOS]", "<|reserved_token_263|>",
-                                     "<|reserved_token_264|>", "<think>", "<|reserved_token_266|>"]  # fmt: skip
+    assert vocab.tokens[256:267] == [
+        "ab",
+        "abc",
+        "Ġa",
+        "æľ",
+        "æľĪ",
+        "[BOS]",
+        "[EOS]",
+        "<|reserved_token_263|>",
+        "<|reserved_token_264|>",
+        "<think>",
+        "<|reserved_token_266|>",
+    ]
     assert vocab.merges == ["a b", "ab c", "Ġ a", "æ ľ", "æľ Ī"]
     assert vocab.types[260:267] == [1, 3, 3, 3, 3, TokenType.USER_DEFINED, 3]
     assert vocab.tokens[261 + 255 :][:2] == ["<|reserved_token_516|>", "[PAD517]"]
@@ -89,9 +100,14 @@ def test_the_module_decides_what_a_file_of_any_name_is(folder):
 
 
 def test_tokenizer_json_comes_first(folder, tmp_path):
-    (tmp_path / "tokenizer.json").write_text(json.dumps({
-        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "decoder": {"type": "ByteLevel"},
-    }))  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps(
+            {
+                "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+                "decoder": {"type": "ByteLevel"},
+            }
+        )
+    )
     assert read(folder(), 300).tokens[:2] == ["a", "b"]
 
 
@@ -169,10 +185,11 @@ def test_merges_give_what_ranks_give(shuffled):
             ranks = {token: rank for rank, token in enumerate(tokens[:256] + words)}
         tokens = sorted(ranks, key=ranks.get)
         metadata = {
-            "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "kimi-k2",
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": "kimi-k2",
             "tokenizer.ggml.tokens": [text(token) for token in tokens],
             "tokenizer.ggml.merges": [f"{text(a)} {text(b)}" for a, b in merges({t: ranks[t] for t in tokens})],
-        }  # fmt: skip
+        }
         tokenizer = load_tokenizer(FakeGGUF(metadata))
         for _ in range(30):
             word = "".join(rng.choices("abcd", k=rng.randrange(1, 25)))

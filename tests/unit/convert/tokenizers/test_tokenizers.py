@@ -42,7 +42,8 @@ def bpe(tmp_path):
     def write(change=lambda content: None, **files):
         content = {
             "model": {
-                "type": "BPE", "vocab": {"<|end|>": 0, "a": 1, "b": 2, "Ġ": 3, "ab": 4, "Ġab": 6},
+                "type": "BPE",
+                "vocab": {"<|end|>": 0, "a": 1, "b": 2, "Ġ": 3, "ab": 4, "Ġab": 6},
                 "merges": [["a", "b"], ["Ġ", "ab"]],
             },
             "normalizer": {"type": "NFC"},
@@ -50,9 +51,10 @@ def bpe(tmp_path):
             "post_processor": {"type": "ByteLevel"},
             "decoder": {"type": "ByteLevel"},
             "added_tokens": [
-                {"id": 0, "content": "<|end|>", "special": True}, {"id": 7, "content": "  ", "special": False},
+                {"id": 0, "content": "<|end|>", "special": True},
+                {"id": 7, "content": "  ", "special": False},
             ],
-        }  # fmt: skip
+        }
         change(content)
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
         for name, value in files.items():
@@ -238,9 +240,12 @@ def test_byte_fallback(bpe):
 
     def change(content):
         content["model"] = {
-            "type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "merges": ["▁ b", "a b", "▁b c"],
+            "type": "BPE",
+            "byte_fallback": True,
+            "unk_token": "<unk>",
+            "merges": ["▁ b", "a b", "▁b c"],
             "vocab": {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "▁": 3, "a": 4, "b": 5, "c": 6, "ab": 7, "▁b": 8, "▁bc": 9},
-        }  # fmt: skip
+        }
         content["normalizer"] = {
             "type": "Sequence",
             "normalizers": [
@@ -254,13 +259,16 @@ def test_byte_fallback(bpe):
             "type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
             "pair": [
-                {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}},
+                {"SpecialToken": {"id": "<s>"}},
+                {"Sequence": {"id": "A"}},
+                {"SpecialToken": {"id": "<s>"}},
                 {"Sequence": {"id": "B"}},
             ],
-        }  # fmt: skip
+        }
         content["added_tokens"] = [
-            {"id": 1, "content": "<s>", "special": True}, {"id": 4, "content": "a", "special": False},
-        ]  # fmt: skip
+            {"id": 1, "content": "<s>", "special": True},
+            {"id": 4, "content": "a", "special": False},
+        ]
 
     vocab = read(bpe(change))
     assert (vocab.model, vocab.pre, vocab.merges) == ("llama", "default", None)
@@ -292,15 +300,23 @@ def gemma(content):
     content["post_processor"] = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "pair": []}
     content["added_tokens"] = [
         {"id": i, "content": text, "special": True}
-        for i, text in enumerate(["<unk>", "<bos>", "", "", "", "", "", "", "<|turn>", "<|channel>"]) if text
-    ]  # fmt: skip
+        for i, text in enumerate(["<unk>", "<bos>", "", "", "", "", "", "", "<|turn>", "<|channel>"])
+        if text
+    ]
 
 
 def gguf_of(path, **keys):
     """A GGUF file of a vocabulary of kind gemma4."""
     with GGUFWriter(path, "gemma4") as writer:
-        defaults = {"model": "gemma4", "tokens": ["<unk>", "<bos>", "a", "b", "ab"], "token_type": [3, 3, 1, 1, 1],
-                "scores": [-1000.0] * 5, "merges": ["a b"], "bos_token_id": 1, "add_bos_token": True}  # fmt: skip
+        defaults = {
+            "model": "gemma4",
+            "tokens": ["<unk>", "<bos>", "a", "b", "ab"],
+            "token_type": [3, 3, 1, 1, 1],
+            "scores": [-1000.0] * 5,
+            "merges": ["a b"],
+            "bos_token_id": 1,
+            "add_bos_token": True,
+        }
         for key, value in (defaults | keys).items():
             writer.add(f"tokenizer.ggml.{key}", value)
     return path
@@ -349,8 +365,9 @@ def test_gemma4(bpe):
     assert vocab.ids == {"unk": 0, "bos": 1}
     assert vocab.flags == {"add_bos_token": True, "add_eos_token": False}
     assert {pair[:2] for pair in vocab.more} == {
-        ("tokenizer.ggml.add_space_prefix", False), ("hybrid.tokenizer.normalizer", "none"),
-    }  # fmt: skip
+        ("tokenizer.ggml.add_space_prefix", False),
+        ("hybrid.tokenizer.normalizer", "none"),
+    }
     assert len(vocab.notes) == 1 and "begin with BOS" in vocab.notes[0]
     assert "tokenizer.ggml.pre" not in {key for key, _, _ in vocab.key_values()}
 
@@ -505,9 +522,10 @@ def test_named_chat_templates(model):
     vocab = read(model(tokenizer_config={"chat_template": templates}))
     by_key = {key: value for key, value, _ in vocab.key_values() if "chat_template" in key}
     assert by_key == {
-        "tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "t",
+        "tokenizer.chat_templates": ["tool_use"],
+        "tokenizer.chat_template.tool_use": "t",
         "tokenizer.chat_template": "d",
-    }  # fmt: skip
+    }
 
 
 # --- pre-tokenizers ---
@@ -537,15 +555,23 @@ def test_names_are_in_one_rule_each():
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-         r"|\s+(?!\S)|\s+", "qwen2"),
-        ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+"
-         "|\\s+(?!\\S)|\\s+", "qwen2"),
+        (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+            r"|\s+(?!\S)|\s+",
+            "qwen2",
+        ),
+        (
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\r\n]*|\\s*[\r\n]+"
+            "|\\s+(?!\\S)|\\s+",
+            "qwen2",
+        ),
     ],
-)  # fmt: skip
+)
 def test_spellings_of_one_expression(pattern, name):
-    steps = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}, {"type": "ByteLevel",
-             "use_regex": False}]  # fmt: skip
+    steps = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"},
+        {"type": "ByteLevel", "use_regex": False},
+    ]
     structure = Structure.of({"pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}, "x")
     assert find_name(structure, False, ()) == (name, True)
 

@@ -34,7 +34,10 @@ def xlm_roberta(model: Path) -> dict[str, Any]:
     single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, text, {"SpecialToken": {"id": "</s>", "type_id": 0}}]
     ends = {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in (("<s>", 0), ("</s>", 2))}
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [{**a, **more} for a in added],
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{**a, **more} for a in added],
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
@@ -46,7 +49,7 @@ def xlm_roberta(model: Path) -> dict[str, Any]:
         "post_processor": {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": ends},
         "decoder": metaspace,
         "model": {"type": "Unigram", "unk_id": 3, "vocab": vocab, "byte_fallback": False},
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture

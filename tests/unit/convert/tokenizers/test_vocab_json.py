@@ -35,9 +35,15 @@ def trained(tmp_path: Path) -> Callable[..., Path]:
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         letters = pre_tokenizers.ByteLevel.alphabet()
-        backend.train_from_iterator([PROSE], trainers.BpeTrainer(
-            vocab_size=340, special_tokens=list(special), initial_alphabet=letters, show_progress=False,
-        ))  # fmt: skip
+        backend.train_from_iterator(
+            [PROSE],
+            trainers.BpeTrainer(
+                vocab_size=340,
+                special_tokens=list(special),
+                initial_alphabet=letters,
+                show_progress=False,
+            ),
+        )
         backend.model.save(str(tmp_path))
         for name, content in files.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
@@ -93,10 +99,11 @@ CASES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] =
         ("<|endoftext|>",),
     ),
     "RobertaTokenizer": (
-        {}, [special(text) for text in ("<s>", "<pad>", "</s>", "<unk>")] + [MASK],
+        {},
+        [special(text) for text in ("<s>", "<pad>", "</s>", "<unk>")] + [MASK],
         ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "prefix"), [*((name, False) for name in CASES), ("GPT2Tokenizer", True)])
@@ -122,10 +129,17 @@ def test_the_files_beside_them_count(trained: Callable[..., Path]) -> None:
     """As they do for a tokenizer.json: added_tokens_decoder, ids by name, the class's own where no file says it."""
     decoder = {str(N): {"content": "<|im_end|>", "special": True, "rstrip": True}, str(N + 1): {"content": "  "}}
     folder = trained(
-        tokenizer_config={"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": decoder, "unk_token": None,
-                          "eos_token": "<|im_end|>", "add_bos_token": False, "chat_template": "{{ messages }}"},
-        special_tokens_map={"eos_token": "<other>"}, generation_config={"eos_token_id": [N, 0]},
-    )  # fmt: skip
+        tokenizer_config={
+            "tokenizer_class": "Qwen2Tokenizer",
+            "added_tokens_decoder": decoder,
+            "unk_token": None,
+            "eos_token": "<|im_end|>",
+            "add_bos_token": False,
+            "chat_template": "{{ messages }}",
+        },
+        special_tokens_map={"eos_token": "<other>"},
+        generation_config={"eos_token_id": [N, 0]},
+    )
     vocabulary = read(folder, vocab_size=N_VOCAB)
     keys = {key.removeprefix("tokenizer.ggml."): value for key, value, _ in vocabulary.key_values()}
     assert (keys["model"], keys["pre"], keys["hybrid.tokenizer.normalizer"]) == ("gpt2", "qwen2", "NFC")

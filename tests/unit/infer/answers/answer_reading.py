@@ -40,10 +40,15 @@ QWEN = CallFormat(
     "",
     "",
     XmlCall(
-        "<tool_call>\n<function=", ">\n", "<parameter=", ">\n", "\n</parameter>\n", "</function>\n</tool_call>",
+        "<tool_call>\n<function=",
+        ">\n",
+        "<parameter=",
+        ">\n",
+        "\n</parameter>\n",
+        "</function>\n</tool_call>",
     ),
     again="\n",
-)  # fmt: skip
+)
 LFM = CallFormat("<|tool_call_start|>", "<|tool_call_start|>[", "]<|tool_call_end|>", PythonCall(), between=", ")
 
 

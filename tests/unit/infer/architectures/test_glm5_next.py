@@ -63,9 +63,12 @@ def logits(path: Path) -> np.ndarray:
 def test_parts_of_layers_that_guess_ahead_are_not_run(plain: Path, edited: Callable[..., Path]) -> None:
     """Of which a file has but a part: a layer behind the others, of whose indexer no key says anything."""
     ahead: dict[str, Any] = {
-        "block_count": N_LAYER + 1, "nextn_predict_layers": 1, "attention.head_count_kv": [1, 0, 1, 1, 0, 1],
-        "swiglu_clamp_exp": [0.6] * (N_LAYER + 1), "swiglu_clamp_shexp": [0.6] * (N_LAYER + 1),
-    }  # fmt: skip
+        "block_count": N_LAYER + 1,
+        "nextn_predict_layers": 1,
+        "attention.head_count_kv": [1, 0, 1, 1, 0, 1],
+        "swiglu_clamp_exp": [0.6] * (N_LAYER + 1),
+        "swiglu_clamp_shexp": [0.6] * (N_LAYER + 1),
+    }
     more = {"blk.5.nextn.enorm.weight": np.ones(80, np.float32)}
     assert logits(edited(ahead, more)).tobytes() == logits(plain).tobytes()
 
@@ -86,8 +89,12 @@ def test_a_layer_takes_what_one_before_it_chose(plain: Path) -> None:
     with LoadedModel.load(plain, n_ctx=64, n_threads=1) as model:
         rows = [(spec.layer, spec.part, spec.n, spec.every) for spec in model.engine.memory.attention.row_specs]
     assert rows == [
-        (0, "latent", 36, 1), (0, "index", 20, 3), (2, "latent", 36, 1), (2, "index", 20, 3), (3, "latent", 36, 1)
-    ]  # fmt: skip
+        (0, "latent", 36, 1),
+        (0, "index", 20, 3),
+        (2, "latent", 36, 1),
+        (2, "index", 20, 3),
+        (3, "latent", 36, 1),
+    ]
 
 
 @pytest.mark.parametrize(

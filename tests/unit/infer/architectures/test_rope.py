@@ -28,8 +28,11 @@ from hybrid.quant.ggml.reader import GGUFFile
 EXPERTS = {".expert_count": 3, ".expert_used_count": 2, ".expert_feed_forward_length": 8}
 IDS = np.random.default_rng(5).integers(3, tiny_models.N_VOCAB, 40).tolist()
 SHORT, LONG = [1.0, 1.1, 1.3, 1.4], [1.0, 2.5, 6.0, 17.0]
-LONG_ROPE = {".rope.scaling.type": "longrope", ".rope.scaling.original_context_length": 24,
-             ".rope.scaling.attn_factor": 1.25}  # fmt: skip
+LONG_ROPE = {
+    ".rope.scaling.type": "longrope",
+    ".rope.scaling.original_context_length": 24,
+    ".rope.scaling.attn_factor": 1.25,
+}
 
 
 def shared() -> Any:
@@ -122,8 +125,12 @@ def test_an_embedding_is_that_of_the_context_asked_for(file: Callable[..., Path]
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
-GGUF_YARN = {".rope.scaling.type": "yarn", ".rope.scaling.factor": 4.0, ".rope.scaling.original_context_length": 40,
-             ".rope.freq_base": 90.0}  # fmt: skip
+GGUF_YARN = {
+    ".rope.scaling.type": "yarn",
+    ".rope.scaling.factor": 4.0,
+    ".rope.scaling.original_context_length": 40,
+    ".rope.freq_base": 90.0,
+}
 
 
 @pytest.mark.parametrize(

@@ -176,9 +176,13 @@ def test_progress_and_rows_as_they_come(load: Loader) -> None:
         on_row=lambda row: rows.append(row.test.name),
     )
     assert seen == [
-        ("pp4 warm-up", 0, 6), ("pp4 1/2", 1, 6), ("pp4 2/2", 2, 6),
-        ("tg2 warm-up", 3, 6), ("tg2 1/2", 4, 6), ("tg2 2/2", 5, 6),
-    ]  # fmt: skip
+        ("pp4 warm-up", 0, 6),
+        ("pp4 1/2", 1, 6),
+        ("pp4 2/2", 2, 6),
+        ("tg2 warm-up", 3, 6),
+        ("tg2 1/2", 4, 6),
+        ("tg2 2/2", 5, 6),
+    ]
     assert rows == ["pp4", "tg2"]
 
 

@@ -30,8 +30,10 @@ def test_layers_and_steps_are_added_up() -> None:
     result = summarize(times, BenchTest(0, 1), MACHINE)
     assert result.seconds == pytest.approx(0.1)
     assert [(row.op, row.kind) for row in result.rows] == [
-        ("output", "gemv Q8_0"), ("ssm_in", "gemv Q8_0"), ("ssm_in", "gemv Q4_0"),
-    ]  # fmt: skip
+        ("output", "gemv Q8_0"),
+        ("ssm_in", "gemv Q8_0"),
+        ("ssm_in", "gemv Q4_0"),
+    ]
     row = result.rows[1]
     assert row.calls == 3
     assert row.seconds == pytest.approx(0.03)
@@ -70,9 +72,20 @@ N_HEAD, N_KV, D_HEAD = 4, 2, 16
 def with_experts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A layer of Mamba and one of attention with experts, F16."""
     shape = replace(
-        SHAPES["jamba-moe-3b"], n_layer=2, n_embd=N_EMBD, n_head=N_HEAD, n_head_kv=N_KV, head_dim=D_HEAD, n_ff=N_FF,
-        dt_rank=4, n_vocab=300, n_expert=N_EXPERT, n_expert_used=N_USED, attn_offset=1, attn_period=2,
-    )  # fmt: skip
+        SHAPES["jamba-moe-3b"],
+        n_layer=2,
+        n_embd=N_EMBD,
+        n_head=N_HEAD,
+        n_head_kv=N_KV,
+        head_dim=D_HEAD,
+        n_ff=N_FF,
+        dt_rank=4,
+        n_vocab=300,
+        n_expert=N_EXPERT,
+        n_expert_used=N_USED,
+        attn_offset=1,
+        attn_period=2,
+    )
     return write_shape(shape, tmp_path_factory.mktemp("models") / "experts.gguf", GGMLType.F16)
 
 

@@ -118,9 +118,18 @@ def test_profile_table() -> None:
 
 def test_units() -> None:
     assert [size(n) for n in (512, 1 << 20, 1536 << 20, (1 << 30) - 1)] == [
-        "512 B", "1.00 MiB", "1.50 GiB", "1024.00 MiB",
-    ]  # fmt: skip
+        "512 B",
+        "1.00 MiB",
+        "1.50 GiB",
+        "1024.00 MiB",
+    ]
     assert [count(n) for n in (2_000_000, 999_999_999, 10**9)] == ["2.00 M", "1000.00 M", "1.00 B"]
     assert [duration(t) for t in (0.0, 5e-7, 0.00123, 0.1, 1.0, 123.4, 4321.0)] == [
-        "0 us", "0.5 us", "1.23 ms", "100 ms", "1 s", "123 s", "4321 s",
-    ]  # fmt: skip
+        "0 us",
+        "0.5 us",
+        "1.23 ms",
+        "100 ms",
+        "1 s",
+        "123 s",
+        "4321 s",
+    ]

@@ -43,8 +43,10 @@ def test_the_estimate_of_the_text_stays() -> None:
     plain = measure(FakeModel(n_seq_max=2), n_ctx=16, chunks=3)
     assert plain.by_position == () and with_buckets.by_position
     assert (with_buckets.running, with_buckets.stderr, with_buckets.n_scored) == (
-        plain.running, plain.stderr, plain.n_scored,
-    )  # fmt: skip
+        plain.running,
+        plain.stderr,
+        plain.n_scored,
+    )
 
 
 def test_refused() -> None:

@@ -51,16 +51,18 @@ DEFINED: dict[str, tuple[tuple[type, ...], type, Callable[..., object]]] = {
     "permvar.qi.512": ((Y, Y), Y, lambda a, index: a[index & 63]),
     "vpermi2var.qi.512": ((Y, Y, Y), Y, lambda a, index, c: np.concatenate([a, c])[index & 127]),
     "pmultishift.qb.512": (
-        (Y, Y), Y,
+        (Y, Y),
+        Y,
         lambda places, v: [(_qword(v, i) * ((1 << 64) + 1) >> int(places[i]) % 64) % 256 for i in range(64)],
     ),
     "vgf2p8affineqb.512": (
-        (Y, Y), Y,
+        (Y, Y),
+        Y,
         lambda a, m: [
             sum(_affine_bit(int(a.view(np.uint8)[i]), _qword(m, i), k) << k for k in range(8)) for i in range(64)
         ],
     ),
-}  # fmt: skip
+}
 
 
 def whole_name(name: str) -> str:
@@ -134,9 +136,13 @@ def test_products(selection: str) -> None:
     file = "tests/unit/infer/kernels/products/test_products.py"
     command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "emulated_avx512", "-p", "no:cacheprovider", file]
     done = subprocess.run(
-        [*command, "-k", selection], cwd=forced_isa.ROOT, env={**os.environ, "PYTHONPATH": "tests"},
-        capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+        [*command, "-k", selection],
+        cwd=forced_isa.ROOT,
+        env={**os.environ, "PYTHONPATH": "tests"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
     assert done.returncode == 0, f"{done.stdout[-4000:]}{done.stderr[-1000:]}"
     assert "code paths: avx512-bf16" in done.stdout, done.stdout
     forced_isa.ran.add("avx512-bf16 (emulated)")

@@ -67,8 +67,10 @@ def test_lists_have_room_for_all_that_can_be_listed(choice: EntryChoice, n_ctx: 
     longest = 0
     for pos in range(n_ctx):
         chosen = list(range((pos + 1) // choice.every))[: choice.n_best or None]
-        whole = twin.entries_and_window(chosen, choice.window, pos) if choice.as_entries else (
-            twin.tokens_of(chosen, choice.every, pos)
-        )  # fmt: skip
+        whole = (
+            twin.entries_and_window(chosen, choice.window, pos)
+            if choice.as_entries
+            else (twin.tokens_of(chosen, choice.every, pos))
+        )
         longest = max(longest, len(whole))
     assert choice.most(n_ctx) == longest

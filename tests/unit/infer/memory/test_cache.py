@@ -89,9 +89,15 @@ def test_the_longest_known_beginning_is_found() -> None:
     check(memory, 1, b)
     assert cache.n_tokens == 70 + 50 + 60 and cache.n_checkpoints == 3
     for wanted, position in (
-        (a, 120), (a[:119], 70), (b, 70), ([*b, 5], 130), (ids, None), (text((1, 69)), None), (text((4, 9)), None),
+        (a, 120),
+        (a[:119], 70),
+        (b, 70),
+        ([*b, 5], 130),
+        (ids, None),
+        (text((1, 69)), None),
+        (text((4, 9)), None),
         (text((1, 80)), 70),
-    ):  # fmt: skip
+    ):
         known = cache.find(wanted)
         assert (known and known.position) == position, (len(wanted), position)
     assert cache.find(a).checkpoint.logits is not None  # type: ignore[union-attr]

@@ -31,8 +31,12 @@ def state(memory: RecurrentMemory, slot: int) -> list[bytes]:
 def test_shapes_and_sizes() -> None:
     memory = RecurrentMemory(SPECS, 2)
     assert memory.shapes() == {
-        "blk.0.conv": (3, 23), "blk.0.ssm": (19, 7), "blk.2.conv": (2, 31), "blk.2.ssm": (60, 5), "blk.3.conv": (2, 11),
-    }  # fmt: skip
+        "blk.0.conv": (3, 23),
+        "blk.0.ssm": (19, 7),
+        "blk.2.conv": (2, 31),
+        "blk.2.ssm": (60, 5),
+        "blk.3.conv": (2, 11),
+    }
     assert memory.ssm[2].shape == (4, 3, 2, 5, 16), "two rows for each sequence"
     assert 3 not in memory.ssm
     exported = sum(4 * int(np.prod(shape)) for shape in memory.shapes().values())

@@ -17,9 +17,19 @@ INFER = Path(hybrid.infer.program.__file__ or hybrid.infer.program.__path__[0]).
 
 @kernel
 def scaled(
-    a, tid, nth, *, count: Address, x: Address, ldx: Int, more: Address = 0, ldmore: Int, n: Int, scale: Float = 1.0,
+    a,
+    tid,
+    nth,
+    *,
+    count: Address,
+    x: Address,
+    ldx: Int,
+    more: Address = 0,
+    ldmore: Int,
+    n: Int,
+    scale: Float = 1.0,
     counter: Counter,
-):  # fmt: skip
+):
     """Any kernel."""
 
 

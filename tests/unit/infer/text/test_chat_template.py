@@ -25,29 +25,36 @@ def render(source: str, **more: Any) -> str:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("{% for m in messages %}\n  {% if true %}\n{{ m.role }};\n  {% endif %}\n{% endfor %}",
-         "user;\nassistant;\nuser;\n"),
+        (
+            "{% for m in messages %}\n  {% if true %}\n{{ m.role }};\n  {% endif %}\n{% endfor %}",
+            "user;\nassistant;\nuser;\n",
+        ),
         ("{{ messages[0] | tojson }}", '{"role": "user", "content": "a < b"}'),
         ("{{ messages[1].content | tojson }}", '"é"'),
         ("{{ [1, {'b': 2, 'a': [] }] | tojson(indent=1) }}", '[\n 1,\n {\n  "b": 2,\n  "a": []\n }\n]'),
         ("{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ loop.index }}{% endfor %}", "12"),
-        ("{% for m in messages %}{{ loop.length }}{{ loop.revindex0 }}{{ loop.last }},{% endfor %}",
-         "32False,31False,30True,"),
-        ("{% for m in messages if m.role == 'user' %}{{ loop.index0 }}{{ m.role }}{% else %}none{% endfor %}",
-         "0user1user"),
+        (
+            "{% for m in messages %}{{ loop.length }}{{ loop.revindex0 }}{{ loop.last }},{% endfor %}",
+            "32False,31False,30True,",
+        ),
+        (
+            "{% for m in messages if m.role == 'user' %}{{ loop.index0 }}{{ m.role }}{% else %}none{% endfor %}",
+            "0user1user",
+        ),
         ("{% for m in nothing %}x{% else %}none{% endfor %}{{ nothing }}", "none"),
         ("{% for key, value in {'x': 1, 'y': 2}.items() %}{{ key }}{{ value }}{% endfor %}", "x1y2"),
         ("{% generation %}inside{% endgeneration %}", "inside"),
-        ("{{ 'a' ~ 1 ~ none ~ 'b' + 'c' }}{{ 2 * 'x' }}{{ 2 ** 3 }}{{ '%s-%d' % ('z', 4) }}",
-         "a1Nonebcxx8z-4"),
+        ("{{ 'a' ~ 1 ~ none ~ 'b' + 'c' }}{{ 2 * 'x' }}{{ 2 ** 3 }}{{ '%s-%d' % ('z', 4) }}", "a1Nonebcxx8z-4"),
         ("{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}", "3"),
         ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f('q') }}", "[q]"),
-        ("{{ messages | map(attribute='role') | join('|') }}{{ 'abc'[::-1] }}{{ 'A-{}'.format(3) }}",
-         "user|assistant|usercbaA-3"),
+        (
+            "{{ messages | map(attribute='role') | join('|') }}{{ 'abc'[::-1] }}{{ 'A-{}'.format(3) }}",
+            "user|assistant|usercbaA-3",
+        ),
         ("{{ add_generation_prompt }}{{ tools is none }}{{ extra }}", "TrueTrue7"),
         ("a\n", "a"),
     ],
-)  # fmt: skip
+)
 def test_what_templates_use(source: str, expected: str) -> None:
     assert render(source, extra=7) == expected
 
@@ -146,10 +153,19 @@ DOUBLE = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = 
         "{% macro m(n) %}{{ m(n) }}{% endmacro %}{{ m(1) }}",
         "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
         "{%- for m in messages recursive %}{{ loop([m]) }}{% endfor %}",
-        *(DOUBLE.replace("DOUBLED", grown) for grown in (
-            "ns.x ~ ns.x", "ns.x + ns.x", "ns.x * 2", "[ns.x, ns.x] | join", "ns.x | replace('a', 'aa')",
-            "ns.x.replace('a', 'aa')", "'%s%s' % (ns.x, ns.x)", "'{}{}'.format(ns.x, ns.x)",
-        )),
+        *(
+            DOUBLE.replace("DOUBLED", grown)
+            for grown in (
+                "ns.x ~ ns.x",
+                "ns.x + ns.x",
+                "ns.x * 2",
+                "[ns.x, ns.x] | join",
+                "ns.x | replace('a', 'aa')",
+                "ns.x.replace('a', 'aa')",
+                "'%s%s' % (ns.x, ns.x)",
+                "'{}{}'.format(ns.x, ns.x)",
+            )
+        ),
         "{{ 'a' * 10 ** 12 }}",
         "{{ [0] * 10 ** 12 }}",
         "{{ 10 ** 10000000 }}",
@@ -162,7 +178,7 @@ DOUBLE = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = 
         "{{ '%10000000000d' % 1 }}",
         "{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
     ],
-)  # fmt: skip
+)
 def test_nothing_runs_or_grows_without_end(source: str) -> None:
     begin = time.process_time()
     with pytest.raises(TemplateError, match="cannot be rendered"):

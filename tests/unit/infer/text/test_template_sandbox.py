@@ -28,8 +28,10 @@ HOSTILE = {
     **{f"{kind} written": grows(twice, "{{ ns.x }}") for kind, twice in DAG.items()},
     **{f"{kind} as JSON": grows(twice, "{{ ns.x | tojson }}") for kind, twice in DAG.items()},
     **{f"{kind} joined": grows(twice, "{{ ns.x ~ 'a' }}") for kind, twice in DAG.items()},
-    **{f"{kind} compared": grows(twice, "{% set y = ns.x %}") + grows(twice, "{{ y == ns.x }}").replace("ns", "other")
-       for kind, twice in DAG.items()},
+    **{
+        f"{kind} compared": grows(twice, "{% set y = ns.x %}") + grows(twice, "{{ y == ns.x }}").replace("ns", "other")
+        for kind, twice in DAG.items()
+    },
     "list formatted": grows(DAG["list"], "{{ '%s' % ns.x }}"),
     "list with format": grows(DAG["list"], "{{ '{}'.format(ns.x) }}"),
     "list with indent": grows(DAG["list"], "{{ ns.x | tojson(indent=4) }}"),
@@ -48,20 +50,22 @@ HOSTILE = {
     "namespace": grows("namespace(a=ns.x, b=ns.x)", "{{ ns.x }}"),
     "cycler": grows("cycler(ns.x, ns.x).items", "{{ {ns.x: 1} }}"),
     "arguments": "{% macro f(t, n) %}{% if n %}{{ f(varargs, n - 1, t, t) }}{% else %}{{ {varargs: t} }}{% endif %}"
-                 "{% endmacro %}{{ f(1, 60, 2, 3) }}",
+    "{% endmacro %}{{ f(1, 60, 2, 3) }}",
     "list plus": grows("ns.x + ns.x", start="[1]"),
     "list of a range": "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}"
-                       "{% set ns.x = [ns.x, range(99999) | list] %}{% endfor %}",
-    "captured": "{% set a %}" + CONTENT + "{% endset %}"
-                + "".join(f"{{% set a %}}{'{{ a }}' * 9}{{% endset %}}" for _ in range(9)),
+    "{% set ns.x = [ns.x, range(99999) | list] %}{% endfor %}",
+    "captured": "{% set a %}"
+    + CONTENT
+    + "{% endset %}"
+    + "".join(f"{{% set a %}}{'{{ a }}' * 9}{{% endset %}}" for _ in range(9)),
     "macros": "{% macro f(n) %}" + CONTENT + "{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}"
-              "{{ f(40) }}",
+    "{{ f(40) }}",
     "filter block": BIG + "{% filter replace('a', 'aaaaaaaa') %}{{ ns.x }}{% endfilter %}",
     "variables": BIG + "{% set v = namespace() %}{% for i in [0] * 99 %}{% set v.x = [v.x, ns.x[1:]] %}{% endfor %}",
     "chain of variables": BIG + "".join(f"{{% set a{i} = ns.x[{i}:] %}}" for i in range(60)),
     "chain of calls": BIG + "".join(f"{{% set a{i} = ns.x.upper()[{i}:] %}}" for i in range(60)),
     "short variables": "{% set v = namespace(x=[]) %}{% for i in range(99999) %}{% for j in range(99) %}"
-                       "{% set v.x = [v.x, 'ab' * 2000] %}{% endfor %}{% endfor %}",
+    "{% set v.x = [v.x, 'ab' * 2000] %}{% endfor %}{% endfor %}",
     "searched": BIG + "{% for i in range(99999) %}{{ 'c' in ns.x }}{% endfor %}",
     "searched from the end": BIG + "{{ ns.x.rfind('b' + ns.x[:8000000]) }}",
     "stripped": BIG + "{{ ns.x.strip(ns.x[:8000000]) }}",
@@ -96,7 +100,7 @@ HOSTILE = {
     "date": BIG + "{{ strftime_now(ns.x) }}",
     "escaped": grows("ns.x * 2", "{{ ns.x | escape }}", "'<'", 23),
     "a budget of its own": "{{ 1 | _cost }}",
-}  # fmt: skip
+}
 NO_BOUND = {"a budget of its own": "No filter named '_cost'"}
 
 
@@ -148,25 +152,35 @@ def test_methods_that_nobody_bounds(source: str) -> None:
     ("source", "expected"),
     [
         ("{{ 1 + 2 + 3.5 }}{{ 'a' + 'b' + 'c' }}{{ ([1] + [2] + messages) | length }}", "6.5abc3"),
-        ("{{ 'a' in 'cab' }}{{ 'role' in messages[0] }}{{ 3 not in [1, x] }}{{ 1 < x < 5 }}{{ x == messages }}",
-         "TrueTrueTrueTrueFalse"),
-        ("{{ [3, 1] | sort | join('-') }}{{ messages | map(attribute='role') | join(',') }}{{ 'abc' | join('.') }}",
-         "1-3usera.b.c"),
+        (
+            "{{ 'a' in 'cab' }}{{ 'role' in messages[0] }}{{ 3 not in [1, x] }}{{ 1 < x < 5 }}{{ x == messages }}",
+            "TrueTrueTrueTrueFalse",
+        ),
+        (
+            "{{ [3, 1] | sort | join('-') }}{{ messages | map(attribute='role') | join(',') }}{{ 'abc' | join('.') }}",
+            "1-3usera.b.c",
+        ),
         ("{{ [1, 2] | sum }}{{ messages | sum(attribute='n') }}{{ ([[1], [2]] | sum(start=[])) | length }}", "382"),
         ("{% macro f(a) %}<{{ a }}{{ caller() }}>{% endmacro %}{% call f(1) %}in{% endcall %}", "<1in>"),
         ("{% block b %}x{% endblock %}{{ self.b() }}{% set s %}a{{ x }}{% endset %}{{ s }}", "xxa2"),
         ("{% filter upper %}a{{ x }}{% endfilter %}{{ 'a\nb' | indent(2, true) }}", "A2  a\n  b"),
         ("{{ '%s **%d**' % ('a', 3) }}{{ '%-5s|' % 'a' }}{{ '{:>3}{!r}'.format(1, 'a') }}", "a **3**a    |  1'a'"),
         ("{{ 'a,b'.split(',', 1)[1] }}{{ ' a '.strip() }}{{ '-'.join(['a', 'b']) }}{{ 'a'.center(3) }}|", "baa-b a |"),
-        ("{{ messages }}{{ (1, x) }}{{ {'a': x} | tojson }}{{ none }}{{ 1.5 }}",
-         "[{'role': 'user', 'n': 8}](1, 2){\"a\": 2}None1.5"),
-        ("{{ messages | selectattr('role', 'eq', 'user') | list | length }}{{ [1, 2] | select('in', [x]) | join }}",
-         "12"),
-        ("{% for k, v in {'b': x, 'a': 1} | dictsort %}{{ k }}{{ v }}{% endfor %}{{ [x, 1, x] | unique | list }}",
-         "a1b2[2, 1]"),
+        (
+            "{{ messages }}{{ (1, x) }}{{ {'a': x} | tojson }}{{ none }}{{ 1.5 }}",
+            "[{'role': 'user', 'n': 8}](1, 2){\"a\": 2}None1.5",
+        ),
+        (
+            "{{ messages | selectattr('role', 'eq', 'user') | list | length }}{{ [1, 2] | select('in', [x]) | join }}",
+            "12",
+        ),
+        (
+            "{% for k, v in {'b': x, 'a': 1} | dictsort %}{{ k }}{{ v }}{% endfor %}{{ [x, 1, x] | unique | list }}",
+            "a1b2[2, 1]",
+        ),
         ("{% for row in range(5) | batch(2, 'z') %}{{ row | join }};{% endfor %}{{ 2.55 | round(1) }}", "01;23;4z;2.5"),
     ],
-)  # fmt: skip
+)
 def test_what_is_bounded_means_what_it_did(source: str, expected: str) -> None:
     assert ChatTemplate(source).render([{"role": "user", "n": 8}], x=2) == expected
 

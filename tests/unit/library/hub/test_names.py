@@ -24,7 +24,7 @@ NAMES = {
     "https://huggingface.co/org/name/blob/v1/a/b.gguf": Name("org/name", file="a/b.gguf", revision="v1", explicit=True),
     "https://huggingface.co/org/name/resolve/main/b.gguf?download=true": Name("org/name", file="b.gguf", explicit=True),
     "org/model.v2": Name("org/model.v2"),
-}  # fmt: skip
+}
 PATHS = [
     "name", "model.gguf", "dir/model.gguf", "dir/model.safetensors", "/org/name", "a/b/c", "../name", "~/name", "org/",
     "", ".", "org/..", "org/na me", "org/name:", "org/name@", "org/name:a:b", "org/name@a@b", "org/name@../../x",
@@ -48,5 +48,8 @@ def test_a_path(text: str) -> None:
 def test_what_is_shown_can_be_typed(name: Name) -> None:
     again = parse(str(name))
     assert again is not None and (again.repository, again.type, again.file, again.revision) == (
-        name.repository, name.type, name.file, name.revision,
-    )  # fmt: skip
+        name.repository,
+        name.type,
+        name.file,
+        name.revision,
+    )

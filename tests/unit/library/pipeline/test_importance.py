@@ -33,10 +33,15 @@ def test_what_is_there_is_added_to_and_saved_on_the_way() -> None:
     steps: list[tuple[str, int, int]] = []
     before = importance.imatrix_of({NAME: (np.full((1, N_COLUMNS), 2.0), np.array([6.0]))}, "text", 2, 16)
     whole = importance.collected(
-        MODEL, "...", "text", 16,
-        before=before, save_every=2, save=lambda so_far: saved.append(so_far.chunk_count),
+        MODEL,
+        "...",
+        "text",
+        16,
+        before=before,
+        save_every=2,
+        save=lambda so_far: saved.append(so_far.chunk_count),
         progress=lambda *step: steps.append(step),
-    )  # fmt: skip
+    )
     assert saved == [4, 6]
     assert steps == [("measuring", done, TOTAL) for done in range(3, TOTAL + 1)]
     assert (whole.chunk_count, whole.chunk_size, whole.datasets) == (TOTAL, 16, ["text"])

@@ -37,11 +37,15 @@ def test_what_is_no_size(text: str) -> None:
 @pytest.mark.parametrize(
     ("nbytes", "text", "two_digits"),
     [
-        (0, "0 B", "0 B"), (1023, "1023 B", "1023 B"), (1536, "1.5 KiB", "1.50 KiB"),
-        (23 << 20, "23.0 MiB", "23.00 MiB"), (3_370_000_000, "3.1 GiB", "3.14 GiB"), (7 << 40, "7.0 TiB", "7.00 TiB"),
+        (0, "0 B", "0 B"),
+        (1023, "1023 B", "1023 B"),
+        (1536, "1.5 KiB", "1.50 KiB"),
+        (23 << 20, "23.0 MiB", "23.00 MiB"),
+        (3_370_000_000, "3.1 GiB", "3.14 GiB"),
+        (7 << 40, "7.0 TiB", "7.00 TiB"),
         (5000 << 40, "5000.0 TiB", "5000.00 TiB"),
     ],
-)  # fmt: skip
+)
 def test_text(nbytes: int, text: str, two_digits: str) -> None:
     assert size_text(nbytes) == text and size_text(nbytes, 2) == two_digits
 

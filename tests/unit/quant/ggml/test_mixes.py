@@ -69,8 +69,11 @@ def test_every_k_mix_has_a_table() -> None:
 
 def test_types_for_rows_that_are_not_whole_blocks() -> None:
     assert [fitting(kind, 160) for kind in (Q3, Q4, Q5, Q6)] == [
-        GGMLType.Q4_0, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0,
-    ]  # fmt: skip
+        GGMLType.Q4_0,
+        GGMLType.Q5_0,
+        GGMLType.Q5_1,
+        GGMLType.Q8_0,
+    ]
     assert fitting(GGMLType.IQ3_S, 96) is GGMLType.IQ4_NL and fitting(GGMLType.TQ2_0, 96) is GGMLType.Q4_0
     for kind in GGMLType:
         assert fitting(kind, 512) is kind
@@ -87,13 +90,18 @@ def test_types_for_rows_that_are_not_whole_blocks() -> None:
         (FileType.IQ4_XS, ModelTraits(16), IQ4, IQ4, [Q5] * 2 + [IQ4] * 14),
         (FileType.IQ4_XS, ModelTraits(16, n_gqa=8, importance=True), Q5, IQ4, [IQ4] * 16),
         (FileType.Q4_0, ModelTraits(16), GGMLType.Q4_0, GGMLType.Q4_0, [GGMLType.Q4_0] * 16),
-        (FileType.Q4_0, ModelTraits(16, importance=True), GGMLType.Q4_0, GGMLType.Q4_0,
-         [GGMLType.Q4_1] * 2 + [GGMLType.Q4_0] * 14),
+        (
+            FileType.Q4_0,
+            ModelTraits(16, importance=True),
+            GGMLType.Q4_0,
+            GGMLType.Q4_0,
+            [GGMLType.Q4_1] * 2 + [GGMLType.Q4_0] * 14,
+        ),
         (FileType.Q4_K_M, ModelTraits(16, n_expert=8), Q8, Q5, [Q6, Q6, Q4, Q4, Q6] + [Q4, Q4, Q6] * 3 + [Q6, Q6]),
         (FileType.Q3_K_L, ModelTraits(16, n_expert=8), Q8, Q3, [Q5] * 16),
         (FileType.Q6_K, ModelTraits(16, n_expert=8), Q8, Q6, [Q6] * 16),
     ],
-)  # fmt: skip
+)
 def test_what_depends_on_the_model(
     file_type: FileType, model: ModelTraits, attn_v: GGMLType, attn_output: GGMLType, down: list[GGMLType]
 ) -> None:
@@ -109,10 +117,14 @@ def test_what_depends_on_the_model(
 @pytest.mark.parametrize(
     ("file_type", "width", "output", "embedding"),
     [
-        (FileType.Q4_K_M, 512, Q6, Q4), (FileType.Q4_K_M, 384, Q8, Q4), (FileType.Q4_0, 96, Q6, GGMLType.Q4_0),
-        (FileType.Q8_0, 512, Q8, Q8), (FileType.TQ2_0, 512, Q6, Q4), (FileType.MXFP4_MOE, 512, Q8, Q8),
+        (FileType.Q4_K_M, 512, Q6, Q4),
+        (FileType.Q4_K_M, 384, Q8, Q4),
+        (FileType.Q4_0, 96, Q6, GGMLType.Q4_0),
+        (FileType.Q8_0, 512, Q8, Q8),
+        (FileType.TQ2_0, 512, Q6, Q4),
+        (FileType.MXFP4_MOE, 512, Q8, Q8),
     ],
-)  # fmt: skip
+)
 def test_output_and_embedding(file_type: FileType, width: int, output: GGMLType, embedding: GGMLType) -> None:
     types = mixed_types(file_type, shapes(4, [1], width=width), ModelTraits(4))
     assert (types["output.weight"], types["token_embd.weight"]) == (output, embedding)
@@ -139,14 +151,32 @@ XXS2, XXS3, S2 = GGMLType.IQ2_XXS, GGMLType.IQ3_XXS, GGMLType.IQ2_S
         ("IQ3_XS", ModelTraits(16), XXS3, XXS3, I3, I3, [I3] * 16, [I3] * 2 + [XXS3] * 12 + [I3] * 2, Q6, I3),
         ("IQ3_S", ModelTraits(16, n_gqa=4), I3, I3, Q4, I3, [I3] * 16, [I3] * 16, Q6, I3),
         ("IQ3_M", ModelTraits(16), I3, I3, Q4, Q4, [Q4] * 2 + [I3] * 14, [I3] * 16, Q6, I3),
-        ("IQ3_M", ModelTraits(16, n_expert=8), I3, Q8, Q8, Q5, [Q4, Q4, I3, I3, Q4] + [I3, I3, Q4] * 3 + [Q4, Q4],
-         [I3] * 16, Q6, I3),
+        (
+            "IQ3_M",
+            ModelTraits(16, n_expert=8),
+            I3,
+            Q8,
+            Q8,
+            Q5,
+            [Q4, Q4, I3, I3, Q4] + [I3, I3, Q4] * 3 + [Q4, Q4],
+            [I3] * 16,
+            Q6,
+            I3,
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_smallest(
-    file_type: str, model: ModelTraits, q: GGMLType, k: GGMLType, v: GGMLType, out: GGMLType, down: list[GGMLType],
-    up: list[GGMLType], output: GGMLType, embedding: GGMLType,
-) -> None:  # fmt: skip
+    file_type: str,
+    model: ModelTraits,
+    q: GGMLType,
+    k: GGMLType,
+    v: GGMLType,
+    out: GGMLType,
+    down: list[GGMLType],
+    up: list[GGMLType],
+    output: GGMLType,
+    embedding: GGMLType,
+) -> None:
     types = mixed_types(FileType[file_type], shapes(16, [1, 3]), model)
     names = ("blk.1.attn_q", "blk.1.attn_k", "blk.3.attn_v", "blk.3.attn_output", "output", "token_embd")
     assert [types[f"{name}.weight"] for name in names] == [q, k, v, out, output, embedding]
@@ -163,8 +193,11 @@ def test_only_experts_are_mxfp4() -> None:
 
 def test_fused_attention_counts_as_values() -> None:
     assert [part_of(f"blk.0.{name}.weight") for name in ("attn_qkv", "attn_kv_b", "attn_v", "ssm_in")] == [
-        MatrixRole.ATTN_V, MatrixRole.ATTN_V, MatrixRole.ATTN_V, MatrixRole.OTHER,
-    ]  # fmt: skip
+        MatrixRole.ATTN_V,
+        MatrixRole.ATTN_V,
+        MatrixRole.ATTN_V,
+        MatrixRole.OTHER,
+    ]
     assert part_of("blk.0.ffn_down_shexp.weight") is MatrixRole.FFN_DOWN
 
 

@@ -99,8 +99,9 @@ def test_a_first_part_without_tensors(tmp_path: Path) -> None:
     with writer:
         writer.write("a.weight", np.ones((2, 4), np.float32))
     assert [(path.name, n) for path, n, _ in writer.made_of()] == [
-        ("m-00001-of-00002.gguf", 0), ("m-00002-of-00002.gguf", 1)
-    ]  # fmt: skip
+        ("m-00001-of-00002.gguf", 0),
+        ("m-00002-of-00002.gguf", 1),
+    ]
     with open_gguf(writer.paths[0]) as file:
         np.testing.assert_array_equal(file.f32("a.weight"), 1)
 

@@ -11,9 +11,13 @@ ROOT = Path(__file__).resolve().parents[4]
 MARK = b"\xef\xbb\xbf"
 # Files that this program or this machine wrote.
 OWN = {
-    "infer/kernels/build/cache_folders.py", "library/hub/folders.py", "library/llm_plugin.py",
-    "library/pipeline/cached_models.py", "library/pipeline/present.py", "quant/ggml/pretokenizers.py",
-}  # fmt: skip
+    "infer/kernels/build/cache_folders.py",
+    "library/hub/folders.py",
+    "library/llm_plugin.py",
+    "library/pipeline/cached_models.py",
+    "library/pipeline/present.py",
+    "quant/ggml/pretokenizers.py",
+}
 _READS = re.compile(r"read_bytes\(\)[^\n]*\.decode\(|read_text\(encoding|utf-8-sig|utf_8_sig")
 
 

@@ -27,12 +27,17 @@ def test_items_of_one_answer_are_one_message() -> None:
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I call."}]}
     given = [
         {"role": "user", "content": "Hello"},
-        reasoning("Hm."), said, call("f"), call("g"),
+        reasoning("Hm."),
+        said,
+        call("f"),
+        call("g"),
         {"type": "function_call_output", "call_id": "fff", "output": [{"type": "input_text", "text": "1"}]},
         {"type": "function_call_output", "call_id": "ggg", "output": "2"},
-        reasoning("So."), said,
-        reasoning("Again."), call("f"),
-    ]  # fmt: skip
+        reasoning("So."),
+        said,
+        reasoning("Again."),
+        call("f"),
+    ]
     messages = converted(*given)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool", "assistant", "assistant"]
     first, last = messages[1], messages[-1]
@@ -58,10 +63,16 @@ def test_events_are_the_items() -> None:
 
     events = ItemEvents(send)
     parts = [
-        AnswerPart("thought", "H"), AnswerPart("thought", "m."), AnswerPart("text", "I "), AnswerPart("text", "call."),
-        AnswerPart("call", "f", 0, "a" * 9), AnswerPart("arguments", "{", 0), AnswerPart("arguments", "}", 0),
-        AnswerPart("call", "g", 1, "b" * 9), AnswerPart("arguments", "{}", 1),
-    ]  # fmt: skip
+        AnswerPart("thought", "H"),
+        AnswerPart("thought", "m."),
+        AnswerPart("text", "I "),
+        AnswerPart("text", "call."),
+        AnswerPart("call", "f", 0, "a" * 9),
+        AnswerPart("arguments", "{", 0),
+        AnswerPart("arguments", "}", 0),
+        AnswerPart("call", "g", 1, "b" * 9),
+        AnswerPart("arguments", "{}", 1),
+    ]
     for part in parts:
         list(events.told([part], []))
     list(events.end("incomplete"))

@@ -283,8 +283,10 @@ def test_it_can_be_kept(tok: Tokenizer) -> None:
     other = Ledger(tok)
     other.load(saved)
     assert [answer[1:3] for answer in saved["answers"]] == [
-        [["", "\n"], "Two."], [["", ""], " of it"], [["", "\n"], " One.\n"],
-    ]  # fmt: skip
+        [["", "\n"], "Two."],
+        [["", ""], " of it"],
+        [["", "\n"], " One.\n"],
+    ]
     assert [answer[1:3] for answer in other.entries()["answers"]] == [answer[1:3] for answer in saved["answers"]]
     assert other.nbytes == ledger.nbytes and len(other) == 3
     for text, plain in ((second + "Two." + MORE, False), (second, False), ("The state of it all", True)):

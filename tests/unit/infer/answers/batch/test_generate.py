@@ -62,9 +62,16 @@ class Scripted(Runner):
         self.interrupt_after = False
         self.n_decoded = 0
         engine: Any = SimpleNamespace(
-            memory=Memory(n_ctx), n_ctx=n_ctx, n_vocab=257, n_ubatch=64, stop=None, compile_seconds=0.0,
-            stopped_by=lambda _: nullcontext(), with_stop=nullcontext, shape=lambda n: n,
-        )  # fmt: skip
+            memory=Memory(n_ctx),
+            n_ctx=n_ctx,
+            n_vocab=257,
+            n_ubatch=64,
+            stop=None,
+            compile_seconds=0.0,
+            stopped_by=lambda _: nullcontext(),
+            with_stop=nullcontext,
+            shape=lambda n: n,
+        )
         engine.memory.n_seq_max, engine.memory.attention = 1, SimpleNamespace(kind=SimpleNamespace(name="f32"))
         super().__init__(engine, SimpleNamespace(tokenizer=tok))  # type: ignore[arg-type]
 

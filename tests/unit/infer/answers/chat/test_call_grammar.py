@@ -346,13 +346,22 @@ def test_xml_calls(tokenizer: Tokenizer) -> None:
     wrong = [
         xml("f"),
         xml("f", n="3", s="x"),
-        *(xml("f", s="x", **{key: value}) for key, value in {
-            "n": "2", "e": "b", "o": "{}}", "u": "abcd", "m": "4", "p": "abc", "z": "1",
-        }.items()),
+        *(
+            xml("f", s="x", **{key: value})
+            for key, value in {
+                "n": "2",
+                "e": "b",
+                "o": "{}}",
+                "u": "abcd",
+                "m": "4",
+                "p": "abc",
+                "z": "1",
+            }.items()
+        ),
         xml("f", s="a</parameter>b"),
         xml("g"),
         "<function=",
-    ]  # fmt: skip
+    ]
     check(constraint_of(tokenizer, format, tools=[MANY, tool("now")]), tokenizer, right, wrong)
     required = constraint_of(tokenizer, format, REQUIRED, tools=[MANY, tool("now")])
     check(required, tokenizer, [text for text in right if text.startswith("<tool_call>")], [*wrong, right[2]])
@@ -426,7 +435,7 @@ LEFT_OUT = "cannot be held in this model's calls: its name cannot be told from t
         ),
         (a_of(type="string", allOf=[False]), [{"a": "x"}], [], ["`enum` at parameters.a cannot be held"]),
     ],
-)  # fmt: skip
+)
 def test_what_xml_cannot_hold_is_noted(
     parameters: dict[str, Any],
     right: list[dict[str, str]],

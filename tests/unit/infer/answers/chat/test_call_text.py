@@ -35,9 +35,16 @@ def squeezed(text: str) -> str:
 
 
 # what they write beside the marks is their own: ids, numbers of calls, other spellings of what is no text
-OWN = ("Mistral-Small-3.2-24B-Instruct-2506", "moonshotai-Kimi-K2", "deepseek-ai-DeepSeek-V3.2",
-       "deepseek-ai-DeepSeek-V4", "deepseek-ai-DeepSeek-V4-Flash-0731",
-       "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "ByteDance-Seed-OSS", "unsloth-Apriel-1.5")  # fmt: skip
+OWN = (
+    "Mistral-Small-3.2-24B-Instruct-2506",
+    "moonshotai-Kimi-K2",
+    "deepseek-ai-DeepSeek-V3.2",
+    "deepseek-ai-DeepSeek-V4",
+    "deepseek-ai-DeepSeek-V4-Flash-0731",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    "ByteDance-Seed-OSS",
+    "unsloth-Apriel-1.5",
+)
 NAMES_OF_TEMPLATES = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
 
 

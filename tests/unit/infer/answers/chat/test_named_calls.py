@@ -41,7 +41,7 @@ ARGS = CallFormat("[TOOL_CALLS]", "", "", NamedCall("[TOOL_CALLS]", "[ARGS]", ""
         (ARGS, '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', Read("", "", [F, G])),
         (ARGS, "[TOOL_CALLS]f{}", Read("", "[TOOL_CALLS]f{}")),
     ],
-)  # fmt: skip
+)
 def test_sections(format: CallFormat, answer: str, expected: Read) -> None:
     assert read(answer, format, TOOLS) == expected
 

@@ -120,9 +120,13 @@ LINES = XmlCall("<tool_call>", "\n", "<arg_key>", "</arg_key>\n<arg_value>", "</
 
 def invokes(begin: str, end: str, mark: str = "", is_text: str = "") -> CallFormat:
     call = XmlCall(
-        f'<{mark}invoke name="', '">\n', f'<{mark}parameter name="', f'"{is_text}>', f"</{mark}parameter>\n",
+        f'<{mark}invoke name="',
+        '">\n',
+        f'<{mark}parameter name="',
+        f'"{is_text}>',
+        f"</{mark}parameter>\n",
         f"</{mark}invoke>\n",
-    )  # fmt: skip
+    )
     return CallFormat(begin, f"{begin}\n", end, call, "")
 
 

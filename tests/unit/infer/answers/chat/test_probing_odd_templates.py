@@ -80,7 +80,7 @@ HOSTILE = {
     "upper case": CHATML.replace("CALLS", "{{ m.tool_calls | tojson | upper }}"),
     "numbers": "{{ 10 ** 50 * messages | length }}",
     "recursion": "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", HOSTILE)

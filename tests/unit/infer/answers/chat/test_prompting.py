@@ -80,11 +80,16 @@ Oslo "N"
 </tool_call>"""
 
 ROUNDS = {
-    "ibm-granite-granite-4.0": "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>" + HERMES
-    + "<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>\n" + RESPONSES
+    "ibm-granite-granite-4.0": "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>"
+    + HERMES
+    + "<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>\n"
+    + RESPONSES
     + "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
-    "Qwen3.5-4B": "<|im_end|>\n<|im_start|>assistant\n<think>\nBoth.\n</think>\n\n" + QWEN_XML
-    + "<|im_end|>\n<|im_start|>user\n" + RESPONSES + "<|im_end|>\n<|im_start|>assistant\n<think>\n",
+    "Qwen3.5-4B": "<|im_end|>\n<|im_start|>assistant\n<think>\nBoth.\n</think>\n\n"
+    + QWEN_XML
+    + "<|im_end|>\n<|im_start|>user\n"
+    + RESPONSES
+    + "<|im_end|>\n<|im_start|>assistant\n<think>\n",
     "NVIDIA-Nemotron-Nano-v2": '\n<SPECIAL_11>Assistant\n<TOOLCALL>[{"name": "weather", "arguments": {"city": "Rome", '
     '"days": 2}}, {"name": "weather", "arguments": {"city": "Oslo \\"N\\""}}]</TOOLCALL>\n<SPECIAL_12>\n'
     '<SPECIAL_11>User\n<TOOL_RESPONSE>[{"t": 30}, cold]</TOOL_RESPONSE><SPECIAL_11>Assistant\n<think>\n',
@@ -99,17 +104,23 @@ ROUNDS = {
     '"days": 2}, "id": "098b9709a"}, {"name": "weather", "arguments": {"city": "Oslo \\"N\\""}, "id": "1b68f83fa"}]'
     '</s>[TOOL_RESULTS]{"content": {"t": 30}, "call_id": "098b9709a"}[/TOOL_RESULTS]'
     '[TOOL_RESULTS]{"content": cold, "call_id": "1b68f83fa"}[/TOOL_RESULTS]',
-    "google-gemma-2-2b-it": "<end_of_turn>\n<start_of_turn>model\n" + HERMES
-    + "<end_of_turn>\n<start_of_turn>user\n" + RESPONSES + "<end_of_turn>\n<start_of_turn>model\n",
-    "microsoft-Phi-3.5-mini-instruct": "<|end|>\n<|assistant|>\n" + HERMES
-    + "<|end|>\n<|user|>\n" + RESPONSES + "<|end|>\n<|assistant|>\n",
+    "google-gemma-2-2b-it": "<end_of_turn>\n<start_of_turn>model\n"
+    + HERMES
+    + "<end_of_turn>\n<start_of_turn>user\n"
+    + RESPONSES
+    + "<end_of_turn>\n<start_of_turn>model\n",
+    "microsoft-Phi-3.5-mini-instruct": "<|end|>\n<|assistant|>\n"
+    + HERMES
+    + "<|end|>\n<|user|>\n"
+    + RESPONSES
+    + "<|end|>\n<|assistant|>\n",
     "meta-llama-Llama-3.2-3B-Instruct": "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     '{"name": "weather", "parameters": {"city": "Rome", "days": 2}}<|eot_id|>'
     '<|start_header_id|>ipython<|end_header_id|>\n\n"{\\"t\\": 30}"<|eot_id|>'
-    '<|start_header_id|>assistant<|end_header_id|>\n\n'
+    "<|start_header_id|>assistant<|end_header_id|>\n\n"
     '{"name": "weather", "parameters": {"city": "Oslo \\"N\\""}}<|eot_id|>'
     '<|start_header_id|>ipython<|end_header_id|>\n\n"cold"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROUNDS)

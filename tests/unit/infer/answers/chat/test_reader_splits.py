@@ -38,9 +38,14 @@ FORMATS = {
     "Functionary": FUNCTIONARY, "Kimi": KIMI, "Qwen": QWEN, "LFM": LFM,
 }  # fmt: skip
 SCHEMAS = {
-    "s": {"type": "string"}, "n": {"type": ["string", "null"]}, "i": {"type": "integer"}, "x": {"type": "number"},
-    "b": {"type": "boolean"}, "l": {"type": "array"}, "o": {"type": "object"},
-}  # fmt: skip
+    "s": {"type": "string"},
+    "n": {"type": ["string", "null"]},
+    "i": {"type": "integer"},
+    "x": {"type": "number"},
+    "b": {"type": "boolean"},
+    "l": {"type": "array"},
+    "o": {"type": "object"},
+}
 TOOLS = tools_of([tool("f", SCHEMAS), tool("Calendar.add-1", SCHEMAS), tool("g", SCHEMAS)])
 
 TEXT = st.text("ab <>[]{}\"'\\\n,:=é😀/", max_size=10)

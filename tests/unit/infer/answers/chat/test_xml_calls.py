@@ -51,7 +51,7 @@ def typed(value: str, schema: Any) -> Any:
         " ",
         " \nx\n ",
         'He said "hello" \\n',
-        "ls && echo \"a > b and a < b\"",
+        'ls && echo "a > b and a < b"',
         "<html>\n <b>x</b>\n</html>",
         "</p",
         "</function>",
@@ -65,7 +65,7 @@ def typed(value: str, schema: Any) -> Any:
         '{"a": 1}',
         "北京 🌟\u2028\x00\x7f",
     ],
-)  # fmt: skip
+)
 def test_strings_are_text_as_it_is(value: str) -> None:
     assert typed(value, STRING) == value
 

@@ -141,7 +141,7 @@ for _ in range(120):
             "nothing fits the schema",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_form_is_refused(make: object, says: str, tokenizer: Tokenizer) -> None:
     with pytest.raises(UsageError, match=re.escape(says)) as error:
         Constraint(make(), tokenizer)  # type: ignore[operator]

@@ -126,5 +126,6 @@ def test_the_byte_order_mark_is_white_space(pattern: str, fitting: str, other: s
     assert not any(fits(constraint, f'"{char}"') for char in other)
     assert corrected({"patternProperties": {r"\s": {}}}) == {"patternProperties": {r"[\s\uFEFF]": {}}}
     assert corrected({"properties": {r"\s": {}}, "const": {"pattern": r"\s"}}) == {
-        "properties": {r"\s": {}}, "const": {"pattern": r"\s"}
-    }  # fmt: skip
+        "properties": {r"\s": {}},
+        "const": {"pattern": r"\s"},
+    }

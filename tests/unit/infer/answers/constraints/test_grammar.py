@@ -60,9 +60,12 @@ def test_llama_cpps_verdicts(data_dir: Path, tokenizer: Tokenizer) -> None:
 NOT_DRAWN = {
     "json_schema_test_suite": {"order of properties": 3, "1.0 for 1": 9, "format is asserted": 10},
     "json_schema_test_suite_optional": {
-        "leap seconds": 8, "quoted names and numbers in email": 4, "IPv4 in IPv6": 4, "1e308": 1,
+        "leap seconds": 8,
+        "quoted names and numbers in email": 4,
+        "IPv4 in IPv6": 4,
+        "1e308": 1,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -141,13 +144,20 @@ def test_gbnf_is_told_from_lark(text: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None, [], {}, {"kind": "poem", "text": ""}, {"kind": "regex"}, {"kind": "regex", "text": 3},
-        {"kind": "composed", "text": "no JSON"}, {"kind": "composed", "text": "[]"}, {"kind": "composed", "text": "{}"},
+        None,
+        [],
+        {},
+        {"kind": "poem", "text": ""},
+        {"kind": "regex"},
+        {"kind": "regex", "text": 3},
+        {"kind": "composed", "text": "no JSON"},
+        {"kind": "composed", "text": "[]"},
+        {"kind": "composed", "text": "{}"},
         {"kind": "composed", "text": '{"name": "n", "parts": {"a": {"grammar": {"kind": "regex", "text": ""}}}}'},
         {"kind": "composed", "text": '{"name": "n", "lark": "", "parts": {"a": 3}}'},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_a_damaged_file_holds_is_no_grammar(value: object) -> None:
     with pytest.raises(ValueError):
         Grammar.from_json(value)

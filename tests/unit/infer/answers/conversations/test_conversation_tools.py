@@ -46,11 +46,17 @@ def test_calls_and_results_are_turns_that_cost_what_is_new() -> None:
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Rome"})
     assert said(chat.answer_calls(["rain"])) == "It rains." and chat.calls == ()
     assert chat.messages[1:] == [
-        {"role": "assistant", "content": None, "reasoning_content": "I look.", "tool_calls": [
-            {"id": call.id, "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "I look.",
+            "tool_calls": [
+                {"id": call.id, "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
+            ],
+        },
         {"role": "tool", "tool_call_id": call.id, "name": "weather", "content": "rain"},
         {"role": "assistant", "content": "It rains.", "reasoning_content": "So."},
-    ]  # fmt: skip
+    ]
     said(chat.answer("Tomorrow?"))
     assert model.seq.prefills == [
         f"<s>{TOLD}<user>Rain?</s>{THINK}",
@@ -68,8 +74,10 @@ def test_thoughts_that_leave_the_history_cost_the_tail() -> None:
     for question in "abc":
         said(chat.answer(question))
     assert model.seq.prefills == [
-        f"<s>{TOLD}<user>a</s>{THINK}", f"<bot>one</s><user>b</s>{THINK}", f"<bot>two</s><user>c</s>{THINK}"
-    ]  # fmt: skip
+        f"<s>{TOLD}<user>a</s>{THINK}",
+        f"<bot>one</s><user>b</s>{THINK}",
+        f"<bot>two</s><user>c</s>{THINK}",
+    ]
     assert [turn.answer.n_thought for turn in chat.turns.path] == [len("thinking " * 20 + "</think>")] * 3
 
 
@@ -85,8 +93,10 @@ def test_a_branch_with_other_results_and_going_back_to_it() -> None:
     assert said(chat.answer_calls(["sun", "noon"])) == "two"
     assert said(chat.regenerate()) == "three"
     assert model.seq.prefills[1:] == [
-        f"</s><tool>rain</s><tool>noon</s>{THINK}", f"<tool>sun</s><tool>noon</s>{THINK}", THINK
-    ]  # fmt: skip
+        f"</s><tool>rain</s><tool>noon</s>{THINK}",
+        f"<tool>sun</s><tool>noon</s>{THINK}",
+        THINK,
+    ]
     with pytest.raises(UsageError, match="turn 2 has the results of 2 calls"):
         said(chat.edit(2, "x"))
     chat.turns.switch("1")

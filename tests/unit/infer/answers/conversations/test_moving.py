@@ -76,8 +76,11 @@ def test_what_the_other_template_does_not_know_is_left_out() -> None:
 
 
 def test_an_answer_that_is_only_calls_is_no_text() -> None:
-    chat = talk(FakeModel('Hm.</think><call>{"name": "clock", "arguments": {}}</call>'), thinking_template(),
-                asked=ChatOptions(tuple(TOOLS)))  # fmt: skip
+    chat = talk(
+        FakeModel('Hm.</think><call>{"name": "clock", "arguments": {}}</call>'),
+        thinking_template(),
+        asked=ChatOptions(tuple(TOOLS)),
+    )
     said(chat.answer("Time?"))
     model = FakeModel("x")
     plain = moved(chat, model, PARAMS, None)  # type: ignore[arg-type]

@@ -230,9 +230,13 @@ def test_the_first_steps_are_taken_on_all_logits_alike(banned: int) -> None:
     rng = np.random.default_rng(3)
     text = [*rng.integers(300, size=64).tolist(), 7, 8, 9, 7, 8]
     settings: dict[str, Any] = {
-        "repeat_penalty": 1.5, "dry_multiplier": 2.0, "top_n_sigma": 1.5, "top_k": 50, "presence_penalty": 0.5,
+        "repeat_penalty": 1.5,
+        "dry_multiplier": 2.0,
+        "top_n_sigma": 1.5,
+        "top_k": 50,
+        "presence_penalty": 0.5,
         **NO_BREAKERS,
-    }  # fmt: skip
+    }
     for order in itertools.permutations(["penalties", "dry", "top_n_sigma", "top_k"]):
         logits = (rng.standard_normal(300) * 3).astype(np.float32)
         logits[:banned] = -np.inf
@@ -259,9 +263,14 @@ def test_banned_tokens_stay_out_of_every_sampler() -> None:
     """Also out of mean, entropy and count."""
     rng = np.random.default_rng(9)
     every: dict[str, Any] = {
-        "top_n_sigma": 2.0, "typ_p": 0.9, "dynatemp_range": 0.3, "xtc_probability": 0.5, "dry_multiplier": 1.0,
-        "repeat_penalty": 1.1, **NO_BREAKERS,
-    }  # fmt: skip
+        "top_n_sigma": 2.0,
+        "typ_p": 0.9,
+        "dynatemp_range": 0.3,
+        "xtc_probability": 0.5,
+        "dry_multiplier": 1.0,
+        "repeat_penalty": 1.1,
+        **NO_BREAKERS,
+    }
     logits = rng.standard_normal(40).astype(np.float32)
     few = Sampler(SamplingParams(seed=2, **every), 20)
     many = Sampler(SamplingParams(seed=2, **every, logit_bias=dict.fromkeys(range(20, 30), -math.inf)), 40)

@@ -68,7 +68,13 @@ def test_breakers_of_a_vocabulary() -> None:
         words.piece(token): {tuple(words.piece(i) for i in tail) for tail in tails} for token, tails in heads.items()
     }
     assert named == {
-        b"\n": {()}, b"\n\n": {()}, b"ab:": {()}, b" ab:c": {()}, b"a": {(b"b:",)}, b"za": {(b"b:",)},
-        b"ab": {(b":",)}, b"aab": {(b":",)},
-    }  # fmt: skip
+        b"\n": {()},
+        b"\n\n": {()},
+        b"ab:": {()},
+        b" ab:c": {()},
+        b"a": {(b"b:",)},
+        b"za": {(b"b:",)},
+        b"ab": {(b":",)},
+        b"aab": {(b":",)},
+    }
     assert breakers_of(words, []) == {}

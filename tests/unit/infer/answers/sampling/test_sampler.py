@@ -339,12 +339,17 @@ def test_what_was_changed() -> None:
 
 HUGE = (1e308, -1e308, 1e39, -1e39, 1e30, 1e6, -1e6, 1e-6, 1e-30, 1e-308, 0.0)
 ON: dict[str, list[dict[str, Any]]] = {
-    "dry_base": [{"dry_multiplier": 1.0}], "dry_allowed_length": [{"dry_multiplier": 1.0}],
-    "dry_last_n": [{"dry_multiplier": 1.0}], "dynatemp_exponent": [{"dynatemp_range": 0.5}],
-    "mirostat_tau": [{"mirostat": 1}, {"mirostat": 2}], "mirostat_eta": [{"mirostat": 1}, {"mirostat": 2}],
-    "adaptive_decay": [{"adaptive_target": 0.4}], "xtc_threshold": [{"xtc_probability": 1.0}],
-    "min_keep": [{"typ_p": 0.3}, {"samplers": ("top_p", "min_p")}], "repeat_last_n": [{"repeat_penalty": 1.1}],
-}  # fmt: skip
+    "dry_base": [{"dry_multiplier": 1.0}],
+    "dry_allowed_length": [{"dry_multiplier": 1.0}],
+    "dry_last_n": [{"dry_multiplier": 1.0}],
+    "dynatemp_exponent": [{"dynatemp_range": 0.5}],
+    "mirostat_tau": [{"mirostat": 1}, {"mirostat": 2}],
+    "mirostat_eta": [{"mirostat": 1}, {"mirostat": 2}],
+    "adaptive_decay": [{"adaptive_target": 0.4}],
+    "xtc_threshold": [{"xtc_probability": 1.0}],
+    "min_keep": [{"typ_p": 0.3}, {"samplers": ("top_p", "min_p")}],
+    "repeat_last_n": [{"repeat_penalty": 1.1}],
+}
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(SamplingParams) if isinstance(f.default, int | float)])

@@ -22,10 +22,20 @@ class Layer:
     """The cache of one attention layer; `step` stores a batch's keys and values and attends."""
 
     def __init__(
-        self, n_head: int, n_kv: int, d_head: int, n_ctx: int, window: int = 0, *, kind: str = "f32", cap: float = 0.0,
-        d_value: int = 0, sinks: np.ndarray | None = None, latent: bool = False,
+        self,
+        n_head: int,
+        n_kv: int,
+        d_head: int,
+        n_ctx: int,
+        window: int = 0,
+        *,
+        kind: str = "f32",
+        cap: float = 0.0,
+        d_value: int = 0,
+        sinks: np.ndarray | None = None,
+        latent: bool = False,
         aligned: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sinks, self.latent, self.aligned = sinks, latent, aligned
         self.n_head, self.n_kv, self.d_head, self.window, self.kind, self.cap = n_head, n_kv, d_head, window, kind, cap
         self.n_ctx, self.d_value = n_ctx, d_value or d_head
@@ -87,10 +97,18 @@ class Layer:
             "sinks": self.sinks, "aligned": int(self.aligned),
         }  # fmt: skip
         fields = record(
-            kernel, **both, slot=slot, q=asked, keys=self.k, values=0 if self.latent else self.v,
-            table=self.table, table_stride=self.table.strides[0], scale=np.float32(self.scale), d_head=self.d_head,
+            kernel,
+            **both,
+            slot=slot,
+            q=asked,
+            keys=self.k,
+            values=0 if self.latent else self.v,
+            table=self.table,
+            table_stride=self.table.strides[0],
+            scale=np.float32(self.scale),
+            d_head=self.d_head,
             cap=np.float32(self.cap),
-        )  # fmt: skip
+        )
         run(kernel, fields, n_threads)
         self.shared = bool((records[:-64] == records[:-64]).any())
         run(kernels.attention_merge, record(kernels.attention_merge, **both), n_threads)

@@ -24,7 +24,7 @@ class Stores:
         self.parts = {"k": (d_head, 1), "v": (d_value, 1), "ek": (d_head, every), "ev": (d_value, every)}
         self.memory = AttentionMemory(
             [RowsSpec(0, part, n, n_kv, e) for part, (n, e) in self.parts.items()], N_SLOT, n_ctx, kv.KV_TYPES[kind]
-        )  # fmt: skip
+        )
         for stored in self.memory.rows.values():
             stored[...] = 255  # NaN in f32 and f16
         self.table = self.memory.table
@@ -39,9 +39,20 @@ class Stores:
         kernel, size = row_store.ROW_STORE[self.kind], row_store.row_scratch_bytes(n)
         scratch = np.full(size // 4 * n_threads + 16, 3.5, np.float32)
         fields = record(
-            kernel, ctl=ctl, pos=pos, slot=slot, x=whole, rows=self.memory.rows[0, part], table=self.table,
-            table_stride=self.table.strides[0], n_head=self.n_kv, n=n, every=every, scratch=scratch, scratch_bytes=size,
-        )  # fmt: skip
+            kernel,
+            ctl=ctl,
+            pos=pos,
+            slot=slot,
+            x=whole,
+            rows=self.memory.rows[0, part],
+            table=self.table,
+            table_stride=self.table.strides[0],
+            n_head=self.n_kv,
+            n=n,
+            every=every,
+            scratch=scratch,
+            scratch_bytes=size,
+        )
         run(kernel, fields, n_threads)
         assert (scratch[-16:] == 3.5).all(), "wrote beyond the scratch"
 
@@ -55,9 +66,13 @@ class Stores:
         return x * np.repeat(scales.astype(np.float32), 32, -1)[..., : self.parts[part][0]]
 
     def attend(
-        self, q: np.ndarray, lists: list[np.ndarray], *rows: tuple[int, int, int], sinks: np.ndarray | None = None,
+        self,
+        q: np.ndarray,
+        lists: list[np.ndarray],
+        *rows: tuple[int, int, int],
+        sinks: np.ndarray | None = None,
         n_threads: int = 1,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         n, n_head, _ = q.shape
         ctl, _, slot = control(rows)
         asked, view = guarded((n, n_head * self.d_head), 4)

@@ -35,11 +35,24 @@ class Keys:
             x = np.random.default_rng(slot).standard_normal((n_tok, 1, n)).astype(np.float32)
             ctl, pos, slots = control([(n_tok, slot, 0)])
             kernel, size = row_store.ROW_STORE[kind], row_store.row_scratch_bytes(n)
-            run(kernel, record(
-                kernel, ctl=ctl, pos=pos, slot=slots, x=x.reshape(n_tok, n), rows=self.stored, table=self.table,
-                table_stride=self.table.strides[0], n_head=1, n=n, every=every, scratch=np.zeros(size // 4, np.float32),
-                scratch_bytes=size,
-            ))  # fmt: skip
+            run(
+                kernel,
+                record(
+                    kernel,
+                    ctl=ctl,
+                    pos=pos,
+                    slot=slots,
+                    x=x.reshape(n_tok, n),
+                    rows=self.stored,
+                    table=self.table,
+                    table_stride=self.table.strides[0],
+                    n_head=1,
+                    n=n,
+                    every=every,
+                    scratch=np.zeros(size // 4, np.float32),
+                    scratch_bytes=size,
+                ),
+            )
             self.kept[slot] = attention.kept(x[every - 1 :: every], kind)[:, 0]
 
     def scores(
@@ -95,8 +108,14 @@ def test_index_scores(kind: str, n_head: int, n: int, every: int, weighted: bool
         bound = 2e-6 * scale * sizes.sum() * np.linalg.norm(held, axis=1)
         assert (abs(got[t, :seen] - want) <= bound).all(), abs(got[t, :seen] - want).max()
         checked += 1
-        (alone,) = keys.scores(q[t : t + 1], [(1, int(slot[t]), int(pos[t]))], n_best, scale,
-                               None if weights is None else weights[t : t + 1], n_threads=3)  # fmt: skip
+        (alone,) = keys.scores(
+            q[t : t + 1],
+            [(1, int(slot[t]), int(pos[t]))],
+            n_best,
+            scale,
+            None if weights is None else weights[t : t + 1],
+            n_threads=3,
+        )
         assert same_bits(alone[:seen], got[t, :seen])
     assert checked > 20
     again = keys.scores(q, ROWS, n_best, scale, weights, n_threads=4)
@@ -111,20 +130,36 @@ def test_tokens_that_see_few_entries_are_not_scored() -> None:
 
 
 def chosen(
-    scores: np.ndarray | None, rows: Segments, every: int, n_best: int, *, as_entries: bool = False, window: int = 0,
+    scores: np.ndarray | None,
+    rows: Segments,
+    every: int,
+    n_best: int,
+    *,
+    as_entries: bool = False,
+    window: int = 0,
     n_threads: int = 1,
-) -> list[list[int]]:  # fmt: skip
+) -> list[list[int]]:
     ctl, pos, _ = control(rows)
     most = int(pos.max()) + 2
     lists = np.full((len(pos), most), 1 << 30, np.int32)
     counts, size = np.full(len(pos), -1, np.int64), selection.choice_scratch_bytes()
     kernel = selection.choose_rows
     fields = record(
-        kernel, ctl=ctl, pos=pos, every=every, n_best=n_best, scores=scores,
-        score_stride=0 if scores is None else scores.strides[0], as_entries=int(as_entries), window=window, lists=lists,
-        list_stride=lists.strides[0], counts=counts, scratch=np.full(size // 8 * n_threads, -1, np.int64),
+        kernel,
+        ctl=ctl,
+        pos=pos,
+        every=every,
+        n_best=n_best,
+        scores=scores,
+        score_stride=0 if scores is None else scores.strides[0],
+        as_entries=int(as_entries),
+        window=window,
+        lists=lists,
+        list_stride=lists.strides[0],
+        counts=counts,
+        scratch=np.full(size // 8 * n_threads, -1, np.int64),
         scratch_bytes=size,
-    )  # fmt: skip
+    )
     run(kernel, fields, n_threads)
     assert (lists[np.arange(most) >= counts[:, None]] == 1 << 30).all(), "wrote beyond the lists"
     return [row[:n].tolist() for row, n in zip(lists, counts, strict=True)]

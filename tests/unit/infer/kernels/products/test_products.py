@@ -65,7 +65,7 @@ class Product:
         rows = np.asarray(index, np.int64) if index is not None else None
         fields = record(
             packer, x=self.x, out=packed, stride=stride, n=self.n, K=self.K, groups=table, index=rows, cols=width
-        )  # fmt: skip
+        )
         run(packer, fields, n_threads)
         own = {}
         if width > 1:
@@ -76,12 +76,25 @@ class Product:
             columns = columns or round_up(n_slots, width)
             n_passes = -(-max(count for _, _, count in groups) // columns)
             own = {
-                "scratch": scratch, "scratch_bytes": per_thread, "rows": chunk, "n_passes": n_passes, "columns": columns
-            }  # fmt: skip
+                "scratch": scratch,
+                "scratch_bytes": per_thread,
+                "rows": chunk,
+                "n_passes": n_passes,
+                "columns": columns,
+            }
         fields = record(
-            kernel, w=self.raw, stride=self.raw.strides[1], x=packed, x_stride=stride, y=y, N=self.rows, K=self.K,
-            groups=table, expert_stride=self.raw.strides[0], **own,
-        )  # fmt: skip
+            kernel,
+            w=self.raw,
+            stride=self.raw.strides[1],
+            x=packed,
+            x_stride=stride,
+            y=y,
+            N=self.rows,
+            K=self.K,
+            groups=table,
+            expert_stride=self.raw.strides[0],
+            **own,
+        )
         run(kernel, fields, n_threads)
         assert np.isnan(y[n_slots]).all(), "wrote beyond the columns"
         return y[:n_slots]
@@ -322,9 +335,7 @@ def test_rows_of_floats_are_what_the_decoder_gives(kind: GGMLType) -> None:
     out = np.full((7, n + 5), np.nan, np.float32)
     tokens = np.arange(7)[::-1].astype(np.int64)
     count = np.array([7], np.int64)
-    fields = record(
-        elementwise.EMBED[kind], count=count, tokens=tokens, table=raw, stride=raw.strides[0], out=out, n=n
-    )  # fmt: skip
+    fields = record(elementwise.EMBED[kind], count=count, tokens=tokens, table=raw, stride=raw.strides[0], out=out, n=n)
     run(elementwise.EMBED[kind], fields, 2)
     np.testing.assert_array_equal(bits(out[:, :n].copy()), bits(formats.decode(kind, raw)[::-1].copy()))
     assert np.isnan(out[:, n:]).all()

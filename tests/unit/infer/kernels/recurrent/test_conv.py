@@ -38,10 +38,19 @@ class Conv:
         batch = Batch(inputs, rows, channels)
         x, *gates = batch.inputs
         fields = record(
-            KERNELS[self.kind], ctl=batch.ctl, seg=batch.seg, x=x, w=self.w, bias=self.bias, state=self.state,
-            stride=self.state.strides[0], y=batch.whole, n_channel=channels, d_conv=taps,
+            KERNELS[self.kind],
+            ctl=batch.ctl,
+            seg=batch.seg,
+            x=x,
+            w=self.w,
+            bias=self.bias,
+            state=self.state,
+            stride=self.state.strides[0],
+            y=batch.whole,
+            n_channel=channels,
+            d_conv=taps,
             **dict(zip(("before", "after"), gates, strict=False)),
-        )  # fmt: skip
+        )
         run(KERNELS[self.kind], fields, n_threads)
         return batch.result()
 

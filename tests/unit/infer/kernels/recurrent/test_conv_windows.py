@@ -31,10 +31,20 @@ class Windows:
         taps, channels = self.w.shape
         batch = Batch(inputs, rows, self.n_window * channels)
         fields = record(
-            conv1d_windows, ctl=batch.ctl, seg=batch.seg, x=batch.inputs[0], w=self.w, bias=self.bias,
-            state=self.state, stride=self.state.strides[0], y=batch.whole, part=4 * channels, n_channel=channels,
-            d_conv=taps, n_window=self.n_window,
-        )  # fmt: skip
+            conv1d_windows,
+            ctl=batch.ctl,
+            seg=batch.seg,
+            x=batch.inputs[0],
+            w=self.w,
+            bias=self.bias,
+            state=self.state,
+            stride=self.state.strides[0],
+            y=batch.whole,
+            part=4 * channels,
+            n_channel=channels,
+            d_conv=taps,
+            n_window=self.n_window,
+        )
         run(conv1d_windows, fields, n_threads)
         return batch.result()
 

@@ -63,9 +63,13 @@ class Delta:
         q, k, v = np.split(qkv, [n_k_head * d_k, 2 * n_k_head * d_k], axis=1)
         of = [h // self.repeat % n_k_head for h in range(n_head)]
         y, state = twin.delta_rule(
-            q.reshape(n, n_k_head, d_k)[:, of], k.reshape(n, n_k_head, d_k)[:, of], v.reshape(n, n_head, d_v),
-            gate.reshape(n, n_head, self.n_channel), beta, np.zeros((n_head, d_k, d_v)),
-        )  # fmt: skip
+            q.reshape(n, n_k_head, d_k)[:, of],
+            k.reshape(n, n_k_head, d_k)[:, of],
+            v.reshape(n, n_head, d_v),
+            gate.reshape(n, n_head, self.n_channel),
+            beta,
+            np.zeros((n_head, d_k, d_v)),
+        )
         return y.reshape(n, -1), state.transpose(0, 2, 1)
 
     def kept(self, slot: int) -> np.ndarray:

@@ -17,7 +17,7 @@ def prepared(x: np.ndarray, n_head: int, d: int, n_threads: int = 1) -> np.ndarr
     count, out = np.array([len(x)], np.int64), np.full((len(x), 3 * n_head * d + 1), np.nan, np.float32)
     fields = record(
         lightning_inputs, count=count, x=x, ldx=x.strides[0], out=out, ldout=out.strides[0], n_head=n_head, d=d
-    )  # fmt: skip
+    )
     run(lightning_inputs, fields, n_threads)
     assert np.isnan(out[:, -1]).all()
     return out[:, :-1]

@@ -56,10 +56,15 @@ class Scan:
         n = len(xbc)
         x, bm, cm = np.split(xbc, [n_head * d_head, n_head * d_head + n_group * d_state], axis=1)
         y, state = twin.mamba2_scan(
-            x.reshape(n, n_head, d_head), delta, decay, self.D, bm.reshape(n, n_group, d_state),
-            cm.reshape(n, n_group, d_state), z[0].reshape(n, n_head, d_head) if z else None,
+            x.reshape(n, n_head, d_head),
+            delta,
+            decay,
+            self.D,
+            bm.reshape(n, n_group, d_state),
+            cm.reshape(n, n_group, d_state),
+            z[0].reshape(n, n_head, d_head) if z else None,
             np.zeros((n_head, d_head, d_state)),
-        )  # fmt: skip
+        )
         return y.reshape(n, -1), state
 
     def kept(self, slot: int) -> np.ndarray:
@@ -105,9 +110,17 @@ def test_steps(n_head: int) -> None:
         for n_threads in (1, 3):
             (whole_delta, delta), (whole_decay, decay) = guarded(dt.shape), guarded(dt.shape, 3)
             fields = record(
-                mamba2.mamba2_steps, count=np.array([len(dt)]), dt=dt, dt_bias=bias, rate=mamba2.decay_rate(A),
-                delta=whole_delta, decay=whole_decay, n_head=n_head, low=float(low), high=float(high),
-            )  # fmt: skip
+                mamba2.mamba2_steps,
+                count=np.array([len(dt)]),
+                dt=dt,
+                dt_bias=bias,
+                rate=mamba2.decay_rate(A),
+                delta=whole_delta,
+                decay=whole_decay,
+                n_head=n_head,
+                low=float(low),
+                high=float(high),
+            )
             run(mamba2.mamba2_steps, fields, n_threads)
             assert (whole_delta[:, n_head:] == 7.25).all() and (whole_decay[:, n_head:] == 7.25).all()
             results.append((delta.copy(), decay.copy()))

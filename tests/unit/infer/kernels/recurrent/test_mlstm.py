@@ -56,8 +56,10 @@ def test_gates_match_float64(n_head: int) -> None:
     *want, m = twin.mlstm_gates(inputs[0] + case.i_bias, inputs[1] + case.f_bias, CAP, np.zeros(n_head))
     got = np.split(np.concatenate([first, second]), 3, axis=1)
     # exp(-m) for m of -15 is 3e6: m's own rounding is what is left of it
-    errors = [np.abs(g / w - 1).max() if name == "low" else worst(g, w)
-              for name, g, w in zip(("gain", "decay", "low"), got, want, strict=True)]  # fmt: skip
+    errors = [
+        np.abs(g / w - 1).max() if name == "low" else worst(g, w)
+        for name, g, w in zip(("gain", "decay", "low"), got, want, strict=True)
+    ]
     print(f"mlstm_gates {n_head}: {', '.join(f'{error:.1e}' for error in errors)}, m {worst(case.state[1], m):.1e}")
     assert max(errors) < 5e-6
     assert worst(case.state[1], m) < 1e-6
@@ -85,9 +87,7 @@ def test_inputs_are_put_side_by_side() -> None:
     n_head, d_k, d_v, rng = 3, 5, 7, np.random.default_rng(1)
     v, k, q = (rng.standard_normal((4, n_head * d), np.float32) for d in (d_v, d_k, d_k))
     whole, out = guarded((4, n_head * (d_v + 1) + 2 * n_head * d_k))
-    fields = record(
-        mlstm.mlstm_inputs, count=np.array([4]), v=v, k=k, q=q, out=whole, n_head=n_head, d_k=d_k, d_v=d_v
-    )  # fmt: skip
+    fields = record(mlstm.mlstm_inputs, count=np.array([4]), v=v, k=k, q=q, out=whole, n_head=n_head, d_k=d_k, d_v=d_v)
     run(mlstm.mlstm_inputs, fields, 3)
     with_ones = np.concatenate([v.reshape(4, n_head, d_v), np.ones((4, n_head, 1), np.float32)], axis=2)
     np.testing.assert_array_equal(out, np.concatenate([with_ones.reshape(4, -1), k, q], axis=1))
@@ -103,9 +103,18 @@ def test_output(n_head: int, d: int) -> None:
     for n_threads in (1, 2, 3):
         whole, out = guarded((5, n_head * d))
         fields = record(
-            mlstm.mlstm_output, count=np.array([5]), y=y, low=low, gate=gate, weight=weight, out=whole, n_head=n_head,
-            d=d, eps=1e-6, norm_eps=1e-5,
-        )  # fmt: skip
+            mlstm.mlstm_output,
+            count=np.array([5]),
+            y=y,
+            low=low,
+            gate=gate,
+            weight=weight,
+            out=whole,
+            n_head=n_head,
+            d=d,
+            eps=1e-6,
+            norm_eps=1e-5,
+        )
         run(mlstm.mlstm_output, fields, n_threads)
         assert (whole[:, n_head * d :] == 7.25).all()
         results.append(out.copy())

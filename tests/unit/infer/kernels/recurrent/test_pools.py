@@ -35,11 +35,21 @@ class Pools:
         more = {"z": batch.inputs[1], "ape": self.ape, "ldape": self.ape.strides[0]} if self.gated else {}
         size = pool_scratch_bytes()
         fields = record(
-            pool_rows, ctl=batch.ctl, seg=batch.seg, pos=at, u=batch.inputs[0], **more, state=self.state,
-            stride=self.state.strides[0], out=batch.whole, n=self.n, every=self.every,
-            overlapping=int(self.overlapping), scratch=np.full(n_threads * size // 4, np.nan, np.float32),
+            pool_rows,
+            ctl=batch.ctl,
+            seg=batch.seg,
+            pos=at,
+            u=batch.inputs[0],
+            **more,
+            state=self.state,
+            stride=self.state.strides[0],
+            out=batch.whole,
+            n=self.n,
+            every=self.every,
+            overlapping=int(self.overlapping),
+            scratch=np.full(n_threads * size // 4, np.nan, np.float32),
             scratch_bytes=size,
-        )  # fmt: skip
+        )
         run(pool_rows, fields, n_threads)
         y, ends = batch.result(), (at + 1) % self.every == 0
         assert np.isnan(y[~ends]).all(), "wrote the row of a token that completes nothing"

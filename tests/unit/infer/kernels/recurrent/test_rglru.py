@@ -35,10 +35,20 @@ class Lru:
         batch = Batch(inputs, rows, len(self.param))
         x, r, i = batch.inputs
         fields = record(
-            rglru.rg_lru, ctl=batch.ctl, seg=batch.seg, x=x, gate_r=r, bias_r=self.r_bias, gate_i=i, bias_i=self.i_bias,
-            rate=rglru.lru_rate(self.param), state=self.state, stride=self.state.strides[0], y=batch.whole,
+            rglru.rg_lru,
+            ctl=batch.ctl,
+            seg=batch.seg,
+            x=x,
+            gate_r=r,
+            bias_r=self.r_bias,
+            gate_i=i,
+            bias_i=self.i_bias,
+            rate=rglru.lru_rate(self.param),
+            state=self.state,
+            stride=self.state.strides[0],
+            y=batch.whole,
             n_channel=len(self.param),
-        )  # fmt: skip
+        )
         run(rglru.rg_lru, fields, n_threads)
         return batch.result()
 

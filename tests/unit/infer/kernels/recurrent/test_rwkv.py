@@ -31,9 +31,19 @@ class Shift:
         whole, ld = batch.whole, batch.whole.strides[0]
         more = {"difference": whole.ctypes.data + 4 * n_mix * c, "lddifference": ld} if self.difference else {}
         fields = record(
-            kernel, ctl=batch.ctl, seg=batch.seg, x=x, mu=self.mu, n_mix=n_mix, state=self.state,
-            stride=self.state.strides[0], y=whole, part=4 * c, n_channel=c, **more,
-        )  # fmt: skip
+            kernel,
+            ctl=batch.ctl,
+            seg=batch.seg,
+            x=x,
+            mu=self.mu,
+            n_mix=n_mix,
+            state=self.state,
+            stride=self.state.strides[0],
+            y=whole,
+            part=4 * c,
+            n_channel=c,
+            **more,
+        )
         run(kernel, fields, n_threads)
         return batch.result()
 

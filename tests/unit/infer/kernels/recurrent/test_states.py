@@ -43,9 +43,15 @@ def digest() -> str:
 
     total = hashlib.sha256()
     cases = [
-        Conv("silu", 53, 4), Conv("gated", 53, 3), Conv("plain", 53, 5), Mamba1(53, 7), Mamba2(3, 37, 9, 1),
-        Delta(4, 2, 9, 37, per_channel=False, repeat=2), Delta(2, 2, 9, 37, per_channel=True), Lru(53),
-    ]  # fmt: skip
+        Conv("silu", 53, 4),
+        Conv("gated", 53, 3),
+        Conv("plain", 53, 5),
+        Mamba1(53, 7),
+        Mamba2(3, 37, 9, 1),
+        Delta(4, 2, 9, 37, per_channel=False, repeat=2),
+        Delta(2, 2, 9, 37, per_channel=True),
+        Lru(53),
+    ]
     for case in cases:
         inputs = case.inputs(20)
         for n, m in ((0, 18), (18, 20)):

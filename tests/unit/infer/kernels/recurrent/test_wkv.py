@@ -59,9 +59,18 @@ class Wkv:
             7: {"dots": dots[0] if dots else None},
         }[self.version]
         fields = record(
-            kernel, ctl=batch.ctl, seg=batch.seg, **parts, ld=whole.strides[0], **own, state=self.state,
-            stride=self.state.strides[0], y=batch.whole, n_head=self.n_head, d=self.d,
-        )  # fmt: skip
+            kernel,
+            ctl=batch.ctl,
+            seg=batch.seg,
+            **parts,
+            ld=whole.strides[0],
+            **own,
+            state=self.state,
+            stride=self.state.strides[0],
+            y=batch.whole,
+            n_head=self.n_head,
+            d=self.d,
+        )
         run(kernel, fields, n_threads)
         return batch.result()
 

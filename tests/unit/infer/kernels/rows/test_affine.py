@@ -36,9 +36,16 @@ def test_sum(n: int, n_threads: int) -> None:
     doubles = [a.astype(np.float64) for a in (x, bias, weight, more, more_bias, more_weight)]
     expected = (doubles[0] + doubles[1]) * doubles[2] + (doubles[3] + doubles[4]) * doubles[5]
     fields = record(
-        affine_rows, count=np.array([3]), x=x, weight=weight, bias=bias, n=n, more=more, more_weight=more_weight,
+        affine_rows,
+        count=np.array([3]),
+        x=x,
+        weight=weight,
+        bias=bias,
+        n=n,
+        more=more,
+        more_weight=more_weight,
         more_bias=more_bias,
-    )  # fmt: skip
+    )
     run(affine_rows, fields, n_threads)
     assert (whole[:, n:] == 7.25).all()
     assert worst(x, expected) < 2e-6

@@ -48,9 +48,16 @@ def test_correct(n_stream: int, n: int) -> None:
         made, found = rows(n, 3)
         want_made = found.astype(np.float64) - before[:, active * n : (active + 1) * n]
         call(
-            altup.correct_streams, n_threads, x=x, predicted=predicted, made=made, mix=mix, n=n, n_stream=n_stream,
+            altup.correct_streams,
+            n_threads,
+            x=x,
+            predicted=predicted,
+            made=made,
+            mix=mix,
+            n=n,
+            n_stream=n_stream,
             active=active,
-        )  # fmt: skip
+        )
         assert worst(found, want_made) < 1e-6
         results.append(got.copy())
     want = before.reshape(N_TOK, n_stream, n) + (1 + numbers.astype(np.float64))[:, :, None] * want_made[:, None]

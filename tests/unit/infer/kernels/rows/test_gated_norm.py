@@ -24,18 +24,31 @@ def test_matches_float64(n_tok: int, n_group: int, n: int, gate: str, shared: bo
     for n_threads in (1, 2, 3):
         whole, out = guarded(shape, 6)
         fields = record(
-            gated_norm, count=np.array([n_tok]), y=whole_y, z=None if gate == "none" else whole_z, weight=weight,
-            stride=0 if shared else weight.strides[0], out=whole, n_group=n_group, n=n, eps=float(EPS),
-            norm_first="after" in gate, by_sigmoid="sigmoid" in gate,
-        )  # fmt: skip
+            gated_norm,
+            count=np.array([n_tok]),
+            y=whole_y,
+            z=None if gate == "none" else whole_z,
+            weight=weight,
+            stride=0 if shared else weight.strides[0],
+            out=whole,
+            n_group=n_group,
+            n=n,
+            eps=float(EPS),
+            norm_first="after" in gate,
+            by_sigmoid="sigmoid" in gate,
+        )
         run(gated_norm, fields, n_threads)
         assert (whole[:, n_group * n :] == 7.25).all()
         results.append(out.copy())
     groups = (n_tok, n_group, n)
     want = twin.gated_norm(
-        y.reshape(groups), None if gate == "none" else z.reshape(groups), weight, EPS, norm_first="after" in gate,
+        y.reshape(groups),
+        None if gate == "none" else z.reshape(groups),
+        weight,
+        EPS,
+        norm_first="after" in gate,
         act="sigmoid" if "sigmoid" in gate else "silu",
-    )  # fmt: skip
+    )
     error = worst(results[0], want.reshape(shape))
     print(f"gated norm {groups} {gate}: error {error:.1e}")
     assert error < 1e-6
@@ -49,8 +62,17 @@ def test_in_place() -> None:
         apart, together = np.empty_like(y), y.copy()
         for source, target in ((y, apart), (together, together)):
             fields = record(
-                gated_norm, count=np.array([5]), y=source, z=gate, weight=weight, stride=0, out=target, n_group=1, n=40,
-                eps=float(EPS), norm_first=norm_first,
-            )  # fmt: skip
+                gated_norm,
+                count=np.array([5]),
+                y=source,
+                z=gate,
+                weight=weight,
+                stride=0,
+                out=target,
+                n_group=1,
+                n=40,
+                eps=float(EPS),
+                norm_first=norm_first,
+            )
             run(gated_norm, fields)
         assert same_bits(apart, together)

@@ -16,17 +16,13 @@ def test_mix(n_tok: int, n_stream: int, n: int, n_threads: int) -> None:
     rng = np.random.default_rng(n)
     x, gate = (rng.standard_normal((n_tok, n_stream * n + 3)).astype(np.float32) * 3 for _ in range(2))
     whole, out = guarded((n_tok, n))
-    fields = record(
-        mix_gated_streams, count=np.array([n_tok]), x=x, gate=gate, out=whole, n_stream=n_stream, n=n
-    )  # fmt: skip
+    fields = record(mix_gated_streams, count=np.array([n_tok]), x=x, gate=gate, out=whole, n_stream=n_stream, n=n)
     run(mix_gated_streams, fields, n_threads)
     assert (whole[:, n:] == 7.25).all()
     streams, gates = (a[:, : n_stream * n].astype(np.float64).reshape(n_tok, n_stream, n) for a in (x, gate))
     assert (abs(out - (streams * sigmoid(gates)).sum(1)) <= 5e-7 * abs(streams).sum(1)).all()
     alone = np.full((1, n), np.nan, np.float32)
-    last = record(
-        mix_gated_streams, count=np.array([1]), x=x[-1:], gate=gate[-1:], out=alone, n_stream=n_stream, n=n
-    )  # fmt: skip
+    last = record(mix_gated_streams, count=np.array([1]), x=x[-1:], gate=gate[-1:], out=alone, n_stream=n_stream, n=n)
     run(mix_gated_streams, last)
     assert same_bits(alone[0], out[-1].copy())
 
@@ -42,9 +38,7 @@ def test_inject(n_tok: int, n_stream: int, n: int, n_threads: int) -> None:
     shares = 2 * sigmoid(weights[:, :n_stream].astype(np.float64))
     before = x.astype(np.float64).reshape(n_tok, n_stream, n)
     want = before + shares[:, :, None] * y[:, None, :n]
-    fields = record(
-        inject_into_streams, count=np.array([n_tok]), x=whole, y=y, weights=weights, n_stream=n_stream, n=n
-    )  # fmt: skip
+    fields = record(inject_into_streams, count=np.array([n_tok]), x=whole, y=y, weights=weights, n_stream=n_stream, n=n)
     run(inject_into_streams, fields, n_threads)
     assert (whole[:, n_stream * n :] == 7.25).all()
     bound = 3e-7 * (abs(before) + 2 * abs(y[:, None, :n]))

@@ -21,9 +21,16 @@ def test_means(n_head: int, n_kv: int, d: int, n_threads: int) -> None:
     (whole_q, rows_q), (whole_k, rows_k) = (guarded(x.shape) for x in (out_q, out_k))
     rows_q[...], rows_k[...] = out_q, out_k
     fields = record(
-        add_head_means, count=np.array([N_TOK]), q=q, k=k, out_q=rows_q, out_k=rows_k, n_head=n_head, n_kv=n_kv,
+        add_head_means,
+        count=np.array([N_TOK]),
+        q=q,
+        k=k,
+        out_q=rows_q,
+        out_k=rows_k,
+        n_head=n_head,
+        n_kv=n_kv,
         d_head=d,
-    )  # fmt: skip
+    )
     run(add_head_means, fields, n_threads)
     assert (whole_q[:, n_head * d :] == 7.25).all()
     assert (whole_k[:, n_kv * d :] == 7.25).all()

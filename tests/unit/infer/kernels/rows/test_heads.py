@@ -30,7 +30,7 @@ def test_split(n_tok: int, n_head: int, n: int, step: int, width: int, n_threads
     out = np.full((columns.max() + 2, n + 5), 7.25, np.float32)
     fields = record(
         heads.split_heads, count=np.array([n_tok]), x=x, out=out, n_head=n_head, n=n, stride=4 * step, width=width
-    )  # fmt: skip
+    )
     run(heads.split_heads, fields, n_threads)
     expected = np.full_like(out, 7.25)
     for t in range(n_tok):
@@ -49,9 +49,16 @@ def test_join(n_tok: int, n_head: int, n: int, step: int, width: int, gated: boo
     gate = (9 * rng.standard_normal((n_tok, n_head + 2))).astype(np.float32)
     out = np.full((n_tok, n_head * step + 3), 7.25, np.float32)
     fields = record(
-        heads.join_heads, count=np.array([n_tok]), x=x, out=out, n_head=n_head, n=n, stride=4 * step, width=width,
+        heads.join_heads,
+        count=np.array([n_tok]),
+        x=x,
+        out=out,
+        n_head=n_head,
+        n=n,
+        stride=4 * step,
+        width=width,
         gate=gate if gated else None,
-    )  # fmt: skip
+    )
     run(heads.join_heads, fields, n_threads)
     expected = np.full(out.shape, 7.25)
     for t in range(n_tok):

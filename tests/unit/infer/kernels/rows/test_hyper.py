@@ -28,9 +28,19 @@ class Drawn(NamedTuple):
         size = (2 + n_stream) * n_stream if n_iter else n_stream
         whole, out = guarded((N_TOK, size))
         fields = record(
-            hyper_weights, count=np.array([N_TOK]), x=self.x, product=self.product[:, :size], base=self.base[:size],
-            scale=self.scale, out=out, n=self.x.shape[1], n_stream=n_stream, n_iter=n_iter, eps=EPS, floor=FLOOR,
-        )  # fmt: skip
+            hyper_weights,
+            count=np.array([N_TOK]),
+            x=self.x,
+            product=self.product[:, :size],
+            base=self.base[:size],
+            scale=self.scale,
+            out=out,
+            n=self.x.shape[1],
+            n_stream=n_stream,
+            n_iter=n_iter,
+            eps=EPS,
+            floor=FLOOR,
+        )
         run(hyper_weights, fields, n_threads)
         assert (whole[:, size:] == 7.25).all()
         return out.copy()
@@ -54,9 +64,13 @@ def test_weights(n_stream: int, n: int, n_iter: int) -> None:
     norm = np.sqrt((x * x).mean((1, 2)) + EPS)
     np.testing.assert_allclose(unit_rms(x, EPS) * norm[:, None], given.x)  # so that the norm may follow the product
     pre, post, comb = expected_weights(
-        given.product / norm[:, None], given.base.astype(np.float64), given.scale.astype(np.float64), n_stream, n_iter,
+        given.product / norm[:, None],
+        given.base.astype(np.float64),
+        given.scale.astype(np.float64),
+        n_stream,
+        n_iter,
         FLOOR,
-    )  # fmt: skip
+    )
     want = np.concatenate([pre, post, comb.reshape(N_TOK, -1)], axis=1)
     assert worst(got, want) < 3e-6
     if n_iter == 20:
@@ -89,9 +103,7 @@ def test_mix(n_stream: int, n: int, n_threads: int) -> None:
     given = drawn(n_stream, n)
     weights = given.product[:, :n_stream]
     whole, out = guarded((N_TOK, n))
-    fields = record(
-        mix_streams, count=np.array([N_TOK]), x=given.x, weights=weights, out=out, n=n, n_stream=n_stream
-    )  # fmt: skip
+    fields = record(mix_streams, count=np.array([N_TOK]), x=given.x, weights=weights, out=out, n=n, n_stream=n_stream)
     run(mix_streams, fields, n_threads)
     assert (whole[:, n:] == 7.25).all()
     x, weights = given.x.astype(np.float64).reshape(N_TOK, n_stream, n), weights.astype(np.float64)
@@ -104,7 +116,7 @@ def test_mix_with_the_same_weights_is_a_mean() -> None:
     out, quarter = np.full((N_TOK, 33), np.nan, np.float32), np.full(4, 0.25, np.float32)
     fields = record(
         mix_streams, count=np.array([N_TOK]), x=given.x, weights=quarter, ldweights=0, out=out, n=33, n_stream=4
-    )  # fmt: skip
+    )
     run(mix_streams, fields)
     assert worst(out, given.x.astype(np.float64).reshape(N_TOK, 4, 33).mean(1)) < 1e-6
 

@@ -22,7 +22,7 @@ def test_matches_float64(n_tok: int, n: int) -> None:
         view[...] = x
         fields = record(
             layer_norm, count=np.array([n_tok]), x=whole_x, weight=weight, bias=bias, out=whole, n=n, eps=float(EPS)
-        )  # fmt: skip
+        )
         run(layer_norm, fields, n_threads)
         assert (whole[:, n:] == 7.25).all()
         assert same_bits(view.copy(), x)
@@ -39,9 +39,7 @@ def test_residual_rows_and_in_place() -> None:
     index = np.array([4, 1, 2])
     taken, out = x.copy(), np.empty((3, 40), np.float32)
     both = {"weight": weight[0], "bias": bias[0], "n": 40, "eps": float(EPS)}
-    fields = record(
-        layer_norm, count=np.array([3]), x=taken, residual=r, out=out, index=index, scale=0.5, **both
-    )  # fmt: skip
+    fields = record(layer_norm, count=np.array([3]), x=taken, residual=r, out=out, index=index, scale=0.5, **both)
     run(layer_norm, fields)
     moved = x + 0.5 * r
     assert worst(out, twin(moved[index].astype(np.float64), weight[0], bias[0], EPS)) < 1e-6

@@ -11,12 +11,24 @@ N_TOK, N_EMBD = 23, 19
 
 
 def route(
-    logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, sigmoid: int = False,
-    bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1, n_group_used: int = 1, n_idle: int = 0,
+    logits: np.ndarray,
+    n_used: int,
+    width: int,
+    renormalize: bool = False,
+    *,
+    sigmoid: int = False,
+    bias: np.ndarray | None = None,
+    scale: float = 1.0,
+    n_group: int = 1,
+    n_group_used: int = 1,
+    n_idle: int = 0,
     factors: np.ndarray | None = None,
-    n_group_best: int = 2, jitter: float = -1.0, softplus: bool = False, table: np.ndarray | None = None,
+    n_group_best: int = 2,
+    jitter: float = -1.0,
+    softplus: bool = False,
+    table: np.ndarray | None = None,
     tokens: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
     n_slots = (n_routed + width - 1) // width * width + n_expert * width
@@ -150,9 +162,15 @@ def test_route_with_a_choice_of_nothing(n_used: int, width: int) -> None:
     y = rng.standard_normal((int(routing["total"][0]), N_EMBD)).astype(np.float32)
     out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
     fields = record(
-        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=routing["slots"], weights=routing["weights"],
-        n_used=n_used, out=out, n=N_EMBD,
-    )  # fmt: skip
+        moe.moe_combine,
+        count=np.array([N_TOK]),
+        y=y,
+        slots=routing["slots"],
+        weights=routing["weights"],
+        n_used=n_used,
+        out=out,
+        n=N_EMBD,
+    )
     run(moe.moe_combine, fields, 2)
     for t, slots in enumerate(routing["slots"]):
         parts = [w * y[s].astype(np.float64) for w, s in zip(routing["weights"][t], slots, strict=True) if s >= 0]
@@ -253,9 +271,15 @@ def test_combine() -> None:
     y = rng.standard_normal((int(routing["total"][0]), N_EMBD)).astype(np.float32)
     out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
     fields = record(
-        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=routing["slots"], weights=routing["weights"], n_used=3,
-        out=out, n=N_EMBD,
-    )  # fmt: skip
+        moe.moe_combine,
+        count=np.array([N_TOK]),
+        y=y,
+        slots=routing["slots"],
+        weights=routing["weights"],
+        n_used=3,
+        out=out,
+        n=N_EMBD,
+    )
     run(moe.moe_combine, fields, 3)
     expected = (routing["weights"][:, :, None].astype(np.float64) * y[routing["slots"]]).sum(1)
     np.testing.assert_allclose(out, expected, atol=2e-6)

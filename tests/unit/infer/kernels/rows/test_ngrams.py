@@ -22,9 +22,17 @@ def hashed(ids: list[int], n_gram: int, n_each: int, end: int, numbers: list[lis
     factors, sizes, offsets = (np.array(x, np.int64) for x in numbers)
     rows = np.full((n + 1, len(sizes)), -1, np.int64)
     fields = record(
-        hash_ngrams, count=np.array([n]), x=windows, n_gram=n_gram, n_each=n_each, end=end, factors=factors,
-        sizes=sizes, offsets=offsets, rows=rows,
-    )  # fmt: skip
+        hash_ngrams,
+        count=np.array([n]),
+        x=windows,
+        n_gram=n_gram,
+        n_each=n_each,
+        end=end,
+        factors=factors,
+        sizes=sizes,
+        offsets=offsets,
+        rows=rows,
+    )
     run(hash_ngrams, fields, n_threads)
     assert (rows[n:] == -1).all()
     return rows[:n].tolist()
@@ -36,9 +44,12 @@ def test_hashes(n_gram: int, n_each: int, n_vocab: int, n_threads: int) -> None:
     """With ends one after the other, at the beginning, and as far back as is looked."""
     rng = np.random.default_rng(n_gram)
     config = {
-        "vocab_size": n_vocab, "ngram_size": n_gram, "heads_per_ngram": n_each, "ngram_vocab_size_base": 1000003,
+        "vocab_size": n_vocab,
+        "ngram_size": n_gram,
+        "heads_per_ngram": n_each,
+        "ngram_vocab_size_base": 1000003,
         "seed": 1 << 40,
-    }  # fmt: skip
+    }
     end = 7
     ids = rng.integers(0, n_vocab, 60).tolist()
     for t in (0, 11, 12, 20, 20 + n_gram, 41):
@@ -69,9 +80,16 @@ def test_gates(n_tok: int, n_stream: int, n: int, n_threads: int) -> None:
     value = rng.standard_normal((n_tok, n + 3)).astype(np.float32)
     whole, out = guarded((n_tok, n_stream * n))
     fields = record(
-        gate_streams, count=np.array([n_tok]), key=key.reshape(n_tok, -1), query=query.reshape(n_tok, -1), value=value,
-        out=whole, n_stream=n_stream, n=n, scale=np.float32(n**-0.5),
-    )  # fmt: skip
+        gate_streams,
+        count=np.array([n_tok]),
+        key=key.reshape(n_tok, -1),
+        query=query.reshape(n_tok, -1),
+        value=value,
+        out=whole,
+        n_stream=n_stream,
+        n=n,
+        scale=np.float32(n**-0.5),
+    )
     run(gate_streams, fields, n_threads)
     assert (whole[:, n_stream * n :] == 7.25).all()
     want = twin.gate_streams(*(x.astype(np.float64) for x in (key, query, value[:, :n])))

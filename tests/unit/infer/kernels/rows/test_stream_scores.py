@@ -14,9 +14,7 @@ N_TOK, EPS = 5, 3e-4
 def scores(x: np.ndarray, query: np.ndarray, n_stream: int, n_threads: int = 1) -> np.ndarray:
     whole, out = guarded((N_TOK, n_stream))
     n = len(query)
-    fields = record(
-        stream_scores, count=np.array([N_TOK]), x=x, query=query, out=out, n=n, n_stream=n_stream, eps=EPS
-    )  # fmt: skip
+    fields = record(stream_scores, count=np.array([N_TOK]), x=x, query=query, out=out, n=n, n_stream=n_stream, eps=EPS)
     run(stream_scores, fields, n_threads)
     assert (whole[:, n_stream:] == 7.25).all()
     return out.copy()

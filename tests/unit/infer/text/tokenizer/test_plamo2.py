@@ -19,11 +19,14 @@ TYPES = {"NORMAL": 1, "UNKNOWN": 2, "CONTROL": 3, "BYTE": 6}
 def tokenizer(**change: Any) -> Tokenizer:
     table = rows()
     keys = {
-        "model": "plamo2", "pre": "default", "tokens": [row[0] for row in table],
+        "model": "plamo2",
+        "pre": "default",
+        "tokens": [row[0] for row in table],
         "scores": np.asarray([row[1] for row in table], np.float32),
         "token_type": np.asarray([3 if row[0] in CONTROL[1:] else TYPES[str(row[2])] for row in table], np.int32),
-        "eot_token_id": 4, **change,
-    }  # fmt: skip
+        "eot_token_id": 4,
+        **change,
+    }
     return load_tokenizer(FakeGGUF({f"tokenizer.ggml.{key}": x for key, x in keys.items() if x is not None}))
 
 

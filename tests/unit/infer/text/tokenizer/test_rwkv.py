@@ -18,9 +18,13 @@ NORMAL, UNKNOWN, CONTROL, UNUSED = 1, 2, 3, 5
 def world(**changes: Any) -> FakeGGUF:
     tokens = ["<s>", *(repr(token)[2:-1] for token in WORLD), f"[PAD{N - 2}]", f"[PAD{N - 1}]"]
     metadata = {
-        "model": "rwkv", "tokens": tokens, "token_type": [CONTROL, *[NORMAL] * len(WORLD), UNUSED, UNUSED],
-        "bos_token_id": 0, "eos_token_id": 0, "eot_token_id": 1 + WORLD.index(b"\n\n"),
-    }  # fmt: skip
+        "model": "rwkv",
+        "tokens": tokens,
+        "token_type": [CONTROL, *[NORMAL] * len(WORLD), UNUSED, UNUSED],
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "eot_token_id": 1 + WORLD.index(b"\n\n"),
+    }
     merged = {key: value for key, value in (metadata | changes).items() if value is not None}
     return FakeGGUF({f"tokenizer.ggml.{key}": value for key, value in merged.items()})
 

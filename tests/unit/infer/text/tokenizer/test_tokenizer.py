@@ -49,8 +49,13 @@ def test_score_driven_merges_and_flags(llama: Tokenizer) -> None:
     assert llama.encode("cab", add_special=False) == [SP, C, AB]
     assert llama.encode("") == [1]
     assert (llama.kind, llama.n_vocab, llama.bos, llama.eos, llama.add_bos, llama.add_eos) == (
-        "llama", 270, 1, 2, True, False,
-    )  # fmt: skip
+        "llama",
+        270,
+        1,
+        2,
+        True,
+        False,
+    )
     both = load_tokenizer(spm(add_eos_token=True, add_bos_token=False))
     assert both.encode("c") == [SP, C, 2]
 
@@ -165,7 +170,7 @@ def test_defaults_of_the_kinds() -> None:
 
 def test_ignore_merges_takes_a_whole_piece() -> None:
     assert load_tokenizer(gpt2(pre="llama-bpe", merges=[], ignore_merges=True)).encode("ab") == [256]
-    assert load_tokenizer(gpt2(merges=[])).encode("ab") == [ord("a") , ord("b")]  # fmt: skip
+    assert load_tokenizer(gpt2(merges=[])).encode("ab") == [ord("a"), ord("b")]
 
 
 def test_our_own_keys() -> None:

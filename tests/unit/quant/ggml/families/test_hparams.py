@@ -20,8 +20,10 @@ def written(order: str, **values: Any) -> list[tuple[str, Any]]:
 
 def test_order_and_sources() -> None:
     assert written("n_few n_wide=n_other .some.key", n_few=3, n_other=5, **{"some.key": "x"}) == [
-        ("few.length", 3), ("wide.length", 5), ("some.key", "x"),
-    ]  # fmt: skip
+        ("few.length", 3),
+        ("wide.length", 5),
+        ("some.key", "x"),
+    ]
 
 
 @pytest.mark.parametrize(
