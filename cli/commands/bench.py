@@ -38,7 +38,7 @@ def listed(values: object) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Lists:
+class SweptSettings:
     """The tests: every combination of these lists."""
 
     prompts: Annotated[
@@ -116,7 +116,7 @@ def bench(
         typer.Option("--type", metavar="TYPE", help="Weight type or mix of --shape files, or several: Q8_0,Q4_K_M."),
     ] = "Q8_0",
     *,
-    lists: Lists,
+    lists: SweptSettings,
     pinning: Pinning,
     kv_types: Annotated[
         str | None,
@@ -283,7 +283,7 @@ def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: b
     from hybrid.infer.bench.profile import profile as library
     from hybrid.pipeline.models import note_numa
 
-    from ..about import version_text
+    from ..version import version_text
 
     tests = options.tests()
     n_ctx = max(test.n_ctx for test in tests)

@@ -37,7 +37,7 @@ GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Asking:
+class QuestionOptions:
     """How questions are asked, and what becomes of the answers."""
 
     log_samples: Annotated[
@@ -99,7 +99,7 @@ def eval(
         Path | None, typer.Option("-o", "--output-path", help="File for the results, in the harness's JSON.")
     ] = None,
     *,
-    asking: Asking,
+    asking: QuestionOptions,
     batch_size: Annotated[
         int | None, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: as many as pay.")
     ] = None,

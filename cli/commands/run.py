@@ -126,7 +126,7 @@ class Given:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Kept:
+class Resuming:
     """What the text goes on from."""
 
     state: Annotated[
@@ -193,7 +193,7 @@ def run(
     ] = None,
     n_ctx: Context = 0,
     machine: ThreadOptions,
-    kept: Kept,
+    kept: Resuming,
     batch: BatchOptions,
     workers: WorkerOptions,
     lora: Lora = None,
