@@ -145,7 +145,7 @@ def _write(writer: SplitWriter, prepared: PreparedConversion, n_threads: int, pr
             if progress:
                 progress(name, done, total)
 
-    with closing(in_order(prepared.jobs, n_threads)) as stream:  # type: ignore[type-var]
+    with closing(in_order(prepared.jobs, n_threads)) as stream:
         for job, parts in stream:
             writer.write(job.planned.name, counted(parts, job.planned.name))
 

@@ -6,7 +6,7 @@ largest tensor, and where nothing has to be computed the speed is the disk's.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -146,7 +146,7 @@ def encode(kind: GGMLType, values: np.ndarray, row: int, name: str) -> np.ndarra
     return raw
 
 
-def encoded(parts: Iterable[SourceSlice], n_threads: int) -> Iterator[np.ndarray]:
+def encoded(parts: Iterable[SourceSlice], n_threads: int) -> Generator[np.ndarray, None, None]:
     """The bytes of slices, in their order, a few of them ahead. To be closed when it is not used up."""
     pending: deque[Future[np.ndarray]] = deque()
     tasks = iter(parts)
@@ -168,9 +168,9 @@ def constant(job: TensorJob) -> np.ndarray:
     return encode(job.planned.type, job.row.constant, job.planned.shape[-1], "")
 
 
-def in_order(jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, Iterator[np.ndarray]]]:
+def in_order(jobs: list[TensorJob], n_threads: int) -> Generator[tuple[TensorJob, Iterator[np.ndarray]], None, None]:
     """Each job with the bytes of its slices, which must be used up before the next job is taken."""
-    with closing(encoded((part for job in jobs for part in slices(job)), n_threads)) as stream:  # type: ignore[type-var]
+    with closing(encoded((part for job in jobs for part in slices(job)), n_threads)) as stream:
         for job in jobs:
             n = sum(1 for _ in slices(job))
             yield job, iter([constant(job)]) if job.row.constant is not None else islice(stream, n)

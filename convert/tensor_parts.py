@@ -59,7 +59,7 @@ def fill(prepared: PreparedConversion, part: ConvertPart, n_threads: int) -> int
         if job.row.constant is not None:
             place.write(constant(job))
         else:
-            with closing(encoded(islice(slices(job), part.begin, part.end), n_threads)) as stream:  # type: ignore[type-var]
+            with closing(encoded(islice(slices(job), part.begin, part.end), n_threads)) as stream:
                 for data in stream:
                     place.write(data)
     assert place.done == part.place.nbytes, f"{part.name}: {place.done} bytes written, {part.place.nbytes} planned"

@@ -74,7 +74,10 @@ def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(items)
     if len(members) != len(items):
         seen: set[str] = set()
-        raise _DuplicateError(next(key for key, _ in items if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+        for key, _ in items:
+            if key in seen:
+                raise _DuplicateError(key)
+            seen.add(key)
     return members
 
 

@@ -95,7 +95,7 @@ class Adapter:
             )
         factor = self.scale * (self.alpha / a.shape[1] if self.alpha else 1.0)
         b = (b.astype(np.float64) * factor).astype(np.float32)
-        return tuple(np.broadcast_to(values, (n_expert, *values.shape[1:])) for values in (a, b))  # type: ignore[return-value]
+        return np.broadcast_to(a, (n_expert, *a.shape[1:])), np.broadcast_to(b, (n_expert, *b.shape[1:]))
 
     def update(self, digest: "hashlib._Hash") -> None:
         """Adds everything that makes a difference to a model's fingerprint."""

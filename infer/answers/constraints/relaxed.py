@@ -318,7 +318,11 @@ class _Relaxed:
 
     def _combinations(self, schema: dict[str, Any], where: str) -> None:
         for key in ("allOf", "anyOf", "oneOf"):
-            self._list(schema, key, where, lambda i, key=key: f"{where}.{key}[{i}]")  # type: ignore[misc]
+
+            def place(i: int, key: str = key) -> str:
+                return f"{where}.{key}[{i}]"
+
+            self._list(schema, key, where, place)
         if "oneOf" not in schema:
             return
         parts = schema.pop("oneOf")
