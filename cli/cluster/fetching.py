@@ -4,12 +4,14 @@ One by one, each would take a way to the scheduler and back, during which nothin
 """
 
 import time
-from typing import Any
+from typing import Generic, TypeVar
 
 from distributed import CancelledError, Client, Future, as_completed
 
+T = TypeVar("T")  # what a task results in
 
-class Fetching:
+
+class Fetching(Generic[T]):
     """Futures are added at any time; `next` gives each once. Results must not be None."""
 
     WAKE_SECONDS = 0.1  # as often as Dask's own waiting looks
@@ -17,14 +19,14 @@ class Fetching:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._completed = as_completed([], loop=client.loop)
-        self._waited: set[Future[Any]] = set()
+        self._waited: set[Future[T]] = set()
 
-    def add(self, future: "Future[Any]") -> None:
+    def add(self, future: "Future[T]") -> None:
         """It is waited for from now on."""
         self._waited.add(future)
         self._completed.add(future)
 
-    def next(self, seconds: float | None = None) -> list[tuple["Future[Any]", Any]]:
+    def next(self, seconds: float | None = None) -> list[tuple["Future[T]", T | Exception]]:
         """At least one future that has been added and is over, each with its result or the exception it failed with;
         none after that many seconds.
 
@@ -32,7 +34,7 @@ class Fetching:
         again. What Dask has forgotten, while many workers come and go, has a CancelledError for its exception: whoever
         needs it asks anew. CancelledError or CommClosedError: the scheduler is gone.
         """
-        over: list[tuple[Future[Any], Any]] = []
+        over: list[tuple[Future[T], T | Exception]] = []
         until = None if seconds is None else time.monotonic() + seconds
         while not over:
             if until is not None and not self._is_ready(until):

@@ -56,7 +56,7 @@ class _Work:
         self._found: dict[int, Any] = {}  # results before their turn
         self._begun = self._turn = 0
         self._slots, self._asked_at = 1, -math.inf
-        self._fetching = Fetching(connection.client)
+        self._fetching = Fetching[Any](connection.client)
 
     def results(self) -> Iterator[Any]:
         self._fill()

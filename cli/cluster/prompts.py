@@ -149,7 +149,7 @@ class _Answers:
 
     def _answer_all(self) -> None:
         self.handing = Schedule(self._groups())
-        running = Fetching(self.client)
+        running = Fetching[Answered](self.client)
         until, self.began = 0.0, time.monotonic()
         while self.handing.n_left or self.waiting:
             if self.handing.n_left and time.monotonic() > until:  # asking takes a way to the scheduler and back
