@@ -20,7 +20,7 @@ PRELOAD = """
 import os, signal, time
 from pathlib import Path
 
-from hybrid.cli.cluster import answering, fit, holding, ordered, plugin
+from hybrid.cli.cluster import fit, held_models, ordered, plugin, prompt_worker
 from hybrid.infer.answers.batch.batcher import Batcher
 from hybrid.infer.stages.stage import Stage
 from hybrid.quant.ggml.file_ranges import Filling
@@ -127,22 +127,22 @@ def answering_one(self, number, line, parts=()):
     return done
 
 
-if not hasattr(answering, "obeys"):  # Dask runs this once for a worker and once for its process
-    answering.obeys = True
-    answer, load, step = answering.Answering.answer, answering.open_model, Batcher.step
-    answering.open_model, answering.Answering.answer, Batcher.step = loading, answering_one, reading
+if not hasattr(prompt_worker, "obeys"):  # Dask runs this once for a worker and once for its process
+    prompt_worker.obeys = True
+    answer, load, step = prompt_worker.PromptWorker.answer, prompt_worker.open_model, Batcher.step
+    prompt_worker.open_model, prompt_worker.PromptWorker.answer, Batcher.step = loading, answering_one, reading
     check, do, write = plugin.checked, ordered._done, Filling.write
     open_stage, obey, Stage.open, Stage.obey = Stage.open, Stage.obey, opening, obeying
-    holding.open_model, plugin.checked, ordered._done, Filling.write = loading, looking, doing, writing
-    here = fit.Facts.here()
+    held_models.open_model, plugin.checked, ordered._done, Filling.write = loading, looking, doing, writing
+    here = fit.WorkerFacts.here()
     version = "0.0.9" if "OTHER_VERSION" in os.environ else here.version
     if "OTHER_PATH" in os.environ:
-        here = fit.Facts("old-node", here.version, "avx2", not here.bf16)
+        here = fit.WorkerFacts("old-node", here.version, "avx2", not here.bf16)
     if "NO_SHARED_FOLDER" in os.environ:
         places = fit._places
         fit._places = lambda asked, folders: (path for path in places(asked, folders) if path != asked.path)
-    facts = fit.Facts(here.host, version, here.path, here.bf16)
-    fit.Facts.here = classmethod(lambda cls: facts)
+    facts = fit.WorkerFacts(here.host, version, here.path, here.bf16)
+    fit.WorkerFacts.here = classmethod(lambda cls: facts)
 """
 
 
