@@ -14,7 +14,7 @@ SPEAKS = """
 import json, os, time
 from hybrid.cli.terminal.answer_view import AnswerView
 from hybrid.cli.terminal.terminal import quiet_keys
-from hybrid.infer.answers.chat.reader import Part
+from hybrid.infer.answers.chat.reader import AnswerPart
 with quiet_keys() as screen:
     view = AnswerView(screen)
     for piece in json.loads(sys.argv[1]):
@@ -23,9 +23,9 @@ with quiet_keys() as screen:
             open(sys.argv[2] + ".waits", "w").close()
             while os.path.exists(sys.argv[2]): time.sleep(0.01)
         elif isinstance(piece, list):
-            view.show(Part(*piece), 3)
+            view.show(AnswerPart(*piece), 3)
         else:
-            view.show(Part("text", piece), 0)
+            view.show(AnswerPart("text", piece), 0)
     view.end()
 print("done")
 """
