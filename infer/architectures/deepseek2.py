@@ -22,7 +22,7 @@ class DeepSeek2(Family):
 
     def block(self, h: DeepSeek2Hparams, i: int, w: Weights) -> Iterator[Part]:
         yield "attn_norm.weight", self.attention(h, i, w)
-        yield "ffn_norm.weight", feed_forward(h, i, w, h.group_best)
+        yield "ffn_norm.weight", feed_forward(h, i, w, by_two=h.group_best > 1)
 
     def attention(self, h: DeepSeek2Hparams, i: int, w: Weights) -> Layer:
         """With YaRN llama.cpp takes yarn_log_multiplier for a tenth of mscale_all_dim, as its converter writes it for

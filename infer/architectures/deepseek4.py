@@ -7,11 +7,13 @@ from dataclasses import replace
 from hybrid.quant.ggml.families.deepseek4 import DeepSeek4Hparams
 
 from ..kernels.attention.rope import NORM
+from ..kernels.rows.moe import ChosenBy, Scoring
 from ..layers.attention import Rope
 from ..layers.base import Layer, Sum
 from ..layers.compressed_attention import CompressedAttention, IndexSizes
 from ..layers.feed_forward import Clamp, GatedFeedForward, MixtureOfExperts
 from ..layers.hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part
 from .rope import rope_of
@@ -66,8 +68,13 @@ class DeepSeek4(Family):
         if h.gating != SQRT_SOFTPLUS:
             raise h.wrong(w.gguf, "gating", f"{SQRT_SOFTPLUS}, the root of the softplus")
         clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
-        routed = MixtureOfExperts(
-            i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, scale=h.weights_scale or 1.0,
-            clamp=clamp, softplus=True, by_token=i < h.n_hashed,
-        )  # fmt: skip
+        router = Router(
+            h.n_expert,
+            h.n_expert_used,
+            h.weights_norm,
+            scoring=Scoring.ROOT_SOFTPLUS,
+            chosen_by=ChosenBy.TOKEN if i < h.n_hashed else ChosenBy.SCORE,
+            scale=h.weights_scale or 1.0,
+        )
+        routed = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, clamp=clamp)
         return Sum(routed, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp", clamp=shared))

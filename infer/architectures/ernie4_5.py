@@ -6,6 +6,7 @@ from hybrid.quant.ggml.families.ernie4_5 import Ernie45MoeHparams
 
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .llama import Llama
 
@@ -26,5 +27,5 @@ class Ernie45Moe(Ernie45):
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             return super().feed_forward(h, i, w)
-        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True)
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, Router(h.n_expert, h.n_expert_used, renormalize=True))
         return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp")) if h.n_ff_shared else experts

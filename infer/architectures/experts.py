@@ -5,20 +5,37 @@ from typing import Any
 
 from hybrid.quant.ggml.families.experts import SIGMOID, SOFTMAX, RoutedHparams
 
+from ..kernels.rows.moe import Scoring
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Groups, Router
 from ..loading.weights import Weights
 
 
-def routed(h: RoutedHparams, i: int, w: Weights, shared: Mapping[str, Any] | None = None, **more: Any) -> Layer:
-    """The experts of layer i, beside the shared ones if there are any. shared, more: fields of both layers."""
+def groups_of(n: int, n_used: int, by_two: bool = True) -> Groups | None:
+    """As a file has them, where one group is none."""
+    return Groups(n, n_used, by_two) if n > 1 else None
+
+
+def routed(
+    h: RoutedHparams, i: int, w: Weights, shared: Mapping[str, Any] | None = None, *, by_two: bool = True, **more: Any
+) -> Layer:
+    """The experts of layer i, beside the shared ones if there are any.
+
+    shared, more  fields of the two layers
+    by_two        see Groups
+    """
     if h.gating not in (SOFTMAX, SIGMOID):
         raise h.wrong(w.gguf, "gating", f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
-    experts = MixtureOfExperts(
-        i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=h.gating == SIGMOID,
-        scale=h.weights_scale or 1.0, n_group=max(1, h.n_expert_group), n_group_used=h.n_expert_group_used,
-        **more,
-    )  # fmt: skip
+    router = Router(
+        h.n_expert,
+        h.n_expert_used,
+        h.weights_norm,
+        scoring=Scoring.SIGMOID if h.gating == SIGMOID else Scoring.SOFTMAX,
+        scale=h.weights_scale or 1.0,
+        groups=groups_of(h.n_expert_group, h.n_expert_group_used, by_two),
+    )
+    experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, **more)
     if not h.n_shared:
         return experts
     return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp", **(shared or {})))

@@ -10,6 +10,7 @@ from ..layers.base import Layer, PostNorm
 from ..layers.beside_experts import BesideExperts
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.per_layer_inputs import PerLayerGate, PerLayerInputs
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part
 from .kv_sharing import sharing_attention
@@ -47,6 +48,6 @@ class Gemma4(Family):
 
     def _experts(self, h: Gemma4Hparams, i: int, w: Weights) -> MixtureOfExperts:
         return MixtureOfExperts(
-            i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, renormalize=True, activation="gelu",
+            i, h.n_embd, h.n_ff_expert, Router(h.n_expert, h.n_expert_used, renormalize=True), activation="gelu",
             fused=f"blk.{i}.ffn_gate_up_exps.weight" in w, factors=f"blk.{i}.ffn_down_exps.scale" in w,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from ..kernels.attention.rope import NORM
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .rope import rope_of
@@ -35,5 +36,5 @@ def feed_forward(h: GraniteHparams, i: int) -> Layer:
     """Dense, or experts, with or without a shared one."""
     if not h.n_expert:
         return GatedFeedForward(i, h.n_embd, h.n_ff)
-    experts = MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+    experts = MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, renormalize=True))
     return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp")) if h.n_ff_shared else experts

@@ -7,6 +7,7 @@ from hybrid.quant.ggml.families.hunyuan import HunyuanMoeHparams
 from ..kernels.attention.rope import NEOX
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .llama import Llama
 
@@ -27,5 +28,5 @@ class HunyuanMoe(Hunyuan):
     hparams = HunyuanMoeHparams
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
-        experts = MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, renormalize=True))
         return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared or h.n_ff, "_shexp"))

@@ -6,6 +6,7 @@ from hybrid.quant.ggml.families.jamba import JambaHparams
 
 from ..layers.attention import Attention
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size, mamba1
 
@@ -23,6 +24,6 @@ class Jamba(Family):
             yield "attn_norm.weight", mamba1(h, i, "weighted")
         # no key says which layers have experts: a router does
         if f"blk.{i}.ffn_gate_inp.weight" in w:
-            yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used)
+            yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used))
         else:
             yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)

@@ -1,13 +1,12 @@
 """Kimi K3: Kimi's delta rule, gated latent attention, narrow experts, banked residuals. Of Moonshot AI."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
 from ..layers.base import Layer
-from ..layers.feed_forward import GatedFeedForward, Situ
+from ..layers.feed_forward import GatedFeedForward, Latent, Situ
 from ..loading.weights import Weights
 from .base import Family, Part
 from .experts import routed
@@ -49,5 +48,5 @@ class KimiK3(Family):
         if i < h.n_dense:
             return GatedFeedForward(i, h.n_embd, h.n_ff, activation=gate)
         normed = h.n_latent and f"blk.{i}.ffn_routed_norm.weight" in w
-        latent: dict[str, Any] = {"n_latent": h.n_latent, "latent": "routed", "latent_eps": h.eps if normed else 0.0}
-        return routed(h, i, w, {"activation": gate}, activation=gate, **latent)
+        latent = Latent(h.n_latent, "routed", h.eps if normed else 0.0) if h.n_latent else None
+        return routed(h, i, w, {"activation": gate}, activation=gate, latent=latent)

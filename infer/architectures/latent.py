@@ -10,9 +10,9 @@ from ..loading.weights import Weights
 from .experts import routed
 
 
-def feed_forward(h: LatentHparams, i: int, w: Weights, group_best: int = 2) -> Layer:
-    """Dense on the first layers, then experts. group_best: see MixtureOfExperts."""
-    return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, group_best=group_best)
+def feed_forward(h: LatentHparams, i: int, w: Weights, by_two: bool = True) -> Layer:
+    """Dense on the first layers, then experts. by_two: see Groups."""
+    return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, by_two=by_two)
 
 
 def latent_attention(

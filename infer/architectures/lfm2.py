@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 from hybrid.quant.ggml.families.lfm2 import Lfm2Hparams, Lfm2MoeHparams
 
 from ..kernels.attention.rope import NEOX
+from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..layers.short_conv import ShortConv
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
@@ -31,10 +33,14 @@ class Lfm2(Family):
         if not isinstance(h, Lfm2MoeHparams) or i < h.n_dense:
             yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
         else:
-            yield "ffn_norm.weight", MixtureOfExperts(
-                i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
+            router = Router(
+                h.n_expert,
+                h.n_expert_used,
+                h.weights_norm,
+                scoring=Scoring.SIGMOID,
                 scale=h.weights_scale or 1.0,
-            )  # fmt: skip
+            )
+            yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router)
 
 
 class Lfm2Moe(Lfm2):

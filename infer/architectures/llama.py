@@ -10,6 +10,7 @@ from ..layers.attention import Attention, Rope
 from ..layers.base import Layer
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.query_scale import QueryScale
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .rope import rope_of
@@ -53,5 +54,5 @@ class Llama(Family):
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         """The second part of block i: experts where the file has a router for them (Mixtral)."""
         if f"blk.{i}.ffn_gate_inp.weight" in w:
-            return MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+            return MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, renormalize=True))
         return GatedFeedForward(i, h.n_embd, h.n_ff, fused=self.fused)

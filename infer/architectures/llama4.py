@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from hybrid.quant.ggml.families.llama4 import Llama4Hparams
 
+from ..kernels.rows.moe import ChosenBy, Scoring
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.query_scale import QueryScale
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Part, head_size
 from .llama import Llama
@@ -45,7 +47,6 @@ class Llama4(Llama):
         return h.turned[i] or (h.window == 0 and w.gguf.get("hybrid.rope.layer_pattern", None) is None)
 
     def _experts(self, h: Llama4Hparams, i: int) -> Layer:
-        experts = MixtureOfExperts(
-            i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, sigmoid=True, by_logits=True, weighs_input=True,
-        )  # fmt: skip
+        router = Router(h.n_expert, h.n_expert_used, scoring=Scoring.SIGMOID, chosen_by=ChosenBy.LOGIT)
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, weighs_input=True)
         return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_expert, "_shexp"))

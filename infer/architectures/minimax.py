@@ -9,6 +9,7 @@ from ..layers.attention import Attention
 from ..layers.base import KeptNorm
 from ..layers.feed_forward import MixtureOfExperts
 from ..layers.lightning import LightningAttention
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .rope import rope_of
@@ -34,5 +35,5 @@ class MiniMax(Family):
         else:
             lightning = LightningAttention(i, h.n_embd, h.n_head, d_head, h.n_layer, h.lightning_eps or h.eps)
             yield "attn_norm.weight", KeptNorm(lightning, h.kept_lightning or scale, h.share_lightning or 1.0)
-        experts = MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, renormalize=True)
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, renormalize=True))
         yield "ffn_norm.weight", KeptNorm(experts, h.kept_feed_forward or scale, h.share_feed_forward or 1.0)

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 from hybrid.quant.ggml.families.nemotron_h import NemotronHHparams
 
+from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
-from ..layers.feed_forward import FeedForward, MixtureOfExperts
+from ..layers.feed_forward import FeedForward, Latent, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size, mamba2
+from .experts import groups_of
 
 
 class NemotronH(Family):
@@ -30,11 +33,16 @@ class NemotronH(Family):
     def feed_forward(self, h: NemotronHHparams, i: int, w: Weights) -> Layer:
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             return FeedForward(i, h.n_embd, h.n_ff[i])
-        experts = MixtureOfExperts(
-            i, h.n_embd, h.n_ff_expert or h.n_ff[i], h.n_expert, h.n_expert_used, h.weights_norm, sigmoid=True,
-            scale=h.weights_scale or 1.0, gated=False, n_group=max(1, h.n_expert_group),
-            n_group_used=h.n_expert_group_used, n_latent=h.n_latent,
-        )  # fmt: skip
+        router = Router(
+            h.n_expert,
+            h.n_expert_used,
+            h.weights_norm,
+            scoring=Scoring.SIGMOID,
+            scale=h.weights_scale or 1.0,
+            groups=groups_of(h.n_expert_group, h.n_expert_group_used),
+        )
+        latent = Latent(h.n_latent) if h.n_latent else None
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert or h.n_ff[i], router, gated=False, latent=latent)
         return Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
 
 

@@ -10,6 +10,7 @@ from ..kernels.attention.rope import NEOX
 from ..layers.attention import Rope
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Part
 from .llama import Llama
@@ -49,4 +50,4 @@ class Olmoe(Llama):
         yield feed_forward
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
-        return MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, h.weights_norm)
+        return MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, h.weights_norm))

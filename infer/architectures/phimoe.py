@@ -5,8 +5,10 @@ from typing import Any
 from hybrid.quant.ggml.families.phimoe import PhiMoeHparams
 
 from ..kernels.attention.rope import NEOX
+from ..kernels.rows.moe import ChosenBy
 from ..layers.base import Layer
 from ..layers.feed_forward import MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .llama import Llama
 
@@ -20,4 +22,5 @@ class PhiMoe(Llama):
     layer_norms = True
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
-        return MixtureOfExperts(i, h.n_embd, h.n_ff, h.n_expert, h.n_expert_used, jitter=h.jitter)
+        router = Router(h.n_expert, h.n_expert_used, chosen_by=ChosenBy.SPARSE_MIXER, jitter=h.jitter)
+        return MixtureOfExperts(i, h.n_embd, h.n_ff, router)

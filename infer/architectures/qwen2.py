@@ -7,6 +7,7 @@ from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams
 from ..kernels.attention.rope import NEOX
 from ..layers.base import Layer
 from ..layers.feed_forward import MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .llama import Llama
 
@@ -34,4 +35,4 @@ class Qwen3Moe(Qwen3):
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             return super().feed_forward(h, i, w)
-        return MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm)
+        return MixtureOfExperts(i, h.n_embd, h.n_ff_expert, Router(h.n_expert, h.n_expert_used, h.weights_norm))

@@ -6,6 +6,7 @@ from hybrid.quant.ggml.families.qwen2moe import Qwen2MoeHparams
 
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .qwen2 import Qwen2
 
@@ -20,5 +21,5 @@ class Qwen2Moe(Qwen2):
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             return super().feed_forward(h, i, w)
         n_ff = h.n_ff_expert or h.n_ff // h.n_expert_used
-        experts = MixtureOfExperts(i, h.n_embd, n_ff, h.n_expert, h.n_expert_used, h.weights_norm)
+        experts = MixtureOfExperts(i, h.n_embd, n_ff, Router(h.n_expert, h.n_expert_used, h.weights_norm))
         return Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared or h.n_ff, "_shexp", weighted=True))

@@ -11,6 +11,7 @@ from ..layers.attention import Attention
 from ..layers.base import Sum
 from ..layers.delta_net import GatedDeltaNet
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .rope import rope_of
@@ -47,5 +48,5 @@ class Qwen3Next(Family):
             yield norm, GatedFeedForward(i, h.n_embd, h.n_ff)
         else:
             n_ff = h.n_ff_expert or h.n_ff // max(1, h.n_expert_used)
-            experts = MixtureOfExperts(i, h.n_embd, n_ff, h.n_expert, h.n_expert_used, h.weights_norm)
+            experts = MixtureOfExperts(i, h.n_embd, n_ff, Router(h.n_expert, h.n_expert_used, h.weights_norm))
             yield norm, Sum(experts, GatedFeedForward(i, h.n_embd, h.n_ff_shared or h.n_ff, "_shexp", weighted=True))

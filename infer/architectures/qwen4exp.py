@@ -14,6 +14,7 @@ from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
 from ..layers.indexed_attention import IndexedAttention
 from ..layers.ngram_inputs import NgramInputs, Ngrams
+from ..layers.router import Router
 from ..layers.streams import Streams
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
@@ -46,7 +47,7 @@ class Qwen4Exp(Family):
         ahead = i >= h.n_run
         mixer = _whole_attention(h, i, w) if ahead else _attention(h, i, w) if attends else _delta_net(h, i, w)
         yield "", GatedResidual(mixer, f"blk.{i}.hc_attn", sizes_of(h))
-        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, h.n_expert, h.n_expert_used, h.weights_norm)
+        experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, Router(h.n_expert, h.n_expert_used, h.weights_norm))
         shared = GatedFeedForward(i, h.n_embd, h.n_ff_shared, "_shexp", weighted=True)
         yield "", GatedResidual(Sum(experts, shared), f"blk.{i}.hc_ffn", sizes_of(h))
 

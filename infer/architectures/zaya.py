@@ -12,6 +12,7 @@ from ..layers.affine_residual import AffineResidual
 from ..layers.attention import Rope
 from ..layers.carried_router import CarriedRouterExperts
 from ..layers.convolved_attention import ConvolvedAttention
+from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part
 from .rope import rope_of
@@ -33,8 +34,7 @@ class Zaya(Family):
             i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, window=h.window if local else 0,
             taps=(h.taps_channel, h.taps_head),
         )  # fmt: skip
-        experts = CarriedRouterExperts(
-            i, h.n_embd, h.n_ff, h.n_expert, 1, n_router=h.n_router, eps=h.eps,
-        )  # fmt: skip
+        router = Router(h.n_expert, 1, n_idle=1)
+        experts = CarriedRouterExperts(i, h.n_embd, h.n_ff, router, n_router=h.n_router, eps=h.eps)
         yield "attn_norm.weight", AffineResidual(attention, p + "attn", h.n_embd)
         yield "ffn_norm.weight", AffineResidual(experts, p + "ffn", h.n_embd)

@@ -22,7 +22,6 @@ class CarriedRouterExperts(MixtureOfExperts):
     eps       of its norm
     """
 
-    n_idle: int = 1
     n_router: int = 0
     eps: float = 0.0
 
@@ -33,7 +32,7 @@ class CarriedRouterExperts(MixtureOfExperts):
         self.router_biases = {part: w.vector(f"{p}{part}.bias", n) for part in n_in}
         self.norm = w.vector(p + "norm.weight", n)
         self.carry = w.vector(p + "carry.weight", n) if self.layer else 0
-        n_score = self.n_expert + self.n_idle
+        n_score = self.router.n_score
         self.w_router = w.matrix(f"blk.{self.layer}.ffn_gate_inp.weight", n_score, n)
         self.bias = w.vector(f"blk.{self.layer}.exp_probs_b.bias", n_score)
 

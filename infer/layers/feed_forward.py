@@ -11,12 +11,14 @@ from hybrid.quant.ggml.errors import FormatError
 from ..kernels.build.jit import Kernel
 from ..kernels.rows import elementwise, moe
 from ..kernels.rows.clamped_swiglu import clamped_swiglu
+from ..kernels.rows.moe import ChosenBy, Scoring
 from ..kernels.rows.situ import situ
 from ..loading.weights import Weights
 from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
 from ..program.record import OpFields
 from .base import LayerAdapter, MemorySpec, add_bias, optional_bias
+from .router import Router
 
 
 class Situ(NamedTuple):
@@ -142,118 +144,90 @@ class FeedForward:
         return add_bias(b, b.matmul(up, self.w_down, "ffn_down" + self.suffix), self.bias[1])
 
 
+@dataclass(frozen=True)
+class Latent:
+    """The space of experts that read and return rows of n values, which ffn_NAME_down makes of the token's and
+    ffn_NAME_up turns back. norm_eps: of a norm of what the experts return, in front of ffn_NAME_up; 0: there is none.
+    """
+
+    n: int
+    name: str = "latent"
+    norm_eps: float = 0.0
+
+
 @dataclass
 class MixtureOfExperts:
-    """Scores of all experts, the best n_used of them per token, weighted by their scores.
+    """The experts that a router chooses for each token, weighted by their scores.
 
-    sigmoid      a score is the sigmoid of a router's output, and what is best is decided by it plus exp_probs_b;
-                 otherwise scores are the softmax, plus exp_probs_b where the file has it
-    by_logits    with sigmoid: what is best is decided by the router's output itself, which has no exp_probs_b
-    softplus     the same with the root of the softplus in place of the sigmoid
-    by_token     which experts a token has says a table of the vocabulary, ffn_gate_tid2eid; scores only weigh them
-    renormalize  weights sum up to 1 before they are multiplied by `scale`
     gated        whether experts have gates (SwiGLU), or a squared ReLU
-    n_group      groups of neighbours, of which only the n_group_used best ones of a token are chosen from
-    group_best   a group counts by the sum of its two best, or with 1 by its best alone
-    n_latent     experts read and return rows of so many values, which ffn_latent_down makes of the token's and
-                 ffn_latent_up turns back; 0: they read the token's
-    latent       what these two tensors, and a norm, have in their names for "latent"
-    latent_eps   of a norm of what the experts return, in front of ffn_latent_up; 0: there is none
-    n_idle       scores beyond those of the experts: a token that chooses one of them adds nothing
     activation   of the gate
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
+    clamp        limits of what the gate reads; None: there are none
     factors      ffn_down_exps.scale multiplies the weight of each expert, last
     biased       the router and all matrices of experts have biases
-    jitter       not negative: experts are chosen one after the other, each weighted among those whose scores are near
-                 its own (moe_route)
-    clamp        limits of what the gate reads; None: there are none
     weighs_input a weight multiplies what its expert reads, not what it returns
+    latent       the space of the rows that experts read and return; None: that of the token's
     """
 
     layer: int
     n_embd: int
     n_ff: int
-    n_expert: int
-    n_used: int
-    renormalize: bool = False
-    sigmoid: bool = False
-    scale: float = 1.0
+    router: Router
     gated: bool = True
-    n_group: int = 1
-    n_group_used: int = 1
-    n_latent: int = 0
-    n_idle: int = 0
     activation: Activation = "silu"
     fused: bool = False
+    clamp: Clamp | None = None
     factors: bool = False
     biased: bool = False
-    clamp: Clamp | None = None
-    group_best: int = 2
-    latent: str = "latent"
-    latent_eps: float = 0.0
-    jitter: float = -1.0
     weighs_input: bool = False
-    by_logits: bool = False
-    softplus: bool = False
-    by_token: bool = False
+    latent: Latent | None = None
 
     table = 0  # address, where experts go by tokens
 
     def load(self, w: Weights) -> None:
-        self._check(w)
-        p, n_in = f"blk.{self.layer}.", self.n_latent or self.n_embd
+        self.router.check(w)
         self.load_router(w)
+        p, n_expert = f"blk.{self.layer}.", self.router.n_expert
+        n_in = self.latent.n if self.latent else self.n_embd
         sizes = {"gate": self.n_ff, "up": self.n_ff} if self.gated else {"up": self.n_ff}
         sizes = {"gate_up": 2 * self.n_ff} if self.fused else sizes
-        self.w_in = {part: w.experts(f"{p}ffn_{part}_exps.weight", self.n_expert, n, n_in) for part, n in sizes.items()}
-        self.w_down = w.experts(p + "ffn_down_exps.weight", self.n_expert, n_in, self.n_ff)
-        self.w_factors = w.vector(p + "ffn_down_exps.scale", self.n_expert) if self.factors else 0
-        if self.n_latent:
-            into, back = (f"{p}ffn_{self.latent}_{part}.weight" for part in ("down", "up"))
-            self.w_into, self.w_back = w.matrix(into, n_in, self.n_embd), w.matrix(back, self.n_embd, n_in)
-            if self.latent_eps:
-                self.latent_norm = w.vector(f"{p}ffn_{self.latent}_norm.weight", n_in)
-            self.latent_bias = optional_bias(w, into, n_in), optional_bias(w, back, self.n_embd)
+        self.w_in = {part: w.experts(f"{p}ffn_{part}_exps.weight", n_expert, n, n_in) for part, n in sizes.items()}
+        self.w_down = w.experts(p + "ffn_down_exps.weight", n_expert, n_in, self.n_ff)
+        self.w_factors = w.vector(p + "ffn_down_exps.scale", n_expert) if self.factors else 0
+        if self.latent:
+            self._load_latent(w, self.latent)
         biased = {**sizes, "down": n_in} if self.biased else {}
-        self.biases = {
-            part: w.keep(w.array(f"{p}ffn_{part}_exps.bias", self.n_expert, n)) for part, n in biased.items()
-        }
+        self.biases = {part: w.keep(w.array(f"{p}ffn_{part}_exps.bias", n_expert, n)) for part, n in biased.items()}
+
+    def _load_latent(self, w: Weights, latent: Latent) -> None:
+        p = f"blk.{self.layer}.ffn_{latent.name}_"
+        into, back = p + "down.weight", p + "up.weight"
+        self.w_into, self.w_back = w.matrix(into, latent.n, self.n_embd), w.matrix(back, self.n_embd, latent.n)
+        if latent.norm_eps:
+            self.latent_norm = w.vector(p + "norm.weight", latent.n)
+        self.latent_bias = optional_bias(w, into, latent.n), optional_bias(w, back, self.n_embd)
 
     def load_router(self, w: Weights) -> None:
         """What scores come from, and `bias`, by which the choice differs from them."""
-        p = f"blk.{self.layer}."
-        self.w_router = w.matrix(p + "ffn_gate_inp.weight", self.n_expert, self.n_embd)
-        self.router_bias = w.vector(p + "ffn_gate_inp.bias", self.n_expert) if self.biased else 0
-        if self.by_token:
+        p, router = f"blk.{self.layer}.", self.router
+        self.w_router = w.matrix(p + "ffn_gate_inp.weight", router.n_expert, self.n_embd)
+        self.router_bias = w.vector(p + "ffn_gate_inp.bias", router.n_expert) if self.biased else 0
+        if router.chosen_by is ChosenBy.TOKEN:
             self.table, self.bias = w.keep(self._load_table(w, p + "ffn_gate_tid2eid.weight")), 0
             return
         bias = p + "exp_probs_b.bias"
-        biased = not self.by_logits and (self.sigmoid or self.softplus or bias in w)
-        self.bias = w.keep(w.squeezed(bias, self.n_expert)) if biased else 0
+        biased = router.chosen_by is not ChosenBy.LOGIT and (router.scoring is not Scoring.SOFTMAX or bias in w)
+        self.bias = w.keep(w.squeezed(bias, router.n_expert)) if biased else 0
 
     def _load_table(self, w: Weights, name: str) -> np.ndarray:
         """i32 [token of the vocabulary][n_used]; FormatError: names an expert that there is not."""
-        table = w.integers(name, w.gguf.info("token_embd.weight").shape[0], self.n_used)
-        if table.min() < 0 or table.max() >= self.n_expert:
+        table = w.integers(name, w.gguf.info("token_embd.weight").shape[0], self.router.n_used)
+        if table.min() < 0 or table.max() >= self.router.n_expert:
             raise FormatError(
                 f"{w.gguf.path.name}: {name} has values from {table.min()} to {table.max()}, expected the numbers of "
-                f"{self.n_expert} experts. Convert the model again."
+                f"{self.router.n_expert} experts. Convert the model again."
             )
         return table
-
-    def _check(self, w: Weights) -> None:
-        """That there are as many experts to choose from as are used, and two or more in a group, as its score needs."""
-        if not 1 <= self.n_used <= self.n_expert:
-            raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
-        if self.n_group <= 1:
-            return
-        if self.n_expert % self.n_group or self.n_expert < 2 * self.n_group:
-            raise w.wrong("expert_group_count", self.n_group, f"groups of two or more of the {self.n_expert} experts")
-        if not 1 <= self.n_group_used <= self.n_group:
-            raise w.wrong("expert_group_used_count", self.n_group_used, f"1 to {self.n_group}, the expert_group_count")
-        n = self.n_expert // self.n_group * self.n_group_used
-        if self.n_used > n:
-            raise w.wrong("expert_used_count", self.n_used, f"1 to {n}, the experts of expert_group_used_count groups")
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return ()
@@ -267,42 +241,38 @@ class MixtureOfExperts:
 
     def mix(self, b: Builder, x: Rows, logits: Rows) -> Rows:
         """What the experts make of x, chosen by these logits."""
-        n_score = self.n_expert + self.n_idle
-        n_routed = b.capacity * self.n_used
-        few = n_routed <= FEW_COLUMNS * self.n_expert
+        router = self.router
+        n_routed = b.capacity * router.n_used
+        few = n_routed <= FEW_COLUMNS * router.n_expert
         width = b.products.width(few)
         # every expert in use may leave all but one slot of its last tile empty
-        n_slots = round_up(n_routed, width) + min(self.n_expert, n_routed) * (width - 1)
+        n_slots = round_up(n_routed, width) + min(router.n_expert, n_routed) * (width - 1)
         n_slots = round_up(n_slots, width)
-        groups = Ref(b.buffer(8 + 24 * self.n_expert))
+        groups = Ref(b.buffer(8 + 24 * router.n_expert))
         source, total = Ref(b.buffer(8 * n_slots)), Ref(b.buffer(8))
         slots, weights = Ref(b.buffer(8 * n_routed)), Ref(b.buffer(4 * n_routed))
         b.op(
-            moe.moe_route, count=b.batch.n_tok, logits=logits, n_expert=n_score, n_used=self.n_used, width=width,
-            groups=groups, rows=source, n_slots=total, slots=slots, weights=weights,
-            scores=Ref(b.buffer(12 * n_score)), counts=Ref(b.buffer(16 * n_score)),
-            renormalize=self.renormalize, by_sigmoid=self.sigmoid + self.by_logits, bias=self.bias,
-            scale=float(self.scale),
-            n_group=self.n_group, n_group_used=self.n_group_used, n_idle=self.n_idle,
-            factors=self.w_factors,
-            n_group_best=self.group_best, jitter=float(self.jitter), by_softplus=self.softplus, table=self.table,
+            moe.moe_route, count=b.batch.n_tok, logits=logits, **router.fields(), width=width, groups=groups,
+            rows=source, n_slots=total, slots=slots, weights=weights, scores=Ref(b.buffer(12 * router.n_score)),
+            counts=Ref(b.buffer(16 * router.n_score)), bias=self.bias, factors=self.w_factors, table=self.table,
             tokens=b.batch.tokens,
         )  # fmt: skip
-        if self.n_latent:
-            x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent}_down"), self.latent_bias[0])
+        if self.latent:
+            x = add_bias(b, b.matmul(x, self.w_into, f"ffn_{self.latent.name}_down"), self.latent_bias[0])
         gathered = Columns(groups, n_slots, source, few=few)
         hidden = self._hidden(b, x, gathered, total, (slots, weights))
         down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, few=few))
-        out = b.rows(self.n_latent or self.n_embd)
+        out = b.rows(self.latent.n if self.latent else self.n_embd)
         b.op(
-            moe.moe_combine, count=b.batch.n_tok, y=down, slots=slots, weights=weights, n_used=self.n_used, out=out,
+            moe.moe_combine, count=b.batch.n_tok, y=down, slots=slots, weights=weights, n_used=router.n_used, out=out,
             n=out.n,
         )  # fmt: skip
-        if not self.n_latent:
-            return out
-        if self.latent_eps:
-            out = b.norm(out, self.latent_norm, self.latent_eps, name=f"ffn_{self.latent}_norm")
-        return add_bias(b, b.matmul(out, self.w_back, f"ffn_{self.latent}_up"), self.latent_bias[1])
+        return self._leave_latent(b, out, self.latent) if self.latent else out
+
+    def _leave_latent(self, b: Builder, x: Rows, latent: Latent) -> Rows:
+        if latent.norm_eps:
+            x = b.norm(x, self.latent_norm, latent.norm_eps, name=f"ffn_{latent.name}_norm")
+        return add_bias(b, b.matmul(x, self.w_back, f"ffn_{latent.name}_up"), self.latent_bias[1])
 
     def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref, routed: tuple[Ref, Ref]) -> Rows:
         """The values between the two products of the experts, of `total` slots; routed: which slots are each token's,
@@ -319,7 +289,7 @@ class MixtureOfExperts:
         if self.weighs_input:
             b.op(
                 moe.weigh_slots, count=b.batch.n_tok, gate=gate, up=up, slots=routed[0], weights=routed[1],
-                n_used=self.n_used, n=gate.n,
+                n_used=self.router.n_used, n=gate.n,
             )  # fmt: skip
         return apply_gate(b, gate, up, total, self.activation, self.clamp)
 

@@ -4,6 +4,8 @@ A (token, chosen expert) pair gets a slot. The slots of an expert are consecutiv
 width, so that products run expert by expert over whole tiles; slots in between belong to nobody.
 """
 
+from enum import IntEnum
+
 import numpy as np
 
 from ..build.jit import device, kernel
@@ -15,6 +17,23 @@ from .softmax import exp_nonpositive
 
 V16F = Vec(F32, 16)
 ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
+
+
+class Scoring(IntEnum):
+    """How the router's outputs, the logits, become scores: what experts weigh."""
+
+    SOFTMAX = 0  # over all experts
+    SIGMOID = 1
+    ROOT_SOFTPLUS = 2  # the square root of log(1 + exp(logit))
+
+
+class ChosenBy(IntEnum):
+    """What decides which experts a token has."""
+
+    SCORE = 0  # the best by their scores plus a bias
+    LOGIT = 1  # the best by their logits plus a bias
+    TOKEN = 2  # a table of the vocabulary
+    SPARSE_MIXER = 3  # one after the other, see `_mix_sparsely`; goes with the softmax
 
 
 @emit("f32->f32")
@@ -87,29 +106,29 @@ def _mix_sparsely(row, p, n_expert, n_used, jitter, chosen):
 
 
 @device
-def _score(row, n_expert, bias, by_sigmoid, by_softplus, p, score):
+def _score(row, n_expert, bias, scoring, chosen_by, p, score):
     """p: what weights are made of, of each expert; score: what is best is decided by. What p is to be divided by: 1, or
     the sum of the softmax; NaN where a logit is."""
     top = ldf(row)
     for x in range(1, n_expert):
         top = max(top, ldf(row + 4 * x))
     total = ldf(row) - ldf(row)  # 0, or NaN when there is one
-    if by_sigmoid or by_softplus:
+    if scoring != Scoring.SOFTMAX:
         total += ONE
     for x in range(n_expert):
-        if by_sigmoid:
+        if scoring == Scoring.SIGMOID:
             v = exp_nonpositive(-abs(ldf(row + 4 * x)))
             v = (ONE if ldf(row + 4 * x) >= 0 else v) / (ONE + v)
-        elif by_softplus:
+        elif scoring == Scoring.ROOT_SOFTPLUS:
             v = _sqrt_softplus(ldf(row + 4 * x))
         else:
             v = exp_nonpositive(ldf(row + 4 * x) - top)
             total += v
         stf(p + 4 * x, v)
-        if by_sigmoid == 2:
+        if chosen_by == ChosenBy.LOGIT:
             v = ldf(row + 4 * x)
         stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
-    if bias and not by_sigmoid and not by_softplus:  # it is added to what is divided by the sum
+    if bias and scoring == Scoring.SOFTMAX and chosen_by != ChosenBy.LOGIT:  # it is added to what is divided by the sum
         for x in range(n_expert):
             stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
     return total
@@ -125,6 +144,18 @@ def _sort(chosen, n):
             sti(chosen + 8 * j, ldi(chosen + 8 * (j - 1)))
             j -= 1
         sti(chosen + 8 * j, v)
+
+
+@device
+def _weigh(p, chosen, n_used, renormalize, total, scale, factors, weights):
+    """f32 [n_used]: p of each of the chosen over the sum of theirs, or over `total`. NaN where p of the first is."""
+    kept = ldf(p) - ldf(p)
+    for j in range(n_used):
+        kept += ldf(p + 4 * ldi(chosen + 8 * j))
+    for j in range(n_used):
+        x = ldi(chosen + 8 * j)
+        weight = ldf(p + 4 * x) / (kept if renormalize else total) * scale
+        stf(weights + 4 * j, weight * ldf(factors + 4 * x) if factors else weight)
 
 
 @device
@@ -163,12 +194,12 @@ def _place(n_tok, n_expert, n_computing, n_used, width, groups, rows, slots, cou
 def moe_route(
     a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_expert: Int, n_used: Int, width: Int,
     groups: Address, rows: Address, n_slots: Address, slots: Address, weights: Address, scores: Address,
-    counts: Address, renormalize: Int = 0, by_sigmoid: Int = 0, bias: Address = 0, scale: Float = 1.0,
-    n_group: Int = 1, n_group_used: Int = 1, n_idle: Int = 0, factors: Address = 0,
-    n_group_best: Int = 2, jitter: Float = -1.0, by_softplus: Int = 0, table: Address = 0, tokens: Address = 0,
+    counts: Address, scoring: Int = 0, chosen_by: Int = 0, renormalize: Int = 0, bias: Address = 0,
+    scale: Float = 1.0, n_group: Int = 1, n_group_used: Int = 1, n_group_best: Int = 2, n_idle: Int = 0,
+    factors: Address = 0, jitter: Float = 0.0, table: Address = 0, tokens: Address = 0,
 ):  # fmt: skip
-    """Softmax over all experts, or the sigmoid or the root of the softplus of each; the best `n_used` by that plus a
-    bias (ties: the lower index), their slots. The weights are without the bias. One thread.
+    """The experts of each token, their weights and slots: the best `n_used` (ties: the lower index). The weights are
+    without the bias. One thread.
 
     With groups (arXiv:2412.19437) experts are of n_group groups of neighbours, and those of the n_group_used groups
     whose two best add up to most, with the bias (ties: the lower index), are the only ones to choose from.
@@ -181,17 +212,16 @@ def moe_route(
     n_slots         written: i64, slots in all, gaps included
     slots, weights  written: i64 and f32 [tok][n_used], in order of expert index
     scores, counts  scratch, f32 [3 * n_expert] and i64 [2 * n_expert]
+    scoring         a `Scoring`: what becomes of the logits
+    chosen_by       a `ChosenBy`: what is best
     renormalize     weights sum up to 1, before they are multiplied by `scale`
-    by_sigmoid      instead of the softmax; 2: what is best is decided by the logits, before it
-    bias            f32 [n_expert]; 0: none
-    factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
+    bias            f32 [n_expert], added to what decides; 0: none
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
-    n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
     n_group_best    2, or 1: groups count by their best expert (arXiv:2405.04434)
-    jitter          not negative: a sparse mixer, see `_mix_sparsely`, with the softmax
-    by_softplus     its root, instead of the softmax
-    table, tokens   i32 [token of the vocabulary][n_used] and i64 [tok]: the experts that a token has, instead of the
-                    best ones; 0: none
+    n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
+    factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
+    jitter          of the sparse mixer
+    table, tokens   of ChosenBy.TOKEN: i32 [token of the vocabulary][n_used], the experts that it has; i64 [tok]
     """
     if tid != 0:
         return
@@ -200,27 +230,22 @@ def moe_route(
         sti(counts + 8 * x, 0)
     for t in range(ldi(count)):
         row, chosen = logits + t * ldlogits, slots + 8 * t * n_used
-        total = _score(row, n_expert, bias, by_sigmoid, by_softplus, p, score)
+        total = _score(row, n_expert, bias, scoring, chosen_by, p, score)
         if n_group > n_group_used:
             _keep_groups(score, p + 8 * n_expert, n_expert // n_group, n_group, n_group_used, n_group_best)
-        if jitter >= ZERO:
+        if chosen_by == ChosenBy.SPARSE_MIXER:
             _mix_sparsely(row, p, n_expert, n_used, jitter, chosen)
             total = ONE + (total - total)
-        elif table:
+        elif chosen_by == ChosenBy.TOKEN:
             for j in range(n_used):
                 sti(chosen + 8 * j, ldi32(table + 4 * (ldi(tokens + 8 * t) * n_used + j)))
         else:
             _choose(score, n_expert, n_used, chosen)
         _sort(chosen, n_used)
-        kept = ldf(p) - ldf(p)
+        _weigh(p, chosen, n_used, renormalize, total, scale, factors, weights + 4 * t * n_used)
         for j in range(n_used):
             x = ldi(chosen + 8 * j)
-            kept += ldf(p + 4 * x)
             sti(counts + 8 * x, ldi(counts + 8 * x) + 1)
-        for j in range(n_used):
-            x = ldi(chosen + 8 * j)
-            weight = ldf(p + 4 * x) / (kept if renormalize else total) * scale
-            stf(weights + 4 * (t * n_used + j), weight * ldf(factors + 4 * x) if factors else weight)
     sti(n_slots, _place(ldi(count), n_expert, n_expert - n_idle, n_used, width, groups, rows, slots, counts))
 
 

@@ -6,29 +6,17 @@ from reference.experts import choose, sparse_mixer
 from reference.run_kernel import record, run
 
 from hybrid.infer.kernels.rows import moe
+from hybrid.infer.kernels.rows.moe import ChosenBy, Scoring
 
 N_TOK, N_EMBD = 23, 19
 
 
 def route(
-    logits: np.ndarray,
-    n_used: int,
-    width: int,
-    renormalize: bool = False,
-    *,
-    sigmoid: int = False,
-    bias: np.ndarray | None = None,
-    scale: float = 1.0,
-    n_group: int = 1,
-    n_group_used: int = 1,
-    n_idle: int = 0,
-    factors: np.ndarray | None = None,
-    n_group_best: int = 2,
-    jitter: float = -1.0,
-    softplus: bool = False,
-    table: np.ndarray | None = None,
-    tokens: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:
+    logits: np.ndarray, n_used: int, width: int, renormalize: bool = False, *, scoring: Scoring = Scoring.SOFTMAX,
+    chosen_by: ChosenBy = ChosenBy.SCORE, bias: np.ndarray | None = None, scale: float = 1.0, n_group: int = 1,
+    n_group_used: int = 1, n_group_best: int = 2, n_idle: int = 0, factors: np.ndarray | None = None,
+    jitter: float = 0.0, table: np.ndarray | None = None, tokens: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
     n_tok, n_expert = logits.shape
     n_routed = n_tok * n_used
     n_slots = (n_routed + width - 1) // width * width + n_expert * width
@@ -43,9 +31,9 @@ def route(
         moe.moe_route, count=np.array([n_tok]), logits=logits, n_expert=n_expert, n_used=n_used, width=width,
         groups=routing["groups"], rows=routing["source"], n_slots=routing["total"], slots=routing["slots"],
         weights=routing["weights"], scores=np.empty(3 * n_expert, np.float32), counts=np.empty(2 * n_expert, np.int64),
-        renormalize=renormalize, by_sigmoid=sigmoid, bias=bias, scale=float(scale), n_group=n_group,
-        n_group_used=n_group_used, n_idle=n_idle, factors=factors, n_group_best=n_group_best, jitter=jitter,
-        by_softplus=softplus, table=table, tokens=tokens,
+        scoring=scoring, chosen_by=chosen_by, renormalize=renormalize, bias=bias, scale=float(scale), n_group=n_group,
+        n_group_used=n_group_used, n_group_best=n_group_best, n_idle=n_idle, factors=factors, jitter=jitter,
+        table=table, tokens=tokens,
     )  # fmt: skip
     run(moe.moe_route, fields, 2)
     return routing
@@ -101,7 +89,7 @@ def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
     logits = (40 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
     logits[0] = (200, -200, 0, 1, -1, 90, -90)
     bias = rng.standard_normal(7).astype(np.float32)
-    routing = route(logits, 3, 8, renormalize, sigmoid=True, bias=bias, scale=2.5)
+    routing = route(logits, 3, 8, renormalize, scoring=Scoring.SIGMOID, bias=bias, scale=2.5)
     p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
     groups = routing["groups"][1 : 1 + 3 * routing["groups"][0]].reshape(-1, 3)
     expert_of = {slot: expert for expert, first, n in groups for slot in range(first, first + n)}
@@ -119,7 +107,7 @@ def test_route_by_the_root_of_softplus(renormalize: bool) -> None:
     logits = (4 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
     logits[0] = (200, -60, 0, 1, -1, 90, -40)
     bias = rng.standard_normal(7).astype(np.float32)
-    routing = route(logits, 3, 8, renormalize, softplus=True, bias=bias, scale=2.5)
+    routing = route(logits, 3, 8, renormalize, scoring=Scoring.ROOT_SOFTPLUS, bias=bias, scale=2.5)
     p = np.sqrt(np.logaddexp(0.0, logits.astype(np.float64)))
     best = np.array([choose(row, 3) for row in p + bias])
     assert chosen(routing) == best.tolist()
@@ -133,7 +121,8 @@ def test_route_by_tokens() -> None:
     rng = np.random.default_rng(6)
     logits, tokens = rng.standard_normal((N_TOK, 7)).astype(np.float32), rng.integers(0, 50, N_TOK)
     table = np.argsort(rng.random((50, 7)), axis=1)[:, :3].astype(np.int32)
-    routing = route(logits, 3, 8, True, softplus=True, table=table, tokens=tokens)
+    by_token = {"scoring": Scoring.ROOT_SOFTPLUS, "chosen_by": ChosenBy.TOKEN, "table": table, "tokens": tokens}
+    routing = route(logits, 3, 8, True, **by_token)
     best = np.sort(table[tokens], axis=1)
     assert chosen(routing) == best.tolist()
     p = np.take_along_axis(np.sqrt(np.logaddexp(0.0, logits.astype(np.float64))), best, 1)
@@ -162,15 +151,9 @@ def test_route_with_a_choice_of_nothing(n_used: int, width: int) -> None:
     y = rng.standard_normal((int(routing["total"][0]), N_EMBD)).astype(np.float32)
     out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
     fields = record(
-        moe.moe_combine,
-        count=np.array([N_TOK]),
-        y=y,
-        slots=routing["slots"],
-        weights=routing["weights"],
-        n_used=n_used,
-        out=out,
-        n=N_EMBD,
-    )
+        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=routing["slots"], weights=routing["weights"],
+        n_used=n_used, out=out, n=N_EMBD,
+    )  # fmt: skip
     run(moe.moe_combine, fields, 2)
     for t, slots in enumerate(routing["slots"]):
         parts = [w * y[s].astype(np.float64) for w, s in zip(routing["weights"][t], slots, strict=True) if s >= 0]
@@ -211,7 +194,15 @@ def test_route_within_groups(n_expert: int, n_used: int, n_group: int, n_group_u
     logits = (2 * rng.standard_normal((N_TOK, n_expert))).astype(np.float32)
     bias = (rng.standard_normal(n_expert) / 3).astype(np.float32)
     groups = {"n_group": n_group, "n_group_used": n_group_used}
-    routing = route(logits, n_used, 8, True, sigmoid=sigmoid, bias=bias if sigmoid else None, **groups)
+    routing = route(
+        logits,
+        n_used,
+        8,
+        True,
+        scoring=Scoring.SIGMOID if sigmoid else Scoring.SOFTMAX,
+        bias=bias if sigmoid else None,
+        **groups,
+    )
     p = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64))) if sigmoid else np.exp(logits.astype(np.float64))
     p /= 1.0 if sigmoid else p.sum(1, keepdims=True)
     biased = p + bias if sigmoid else p
@@ -236,16 +227,16 @@ def test_groups_count_by_their_best_alone() -> None:
 
 def test_equal_groups_go_to_the_lower_index() -> None:
     """A group counts by its two best, however many others it has."""
-    routing = route(np.zeros((1, 9), np.float32), 3, 1, sigmoid=True, n_group=3, n_group_used=2)
+    routing = route(np.zeros((1, 9), np.float32), 3, 1, scoring=Scoring.SIGMOID, n_group=3, n_group_used=2)
     assert chosen(routing) == [[0, 1, 2]]
     logits = np.array([[1, 1, 1, 9, -9, -9, 2, 2, -9]], np.float32)
-    assert chosen(route(logits, 2, 1, sigmoid=True, n_group=3, n_group_used=1)) == [[6, 7]]
+    assert chosen(route(logits, 2, 1, scoring=Scoring.SIGMOID, n_group=3, n_group_used=1)) == [[6, 7]]
 
 
 def test_broken_logits_spoil_only_their_token_with_groups() -> None:
     logits = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
     logits[1] = np.nan
-    routing = route(logits, 2, 8, True, sigmoid=True, n_group=3, n_group_used=1)
+    routing = route(logits, 2, 8, True, scoring=Scoring.SIGMOID, n_group=3, n_group_used=1)
     assert np.isfinite(routing["weights"][[0, 2]]).all()
     assert np.isnan(routing["weights"][1]).all()
 
@@ -271,15 +262,9 @@ def test_combine() -> None:
     y = rng.standard_normal((int(routing["total"][0]), N_EMBD)).astype(np.float32)
     out = np.full((N_TOK, N_EMBD), np.nan, np.float32)
     fields = record(
-        moe.moe_combine,
-        count=np.array([N_TOK]),
-        y=y,
-        slots=routing["slots"],
-        weights=routing["weights"],
-        n_used=3,
-        out=out,
-        n=N_EMBD,
-    )
+        moe.moe_combine, count=np.array([N_TOK]), y=y, slots=routing["slots"], weights=routing["weights"], n_used=3,
+        out=out, n=N_EMBD,
+    )  # fmt: skip
     run(moe.moe_combine, fields, 3)
     expected = (routing["weights"][:, :, None].astype(np.float64) * y[routing["slots"]]).sum(1)
     np.testing.assert_allclose(out, expected, atol=2e-6)
@@ -289,7 +274,7 @@ def test_combine() -> None:
 @pytest.mark.parametrize("jitter", [0.0, 0.01, 0.3, 3.0])
 def test_route_by_a_sparse_mixer(n_expert: int, n_used: int, jitter: float) -> None:
     logits = np.random.default_rng(n_expert).standard_normal((N_TOK, n_expert)).astype(np.float32) - 0.5
-    routing = route(logits, n_used, 8, jitter=jitter)
+    routing = route(logits, n_used, 8, chosen_by=ChosenBy.SPARSE_MIXER, jitter=jitter)
     numbers = chosen(routing)
     for t in range(N_TOK):
         expected = sparse_mixer(logits[t].astype(np.float64), n_used, jitter)
@@ -300,7 +285,7 @@ def test_route_by_a_sparse_mixer(n_expert: int, n_used: int, jitter: float) -> N
 def test_a_sparse_mixer_of_a_token_that_is_no_number() -> None:
     logits = np.random.default_rng(3).standard_normal((3, 5)).astype(np.float32)
     logits[1, 2] = np.nan
-    weights = route(logits, 2, 8, jitter=0.01)["weights"]
+    weights = route(logits, 2, 8, chosen_by=ChosenBy.SPARSE_MIXER, jitter=0.01)["weights"]
     assert np.isnan(weights[1]).any()
     assert not np.isnan(weights[[0, 2]]).any()
 
@@ -308,8 +293,8 @@ def test_a_sparse_mixer_of_a_token_that_is_no_number() -> None:
 def test_choice_by_logits_that_the_sigmoid_cannot_tell_apart() -> None:
     """Llama 4: the best of 18 and 20 is 20, whose sigmoids in f32 are both 1."""
     logits = np.array([[-3.0, 18.0, 20.0, 19.0], [0.5, -1.0, 0.25, -2.0]], np.float32)
-    assert chosen(route(logits, 1, 1, sigmoid=1, bias=np.zeros(4, np.float32))) == [[1], [0]]
-    routing = route(logits, 2, 1, sigmoid=2)
+    assert chosen(route(logits, 1, 1, scoring=Scoring.SIGMOID, bias=np.zeros(4, np.float32))) == [[1], [0]]
+    routing = route(logits, 2, 1, scoring=Scoring.SIGMOID, chosen_by=ChosenBy.LOGIT)
     assert chosen(routing) == [[2, 3], [0, 2]]
     assert np.abs(routing["weights"] - 1 / (1 + np.exp([[-20.0, -19.0], [-0.5, -0.25]]))).max() < 2e-7
 
