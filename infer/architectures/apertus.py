@@ -9,6 +9,7 @@ from ..kernels.attention.rope import NEOX
 from ..kernels.rows.xielu import xielu
 from ..layers.base import Layer
 from ..layers.feed_forward import FeedForward
+from ..layers.head_norm import NormWeights
 from ..loading.weights import Weights
 from .llama import Llama
 
@@ -19,7 +20,7 @@ class Apertus(Llama):
     name = "apertus"
     hparams = ApertusHparams
     style = NEOX
-    normed = "heads"
+    normed = NormWeights.SHARED
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
         if h.least[i] > 0:

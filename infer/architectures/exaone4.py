@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..layers.attention import Rope
+from ..layers.head_norm import NormWeights
 from ..loading.weights import Weights
 from .llama import Llama
 from .olmo import Olmo2
@@ -12,7 +13,7 @@ class Exaone4(Olmo2):
     """EXAONE 4. Where there are windows, only the layers that have one have positions."""
 
     name = "exaone4"
-    normed = "heads"
+    normed = NormWeights.SHARED
 
     def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
         return None if h.window and not h.local[i] else Llama.rope(self, h, i, w, n_rot)

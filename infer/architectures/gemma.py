@@ -10,6 +10,7 @@ from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import GatedFeedForward
+from ..layers.head_norm import HeadNorm
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .llama import Llama
@@ -44,7 +45,7 @@ class Gemma2(Family):
         width = h.n_embd // h.n_head if h.n_layer == self.n_layer_27b else d_head
         attention = Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale or width**-0.5,
-            h.window if local else 0, h.attention_cap, h.eps if self.normed else 0.0,
+            h.window if local else 0, h.attention_cap, HeadNorm(h.eps) if self.normed else None,
         )  # fmt: skip
         p = f"blk.{i}."
         yield "attn_norm.weight", PostNorm(attention, p + "post_attention_norm.weight", h.n_embd, h.eps)

@@ -22,5 +22,5 @@ class Glm4Moe(Dots1):
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         (norm, attention), feed_forward = super().block(h, i, w)
         normed = f"blk.{i}.attn_q_norm.weight" in w
-        yield norm, attention if normed else replace(attention, norm_eps=0.0)  # type: ignore[type-var]
+        yield norm, attention if normed else replace(attention, norm=None)  # type: ignore[type-var]
         yield feed_forward

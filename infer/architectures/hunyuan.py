@@ -7,6 +7,7 @@ from hybrid.quant.ggml.families.hunyuan import HunyuanMoeHparams
 from ..kernels.attention.rope import NEOX
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.head_norm import NormWeights
 from ..layers.router import Router
 from ..loading.weights import Weights
 from .llama import Llama
@@ -17,8 +18,8 @@ class Hunyuan(Llama):
 
     name: ClassVar[str] = "hunyuan-dense"
     style = NEOX
-    normed = "heads"
-    norm_last = True
+    normed = NormWeights.SHARED
+    norm_after_rope = True
 
 
 class HunyuanMoe(Hunyuan):

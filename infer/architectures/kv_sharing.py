@@ -6,6 +6,7 @@ from hybrid.quant.ggml.families.gemma3n import Gemma3nHparams
 from hybrid.quant.ggml.families.gemma4 import Gemma4Hparams
 
 from ..layers.attention import Attention, Rope
+from ..layers.head_norm import HeadNorm
 from ..layers.shared_keys import BorrowedKeys, NormedValues
 from ..loading.weights import Weights
 
@@ -15,7 +16,7 @@ def sharing_attention(
 ) -> Attention:
     """Of layer i. tied: values are keys."""
     source, n_head_kv = _source_of(h, i, w), h.n_head_kv[i]
-    sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm_eps": h.eps, "scale": 1.0}
+    sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm": HeadNorm(h.eps), "scale": 1.0}
     if source == i:
         return NormedValues(i, h.n_embd, h.n_head, n_head_kv, d_head, rope, **sizes, tied=tied)
     # which files may have all the same

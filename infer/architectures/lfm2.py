@@ -9,6 +9,7 @@ from ..kernels.attention.rope import NEOX
 from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.head_norm import HeadNorm
 from ..layers.router import Router
 from ..layers.short_conv import ShortConv
 from ..loading.weights import Weights
@@ -27,7 +28,10 @@ class Lfm2(Family):
         if h.n_head_kv[i]:
             d_head = head_size(h, w)
             rope = rope_of(h, w, d_head, NEOX)
-            yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm_eps=h.eps)
+            yield (
+                "attn_norm.weight",
+                Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm=HeadNorm(h.eps)),
+            )
         else:
             yield "attn_norm.weight", ShortConv(i, h.n_embd, h.d_conv)
         if not isinstance(h, Lfm2MoeHparams) or i < h.n_dense:

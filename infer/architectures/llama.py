@@ -1,7 +1,7 @@
 """Llama: attention with rotary positions and a gated feed-forward in every layer. arXiv:2302.13971"""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from hybrid.quant.ggml.families.llama import LlamaHparams
 
@@ -9,6 +9,7 @@ from ..kernels.attention.rope import NORM
 from ..layers.attention import Attention, Rope
 from ..layers.base import Layer
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.head_norm import HeadNorm, NormWeights
 from ..layers.query_scale import QueryScale
 from ..layers.router import Router
 from ..loading.weights import Weights
@@ -22,19 +23,17 @@ class Llama(Family):
     name: ClassVar[str] = "llama"
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
-    normed: ClassVar[Literal["", "heads", "all"]] = ""  # queries and keys: each head, or all heads together
-    norm_last: ClassVar[bool] = False  # behind RoPE
+    normed: ClassVar[NormWeights | None] = None  # by which queries and keys are normalized
+    norm_after_rope: ClassVar[bool] = False
     norms: ClassVar[tuple[str, str]] = ("attn_norm.weight", "ffn_norm.weight")  # in front of the parts of a block
     fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         d_head = head_size(h, w, h.d_head)
-        norm_eps = h.eps if self.normed else 0.0
+        norm = HeadNorm(h.eps, self.normed, self.norm_after_rope) if self.normed else None
         yield self.norms[0], Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, self.rope(h, i, w, h.n_rot or d_head),
-            window=self.window(h, i), norm_eps=norm_eps, fused=self.fused, norm_all=self.normed == "all",
-            norm_last=self.norm_last,
-            query_scale=self.query_scale(h),
+            window=self.window(h, i), norm=norm, fused=self.fused, query_scale=self.query_scale(h),
         )  # fmt: skip
         yield self.norms[1], self.feed_forward(h, i, w)
 

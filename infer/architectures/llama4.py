@@ -8,6 +8,7 @@ from ..kernels.rows.moe import ChosenBy, Scoring
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
+from ..layers.head_norm import HeadNorm, NormWeights
 from ..layers.query_scale import QueryScale
 from ..layers.router import Router
 from ..loading.weights import Weights
@@ -36,8 +37,8 @@ class Llama4(Llama):
         yield "attn_norm.weight", Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], d_head,
             rope_of(h, w, h.n_rot or d_head, self.style) if turned else None,
-            window=h.chunk if chunked else 0, aligned=chunked, norm_eps=h.eps if turned and normed else 0.0,
-            norm_last=True, norm_plain=True, query_scale=scale,
+            window=h.chunk if chunked else 0, aligned=chunked, query_scale=scale,
+            norm=HeadNorm(h.eps, NormWeights.NONE, after_rope=True) if turned and normed else None,
         )  # fmt: skip
         routed = f"blk.{i}.ffn_gate_inp.weight" in w
         yield "ffn_norm.weight", self._experts(h, i) if routed else GatedFeedForward(i, h.n_embd, h.n_ff)

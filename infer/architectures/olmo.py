@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from hybrid.quant.ggml.families.olmo import Olmo2Hparams, OlmoeHparams
 
@@ -10,6 +10,7 @@ from ..kernels.attention.rope import NEOX
 from ..layers.attention import Rope
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import MixtureOfExperts
+from ..layers.head_norm import NormWeights
 from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Part
@@ -22,7 +23,7 @@ class Olmo2(Llama):
     name = "olmo2"
     hparams = Olmo2Hparams
     style = NEOX
-    normed: ClassVar[Literal["", "heads", "all"]] = "all"
+    normed = NormWeights.ALL_HEADS
 
     def window(self, h: Any, i: int) -> int:
         return h.window if h.local[i] else 0
@@ -42,7 +43,7 @@ class Olmoe(Llama):
     name = "olmoe"
     hparams = OlmoeHparams
     style = NEOX
-    normed = "all"
+    normed = NormWeights.ALL_HEADS
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
         (norm, attention), feed_forward = super().block(h, i, w)

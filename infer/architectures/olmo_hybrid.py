@@ -11,6 +11,7 @@ from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
 from ..layers.base import PostNorm
 from ..layers.feed_forward import GatedFeedForward
+from ..layers.head_norm import HeadNorm, NormWeights
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
 from .qwen3next import delta_net
@@ -31,7 +32,7 @@ class OlmoHybrid(Family):
             return
         attention = Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], head_size(h, w),
-            Rope(h.n_rot, h.freq_base, NEOX) if h.n_rot else None, norm_eps=h.eps, norm_all=True,
+            Rope(h.n_rot, h.freq_base, NEOX) if h.n_rot else None, norm=HeadNorm(h.eps, NormWeights.ALL_HEADS),
         )  # fmt: skip
         yield "", PostNorm(attention, f"blk.{i}.post_attention_norm.weight", h.n_embd, h.eps)
         yield "", PostNorm(feed_forward, f"blk.{i}.post_ffw_norm.weight", h.n_embd, h.eps)

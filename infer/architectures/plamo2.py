@@ -8,6 +8,7 @@ from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
 from ..layers.base import Layer, PostNorm
 from ..layers.feed_forward import GatedFeedForward
+from ..layers.head_norm import HeadNorm, NormWeights
 from ..layers.mamba2_projected import ProjectedMamba2
 from ..loading.weights import Weights
 from .base import Family, Part
@@ -32,7 +33,7 @@ class Plamo2(Family):
             raise h.wrong(w.gguf, "n_head", f"queries on layer {i}, which has keys", h.n_head[i])
         return Attention(
             i, h.n_embd, h.n_head[i], h.n_head_kv[i], h.d_head, rope_of(h, w, h.n_rot or h.d_head, NEOX),
-            window=h.windows[i], norm_eps=h.head_eps or h.eps, norm_each=True, fused=True,
+            window=h.windows[i], norm=HeadNorm(h.head_eps or h.eps, NormWeights.OWN), fused=True,
         )  # fmt: skip
 
     def mamba(self, h: Plamo2Hparams, i: int) -> Layer:

@@ -7,6 +7,7 @@ from hybrid.quant.ggml.families.qwen2 import Qwen3MoeHparams
 from ..kernels.attention.rope import NEOX
 from ..layers.base import Layer
 from ..layers.feed_forward import MixtureOfExperts
+from ..layers.head_norm import NormWeights
 from ..layers.router import Router
 from ..loading.weights import Weights
 from .llama import Llama
@@ -23,7 +24,7 @@ class Qwen3(Qwen2):
     """Qwen3, dense."""
 
     name = "qwen3"
-    normed = "heads"
+    normed = NormWeights.SHARED
 
 
 class Qwen3Moe(Qwen3):

@@ -12,6 +12,7 @@ from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
+from ..layers.head_norm import HeadNorm
 from ..layers.indexed_attention import IndexedAttention
 from ..layers.ngram_inputs import NgramInputs, Ngrams
 from ..layers.router import Router
@@ -60,7 +61,7 @@ def _attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
         raise h.wrong(w.gguf, "budget", f"a group of {every} tokens or more")
     return IndexedAttention(
         i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
-        norm_eps=h.eps, gated=True,
+        norm=HeadNorm(h.eps), gated=True, index_eps=h.eps,
         every=every, n_best=h.budget // every, n_index_head=h.n_index_head, d_index=h.d_index,
     )  # fmt: skip
 
@@ -72,7 +73,7 @@ def _whole_attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
     d_head = head_size(h, w, h.d_head)
     return Attention(
         i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
-        norm_eps=h.eps, gated=True
+        norm=HeadNorm(h.eps), gated=True
     )  # fmt: skip
 
 

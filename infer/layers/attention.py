@@ -21,7 +21,6 @@ from ..kernels.attention.kv import F32_KV, KV_STORE, PAGE, KVType, pages_of, sto
 from ..kernels.attention.rope import NEOX, NORM, rope, rope_rows, rope_turns
 from ..kernels.rows import elementwise
 from ..kernels.rows.clamp import clamp
-from ..kernels.rows.gated_norm import gated_norm
 from ..kernels.rows.heads import gate_heads
 from ..loading.weights import Weights
 from ..memory import AttentionSpec, HybridMemory, Rotation
@@ -29,6 +28,7 @@ from ..memory.mapped import mapped_zeros
 from ..program.builder import Builder, Ref, Rows
 from ..program.record import OpFields
 from .base import LayerAdapter, add_bias, optional_bias
+from .head_norm import HeadNorm
 from .query_scale import QueryScale
 
 ROWS_AT_ONCE = 512  # positions whose cos and sin are computed together
@@ -121,11 +121,7 @@ class Attention:
     window    a token sees the last so many, itself included; 0: all
     aligned   windows begin at multiples of their size (chunked attention): token p sees from p // window * window on
     soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
-    norm_eps  of an RMS norm on every head of queries and keys, before RoPE; 0: no such norm
-    norm_all  that norm is one of all heads together
-    norm_each every head has weights of its own for it
-    norm_last it comes behind RoPE, with the same weights for every head
-    norm_plain  it has no weights
+    norm      of queries and keys; None: they have no norm
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
     gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
@@ -148,9 +144,7 @@ class Attention:
     scale: float = 0.0
     window: int = 0
     soft_cap: float = 0.0
-    norm_eps: float = 0.0
-    norm_all: bool = False
-    norm_each: bool = False
+    norm: HeadNorm | None = None
     clip: float = 0.0
     gated: bool = False
     head_gate: bool = False
@@ -159,12 +153,10 @@ class Attention:
     d_value: int = 0
     block: int = -1
     rank: int = 0
-    norm_last: bool = False
     query_scale: QueryScale | None = None
     sinks: bool = False
     latent: bool = False
     aligned: bool = False
-    norm_plain: bool = False
 
     def __post_init__(self) -> None:
         self.n_in = self.n_in or self.n_embd
@@ -174,42 +166,49 @@ class Attention:
         self.key_scale: np.ndarray | None = None
 
     def load(self, w: Weights) -> None:
+        self._check(w)
+        self._weights = w
+        self._load_projections(w)
+        if self.norm:
+            self._load_norm(w, self.norm)
+        if self.sinks:
+            self.sink = w.vector(f"{self._prefix}sinks.weight", self.n_head)
+
+    @property
+    def _prefix(self) -> str:
+        """Of the tensors that it uses."""
+        return f"blk.{self.block if self.block >= 0 else self.layer}.attn_"
+
+    def _check(self, w: Weights) -> None:
         if not self.n_kv or self.n_head % self.n_kv:
             raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} query heads")
         if self.rope and (self.rope.n_rot % 2 or self.rope.n_rot > self.d_head):
             raise w.wrong(
                 "rope.dimension_count", self.rope.n_rot, f"an even number of the {self.d_head} values of a head"
             )
-        p = f"blk.{self.block if self.block >= 0 else self.layer}."
-        sizes = self.projections()
+
+    def _load_projections(self, w: Weights) -> None:
+        p, sizes = self._prefix, self.projections()
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
-        self.w_in = {part: w.matrix(f"{p}attn_{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
+        self.w_in = {part: w.matrix(f"{p}{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
         if self.head_gate:
-            self.w_gate = w.matrix(p + "attn_gate.weight", self.n_head, self.n_in)
-        self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.returned())
+            self.w_gate = w.matrix(p + "gate.weight", self.n_head, self.n_in)
+        self.w_out = w.matrix(p + "output.weight", self.n_embd, self.returned())
         biased = {**self.sizes, "output": self.n_embd}
-        self.bias = {part: optional_bias(w, f"{p}attn_{part}.weight", n) for part, n in biased.items()}
-        if self.norm_eps:
-            several = self.norm_all or self.norm_each
-            heads = {"q": self.n_head, "k": self.n_kv} if several else {"q": 1, "k": 1}
-            self.norms = {
-                part: self._norm(w, f"{p}attn_{part}_norm.weight", n) for part, n in heads.items() if part in sizes
-            }
-        if self.norm_last and not self.norm_plain:
-            self.key_scale = w.array(f"{p}attn_k_norm.weight", self.d_head).astype(np.float64)
-        if self.sinks:
-            self.sink = w.vector(p + "attn_sinks.weight", self.n_head)
+        self.bias = {part: optional_bias(w, f"{p}{part}.weight", n) for part, n in biased.items()}
         own = f"blk.{self.layer}.attn_"
         self.adapters = {k: LayerAdapter(own + k, n, self.n_in, self.rank) for k, n in self.sizes.items() if self.rank}
         for adapter in self.adapters.values():
             adapter.load(w)
-        self._weights = w
 
-    def _norm(self, w: Weights, name: str, n: int) -> int:
-        """The address of the weights of n heads, which are one vector or one of each head."""
-        if self.norm_plain:
-            return w.keep(np.ones(n * self.d_head, np.float32))
-        return w.keep(w.squeezed(name, n, self.d_head)) if self.norm_each else w.vector(name, n * self.d_head)
+    def _load_norm(self, w: Weights, norm: HeadNorm) -> None:
+        names = {part: f"{self._prefix}{part}_norm.weight" for part in "qk"}
+        heads = {"q": self.n_head, "k": self.n_kv}
+        made = self.projections()
+        self.norm_weights = {
+            part: norm.load(w, names[part], n, self.d_head) for part, n in heads.items() if part in made
+        }
+        self.key_scale = norm.key_scale(w, names["k"], self.d_head)
 
     def projections(self) -> dict[str, int]:
         """The rows of each projection of the input."""
@@ -228,37 +227,43 @@ class Attention:
         return (AttentionSpec(*sizes),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        batch = b.batch
         q, k, v = self._project(b, x, memory)
+        gate = None
         if self.gated:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
-        if self.norm_eps and not self.norm_last:
+        self._norm_and_turn(b, q, k, v, memory)
+        self.store(b, k, v, memory)
+        out = self.attend(b, q, memory)
+        self._gate(b, out, x, gate)
+        return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
+
+    def _norm_and_turn(self, b: Builder, q: Rows, k: Rows, v: Rows, memory: HybridMemory) -> None:
+        """Norm, limits and RoPE of what was projected, in place."""
+        after_rope = self.norm is not None and self.norm.after_rope
+        if not after_rope:
             self._normalize(b, q, k)
         for rows in (q, k, v) if self.clip else ():
-            b.op(clamp, name="attn_clip", count=batch.n_tok, x=rows, n=rows.n, limit=float(self.clip))
+            b.op(clamp, name="attn_clip", count=b.batch.n_tok, x=rows, n=rows.n, limit=float(self.clip))
         if self.rope:
             self.turn(b, q, self.n_head, self.rope, memory)
             self.turn(b, k, self.n_kv, self.rope, memory)
-        if self.norm_eps and self.norm_last:
+        if after_rope:
             self._normalize(b, q, k)
         if self.query_scale:
             self.query_scale.apply(b, q, self._weights, memory.n_ctx)
-        self.store(b, k, v, memory)
-        out = self.attend(b, q, memory)
-        if self.gated:
-            b.op(elementwise.gate_rows, count=batch.n_tok, x=out, gate=gate, n=out.n)
+
+    def _normalize(self, b: Builder, q: Rows, k: Rows) -> None:
+        if self.norm:
+            self.norm.apply(b, q, self.n_head, self.norm_weights["q"])
+            self.norm.apply(b, k, self.n_kv, self.norm_weights["k"])
+
+    def _gate(self, b: Builder, out: Rows, x: Rows, gate: Rows | None) -> None:
+        """What the heads returned, in place. gate: a number for each of its values; x: the input."""
+        if gate:
+            b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
         if self.head_gate:
             gates = b.matmul(x, self.w_gate, "attn_gate")
-            b.op(gate_heads, count=batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
-        return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
-
-    def norm_heads(self, b: Builder, rows: Rows, heads: int, weight: int) -> None:
-        """RMS norm in place, of each head or of all together."""
-        n_group, n = (1, rows.n) if self.norm_all else (heads, self.d_head)
-        b.op(
-            gated_norm, name="attn_norm", count=b.batch.n_tok, y=rows, weight=weight,
-            stride=4 * n if self.norm_each else 0, out=rows, n_group=n_group, n=n, eps=float(self.norm_eps),
-        )  # fmt: skip
+            b.op(gate_heads, count=b.batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
 
     def turn(self, b: Builder, rows: Rows, heads: int, rotary: Rope, memory: HybridMemory) -> None:
         """RoPE in place."""
@@ -276,10 +281,6 @@ class Attention:
             return rows[0], rows[1], rows[2]
         n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
         return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
-
-    def _normalize(self, b: Builder, q: Rows, k: Rows) -> None:
-        self.norm_heads(b, q, self.n_head, self.norms["q"])
-        self.norm_heads(b, k, self.n_kv, self.norms["k"])
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
         """The queries (0) or the gates (1) of rows that hold them head by head."""

@@ -26,12 +26,14 @@ class IndexedAttention(Attention):
     n_best       groups that a token attends to, at most
     n_index_head index queries of d_index values, each normalized; a score is the sum of what is positive of their
                  products with the key
+    index_eps    of the norms of index queries and keys
     """
 
     every: int = 1
     n_best: int = 1
     n_index_head: int = 1
     d_index: int = 1
+    index_eps: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +90,7 @@ class IndexedAttention(Attention):
         """Norm and RoPE of heads of index queries or keys, in place."""
         b.op(
             gated_norm, name="index_norm", count=b.batch.n_tok, y=rows, weight=self.index_norms[part], stride=0,
-            out=rows, n_group=n_head, n=self.d_index, eps=float(self.norm_eps),
+            out=rows, n_group=n_head, n=self.d_index, eps=float(self.index_eps),
         )  # fmt: skip
         if self.rope:
             b.op(

@@ -14,7 +14,7 @@ from .base import add_bias
 
 @dataclass
 class NormedValues(Attention):
-    """Every head's values are normalized (RMS, norm_eps), without weights.
+    """Every head's values are normalized as queries and keys, but without weights.
 
     tied  there is no projection of values: they are what that of keys gives, before norms and RoPE
     """
@@ -36,7 +36,8 @@ class NormedValues(Attention):
             b.op(elementwise.copy_rows, name="attn_v", count=b.batch.n_tok, x=k, out=v, n=v.n)
         else:
             q, k, v = super()._project(b, x, memory)
-        self.norm_heads(b, v, self.n_kv, self.ones)
+        if self.norm:
+            self.norm.apply(b, v, self.n_kv, self.ones)
         return q, k, v
 
 
@@ -53,8 +54,8 @@ class BorrowedKeys(Attention):
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         q = add_bias(b, b.matmul(x, self.w_in["q"], "attn_q"), self.bias["q"])
-        if self.norm_eps:
-            self.norm_heads(b, q, self.n_head, self.norms["q"])
+        if self.norm:
+            self.norm.apply(b, q, self.n_head, self.norm_weights["q"])
         if self.rope:
             self.turn(b, q, self.n_head, self.rope, memory)
         out = self.attend(b, q, memory)
