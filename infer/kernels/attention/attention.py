@@ -30,24 +30,24 @@ from .attention_products import (
 )
 from .attention_tile import (
     BLOCK,
-    DIRECT,
     HEAD,
     LANES,
-    MICRO,
     TILE_ROWS,
     begin_chunk,
     clear_record,
     copy_record,
     end_chunk,
     enter_row,
+    heads_of_tile,
     leave_row,
     merge_record,
     record_bytes,
+    rows_at_once,
     soften,
     tile_bytes,
     total_record,
 )
-from .kv import F32_KV, KV_TYPES, PAGE
+from .kv import F32_KV, KV_TYPES, PAGE, row_size
 
 CHUNK = 512  # positions whose result is merged as one
 SHARED_TOKENS = 8  # tokens of a batch whose positions may be shared out among threads, at most
@@ -103,6 +103,44 @@ def start_with_sink(total, sinks, head):
     stf(total + 4, _ONE)
 
 
+@device
+def end_of_run(t, end, slot, pos, start, window, aligned):
+    """The tokens from t on that are of its sequence, and of its window where windows are aligned."""
+    u = t + 1
+    while u < end and ldi(slot + 8 * u) == ldi(slot + 8 * t) and (aligned == 0 or ldi(pos + 8 * u) < start + window):
+        u += 1
+    return u
+
+
+@device
+def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks):
+    """Row by row `heads` heads, from h0 on, of every token from t on; behind n_row rows without a query."""
+    for r in range(n_pad):
+        w = t + r // heads
+        if r < n_row:
+            source = q + w * ldq + (h0 + r % heads) * d_head * 4
+            enter_row(tile, r, source, d_head, factor, ldi(pos + 8 * w))
+            if sinks:
+                start_with_sink(total_record(tile, r, d_head), sinks, h0 + r % heads)
+        else:
+            enter_row(tile, r, q, d_head, factor, -1)
+
+
+@device
+def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk):
+    """The results of chunk c: added up in the tile, or kept as records when chunks are shared out (n_chunk > 0)."""
+    for r in range(n_row):
+        w = t + r // heads
+        p = ldi(pos + 8 * w)
+        if p >= c * CHUNK and first_seen(p, window, aligned) < (c + 1) * CHUNK:
+            record = end_chunk(tile, r, d_head)
+            if n_chunk > 0:
+                index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
+                copy_record(record, records + index * (HEAD + (d_value + 15) // 16 * 64), d_value)
+            else:
+                merge_record(total_record(tile, r, d_head), record, d_value)
+
+
 IN_REGISTERS = 32  # rows up to which keys and values are converted as they are read
 direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
 ITEM, SCALE = F32_KV.item, F32_KV.scale
@@ -141,22 +179,15 @@ def attention(  # noqa: C901  one loop nest
     """
     n_tok = ldi(ctl)
     mine = scratch + tid * scratch_bytes
-    d_pad = (d_head + 15) // 16 * 16
-    v_pad = (d_value + 15) // 16 * 16
-    row, vrow = d_pad * ITEM + (d_head + 31) // 32 * SCALE, v_pad * ITEM + (d_value + 31) // 32 * SCALE
+    row, vrow = row_size(d_head, ITEM, SCALE), row_size(d_value, ITEM, SCALE)
     factor, limit = scale * _LOG2E if cap == 0 else scale / cap, cap * _LOG2E
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if window <= 0:
         window = 1 << 40
     reach = window
     group = n_head // n_kv
-    # a tile has all heads of a KV head and several tokens; with fewer tiles than threads the heads are shared out
     rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
-    per_tile = min(group, rows)
-    tasks = max(1, n_tok * n_kv * max(1, n_chunk))
-    parts = (nth + tasks - 1) // tasks
-    if parts > 1:
-        per_tile = min(per_tile, ((group + parts - 1) // parts + DIRECT - 1) // DIRECT * DIRECT)
+    per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv * max(1, n_chunk)), nth)
     parts = (group + per_tile - 1) // per_tile
     tile = rows // per_tile
     if n_chunk == 0:
@@ -177,10 +208,8 @@ def attention(  # noqa: C901  one loop nest
         end = min(n_tok, t + tile)
         while t < end:
             s = ldi(slot + 8 * t)
-            u = t + 1
             start = first_seen(ldi(pos + 8 * t), window, aligned)
-            while u < end and ldi(slot + 8 * u) == s and (aligned == 0 or ldi(pos + 8 * u) < start + window):
-                u += 1
+            u = end_of_run(t, end, slot, pos, start, window, aligned)
             final = ldi(pos + 8 * (u - 1))
             if aligned:  # these tokens see from the same position on
                 reach = ~start
@@ -189,22 +218,10 @@ def attention(  # noqa: C901  one loop nest
                 c0 += chunk
                 c1 = min(c1, c0 + 1)
             n_row = (u - t) * heads
-            # rows at a time: more of them do a seventh more work in the same time, unless too many have no query
-            n_pad = (n_row + MICRO - 1) // MICRO * MICRO
-            micro = MICRO
-            if n_row <= DIRECT or (n_row + DIRECT - 1) // DIRECT * DIRECT * 8 < n_pad * 7:
-                n_pad = (n_row + DIRECT - 1) // DIRECT * DIRECT
-                micro = DIRECT
+            micro = rows_at_once(n_row)
+            n_pad = (n_row + micro - 1) // micro * micro
             if c0 < c1:
-                for r in range(n_pad):
-                    w = t + r // heads
-                    if r < n_row:
-                        source = q + w * ldq + (h0 + r % heads) * d_head * 4
-                        enter_row(mine, r, source, d_head, factor, ldi(pos + 8 * w))
-                        if sinks:
-                            start_with_sink(total_record(mine, r, d_head), sinks, h0 + r % heads)
-                    else:
-                        enter_row(mine, r, q, d_head, factor, -1)
+                enter_queries(mine, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks)
             k, v, pages = keys + h_kv * PAGE * row, values + h_kv * PAGE * vrow, table + s * table_stride
             for c in range(c0, c1):
                 begin_chunk(mine, n_pad, d_head)
@@ -224,16 +241,9 @@ def attention(  # noqa: C901  one loop nest
                         unpacked_scores(mine, n_row, micro, unpacked, d_head, b0, seen)
                         soften(mine, n_row, d_head, b0, reach, limit)
                         unpacked_values(mine, n_row, micro, unpacked, d_head, d_value, b0, reach, seen)
-                for r in range(n_row):
-                    w = t + r // heads
-                    p = ldi(pos + 8 * w)
-                    if p >= c * CHUNK and first_seen(p, window, aligned) < (c + 1) * CHUNK:
-                        record = end_chunk(mine, r, d_head)
-                        if n_chunk > 0:
-                            index = (w * n_head + h0 + r % heads) * n_chunk + c % n_chunk
-                            copy_record(record, records + index * (HEAD + 4 * v_pad), d_value)
-                        else:
-                            merge_record(total_record(mine, r, d_head), record, d_value)
+                leave_chunk(
+                    mine, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk
+                )
             if n_chunk == 0:
                 for r in range(n_row):
                     target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_value * 4

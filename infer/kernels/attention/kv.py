@@ -26,7 +26,7 @@ Perplexity of the bundled model (BF16, 444 chunks of 256 tokens of its held-out 
 from dataclasses import dataclass
 from typing import Any
 
-from ..build.jit import Kernel, kernel, variant
+from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Int
 
@@ -208,6 +208,12 @@ def _spread(kind: KVType) -> Any:
     return spread
 
 
+@device
+def row_size(n, item, scale):
+    """`KVType.row_bytes` of n values, in kernels."""
+    return (n + 15) // 16 * 16 * item + (n + 31) // 32 * scale
+
+
 encode_row, spread_row, ITEM, SCALE = make_encode_row(F32_KV), _spread(F32_KV), F32_KV.item, F32_KV.scale
 
 
@@ -228,7 +234,7 @@ def kv_store(
     Reference: tests/reference/attention.py, the same bits.
     """
     d_pad, v_pad = (d_head + 15) // 16 * 16, (d_value + 15) // 16 * 16
-    row, vrow = d_pad * ITEM + (d_head + 31) // 32 * SCALE, v_pad * ITEM + (d_value + 31) // 32 * SCALE
+    row, vrow = row_size(d_head, ITEM, SCALE), row_size(d_value, ITEM, SCALE)
     padded = scratch + tid * scratch_bytes
     encoded = padded + 4 * d_pad
     total = ldi(ctl) * n_kv

@@ -22,20 +22,20 @@ from .attention import CHUNK, WIDE_HEAD, start_with_sink
 from .attention_products import scale16, scale_place, unpacked_scores, unpacked_values
 from .attention_tile import (
     BLOCK,
-    DIRECT,
-    MICRO,
     SLAB,
     TILE_ROWS,
     Tile,
     begin_chunk,
     end_chunk,
     enter_row,
+    heads_of_tile,
     leave_row,
     merge_record,
+    rows_at_once,
     soften,
     total_record,
 )
-from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, KVType, load16, rounded_up
+from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, KVType, load16, rounded_up, row_size
 
 _LOG2E, _UNCAPPED = np.float32(LOG2E), np.float32(0.0)
 
@@ -106,16 +106,12 @@ def listed_attention(  # noqa: C901  one loop nest
     """
     n_tok = ldi(ctl)
     mine = scratch + tid * scratch_bytes
-    row = (d_head + 15) // 16 * 16 * ITEM + (d_head + 31) // 32 * SCALE
-    vrow = (d_value + 15) // 16 * 16 * ITEM + (d_value + 31) // 32 * SCALE
+    row, vrow = row_size(d_head, ITEM, SCALE), row_size(d_value, ITEM, SCALE)
     per_page = (PAGE + every - 1) // every
     factor = scale * _LOG2E
     group = n_head // n_kv
-    per_tile = min(group, TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2)
-    tasks = max(1, n_tok * n_kv)
-    parts = (nth + tasks - 1) // tasks
-    if parts > 1:
-        per_tile = min(per_tile, ((group + parts - 1) // parts + DIRECT - 1) // DIRECT * DIRECT)
+    rows = TILE_ROWS if d_head <= WIDE_HEAD else TILE_ROWS // 2
+    per_tile = heads_of_tile(group, rows, max(1, n_tok * n_kv), nth)
     parts = (group + per_tile - 1) // per_tile
     total = n_tok * n_kv * parts
     while True:
@@ -127,11 +123,8 @@ def listed_attention(  # noqa: C901  one loop nest
         h0 = h_kv * group + rest % parts * per_tile
         n_row = min(h0 + per_tile, (h_kv + 1) * group) - h0
         pages, items, n = table + ldi(slot + 8 * t) * table_stride, lists + t * list_stride, ldi(counts + 8 * t)
-        n_pad = (n_row + MICRO - 1) // MICRO * MICRO
-        micro = MICRO
-        if n_row <= DIRECT or (n_row + DIRECT - 1) // DIRECT * DIRECT * 8 < n_pad * 7:
-            n_pad = (n_row + DIRECT - 1) // DIRECT * DIRECT
-            micro = DIRECT
+        micro = rows_at_once(n_row)
+        n_pad = (n_row + micro - 1) // micro * micro
         for r in range(n_pad):
             if r < n_row:
                 enter_row(mine, r, q + t * ldq + (h0 + r) * d_head * 4, d_head, factor, n - 1)

@@ -9,7 +9,7 @@ the token at position p where p + 1 is a multiple of `every`. It is row p % PAGE
 from ..build.jit import Kernel, kernel, variant
 from ..emit.emitter import ldi
 from ..emit.fields import Address, Int
-from .kv import F32_KV, KV_TYPES, PAGE, KVType, make_encode_row, pad_row, padded_head
+from .kv import F32_KV, KV_TYPES, PAGE, KVType, make_encode_row, pad_row, padded_head, row_size
 
 encode_row, ITEM, SCALE = make_encode_row(F32_KV), F32_KV.item, F32_KV.scale
 
@@ -36,7 +36,7 @@ def row_store(
     Reference: tests/reference/attention.py `kept`, the same bits.
     """
     n_pad = (n + 15) // 16 * 16
-    size, per_page = n_pad * ITEM + (n + 31) // 32 * SCALE, (PAGE + every - 1) // every
+    size, per_page = row_size(n, ITEM, SCALE), (PAGE + every - 1) // every
     padded = scratch + tid * scratch_bytes
     n_tok = ldi(ctl)
     for t in range(n_tok * tid // nth, n_tok * (tid + 1) // nth):

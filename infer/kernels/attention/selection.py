@@ -12,10 +12,10 @@ chosen for a token follows from its own scores and position alone.
 from ..build.jit import Kernel, device, kernel, variant
 from ..emit.emitter import F32, I32, I64, Emitter, Value, atomic_add, const, emit, ldi, sti, sti32
 from ..emit.fields import Address, Counter, Float, Int
-from .attention import WIDE_HEAD
+from .attention import WIDE_HEAD, end_of_run
 from .attention_products import unpacked_scores
-from .attention_tile import BLOCK, DIRECT, MICRO, TILE_ROWS, Tile, enter_row, tile_bytes
-from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, VECTOR, KVType
+from .attention_tile import BLOCK, TILE_ROWS, Tile, enter_row, rows_at_once, tile_bytes
+from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, VECTOR, KVType, row_size
 from .listed import make_fetch, tile_keys
 
 PART = 256  # entries that a thread scores before it takes others
@@ -100,7 +100,7 @@ def index_scores(  # noqa: C901  one loop nest
     kept. Error: 2e-6 of the sum over heads of |weights * scale| * |q| * |key|.
     """
     n_tok, mine = ldi(ctl), scratch + tid * scratch_bytes
-    size, per_page = (n + 15) // 16 * 16 * ITEM + (n + 31) // 32 * SCALE, (PAGE + every - 1) // every
+    size, per_page = row_size(n, ITEM, SCALE), (PAGE + every - 1) // every
     rows = TILE_ROWS if n <= WIDE_HEAD else TILE_ROWS // 2
     heads = min(n_head, rows)
     tile, most = max(1, rows // n_head), 0
@@ -115,19 +115,14 @@ def index_scores(  # noqa: C901  one loop nest
         t, e0 = i // n_part * tile, i % n_part * PART
         end = min(n_tok, t + tile)
         while t < end:
-            s, u = ldi(slot + 8 * t), t + 1
-            while u < end and ldi(slot + 8 * u) == s:
-                u += 1
-            last, pages = seen_entries(pos, u - 1, every), table + s * table_stride
+            u = end_of_run(t, end, slot, pos, 0, 0, 0)
+            last, pages = seen_entries(pos, u - 1, every), table + ldi(slot + 8 * t) * table_stride
             last = min(last, e0 + PART) if last > n_best else 0
             for h0 in range(0, n_head if e0 < last else 0, heads):
                 n_each = min(heads, n_head - h0)
                 n_row = (u - t) * n_each
-                n_pad = (n_row + MICRO - 1) // MICRO * MICRO
-                micro = MICRO
-                if n_row <= DIRECT or (n_row + DIRECT - 1) // DIRECT * DIRECT * 8 < n_pad * 7:
-                    n_pad = (n_row + DIRECT - 1) // DIRECT * DIRECT
-                    micro = DIRECT
+                micro = rows_at_once(n_row)
+                n_pad = (n_row + micro - 1) // micro * micro
                 for r in range(n_pad):
                     w, h = t + r // n_each, h0 + r % n_each
                     if r < n_row:
