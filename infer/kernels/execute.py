@@ -171,7 +171,35 @@ def _wait(sync, state, is_caller, per_us, home, groups, nth):
     return home
 
 
-def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of all threads
+@device
+def _begin(sync, before, program, n_ops, stamps, groups):
+    """Publish the first op of a run, whose generation follows `before`."""
+    sti(sync + PROGRAM, program)
+    sti(sync + N_OPS, n_ops)
+    sti(sync + BASE, before + 1)
+    sti(sync + STAMPS, stamps)
+    if stamps:
+        sti(stamps, _ticks())
+    if groups > 1:
+        _swap(sync, (before + 1) << GENERATION)  # first: the run may end before this thread goes on
+    _publish(sync, (before + 1) << GENERATION, groups, 0, 0)
+
+
+@device
+def _next(sync, i, state, now):
+    """STATE of the op after op i, which ended at `now`; closed when the run ends with it."""
+    times = ldi(sync + STAMPS)
+    if times:
+        sti(times + 8 * (i + 1), now)
+    state = ((state >> GENERATION) + 1) << GENERATION
+    stopper = ldi(sync + STOPPER)
+    stopped = atomic_load(sync + STOP) != 0 or (stopper != 0 and atomic_load(stopper) != 0)
+    if stopped or i + 1 == ldi(sync + N_OPS):
+        state |= CLOSED
+    return state
+
+
+def _execute(sync, before, program, n_ops, stamps):
     """Take part in runs. Returns the ticks of now when sync is 0.
 
     Worker: program is 0, `before` its number; returns when EXIT is set, which one call more makes known to those
@@ -187,15 +215,7 @@ def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of a
     nth = ldi(sync + N_SHARES)
     groups = n_groups(nth)
     if is_caller and atomic_load(sync) >> GENERATION == before:
-        sti(sync + PROGRAM, program)
-        sti(sync + N_OPS, n_ops)
-        sti(sync + BASE, before + 1)
-        sti(sync + STAMPS, stamps)
-        if stamps:
-            sti(stamps, _ticks())
-        if groups > 1:
-            _swap(sync, (before + 1) << GENERATION)  # first: the run may end before this thread goes on
-        _publish(sync, (before + 1) << GENERATION, groups, 0, 0)
+        _begin(sync, before, program, n_ops, stamps, groups)
     # where it belongs: the group of the share that has its number
     home = 0 if is_caller else ((before + 1) * groups - 1) // nth
     home_word, home_first = _word(sync, home, groups), _first(home, groups, nth)
@@ -244,15 +264,8 @@ def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of a
                 is_last = (atomic_add(sync + ROOT, 1) + 1) % groups == 0
             if is_last:
                 now = _ticks()
-                times = ldi(sync + STAMPS)
-                if times:
-                    sti(times + 8 * (i + 1), now)
-                state, taken = ((state >> GENERATION) + 1) << GENERATION, 0
-                stopper = ldi(sync + STOPPER)
-                stopped = atomic_load(sync + STOP) != 0 or (stopper != 0 and atomic_load(stopper) != 0)
-                if stopped or i + 1 == ldi(sync + N_OPS):
-                    state |= CLOSED
-                elif now - rested <= WORK * per_us:
+                state, taken = _next(sync, i, state, now), 0
+                if state & CLOSED == 0 and now - rested <= WORK * per_us:
                     share, taken = 0, 1  # taken before anyone else can see it
                     group, word, first, size = home, home_word, home_first, home_size
                 _publish(sync, state, groups, home, taken)
