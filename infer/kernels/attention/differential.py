@@ -33,8 +33,8 @@ def spread_pairs(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Addr
 
 @kernel
 def subtract_pairs(
-    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_pair: Int, n: Int, factor: Float,
-):  # fmt: skip
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_pair: Int, n: Int, factor: Float
+):
     """out[t][p] = x[t][p][0] - factor * x[t][p][1], rounded once.
 
     x    f32 [tok][n_pair][2][n]

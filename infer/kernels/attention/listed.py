@@ -157,7 +157,7 @@ def listed_attention(  # noqa: C901  one loop nest
 def _variant(kind: KVType) -> Kernel:
     return variant(
         listed_attention, f"listed_attention_{kind.name}", fetch=make_fetch(kind), ITEM=kind.item, SCALE=kind.scale
-    )  # fmt: skip
+    )
 
 
 LISTED: dict[str, Kernel] = {kind.name: _variant(kind) for kind in KV_TYPES.values()}

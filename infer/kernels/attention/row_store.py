@@ -52,7 +52,7 @@ def row_store(
 def _variant(kind: KVType) -> Kernel:
     return variant(
         row_store, f"row_store_{kind.name}", encode_row=make_encode_row(kind), ITEM=kind.item, SCALE=kind.scale
-    )  # fmt: skip
+    )
 
 
 ROW_STORE: dict[str, Kernel] = {kind.name: _variant(kind) for kind in KV_TYPES.values()}

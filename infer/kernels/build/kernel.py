@@ -37,10 +37,14 @@ class KernelSource:
     """
 
     def __init__(
-        self, function: Callable[..., Any], signature: str = KERNEL_SIGNATURE, *,
-        declaration: Callable[..., Any] | None = None, without: Iterable[str] = (),
+        self,
+        function: Callable[..., Any],
+        signature: str = KERNEL_SIGNATURE,
+        *,
+        declaration: Callable[..., Any] | None = None,
+        without: Iterable[str] = (),
         names: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.function, self.signature, self.name = function, signature, function.__qualname__
         declaration = declaration or function
         declared = Layout.of(declaration)

@@ -122,9 +122,7 @@ class _Block:
         if not self.how.halves:
             return self._steps(range(self.how.steps), self.begin(None, len(some)), some)
         middle = self.how.steps // 2
-        sums = [
-            self._steps(range(h * middle, (h + 1) * middle), self.begin(h, len(some)), some) for h in (0, 1)
-        ]  # fmt: skip
+        sums = [self._steps(range(h * middle, (h + 1) * middle), self.begin(h, len(some)), some) for h in (0, 1)]
         return [
             self._with_factors(some[k // self.tile.vectors], first, second)
             for k, (first, second) in enumerate(zip(*sums, strict=True))

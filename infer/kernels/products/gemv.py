@@ -85,9 +85,15 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
 
 
 def float_rows(
-    e: Emitter, block: FloatBlock, kind: GGMLType, rows: list[Value], columns: list[Value], K: Value,
-    bf16_pairs: bool, prefetch: Prefetch | None = None,
-) -> list[list[Value]]:  # fmt: skip
+    e: Emitter,
+    block: FloatBlock,
+    kind: GGMLType,
+    rows: list[Value],
+    columns: list[Value],
+    K: Value,
+    bf16_pairs: bool,
+    prefetch: Prefetch | None = None,
+) -> list[list[Value]]:
     """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): per row the totals of chains.
 
     bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.

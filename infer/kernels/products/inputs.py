@@ -29,7 +29,7 @@ def _add_squares(e, x, sums, n):
 @kernel
 def square_sums(
     a, tid, nth, *, groups: Address, x: Address, ldx: Int, index: Address = 0, n: Int, sums: Address, counts: Address
-):  # fmt: skip
+):
     """Adds the squares of the inputs of a product to sums, column by column, row after row in their order.
 
     groups  see gemv.py

@@ -19,7 +19,7 @@ def _silu(e: Emitter, x: Value, out: Value, n: Value) -> None:
 @kernel
 def lightning_inputs(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, d: Int
-):  # fmt: skip
+):
     """out[t] = silu of the values of all heads, then of keys, then of queries: rows as `mamba2_scan` takes them.
 
     count  of tokens

@@ -212,4 +212,4 @@ def each_group(
     values = e.loop(whole, lambda o, c: body(o, const(I64, GROUP), c), carried, step=4 * GROUP)
     return e.loop(
         size, lambda o, c: body(o, b.lshr(b.sub(size, o), const(I64, 2)), c), values, start=whole, step=4 * GROUP
-    )  # fmt: skip
+    )

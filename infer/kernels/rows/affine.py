@@ -66,7 +66,7 @@ def affine_rows(
 @kernel
 def add_scaled_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, more: Address, ldmore: Int, weight: Address, n: Int
-):  # fmt: skip
+):
     """x += more * weight: x, more f32 [row][n], weight f32 [n]."""
     for t in range(tid, ldi(count), nth):
         _add_scaled(x + t * ldx, more + t * ldmore, weight, n)

@@ -25,9 +25,12 @@ def _mean(e, x, n, away):
         full, lambda o, acc: [b.fadd(acc[0], b.fsub(e.load(V16F, x, o), wide))], [const(V16F, 0.0)], step=64
     )
     (total,) = e.loop(
-        b.shl(n, const(I64, 2)), lambda o, acc: [b.fadd(acc[0], b.fsub(e.load(F32, x, o), away))],
-        [e.halving_sum(lanes)], start=full, step=4,
-    )  # fmt: skip
+        b.shl(n, const(I64, 2)),
+        lambda o, acc: [b.fadd(acc[0], b.fsub(e.load(F32, x, o), away))],
+        [e.halving_sum(lanes)],
+        start=full,
+        step=4,
+    )
     return b.fdiv(total, b.sitofp(n, F32))
 
 
@@ -108,9 +111,7 @@ def correct_streams(
 
 
 @kernel
-def match_magnitude(
-    a, tid, nth, *, count: Address, x: Address, ldx: Int, y: Address, ldy: Int, n: Int, floor: Float
-):  # fmt: skip
+def match_magnitude(a, tid, nth, *, count: Address, x: Address, ldx: Int, y: Address, ldy: Int, n: Int, floor: Float):
     """y *= sqrt(mean(x^2)) / sqrt(max(mean(y^2), floor)): x, y f32 [row][n]."""
     for t in range(tid, ldi(count), nth):
         target = y + t * ldy

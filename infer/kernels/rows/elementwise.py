@@ -153,9 +153,8 @@ def rms_norm(
 
 @kernel
 def add_rows(
-    a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address, ldresidual: Int, n: Int,
-    scale: Float = 1.0,
-):  # fmt: skip
+    a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address, ldresidual: Int, n: Int, scale: Float = 1.0
+):
     """x += scale * residual; with ldresidual = 0 the same row for all."""
     for t in range(tid, ldi(count), nth):
         add_row(x + t * ldx, residual + t * ldresidual, n, scale)
@@ -220,9 +219,7 @@ def scaled_copy(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Addre
 
 
 @kernel
-def scale_rows_by_position(
-    a, tid, nth, *, count: Address, pos: Address, x: Address, ldx: Int, n: Int, table: Address
-):  # fmt: skip
+def scale_rows_by_position(a, tid, nth, *, count: Address, pos: Address, x: Address, ldx: Int, n: Int, table: Address):
     """x[t] *= table[pos[t]]: pos i64 [tok], table f32 [position]."""
     for t in range(tid, ldi(count), nth):
         scale_row(x + t * ldx, n, ldf(table + 4 * ldi(pos + 8 * t)))
@@ -231,7 +228,7 @@ def scale_rows_by_position(
 @kernel
 def copy_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int, index: Address = 0
-):  # fmt: skip
+):
     """out = x. index: i64 [count], rows of x to take: row i of out is row index[i]; 0: row i."""
     for t in range(tid, ldi(count), nth):
         source = x + (ldi(index + 8 * t) if index else t) * ldx
@@ -277,7 +274,7 @@ def sigmoid_at(e, gate):
 @kernel
 def gate_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, gate: Address, ldgate: Int, n: Int, one_gate: Int = 0
-):  # fmt: skip
+):
     """x *= sigmoid(gate). gate f32 [row][n], or with one_gate f32 [row], for all values of a row."""
     for t in range(tid, ldi(count), nth):
         if one_gate:
@@ -303,9 +300,8 @@ def _swiglu(e, gate, up, out, n):
 
 @kernel
 def swiglu(
-    a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int,
-    n: Int,
-):  # fmt: skip
+    a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int, n: Int
+):
     """out = silu(gate) * up; out may be either."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):

@@ -58,7 +58,7 @@ def _store64(e, address, value):
 @kernel
 def negative_log_likelihood(
     a, tid, nth, *, count: Address, logits: Address, ldlogits: Int, n_vocab: Int, targets: Address, out: Address
-):  # fmt: skip
+):
     """out[i] = -log softmax(logits[i])[targets[i]]: logits f32 [count][n_vocab], targets i64 [count], out f64 [count].
 
     exp in f32, sums of 4096 values in f32, the rest in f64.

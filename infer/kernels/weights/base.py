@@ -111,10 +111,7 @@ def eight_groups(e: Emitter, block: IntBlock, p: Value) -> Groups:
     n = block.groups
     parts = [block.unpack(e, e.at(p, k * block.nbytes)) for k in range(8 // n)]
     scale = block.scale(e, lanes_of(e, [g.scale for g in parts for _ in range(n)]))
-    mins = [
-        e.b.fneg(e.half(lanes_of(e, [g.mins[i] for g in parts for _ in range(n)])))
-        for i in range(block.n_min)
-    ]  # fmt: skip
+    mins = [e.b.fneg(e.half(lanes_of(e, [g.mins[i] for g in parts for _ in range(n)]))) for i in range(block.n_min)]
     return Groups([codes for g in parts for codes in g.codes], scale, mins)
 
 

@@ -188,9 +188,7 @@ def _iq2_s(e: Emitter, p: Value) -> Groups:
 
 def _iq3_xxs(e: Emitter, p: Value) -> Groups:
     kind = GGMLType.IQ3_XXS
-    codes = [
-        v for k in (0, 1) for v in _weights(e, kind, e.load(V64I8, p, k * TRAITS[kind].nbytes + 2), [], 128)
-    ]  # fmt: skip
+    codes = [v for k in (0, 1) for v in _weights(e, kind, e.load(V64I8, p, k * TRAITS[kind].nbytes + 2), [], 128)]
     words = _both(e, kind, p, 66, Vec(I32, 8))
     scale = _scale(e, kind, p, 0.25, e.b.lshr(words, const(V16I32, 28)))
     return Groups(_negated(e, codes, _bits_of(e, p, _seven_bit_signs(e, words)), 128), scale, [])

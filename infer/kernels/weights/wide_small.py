@@ -44,9 +44,7 @@ def _tq1_0(e: Emitter, p: Value) -> list[Value]:
         for name, content in zip(("first", "fifth"), _digits(), strict=True):
             table = e.table(f"{name}_digits", content)
             parts = [e.load(V64I8, table, k, 64) for k in range(0, 256, 64)]
-            halves = [
-                e.call("llvm.x86.avx512.vpermi2var.qi.512", V64I8, parts[k], raw, parts[k + 1]) for k in (0, 2)
-            ]  # fmt: skip
+            halves = [e.call("llvm.x86.avx512.vpermi2var.qi.512", V64I8, parts[k], raw, parts[k + 1]) for k in (0, 2)]
             planes.append(b.select(b.icmp_signed("<", raw, const(V64I8, 0)), halves[1], halves[0]))
 
         def codes(bytes_: list[int], digits: list[int], at: int = at, planes: list[Value] = planes) -> Value:
