@@ -48,6 +48,11 @@ class Gemma4(Family):
 
     def _experts(self, h: Gemma4Hparams, i: int, w: Weights) -> MixtureOfExperts:
         return MixtureOfExperts(
-            i, h.n_embd, h.n_ff_expert, Router(h.n_expert, h.n_expert_used, renormalize=True), activation="gelu",
-            fused=f"blk.{i}.ffn_gate_up_exps.weight" in w, factors=f"blk.{i}.ffn_down_exps.scale" in w,
-        )  # fmt: skip
+            i,
+            h.n_embd,
+            h.n_ff_expert,
+            Router(h.n_expert, h.n_expert_used, renormalize=True),
+            activation="gelu",
+            fused=f"blk.{i}.ffn_gate_up_exps.weight" in w,
+            factors=f"blk.{i}.ffn_down_exps.scale" in w,
+        )

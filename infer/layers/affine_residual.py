@@ -25,7 +25,7 @@ class AffineResidual(OwnResidual):
         self.stream, self.result = (
             [w.vector(f"{self.name}_{of}_scale.{part}", self.n_embd) for part in ("weight", "bias")]
             for of in ("residual", "out")
-        )  # fmt: skip
+        )
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return self.layer.memory()

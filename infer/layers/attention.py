@@ -286,9 +286,14 @@ class Attention:
         """The queries (0) or the gates (1) of rows that hold them head by head."""
         part, source = b.rows(self.n_head * self.d_head), both.columns(i * self.d_head, self.d_head)
         b.op(
-            elementwise.take_parts, count=b.batch.n_tok, x=source, out=part, n_group=self.n_head, n=self.d_head,
+            elementwise.take_parts,
+            count=b.batch.n_tok,
+            x=source,
+            out=part,
+            n_group=self.n_head,
+            n=self.d_head,
             stride=8 * self.d_head,
-        )  # fmt: skip
+        )
         return part
 
     def store(self, b: Builder, k: Rows, v: Rows, memory: HybridMemory) -> None:

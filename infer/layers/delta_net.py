@@ -121,7 +121,12 @@ class GatedDeltaNet:
         beta, alpha = b.rows(self.n_head), b.rows(self.n_head)
         for i, part in enumerate((beta, alpha)):
             b.op(
-                elementwise.take_parts, count=b.batch.n_tok, x=both.columns(i * share, share), out=part,
-                n_group=self.n_k_head, n=share, stride=8 * share,
-            )  # fmt: skip
+                elementwise.take_parts,
+                count=b.batch.n_tok,
+                x=both.columns(i * share, share),
+                out=part,
+                n_group=self.n_k_head,
+                n=share,
+                stride=8 * share,
+            )
         return beta, alpha

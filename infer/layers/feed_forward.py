@@ -49,9 +49,7 @@ def apply_gate(b: Builder, gate: Rows, up: Rows, count: int | Ref, activation: A
         b.op(GATES[activation], count=count, gate=gate, up=up, out=gate, n=gate.n)
     else:
         limit, alpha, offset = map(float, clamp)
-        b.op(
-            clamped_swiglu, count=count, gate=gate, up=up, out=gate, n=gate.n, alpha=alpha, limit=limit, offset=offset
-        )  # fmt: skip
+        b.op(clamped_swiglu, count=count, gate=gate, up=up, out=gate, n=gate.n, alpha=alpha, limit=limit, offset=offset)
     return gate
 
 
@@ -99,7 +97,7 @@ class GatedFeedForward:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         rows = [
             add_bias(b, b.matmul(x, w, f"ffn_{part}{self.suffix}"), self.bias[part]) for part, w in self.w_in.items()
-        ]  # fmt: skip
+        ]
         if self.adapter:
             self.adapter.add(b, x, rows[-1])
         gate, up = (rows[0].columns(i * self.n_ff, self.n_ff) for i in range(2)) if self.fused else rows
@@ -264,9 +262,15 @@ class MixtureOfExperts:
         down = self._product(b, hidden, self.w_down, "down", Columns(groups, n_slots, few=few))
         out = b.rows(self.latent.n if self.latent else self.n_embd)
         b.op(
-            moe.moe_combine, count=b.batch.n_tok, y=down, slots=slots, weights=weights, n_used=router.n_used, out=out,
+            moe.moe_combine,
+            count=b.batch.n_tok,
+            y=down,
+            slots=slots,
+            weights=weights,
+            n_used=router.n_used,
+            out=out,
             n=out.n,
-        )  # fmt: skip
+        )
         return self._leave_latent(b, out, self.latent) if self.latent else out
 
     def _leave_latent(self, b: Builder, x: Rows, latent: Latent) -> Rows:
@@ -288,9 +292,15 @@ class MixtureOfExperts:
             gate, up = products["gate"], products["up"]
         if self.weighs_input:
             b.op(
-                moe.weigh_slots, count=b.batch.n_tok, gate=gate, up=up, slots=routed[0], weights=routed[1],
-                n_used=self.router.n_used, n=gate.n,
-            )  # fmt: skip
+                moe.weigh_slots,
+                count=b.batch.n_tok,
+                gate=gate,
+                up=up,
+                slots=routed[0],
+                weights=routed[1],
+                n_used=self.router.n_used,
+                n=gate.n,
+            )
         return apply_gate(b, gate, up, total, self.activation, self.clamp)
 
     def _product(self, b: Builder, x: Rows, w: Weight, part: str, columns: Columns) -> Rows:
@@ -298,7 +308,12 @@ class MixtureOfExperts:
         y = b.matmul(x, w, f"ffn_{part}_exps", columns)
         if self.biased:
             b.op(
-                elementwise.add_group_rows, name="bias", groups=columns.groups, x=y, rows=self.biases[part],
-                stride=4 * y.n, n=y.n,
-            )  # fmt: skip
+                elementwise.add_group_rows,
+                name="bias",
+                groups=columns.groups,
+                x=y,
+                rows=self.biases[part],
+                stride=4 * y.n,
+                n=y.n,
+            )
         return y

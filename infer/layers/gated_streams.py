@@ -53,9 +53,15 @@ class _Mix:
         b.op(silu_rows, name="hc_silu", count=count, x=low, n=low.n)
         gates = b.matmul(low, self.up, "hc_up", columns)
         b.op(
-            mix_gated_streams, name="hc_mix", count=count, x=normed, gate=gates, out=out, n_stream=sizes.n_stream,
+            mix_gated_streams,
+            name="hc_mix",
+            count=count,
+            x=normed,
+            gate=gates,
+            out=out,
+            n_stream=sizes.n_stream,
             n=sizes.n_embd,
-        )  # fmt: skip
+        )
         return out, normed
 
 
@@ -80,9 +86,15 @@ class GatedResidual(OnStreams):
         weights = b.matmul(normed, self.mix.inject, "hc_inject")
         y = self.layer.build(b, rows, memory)
         b.op(
-            inject_into_streams, name="hc_write", count=b.batch.n_tok, x=x, y=y, weights=weights,
-            n_stream=self.sizes.n_stream, n=self.sizes.n_embd,
-        )  # fmt: skip
+            inject_into_streams,
+            name="hc_write",
+            count=b.batch.n_tok,
+            x=x,
+            y=y,
+            weights=weights,
+            n_stream=self.sizes.n_stream,
+            n=self.sizes.n_embd,
+        )
 
 
 class GatedMixOfStreams(Streams):

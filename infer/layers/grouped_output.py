@@ -59,6 +59,12 @@ class GroupedOutput:
         sums, counts = b.inputs.addresses(self.w_a.name, 1, n)
         for g in range(self.n_group):
             b.op(
-                square_sums, name="inputs", groups=b.tokens.groups, x=x.columns(g * n, n), index=b.tokens.index, n=n,
-                sums=sums, counts=counts,
-            )  # fmt: skip
+                square_sums,
+                name="inputs",
+                groups=b.tokens.groups,
+                x=x.columns(g * n, n),
+                index=b.tokens.index,
+                n=n,
+                sums=sums,
+                counts=counts,
+            )

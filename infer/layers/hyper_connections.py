@@ -101,9 +101,15 @@ class HyperConnected(OnStreams):
         mixed = _mixed(b, x, numbers.ref, numbers.ld, self.sizes, n_tok)
         y = self.layer.build(b, b.norm(mixed, self.norm_weight, self.sizes.eps), memory)
         b.op(
-            write_streams(h), name="hc_write", count=n_tok, x=x, y=y, post=numbers.columns(h, h),
-            comb=numbers.columns(2 * h, h * h), n=self.sizes.n_embd,
-        )  # fmt: skip
+            write_streams(h),
+            name="hc_write",
+            count=n_tok,
+            x=x,
+            y=y,
+            post=numbers.columns(h, h),
+            comb=numbers.columns(2 * h, h * h),
+            n=self.sizes.n_embd,
+        )
 
 
 class MeanOfStreams(Streams):

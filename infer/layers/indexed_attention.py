@@ -45,7 +45,7 @@ class IndexedAttention(Attention):
         self.mean = Pooling(self.layer, "index", self.d_index, self.every, gated=False, mixer=MIXER)
         self.choice = EntryChoice(
             self.layer, self.every, self.n_best, self.index_keys, self.n_index_head, 1 / math.sqrt(self.d_index)
-        )  # fmt: skip
+        )
 
     def load(self, w: Weights) -> None:
         if self.every > MOST_TOKENS:
@@ -84,9 +84,7 @@ class IndexedAttention(Attention):
         self._finish(b, q, "q", self.n_index_head, b.batch.rope_pos, memory)
         return self.choice.lists(b, memory, q)
 
-    def _finish(
-        self, b: Builder, rows: Rows, part: str, n_head: int, pos: "int | Ref", memory: HybridMemory
-    ) -> None:  # fmt: skip
+    def _finish(self, b: Builder, rows: Rows, part: str, n_head: int, pos: "int | Ref", memory: HybridMemory) -> None:
         """Norm and RoPE of heads of index queries or keys, in place."""
         b.op(
             gated_norm, name="index_norm", count=b.batch.n_tok, y=rows, weight=self.index_norms[part], stride=0,

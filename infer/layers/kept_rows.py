@@ -38,9 +38,7 @@ class KeptRows:
         """Where the memory has them."""
         attention = memory.attention
         stored = attention.rows[self.spec.key]
-        return RowPlace(
-            stored.ctypes.data, attention.table.ctypes.data, attention.table.strides[0], attention.kind
-        )  # fmt: skip
+        return RowPlace(stored.ctypes.data, attention.table.ctypes.data, attention.table.strides[0], attention.kind)
 
     def store(self, b: Builder, x: Rows, memory: HybridMemory) -> None:
         """Keep rows [n_head * n] of those tokens of the batch with which a group is complete."""

@@ -52,9 +52,7 @@ class LightningAttention:
         batch, n_head, d, n = b.batch, self.n_head, self.d_head, self.n_head * self.d_head
         state = memory.recurrent.ssm[self.layer]
         rows, y = b.rows(3 * n), b.rows(n)
-        b.op(
-            lightning_inputs, count=batch.n_tok, x=b.matmul(x, self.w_qkv, "attn_qkv"), out=rows, n_head=n_head, d=d
-        )  # fmt: skip
+        b.op(lightning_inputs, count=batch.n_tok, x=b.matmul(x, self.w_qkv, "attn_qkv"), out=rows, n_head=n_head, d=d)
         b.op(
             mamba2_scan, name="lightning_scan", nbytes=2 * state[0].nbytes, flops=5 * n * d, ctl=batch.ctl,
             seg=batch.seg, x=rows, b=rows.columns(n, n), c=rows.columns(2 * n, n), delta=self.one, lddelta=0,

@@ -118,7 +118,13 @@ class Mamba1:
     def _norm(self, b: Builder, x: Rows, weight: int) -> Rows:
         out = b.rows(x.n)
         b.op(
-            elementwise.rms_norm, name="ssm_norm", count=b.batch.n_tok, x=x, weight=weight, out=out, n=x.n,
+            elementwise.rms_norm,
+            name="ssm_norm",
+            count=b.batch.n_tok,
+            x=x,
+            weight=weight,
+            out=out,
+            n=x.n,
             eps=float(self.eps),
-        )  # fmt: skip
+        )
         return out

@@ -59,9 +59,14 @@ class ProjectedMamba2:
         gate, inputs = b.rows(n), b.rows(n)
         for i, part in enumerate((gate, inputs)):
             b.op(
-                elementwise.take_parts, count=batch.n_tok, x=both.columns(i * d_head, d_head), out=part, n_group=n_head,
-                n=d_head, stride=8 * d_head,
-            )  # fmt: skip
+                elementwise.take_parts,
+                count=batch.n_tok,
+                x=both.columns(i * d_head, d_head),
+                out=part,
+                n_group=n_head,
+                n=d_head,
+                stride=8 * d_head,
+            )
         mixed = b.rows(n + 2 * d_state)  # x, B, C
         channels, B, C = mixed.columns(0, n), mixed.columns(n, d_state), mixed.columns(n + d_state, d_state)
         b.op(

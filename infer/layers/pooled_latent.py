@@ -46,7 +46,7 @@ class PooledLatentAttention(LatentAttention):
         self.pooling = Pooling(self.layer, "index", of.d_head, of.n_pool, mixer=self.kept.mixer)
         self.choice = EntryChoice(
             self.layer, of.n_pool, of.n_best, self.keys, of.n_head, scale=1 / math.sqrt(of.d_head * of.n_head)
-        )  # fmt: skip
+        )
 
     def load(self, w: Weights) -> None:
         super().load(w)

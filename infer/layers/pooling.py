@@ -45,9 +45,7 @@ class Pooling:
     def spec(self) -> RecurrentSpec:
         """What the memory is to have."""
         n_slot = pool_slots(self.every, overlapping=self.overlapping)
-        return RecurrentSpec(
-            self.layer, (1 + self.gated) * self.width, n_slot + 1, mixer=self.mixer, part=self.part
-        )  # fmt: skip
+        return RecurrentSpec(self.layer, (1 + self.gated) * self.width, n_slot + 1, mixer=self.mixer, part=self.part)
 
     def load(self, w: Weights, ape: str = "") -> None:
         """ape: the tensor [every, width] that is added to the gates, by a token's place in its group; "": none."""

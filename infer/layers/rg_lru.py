@@ -70,7 +70,5 @@ class RgLru:
         for h in range(self.n_head):
             part = b.matmul(x.columns(h * width, width), self.blocks[name].one(h), f"lru_{name}_gate")
             target = out.columns(h * width, width)
-            b.op(
-                elementwise.take_parts, count=b.batch.n_tok, x=part, out=target, n_group=1, n=width, stride=0
-            )  # fmt: skip
+            b.op(elementwise.take_parts, count=b.batch.n_tok, x=part, out=target, n_group=1, n=width, stride=0)
         return out

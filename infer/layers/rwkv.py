@@ -104,9 +104,10 @@ class Rwkv6(_TimeMix):
         if self.n_kv and self.n_head % self.n_kv:
             raise w.wrong("attention.head_count_kv", self.n_kv, f"a divisor of the {self.n_head} heads")
         self.bias = {
-            part: optional_bias(w, f"{p}{part}.weight", matrix.rows) for part, matrix in self.w.items()
+            part: optional_bias(w, f"{p}{part}.weight", matrix.rows)
+            for part, matrix in self.w.items()
             if part != "output"
-        }  # fmt: skip
+        }
         self.w["gate"] = w.matrix(p + "gate.weight", n, n)
         self.mu_x = w.vector(p + "lerp_x.weight", n)
         self.w1 = w.matrix(p + "w1.weight", 5 * self.n_mix, n)
@@ -137,7 +138,7 @@ class Rwkv6(_TimeMix):
         r, k, v = (
             add_bias(b, self._matmul(b, rows, part), self.bias[part])
             for rows, part in ((for_receptance, "receptance"), (for_key, "key"), (for_value, "value"))
-        )  # fmt: skip
+        )
         gate = self._matmul(b, for_gate, "gate")
         ranks = _map(b, rwkv.tanh_rows, b.matmul(for_decay, self.decay_w1, "time_mix_decay_w1"))
         decay = b.matmul(ranks, self.decay_w2, "time_mix_decay_w2")
@@ -146,9 +147,15 @@ class Rwkv6(_TimeMix):
         if not self.first:
             keys = b.rows(n)
             b.op(
-                rwkv.gla_keys, count=batch.n_tok, k=k, w=decay, out=keys, n_head=self.n_head, repeat=repeat,
+                rwkv.gla_keys,
+                count=batch.n_tok,
+                k=k,
+                w=decay,
+                out=keys,
+                n_head=self.n_head,
+                repeat=repeat,
                 d=self.d_head,
-            )  # fmt: skip
+            )
             k = keys
         y = b.rows(n)
         own: OpFields = {"u": self.first} if self.first else {"scale": float(self.d_head**-0.5)}
@@ -191,7 +198,7 @@ class Rwkv7(_TimeMix):
         self.low = {
             part: (w.matrix(f"{p}{part}1.weight", rank, n), w.matrix(f"{p}{part}2.weight", n, rank))
             for part, rank in ranks.items()
-        }  # fmt: skip
+        }
         names = ("w0", "a0", "v0") if self.layer else ("w0", "a0")
         self.bias = {name: w.vector(f"{p}{name}.weight", n) for name in (*names, "k_k", "k_a", "r_k")}
         self.mu = w.keep(w.array(p + "lerp_fused.weight", 6 if self.n_gate else 5, 1, 1, n))
@@ -202,9 +209,8 @@ class Rwkv7(_TimeMix):
         n_mix = 6 if self.n_gate else 5
         for_r, for_w, for_k, for_v, for_a, *for_g = _shifted(b, x, self.mu, n_mix, memory, self.layer, 0)
         r, k, v = (
-            self._matmul(b, rows, part)
-            for rows, part in ((for_r, "receptance"), (for_k, "key"), (for_v, "value"))
-        )  # fmt: skip
+            self._matmul(b, rows, part) for rows, part in ((for_r, "receptance"), (for_k, "key"), (for_v, "value"))
+        )
         decay = b.matmul(_map(b, rwkv.tanh_rows, self._down(b, for_w, "w")), self.low["w"][1], "time_mix_w2")
         rate = b.matmul(self._down(b, for_a, "a"), self.low["a"][1], "time_mix_a2")
         gate = None

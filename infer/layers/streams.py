@@ -45,9 +45,7 @@ class Streams(ABC):
         """x: rows of all streams, of which the first holds the embedding: it is copied into the others."""
         for i in range(1, self.n):
             stream = x.columns(i * self.n_embd, self.n_embd)
-            b.op(
-                elementwise.copy_rows, name="streams", count=b.batch.n_tok, x=x, out=stream, n=self.n_embd
-            )  # fmt: skip
+            b.op(elementwise.copy_rows, name="streams", count=b.batch.n_tok, x=x, out=stream, n=self.n_embd)
 
     @abstractmethod
     def end(self, b: Builder, x: Rows, columns: Columns, count: int) -> Rows:

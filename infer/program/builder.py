@@ -44,9 +44,17 @@ class Builder(Recorder):
         self.tokens = Columns(batch.all_tokens, capacity)
 
     def norm(
-        self, x: Rows, weight: int, eps: float, residual: Rows | None = None, *, scale: float = 1.0, name: str = "norm",
-        bias: int = 0, outputs: bool = False,
-    ) -> Rows:  # fmt: skip
+        self,
+        x: Rows,
+        weight: int,
+        eps: float,
+        residual: Rows | None = None,
+        *,
+        scale: float = 1.0,
+        name: str = "norm",
+        bias: int = 0,
+        outputs: bool = False,
+    ) -> Rows:
         """x += scale * residual, then RMS norm; `weight` is an address or 0. With a `bias`, layer norm.
 
         outputs: only of those rows that logits are wanted of.
@@ -69,9 +77,15 @@ class Builder(Recorder):
         if self.inputs is not None:
             sums, counts = self.inputs.addresses(w.name, w.n_expert, x.n)
             self.op(
-                square_sums, name="inputs", groups=columns.groups, x=x, index=columns.index, n=x.n, sums=sums,
+                square_sums,
+                name="inputs",
+                groups=columns.groups,
+                x=x,
+                index=columns.index,
+                n=x.n,
+                sums=sums,
                 counts=counts,
-            )  # fmt: skip
+            )
         y = self.products.product(x, w, name, columns, out)
         for a, b in w.lora:
             thin = self.products.product(x, a, "lora_a", columns)

@@ -143,9 +143,17 @@ class Products:
         return self._once((*key, width), pack.pack_float_tiles, source, K, K, K * 4 * width, columns, 0, width)
 
     def _once(
-        self, key: _Packing, kernel: Kernel, x: Rows, n: int, K: int, nbytes: int, columns: Columns,
-        index: int | Ref, width: int,
-    ) -> tuple[Ref, int]:  # fmt: skip
+        self,
+        key: _Packing,
+        kernel: Kernel,
+        x: Rows,
+        n: int,
+        K: int,
+        nbytes: int,
+        columns: Columns,
+        index: int | Ref,
+        width: int,
+    ) -> tuple[Ref, int]:
         """x packed by `kernel`, which has been done already if the key is known. nbytes: of a column, or of a tile."""
         if key not in self._packed:
             stride = round_up(nbytes, ALIGN)

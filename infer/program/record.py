@@ -179,9 +179,16 @@ class Recorder:
         return per_thread
 
     def op(
-        self, kernel: Kernel, /, *, name: str = "", nbytes: int = 0, flops: int = 0, work: OpWork | None = None,
+        self,
+        kernel: Kernel,
+        /,
+        *,
+        name: str = "",
+        nbytes: int = 0,
+        flops: int = 0,
+        work: OpWork | None = None,
         **fields: Operand,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append an op. fields: those of the kernel by name; None: not given, which fields with defaults need not be.
 
         Rows give their stride, too: `x=rows` is fields x and ldx. An op whose kernel has groups of columns (field

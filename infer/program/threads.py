@@ -162,11 +162,13 @@ class Pool:
         self._word(TICKS_PER_US).value = _ticks_per_us()
         self._threads = [
             threading.Thread(
-                target=_work, args=(self._execute, self._sync, i, {cpus[i]} if cpus else (), nodes),
-                name=f"hybrid-{i}", daemon=True,
+                target=_work,
+                args=(self._execute, self._sync, i, {cpus[i]} if cpus else (), nodes),
+                name=f"hybrid-{i}",
+                daemon=True,
             )
             for i in range(1, n)
-        ]  # fmt: skip
+        ]
         for thread in self._threads:
             thread.start()
         self._end = weakref.finalize(self, _end, self._execute, self._sync)
