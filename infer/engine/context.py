@@ -58,8 +58,11 @@ def chosen_context(network: Network, asked: int, n_seq: int, kind: KVType, rooms
         return Context(n, f"{said}: the {wished} that the model was trained for need {need}, {room_text} are free")
     if n == usual < trained:
         changed = hparams.variant(tensors, trained)
-        return Context(n, f"{said}: with the {trained} that the model was trained for it reads short texts otherwise, "
-                       f"too ({changed})")  # fmt: skip
+        return Context(
+            n,
+            f"{said}: with the {trained} that the model was trained for it reads short texts otherwise, "
+            f"too ({changed})",
+        )
     return Context(n)
 
 

@@ -137,13 +137,17 @@ class Encoder:
             (self.positions, self.batch.pos, places),
         ):
             b.op(
-                elementwise.EMBED[table.kind], name="embed", count=n_tok, tokens=index, table=table.address,
-                stride=table.stride, out=out, n=out.n,
-            )  # fmt: skip
+                elementwise.EMBED[table.kind],
+                name="embed",
+                count=n_tok,
+                tokens=index,
+                table=table.address,
+                stride=table.stride,
+                out=out,
+                n=out.n,
+            )
         if self.first_type:
-            b.op(
-                elementwise.add_rows, name="embed", count=n_tok, x=x, residual=self.first_type, ldresidual=0, n=x.n
-            )  # fmt: skip
+            b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=self.first_type, ldresidual=0, n=x.n)
         b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=places, n=x.n)
         x = self._add_norm(b, x, self.embedding_norm)
         for layer, norm in self.parts:

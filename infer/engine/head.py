@@ -49,9 +49,14 @@ class Head:
     """
 
     def __init__(
-        self, w: Weights, h: Hparams, block: int, parts: list[tuple[str, Layer]], shared: Shared,
+        self,
+        w: Weights,
+        h: Hparams,
+        block: int,
+        parts: list[tuple[str, Layer]],
+        shared: Shared,
         streams: Streams | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.block, self.hparams, self.streams, n = block, h, streams, h.n_embd
         self.n_stream = streams.n if streams else 1
         self.width = self.n_stream * n
@@ -72,13 +77,16 @@ class Head:
         self.embedding, self.output = (
             w.matrix(name, rows, n) if name in w else matrix
             for name, matrix in (
-                (p + "embed_tokens.weight", shared.embedding), (p + "shared_head_head.weight", shared.output),
+                (p + "embed_tokens.weight", shared.embedding),
+                (p + "shared_head_head.weight", shared.output),
             )
-        )  # fmt: skip
+        )
         # what is guessed is taken back, which a recurrent state cannot be
         if any(isinstance(spec, RecurrentSpec) for spec in self.specs):
-            raise FormatError(f"{w.gguf.path.name}: block {block} guesses tokens ahead: expected attention, found a "
-                              "recurrent layer. Convert the model again.")  # fmt: skip
+            raise FormatError(
+                f"{w.gguf.path.name}: block {block} guesses tokens ahead: expected attention, found a "
+                "recurrent layer. Convert the model again."
+            )
 
     @property
     def specs(self) -> Specs:
@@ -90,9 +98,15 @@ class Head:
         h, n, n_tok = self.hparams, self.hparams.n_embd, b.batch.n_tok
         token = b.rows(n)
         b.op(
-            elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
-            table=self.embedding.address, stride=self.embedding.stride, out=token, n=n,
-        )  # fmt: skip
+            elementwise.EMBED[self.embedding.kind],
+            name="embed",
+            count=n_tok,
+            tokens=b.batch.tokens,
+            table=self.embedding.address,
+            stride=self.embedding.stride,
+            out=token,
+            n=n,
+        )
         if self.n_normed > n:
             normed = b.rows(self.width)
             self._add_norm(b, states, self.state_norm, normed, self.width)
@@ -105,9 +119,7 @@ class Head:
             else:
                 self._add_norm(b, states.columns(first, n), self.state_norm, both.columns(n, n), n)
             joined = b.matmul(both, self.join, "mtp_join")
-            b.op(
-                elementwise.copy_rows, name="mtp_join", count=n_tok, x=joined, out=stream.columns(first, n), n=n
-            )  # fmt: skip
+            b.op(elementwise.copy_rows, name="mtp_join", count=n_tok, x=joined, out=stream.columns(first, n), n=n)
         residual: Rows | None = None
         for part in self.parts:
             if isinstance(part.layer, OnStreams):
@@ -117,9 +129,7 @@ class Head:
         if residual is not None:
             b.op(elementwise.add_rows, count=n_tok, x=stream, residual=residual, n=n)
         n_past = int(memory.n_past.ctypes.data)
-        b.op(
-            execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past
-        )  # fmt: skip
+        b.op(execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past)
 
     def _add_norm(self, b: Builder, x: Rows, weight: int, out: Rows, n: int) -> None:
         b.op(
@@ -135,16 +145,27 @@ class Head:
             return states, b.matmul(states, self.output, "output", columns)
         states, n_out = b.rows(self.width), b.batch.n_out
         b.op(
-            elementwise.copy_rows, name="outputs", count=n_out, index=b.batch.out_index, x=stream, out=states,
+            elementwise.copy_rows,
+            name="outputs",
+            count=n_out,
+            index=b.batch.out_index,
+            x=stream,
+            out=states,
             n=self.width,
-        )  # fmt: skip
+        )
         left = self.streams.end(b, states, columns, n_out)
         if self.norm:
             out = b.rows(left.n)
             b.op(
-                elementwise.rms_norm, name="mtp_norm", count=n_out, x=left, weight=self.norm, out=out, n=left.n,
+                elementwise.rms_norm,
+                name="mtp_norm",
+                count=n_out,
+                x=left,
+                weight=self.norm,
+                out=out,
+                n=left.n,
                 eps=float(self.hparams.eps),
-            )  # fmt: skip
+            )
             left = out
         return states, b.matmul(left, self.output, "output", columns)
 

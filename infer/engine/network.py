@@ -263,9 +263,7 @@ class Network:
         for name, fixed in self.left.items():
             b.op(elementwise.copy_rows, name="left", count=n_tok, x=b.named[name], out=fixed.rows, n=fixed.rows.n)
         n_past = int(memory.n_past.ctypes.data)
-        b.op(
-            execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past
-        )  # fmt: skip
+        b.op(execute.advance, n_seg=b.batch.n_seg, seg=b.batch.seg, pos=b.batch.pos, slot=b.batch.slot, n_past=n_past)
         return residual
 
     def _add_part(self, b: Builder, part: _Part, residual: Rows | None, memory: HybridMemory) -> Rows | None:
@@ -286,15 +284,27 @@ class Network:
         x = self.stream.columns(0, h.n_embd)
         assert self.embedding is not None
         b.op(
-            elementwise.EMBED[self.embedding.kind], name="embed", count=n_tok, tokens=b.batch.tokens,
-            table=self.embedding.address, stride=self.embedding.stride, out=x, n=x.n,
-        )  # fmt: skip
+            elementwise.EMBED[self.embedding.kind],
+            name="embed",
+            count=n_tok,
+            tokens=b.batch.tokens,
+            table=self.embedding.address,
+            stride=self.embedding.stride,
+            out=x,
+            n=x.n,
+        )
         if self.positions:
             own, table = b.rows(x.n), self.positions
             b.op(
-                elementwise.EMBED[table.kind], name="embed", count=n_tok, tokens=b.batch.rope_pos, table=table.address,
-                stride=table.stride, out=own, n=own.n,
-            )  # fmt: skip
+                elementwise.EMBED[table.kind],
+                name="embed",
+                count=n_tok,
+                tokens=b.batch.rope_pos,
+                table=table.address,
+                stride=table.stride,
+                out=own,
+                n=own.n,
+            )
             b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=own, n=x.n)
         if h.scales.embedding != 1.0:
             b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=float(h.scales.embedding))
@@ -330,25 +340,42 @@ class Network:
             return self._add_collapse(b, self.streams)
         assert norm is not None
         return b.norm(
-            self.stream, norm.weight, h.eps, residual, scale=h.scales.residual, name="output_norm", bias=norm.bias,
+            self.stream,
+            norm.weight,
+            h.eps,
+            residual,
+            scale=h.scales.residual,
+            name="output_norm",
+            bias=norm.bias,
             outputs=True,
-        )  # fmt: skip
+        )
 
     def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
         """One row for all streams of an output token, normalized where the family has a final norm."""
         wide, norm = b.rows(self.stream.n), self.output_norm
         b.op(
-            elementwise.copy_rows, name="outputs", count=b.batch.n_out, index=b.batch.out_index, x=self.stream,
-            out=wide, n=wide.n,
-        )  # fmt: skip
+            elementwise.copy_rows,
+            name="outputs",
+            count=b.batch.n_out,
+            index=b.batch.out_index,
+            x=self.stream,
+            out=wide,
+            n=wide.n,
+        )
         x = streams.end(b, wide, Columns(b.batch.all_outputs, b.capacity), b.batch.n_out)
         if norm is None:
             return x
         out = b.rows(x.n)
         b.op(
-            elementwise.rms_norm, name="output_norm", count=b.batch.n_out, x=x, weight=norm.weight, out=out, n=x.n,
+            elementwise.rms_norm,
+            name="output_norm",
+            count=b.batch.n_out,
+            x=x,
+            weight=norm.weight,
+            out=out,
+            n=x.n,
             eps=float(self.hparams.eps),
-        )  # fmt: skip
+        )
         return out
 
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
@@ -357,9 +384,14 @@ class Network:
         logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
         if self.output_bias:
             b.op(
-                elementwise.add_rows, name="bias", count=b.batch.n_out, x=logits, residual=self.output_bias,
-                ldresidual=0, n=logits.n,
-            )  # fmt: skip
+                elementwise.add_rows,
+                name="bias",
+                count=b.batch.n_out,
+                x=logits,
+                residual=self.output_bias,
+                ldresidual=0,
+                n=logits.n,
+            )
         if cap := self.hparams.logit_cap:
             b.op(elementwise.cap_rows, count=b.batch.n_out, x=logits, n=logits.n, cap=float(cap))
         return logits
@@ -367,6 +399,11 @@ class Network:
     def add_likelihood(self, b: Builder, logits: Rows, out: int) -> None:
         """-log p of the targets of the output tokens, f64 at the address `out`."""
         b.op(
-            negative_log_likelihood, name="likelihood", count=b.batch.n_out, logits=logits, n_vocab=self.n_vocab,
-            targets=b.batch.targets, out=out,
-        )  # fmt: skip
+            negative_log_likelihood,
+            name="likelihood",
+            count=b.batch.n_out,
+            logits=logits,
+            n_vocab=self.n_vocab,
+            targets=b.batch.targets,
+            out=out,
+        )

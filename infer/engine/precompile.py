@@ -94,11 +94,14 @@ def main(arguments: list[str]) -> int:
     try:
         options = LoadOptions.from_json(
             {
-                "n_ubatch": int(n_ubatch), "n_threads": int(n_threads), "precision": precision, "kv_type": kv_type,
+                "n_ubatch": int(n_ubatch),
+                "n_threads": int(n_threads),
+                "precision": precision,
+                "kv_type": kv_type,
                 "n_seq_max": int(n_seq[0]) if n_seq else 1,
             },
             path,
-        )  # fmt: skip
+        )
         with open_gguf(path) as gguf:
             engine = _engine(gguf, options)
             serve_helper(engine.usual_kernels() if n_seq else engine.first_kernels())

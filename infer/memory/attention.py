@@ -70,9 +70,7 @@ class AttentionMemory:
         self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
         self.k = {s.layer: self._mapped(s, s.d_head) for s in self.pairs}
         self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs if not s.latent}
-        self.rows = {
-            s.key: mapped_zeros((self.n_stored, *s.page_shape(kind)), np.uint8) for s in self.row_specs
-        }  # fmt: skip
+        self.rows = {s.key: mapped_zeros((self.n_stored, *s.page_shape(kind)), np.uint8) for s in self.row_specs}
 
     @property
     def n_stored(self) -> int:
@@ -203,7 +201,7 @@ class AttentionMemory:
             name: (view.dtype, (end - start, *view.shape[3:]))
             for s in self.pairs
             for name, view in self._views(s).items()
-        }  # fmt: skip
+        }
         return layout | {
             name: (view.dtype, (s.count(start, end), *view.shape[2:]))
             for s in self.row_specs

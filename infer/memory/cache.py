@@ -230,10 +230,11 @@ class PromptCache:
             return False
         pinned = self.pins.held()
         ends = (
-            (node, place) for node in self.tree
+            (node, place)
+            for node in self.tree
             if not node.children and not node.pinned and (place := self._shorter(node)) is not None
             if not any(id(point) in pinned for p, point in node.checkpoints.items() if p > place)
-        )  # fmt: skip
+        )
         leaf, place = min(ends, key=lambda end: end[0].used, default=(None, 0))
         if leaf is None:
             return False

@@ -82,10 +82,8 @@ class RecurrentMemory:
             s.key: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs
         }
         self.ssm: dict[Key, np.ndarray] = {
-            s.key: mapped_zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32)
-            for s in specs
-            if s.n_head
-        }  # fmt: skip
+            s.key: mapped_zeros((n, *state_shape(s.n_head, s.n_lane, s.depth)), np.float32) for s in specs if s.n_head
+        }
 
     @property
     def n_stored(self) -> int:

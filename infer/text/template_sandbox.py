@@ -292,8 +292,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
             start = self.call_binop(None, "+", start, item)
         return start
 
-    def _tojson(self, value: Any, ensure_ascii: bool = False, indent: int | str | None = None, separators: Any = None,
-                sort_keys: bool = False) -> str:  # fmt: skip
+    def _tojson(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | str | None = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
         # jinja2's own escapes <, > and & for HTML
         if indent is not None or separators is not None:
             characters, depth = self.budget.walk(value)

@@ -18,9 +18,14 @@ H = TypeVar("H", bound="Hparams")
 
 
 def key(
-    name: str, default: Any = _REQUIRED, *, per_layer: bool = False, pattern: bool = False, minimum: float = 0,
+    name: str,
+    default: Any = _REQUIRED,
+    *,
+    per_layer: bool = False,
+    pattern: bool = False,
+    minimum: float = 0,
     more: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Field that is read from `<architecture>.<name>`, or from `<name>` if that begins with `hybrid.`; a scalar stands
     for all layers when `per_layer`, of a field that is a tuple of int or of float. A `pattern` is true or false for
     every layer, or a number n: true but for the last of every n layers (0: for all); it need not say anything of the
