@@ -132,20 +132,8 @@ class Encoder:
     def _build(self, capacity: int) -> tuple[Program, Rows]:
         b, n_tok = Builder(capacity, self.n_threads, exact=self.exact, batch=self.batch), self.batch.n_tok
         x, places = b.rows(self.n_embd), b.rows(self.n_embd)
-        for table, index, out in (
-            (self.embedding, self.batch.tokens, x),
-            (self.positions, self.batch.pos, places),
-        ):
-            b.op(
-                elementwise.EMBED[table.kind],
-                name="embed",
-                count=n_tok,
-                tokens=index,
-                table=table.address,
-                stride=table.stride,
-                out=out,
-                n=out.n,
-            )
+        b.embed(self.embedding, x)
+        b.embed(self.positions, places, self.batch.pos)
         if self.first_type:
             b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=self.first_type, ldresidual=0, n=x.n)
         b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=places, n=x.n)

@@ -97,16 +97,7 @@ class Head:
         """From the batch's tokens and a state [width] for each to the residual stream [width] behind the block."""
         h, n, n_tok = self.hparams, self.hparams.n_embd, b.batch.n_tok
         token = b.rows(n)
-        b.op(
-            elementwise.EMBED[self.embedding.kind],
-            name="embed",
-            count=n_tok,
-            tokens=b.batch.tokens,
-            table=self.embedding.address,
-            stride=self.embedding.stride,
-            out=token,
-            n=n,
-        )
+        b.embed(self.embedding, token)
         if self.n_normed > n:
             normed = b.rows(self.width)
             self._add_norm(b, states, self.state_norm, normed, self.width)
@@ -143,30 +134,10 @@ class Head:
         if self.streams is None:
             states = b.norm(stream, self.norm, self.hparams.eps, name="mtp_norm", outputs=True)
             return states, b.matmul(states, self.output, "output", columns)
-        states, n_out = b.rows(self.width), b.batch.n_out
-        b.op(
-            elementwise.copy_rows,
-            name="outputs",
-            count=n_out,
-            index=b.batch.out_index,
-            x=stream,
-            out=states,
-            n=self.width,
-        )
+        states, n_out = b.output_rows(stream), b.batch.n_out
         left = self.streams.end(b, states, columns, n_out)
         if self.norm:
-            out = b.rows(left.n)
-            b.op(
-                elementwise.rms_norm,
-                name="mtp_norm",
-                count=n_out,
-                x=left,
-                weight=self.norm,
-                out=out,
-                n=left.n,
-                eps=float(self.hparams.eps),
-            )
-            left = out
+            left = b.norm(left, self.norm, self.hparams.eps, name="mtp_norm", count=n_out)
         return states, b.matmul(left, self.output, "output", columns)
 
 

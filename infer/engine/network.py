@@ -283,28 +283,10 @@ class Network:
         h, n_tok = self.hparams, b.batch.n_tok
         x = self.stream.columns(0, h.n_embd)
         assert self.embedding is not None
-        b.op(
-            elementwise.EMBED[self.embedding.kind],
-            name="embed",
-            count=n_tok,
-            tokens=b.batch.tokens,
-            table=self.embedding.address,
-            stride=self.embedding.stride,
-            out=x,
-            n=x.n,
-        )
+        b.embed(self.embedding, x)
         if self.positions:
-            own, table = b.rows(x.n), self.positions
-            b.op(
-                elementwise.EMBED[table.kind],
-                name="embed",
-                count=n_tok,
-                tokens=b.batch.rope_pos,
-                table=table.address,
-                stride=table.stride,
-                out=own,
-                n=own.n,
-            )
+            own = b.rows(x.n)
+            b.embed(self.positions, own, b.batch.rope_pos)
             b.op(elementwise.add_rows, name="embed", count=n_tok, x=x, residual=own, n=x.n)
         if h.scales.embedding != 1.0:
             b.op(elementwise.scale_rows, count=n_tok, x=x, n=x.n, scale=float(h.scales.embedding))
@@ -352,31 +334,11 @@ class Network:
 
     def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
         """One row for all streams of an output token, normalized where the family has a final norm."""
-        wide, norm = b.rows(self.stream.n), self.output_norm
-        b.op(
-            elementwise.copy_rows,
-            name="outputs",
-            count=b.batch.n_out,
-            index=b.batch.out_index,
-            x=self.stream,
-            out=wide,
-            n=wide.n,
-        )
-        x = streams.end(b, wide, Columns(b.batch.all_outputs, b.capacity), b.batch.n_out)
+        columns, norm = Columns(b.batch.all_outputs, b.capacity), self.output_norm
+        x = streams.end(b, b.output_rows(self.stream), columns, b.batch.n_out)
         if norm is None:
             return x
-        out = b.rows(x.n)
-        b.op(
-            elementwise.rms_norm,
-            name="output_norm",
-            count=b.batch.n_out,
-            x=x,
-            weight=norm.weight,
-            out=out,
-            n=x.n,
-            eps=float(self.hparams.eps),
-        )
-        return out
+        return b.norm(x, norm.weight, self.hparams.eps, name="output_norm", count=b.batch.n_out)
 
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
         """Final norm and logits of the output tokens."""

@@ -50,16 +50,7 @@ class PerLayerInputs:
         n_tok, n_all = b.batch.n_tok, self.n * self.n_layer
         embedded, own = b.rows(self.n_embd), b.rows(n_all)
         for table, rows in ((self.embedding, embedded), (self.table, own)):
-            b.op(
-                elementwise.EMBED[table.kind],
-                name="embed",
-                count=n_tok,
-                tokens=b.batch.tokens,
-                table=table.address,
-                stride=table.stride,
-                out=rows,
-                n=rows.n,
-            )
+            b.embed(table, rows)
         made = b.matmul(embedded, self.w_in, "per_layer_model_proj")
         b.op(
             gated_norm, name="per_layer_norm", count=n_tok, y=made, weight=self.norm, stride=0, out=made,

@@ -43,16 +43,7 @@ class SharedTransformer:
         n, n_tok = self.n_embd, b.batch.n_tok
         both = b.rows(2 * n)
         b.op(elementwise.copy_rows, count=n_tok, x=x, out=both, n=n)
-        b.op(
-            elementwise.EMBED[self.embedding.kind],
-            name="embed",
-            count=n_tok,
-            tokens=b.batch.tokens,
-            table=self.embedding.address,
-            stride=self.embedding.stride,
-            out=both.columns(n, n),
-            n=n,
-        )
+        b.embed(self.embedding, both.columns(n, n))
         h = self.attention.build(b, b.norm(both, self.norm_in, self.eps), memory)
         h = self.feed_forward.build(b, b.norm(h, self.norm_between, self.eps), memory)
         h = b.matmul(h, self.w_out, "shared_out")

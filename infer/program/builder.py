@@ -43,6 +43,25 @@ class Builder(Recorder):
         self.inputs: SquareSums | None = None  # where the squares of what weights are multiplied by are added
         self.tokens = Columns(batch.all_tokens, capacity)
 
+    def embed(self, table: Weight, out: Rows, ids: int | Ref | None = None) -> None:
+        """Write the rows of `table` that the batch's tokens have, or that have other `ids`."""
+        self.op(
+            elementwise.EMBED[table.kind],
+            name="embed",
+            count=self.batch.n_tok,
+            tokens=self.batch.tokens if ids is None else ids,
+            table=table.address,
+            stride=table.stride,
+            out=out,
+            n=out.n,
+        )
+
+    def output_rows(self, x: Rows) -> Rows:
+        """A copy of those rows that logits are wanted of."""
+        out, count, index = self.rows(x.n), self.batch.n_out, self.batch.out_index
+        self.op(elementwise.copy_rows, name="outputs", count=count, index=index, x=x, out=out, n=x.n)
+        return out
+
     def norm(
         self,
         x: Rows,
@@ -54,14 +73,18 @@ class Builder(Recorder):
         name: str = "norm",
         bias: int = 0,
         outputs: bool = False,
+        count: int | Ref | None = None,
     ) -> Rows:
         """x += scale * residual, then RMS norm; `weight` is an address or 0. With a `bias`, layer norm.
 
-        outputs: only of those rows that logits are wanted of.
+        outputs  only of those rows that logits are wanted of
+        count    address of the number of rows, where they are not those of the batch's tokens
         """
         out = self.rows(x.n)
         more: OpFields = {"bias": bias} if bias else {}
-        count, index = (self.batch.n_out, self.batch.out_index) if outputs else (self.batch.n_tok, None)
+        index = self.batch.out_index if outputs else None
+        if count is None:
+            count = self.batch.n_out if outputs else self.batch.n_tok
         self.op(
             layer_norm if bias else elementwise.rms_norm, name=name, count=count, index=index, x=x, residual=residual,
             weight=weight, out=out, n=x.n, eps=float(eps), scale=float(scale), **more,
