@@ -13,7 +13,7 @@ from ..loading.weights import Weights
 
 
 def groups_of(n: int, n_used: int, by_two: bool = True) -> Groups | None:
-    """As a file has them, where one group is none."""
+    """The groups of a file's keys; one group, or 0, means that there are no groups."""
     return Groups(n, n_used, by_two) if n > 1 else None
 
 

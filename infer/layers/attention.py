@@ -176,7 +176,7 @@ class Attention:
 
     @property
     def _prefix(self) -> str:
-        """Of the tensors that it uses."""
+        """The names of the tensors that it uses begin so."""
         return f"blk.{self.block if self.block >= 0 else self.layer}.attn_"
 
     def _check(self, w: Weights) -> None:
@@ -238,7 +238,7 @@ class Attention:
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _norm_and_turn(self, b: Builder, q: Rows, k: Rows, v: Rows, memory: HybridMemory) -> None:
-        """Norm, limits and RoPE of what was projected, in place."""
+        """Norm, clip and turn the projected rows, in place."""
         after_rope = self.norm is not None and self.norm.after_rope
         if not after_rope:
             self._normalize(b, q, k)

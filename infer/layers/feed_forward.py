@@ -144,8 +144,10 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Latent:
-    """The space of experts that read and return rows of n values, which ffn_NAME_down makes of the token's and
-    ffn_NAME_up turns back. norm_eps: of a norm of what the experts return, in front of ffn_NAME_up; 0: there is none.
+    """The space of experts that read and return rows of n values: ffn_NAME_down makes them of the token's row,
+    ffn_NAME_up makes a row of the token's width of the experts' sum.
+
+    norm_eps  of a norm in front of ffn_NAME_up; 0: no norm
     """
 
     n: int
@@ -160,11 +162,11 @@ class MixtureOfExperts:
     gated        whether experts have gates (SwiGLU), or a squared ReLU
     activation   of the gate
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
-    clamp        limits of what the gate reads; None: there are none
+    clamp        limits of the gate's inputs; None: no limits
     factors      ffn_down_exps.scale multiplies the weight of each expert, last
     biased       the router and all matrices of experts have biases
     weighs_input a weight multiplies what its expert reads, not what it returns
-    latent       the space of the rows that experts read and return; None: that of the token's
+    latent       a space of its own for the rows that experts read and return; None: they have the token's width
     """
 
     layer: int

@@ -19,8 +19,10 @@ class NormWeights(Enum):
 
 @dataclass(frozen=True)
 class HeadNorm:
-    """eps is added to the mean of the squares. after_rope: the norm follows RoPE, its weights are not those of OWN or
-    ALL_HEADS."""
+    """The RMS norm of queries and keys.
+
+    after_rope  the norm follows RoPE; not with weights of each head or of all heads together
+    """
 
     eps: float
     weights: NormWeights = NormWeights.SHARED

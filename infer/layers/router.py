@@ -38,7 +38,7 @@ class Router:
     """n_used of n_expert experts for every token, weighted by their scores.
 
     renormalize  weights sum up to 1 before they are multiplied by `scale`
-    n_idle       scores beyond those of the experts: a token that chooses one of them adds nothing
+    n_idle       further choices that are no experts: a token that chooses one of them adds nothing
     jitter       of ChosenBy.SPARSE_MIXER: how near the scores are among which an expert is weighed
     """
 

@@ -78,7 +78,7 @@ class Builder(Recorder):
         """x += scale * residual, then RMS norm; `weight` is an address or 0. With a `bias`, layer norm.
 
         outputs  only of those rows that logits are wanted of
-        count    address of the number of rows, where they are not those of the batch's tokens
+        count    address of the number of rows; None: one for each token or output
         """
         out = self.rows(x.n)
         more: OpFields = {"bias": bias} if bias else {}

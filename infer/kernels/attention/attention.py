@@ -104,6 +104,18 @@ def start_with_sink(total, sinks, head):
 
 
 @device
+def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
+    """What work item i is: a chunk, a KV head, the first query head, how many, the first token. The last tokens have
+    most to do and come first."""
+    chunk, i = i % max(1, n_chunk), i // max(1, n_chunk)
+    rest = i % (n_kv * parts)
+    h_kv = rest // parts
+    h0 = h_kv * group + rest % parts * per_tile
+    heads = min(h0 + per_tile, (h_kv + 1) * group) - h0
+    return chunk, h_kv, h0, heads, (n_tile - 1 - i // (n_kv * parts)) * tile
+
+
+@device
 def end_of_run(t, end, slot, pos, start, window, aligned):
     """The tokens from t on that are of its sequence, and of its window where windows are aligned."""
     u = t + 1
@@ -139,6 +151,14 @@ def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, window, alig
                 copy_record(record, records + index * (HEAD + (d_value + 15) // 16 * 64), d_value)
             else:
                 merge_record(total_record(tile, r, d_head), record, d_value)
+
+
+@device
+def leave_rows(tile, n_row, heads, t, h0, d_head, d_value, out, ldout):
+    """The sums of all chunks, written to the rows of their tokens and heads."""
+    for r in range(n_row):
+        target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_value * 4
+        leave_row(total_record(tile, r, d_head), target, d_value)
 
 
 IN_REGISTERS = 32  # rows up to which keys and values are converted as they are read
@@ -198,13 +218,7 @@ def attention(  # noqa: C901  one loop nest
         i = atomic_add(counter, 1)
         if i >= total:
             break
-        chunk = i % max(1, n_chunk)
-        i = i // max(1, n_chunk)
-        rest = i % (n_kv * parts)
-        h_kv = rest // parts
-        h0 = h_kv * group + rest % parts * per_tile
-        heads = min(h0 + per_tile, (h_kv + 1) * group) - h0
-        t = (n_tile - 1 - i // (n_kv * parts)) * tile  # the last tokens have most to do: first
+        chunk, h_kv, h0, heads, t = place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile)
         end = min(n_tok, t + tile)
         while t < end:
             s = ldi(slot + 8 * t)
@@ -245,9 +259,7 @@ def attention(  # noqa: C901  one loop nest
                     mine, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk
                 )
             if n_chunk == 0:
-                for r in range(n_row):
-                    target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_value * 4
-                    leave_row(total_record(mine, r, d_head), target, d_value)
+                leave_rows(mine, n_row, heads, t, h0, d_head, d_value, out, ldout)
             t = u
 
 

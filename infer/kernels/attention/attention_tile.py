@@ -51,8 +51,8 @@ def rows_at_once(n_row):
 
 @device
 def heads_of_tile(group, rows, tasks, nth):
-    """Of the `group` query heads of a KV head, for tiles of so many rows: all of them, but shared out where there are
-    fewer tasks than threads."""
+    """Query heads in a tile of up to `rows` rows: the whole `group` of a KV head, or a part of it where there are fewer
+    tasks than threads."""
     n = min(group, rows)
     parts = (nth + tasks - 1) // tasks
     if parts > 1:

@@ -128,7 +128,7 @@ def _score(row, n_expert, bias, scoring, chosen_by, p, score):
         if chosen_by == ChosenBy.LOGIT:
             v = ldf(row + 4 * x)
         stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
-    if bias and scoring == Scoring.SOFTMAX and chosen_by != ChosenBy.LOGIT:  # it is added to what is divided by the sum
+    if bias and scoring == Scoring.SOFTMAX and chosen_by != ChosenBy.LOGIT:  # added to the softmax, p over the sum
         for x in range(n_expert):
             stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
     return total
@@ -213,12 +213,12 @@ def moe_route(
     slots, weights  written: i64 and f32 [tok][n_used], in order of expert index
     scores, counts  scratch, f32 [3 * n_expert] and i64 [2 * n_expert]
     scoring         a `Scoring`: what becomes of the logits
-    chosen_by       a `ChosenBy`: what is best
+    chosen_by       a `ChosenBy`: what decides which experts are best
     renormalize     weights sum up to 1, before they are multiplied by `scale`
     bias            f32 [n_expert], added to what decides; 0: none
     n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
     n_group_best    2, or 1: groups count by their best expert (arXiv:2405.04434)
-    n_idle          the last so many of n_expert compute nothing: they have no slots, a token that chooses one gets -1
+    n_idle          the last n_idle of n_expert compute nothing: they have no slots, a token that chooses one gets -1
     factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
     jitter          of the sparse mixer
     table, tokens   of ChosenBy.TOKEN: i32 [token of the vocabulary][n_used], the experts that it has; i64 [tok]
