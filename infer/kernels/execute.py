@@ -199,7 +199,7 @@ def _next(sync, i, state, now):
     return state
 
 
-def _execute(sync, before, program, n_ops, stamps):
+def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of all threads
     """Take part in runs. Returns the ticks of now when sync is 0.
 
     Worker: program is 0, `before` its number; returns when EXIT is set, which one call more makes known to those

@@ -83,7 +83,7 @@ fetch, ITEM, SCALE = make_fetch(F32_KV), F32_KV.item, F32_KV.scale
 
 
 @kernel
-def listed_attention(  # noqa: C901  one loop nest
+def listed_attention(
     a, tid, nth, *, ctl: Address, slot: Address, q: Address, ldq: Int, lists: Address, list_stride: Int,
     counts: Address, keys: Address, values: Address, entry_keys: Address = 0, entry_values: Address = 0, every: Int = 1,
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,

@@ -80,7 +80,7 @@ def seen_entries(pos, t, every):
 
 
 @kernel
-def index_scores(  # noqa: C901  one loop nest
+def index_scores(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, q: Address, ldq: Int, weights: Address = 0,
     ldweights: Int = 0, keys: Address, table: Address, table_stride: Int, every: Int, n_head: Int, n: Int,
     n_best: Int, scale: Float, scores: Address, score_stride: Int, scratch: Address, scratch_bytes: Int,
