@@ -8,13 +8,13 @@ from hybrid.quant.ggml.families.experts import SIGMOID, SOFTMAX, RoutedHparams
 from ..kernels.rows.moe import Scoring
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
-from ..layers.router import Groups, Router
+from ..layers.router import ExpertGroups, Router
 from ..loading.weights import Weights
 
 
-def groups_of(n: int, n_used: int, by_two: bool = True) -> Groups | None:
+def groups_of(n: int, n_used: int, by_two: bool = True) -> ExpertGroups | None:
     """The groups of a file's keys; one group, or 0, means that there are no groups."""
-    return Groups(n, n_used, by_two) if n > 1 else None
+    return ExpertGroups(n, n_used, by_two) if n > 1 else None
 
 
 def routed(

@@ -6,7 +6,7 @@ from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
 from ..layers.base import Layer
-from ..layers.feed_forward import GatedFeedForward, Latent, Situ
+from ..layers.feed_forward import GatedFeedForward, LatentExperts, Situ
 from ..loading.weights import Weights
 from .base import Family, Part
 from .experts import routed
@@ -48,5 +48,5 @@ class KimiK3(Family):
         if i < h.n_dense:
             return GatedFeedForward(i, h.n_embd, h.n_ff, activation=gate)
         normed = h.n_latent and f"blk.{i}.ffn_routed_norm.weight" in w
-        latent = Latent(h.n_latent, "routed", h.eps if normed else 0.0) if h.n_latent else None
+        latent = LatentExperts(h.n_latent, "routed", h.eps if normed else 0.0) if h.n_latent else None
         return routed(h, i, w, {"activation": gate}, activation=gate, latent=latent)

@@ -7,7 +7,7 @@ from hybrid.quant.ggml.families.nemotron_h import NemotronHHparams
 from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
-from ..layers.feed_forward import FeedForward, Latent, MixtureOfExperts
+from ..layers.feed_forward import FeedForward, LatentExperts, MixtureOfExperts
 from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size, mamba2
@@ -41,7 +41,7 @@ class NemotronH(Family):
             scale=h.weights_scale or 1.0,
             groups=groups_of(h.n_expert_group, h.n_expert_group_used),
         )
-        latent = Latent(h.n_latent) if h.n_latent else None
+        latent = LatentExperts(h.n_latent) if h.n_latent else None
         experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert or h.n_ff[i], router, gated=False, latent=latent)
         return Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))
 

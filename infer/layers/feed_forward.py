@@ -143,7 +143,7 @@ class FeedForward:
 
 
 @dataclass(frozen=True)
-class Latent:
+class LatentExperts:
     """The space of experts that read and return rows of n values: ffn_NAME_down makes them of the token's row,
     ffn_NAME_up makes a row of the token's width of the experts' sum.
 
@@ -180,7 +180,7 @@ class MixtureOfExperts:
     factors: bool = False
     biased: bool = False
     weighs_input: bool = False
-    latent: Latent | None = None
+    latent: LatentExperts | None = None
 
     table = 0  # address, where experts go by tokens
 
@@ -199,7 +199,7 @@ class MixtureOfExperts:
         biased = {**sizes, "down": n_in} if self.biased else {}
         self.biases = {part: w.keep(w.array(f"{p}ffn_{part}_exps.bias", n_expert, n)) for part, n in biased.items()}
 
-    def _load_latent(self, w: Weights, latent: Latent) -> None:
+    def _load_latent(self, w: Weights, latent: LatentExperts) -> None:
         p = f"blk.{self.layer}.ffn_{latent.name}_"
         into, back = p + "down.weight", p + "up.weight"
         self.w_into, self.w_back = w.matrix(into, latent.n, self.n_embd), w.matrix(back, self.n_embd, latent.n)
@@ -275,7 +275,7 @@ class MixtureOfExperts:
         )
         return self._leave_latent(b, out, self.latent) if self.latent else out
 
-    def _leave_latent(self, b: Builder, x: Rows, latent: Latent) -> Rows:
+    def _leave_latent(self, b: Builder, x: Rows, latent: LatentExperts) -> Rows:
         if latent.norm_eps:
             x = b.norm(x, self.latent_norm, latent.norm_eps, name=f"ffn_{latent.name}_norm")
         return add_bias(b, b.matmul(x, self.w_back, f"ffn_{latent.name}_up"), self.latent_bias[1])

@@ -8,7 +8,7 @@ from ..program.record import OpFields
 
 
 @dataclass(frozen=True)
-class Groups:
+class ExpertGroups:
     """`n` groups of neighbours, of which only the n_used best ones of a token are chosen from (arXiv:2412.19437).
 
     by_two  a group counts by the sum of its two best scores, otherwise by its best alone
@@ -48,7 +48,7 @@ class Router:
     scoring: Scoring = Scoring.SOFTMAX
     chosen_by: ChosenBy = ChosenBy.SCORE
     scale: float = 1.0
-    groups: Groups | None = None
+    groups: ExpertGroups | None = None
     n_idle: int = 0
     jitter: float = 0.0
 
@@ -65,7 +65,7 @@ class Router:
 
     def fields(self) -> OpFields:
         """Of `moe_route`."""
-        groups = self.groups or Groups(1, 1)
+        groups = self.groups or ExpertGroups(1, 1)
         return {
             "n_expert": self.n_score,
             "n_used": self.n_used,

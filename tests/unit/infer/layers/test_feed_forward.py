@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hybrid.infer.kernels.rows.moe import Scoring
-from hybrid.infer.layers.feed_forward import Latent, MixtureOfExperts
-from hybrid.infer.layers.router import Groups, Router
+from hybrid.infer.layers.feed_forward import LatentExperts, MixtureOfExperts
+from hybrid.infer.layers.router import ExpertGroups, Router
 from hybrid.quant.ggml.errors import FormatError
 
 
@@ -46,14 +46,14 @@ class File:
     ],
 )
 def test_refused(n_used: int, n_group: int, n_group_used: int, message: str) -> None:
-    layer = MixtureOfExperts(0, 8, 4, Router(12, n_used, groups=Groups(n_group, n_group_used)))
+    layer = MixtureOfExperts(0, 8, 4, Router(12, n_used, groups=ExpertGroups(n_group, n_group_used)))
     with pytest.raises(FormatError, match=message):
         layer.load(File())  # type: ignore[arg-type]
 
 
 def test_shapes() -> None:
-    router = Router(12, 5, scoring=Scoring.SIGMOID, groups=Groups(4, 2))
-    layer = MixtureOfExperts(3, 8, 4, router, gated=False, latent=Latent(6))
+    router = Router(12, 5, scoring=Scoring.SIGMOID, groups=ExpertGroups(4, 2))
+    layer = MixtureOfExperts(3, 8, 4, router, gated=False, latent=LatentExperts(6))
     layer.load(File())  # type: ignore[arg-type]
     assert layer.w_in == {"up": ("blk.3.ffn_up_exps.weight", (12, 4, 6))}
     assert layer.w_down == ("blk.3.ffn_down_exps.weight", (12, 6, 4))
