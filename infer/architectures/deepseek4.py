@@ -13,9 +13,9 @@ from ..layers.base import Layer, Sum
 from ..layers.compressed_attention import CompressedAttention, IndexSizes
 from ..layers.feed_forward import Clamp, GatedFeedForward, MixtureOfExperts
 from ..layers.hyper_connections import HyperConnected, HyperSizes, LearnedMixOfStreams
-from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part
+from .experts import router_of
 from .rope import rope_of
 
 SQRT_SOFTPLUS = 4  # of expert_gating_func
@@ -68,13 +68,7 @@ class DeepSeek4(Family):
         if h.gating != SQRT_SOFTPLUS:
             raise h.wrong(w.gguf, "gating", f"{SQRT_SOFTPLUS}, the root of the softplus")
         clamp, shared = (Clamp(limit[i]) if limit[i] else None for limit in (h.limit, h.limit_shared))
-        router = Router(
-            h.n_expert,
-            h.n_expert_used,
-            h.weights_norm,
-            scoring=Scoring.ROOT_SOFTPLUS,
-            chosen_by=ChosenBy.TOKEN if i < h.n_hashed else ChosenBy.SCORE,
-            scale=h.weights_scale or 1.0,
-        )
+        chosen_by = ChosenBy.TOKEN if i < h.n_hashed else ChosenBy.SCORE
+        router = router_of(h, scoring=Scoring.ROOT_SOFTPLUS, chosen_by=chosen_by)
         routed = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, clamp=clamp)
         return Sum(routed, GatedFeedForward(i, h.n_embd, h.n_shared * h.n_ff_expert, "_shexp", clamp=shared))

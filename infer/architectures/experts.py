@@ -17,24 +17,23 @@ def groups_of(n: int, n_used: int, by_two: bool = True) -> ExpertGroups | None:
     return ExpertGroups(n, n_used, by_two) if n > 1 else None
 
 
+def router_of(h: Any, **how: Any) -> Router:
+    """What a family's keys say of its router; `how`: the other fields."""
+    return Router(h.n_expert, h.n_expert_used, h.weights_norm, scale=h.weights_scale or 1.0, **how)
+
+
 def routed(
     h: RoutedHparams, i: int, w: Weights, shared: Mapping[str, Any] | None = None, *, by_two: bool = True, **more: Any
 ) -> Layer:
     """The experts of layer i, beside the shared ones if there are any.
 
     shared, more  fields of the two layers
-    by_two        see Groups
+    by_two        see ExpertGroups
     """
     if h.gating not in (SOFTMAX, SIGMOID):
         raise h.wrong(w.gguf, "gating", f"{SOFTMAX}, softmax, or {SIGMOID}, the sigmoid")
-    router = Router(
-        h.n_expert,
-        h.n_expert_used,
-        h.weights_norm,
-        scoring=Scoring.SIGMOID if h.gating == SIGMOID else Scoring.SOFTMAX,
-        scale=h.weights_scale or 1.0,
-        groups=groups_of(h.n_expert_group, h.n_expert_group_used, by_two),
-    )
+    scoring = Scoring.SIGMOID if h.gating == SIGMOID else Scoring.SOFTMAX
+    router = router_of(h, scoring=scoring, groups=groups_of(h.n_expert_group, h.n_expert_group_used, by_two))
     experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router, **more)
     if not h.n_shared:
         return experts

@@ -10,10 +10,10 @@ from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.head_norm import HeadNorm
-from ..layers.router import Router
 from ..layers.short_conv import ShortConv
 from ..loading.weights import Weights
 from .base import Family, Part, head_size
+from .experts import router_of
 from .rope import rope_of
 
 
@@ -37,13 +37,7 @@ class Lfm2(Family):
         if not isinstance(h, Lfm2MoeHparams) or i < h.n_dense:
             yield "ffn_norm.weight", GatedFeedForward(i, h.n_embd, h.n_ff)
         else:
-            router = Router(
-                h.n_expert,
-                h.n_expert_used,
-                h.weights_norm,
-                scoring=Scoring.SIGMOID,
-                scale=h.weights_scale or 1.0,
-            )
+            router = router_of(h, scoring=Scoring.SIGMOID)
             yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff_expert, router)
 
 

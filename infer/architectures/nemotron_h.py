@@ -8,10 +8,9 @@ from ..kernels.rows.moe import Scoring
 from ..layers.attention import Attention
 from ..layers.base import Layer, Sum
 from ..layers.feed_forward import FeedForward, LatentExperts, MixtureOfExperts
-from ..layers.router import Router
 from ..loading.weights import Weights
 from .base import Family, Part, head_size, mamba2
-from .experts import groups_of
+from .experts import groups_of, router_of
 
 
 class NemotronH(Family):
@@ -33,14 +32,8 @@ class NemotronH(Family):
     def feed_forward(self, h: NemotronHHparams, i: int, w: Weights) -> Layer:
         if f"blk.{i}.ffn_gate_inp.weight" not in w:
             return FeedForward(i, h.n_embd, h.n_ff[i])
-        router = Router(
-            h.n_expert,
-            h.n_expert_used,
-            h.weights_norm,
-            scoring=Scoring.SIGMOID,
-            scale=h.weights_scale or 1.0,
-            groups=groups_of(h.n_expert_group, h.n_expert_group_used),
-        )
+        groups = groups_of(h.n_expert_group, h.n_expert_group_used)
+        router = router_of(h, scoring=Scoring.SIGMOID, groups=groups)
         latent = LatentExperts(h.n_latent) if h.n_latent else None
         experts = MixtureOfExperts(i, h.n_embd, h.n_ff_expert or h.n_ff[i], router, gated=False, latent=latent)
         return Sum(experts, FeedForward(i, h.n_embd, h.n_ff_shared, "_shexp"))

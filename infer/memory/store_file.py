@@ -28,7 +28,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +125,7 @@ def write_file(folder: Path, key: bytes, header: FileHeader, arrays: Iterable[np
                 raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
                 crc, nbytes = zlib.crc32(raw, crc), nbytes + raw.nbytes
                 _write_all(file.fileno(), raw)
-            done = FileHeader(
-                header.kind, header.before, header.after, header.start, header.end, header.tokens,
-                header.boundary, header.logits, nbytes, crc, header.used,
-            )  # fmt: skip
+            done = replace(header, nbytes=nbytes, crc=crc)
             os.lseek(file.fileno(), 0, os.SEEK_SET)
             _write_all(file.fileno(), memoryview(_encoded(key, done)))
         path.replace(folder / done.name)
