@@ -3,7 +3,7 @@
 from hybrid.quant.ggml.families.bailingmoe3 import BailingMoe3Hparams
 
 from ..kernels.attention.rope import NORM
-from ..layers.base import Layer
+from ..layers.base import Gate, Layer
 from ..loading.weights import Weights
 from .kimi_linear import KimiLinear, kimi_delta
 from .latent import latent_attention
@@ -25,4 +25,4 @@ class BailingMoe3(KimiLinear):
         return kimi_delta(h, i, lowest=h.lowest, low_rank=False)
 
     def attention(self, h: BailingMoe3Hparams, i: int, w: Weights) -> Layer:
-        return latent_attention(h, i, w, rope_of(h, w, h.n_rot, NORM), gated=True)
+        return latent_attention(h, i, w, rope_of(h, w, h.n_rot, NORM), gate=Gate.HEADS)

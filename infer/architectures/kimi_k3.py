@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
-from ..layers.base import Layer
-from ..layers.feed_forward import GatedFeedForward, LatentExperts, Situ
+from ..layers.base import Gate, Layer
+from ..layers.feed_forward import GatedFeedForward, Situ
 from ..loading.weights import Weights
 from .base import Family, Part
 from .experts import routed
@@ -39,7 +39,7 @@ class KimiK3(Family):
         return kimi_delta(h, i, lowest=h.lowest, full_gate=True)
 
     def attention(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
-        return latent_attention(h, i, w, gated=f"blk.{i}.attn_gate.weight" in w, gated_values=True)
+        return latent_attention(h, i, w, gate=Gate.VALUES if f"blk.{i}.attn_gate.weight" in w else None)
 
     def feed_forward(self, h: KimiK3Hparams, i: int, w: Weights) -> Layer:
         if not (h.beta > 0 and h.linear_beta >= 0):

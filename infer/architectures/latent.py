@@ -3,7 +3,7 @@
 from hybrid.quant.ggml.families.latent import LatentHparams
 
 from ..layers.attention import Rope
-from ..layers.base import Layer
+from ..layers.base import Gate, Layer
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.latent_attention import LatentAttention
 from ..loading.weights import Weights
@@ -21,14 +21,13 @@ def latent_attention(
     w: Weights,
     rope: Rope | None = None,
     *,
-    gated: bool = False,
+    gate: Gate | None = None,
     scale: float = 0.0,
-    gated_values: bool = False,
 ) -> LatentAttention:
-    """Layer i; scale: of the scores, 0: as usual; gated_values: see LatentAttention."""
+    """Layer i; scale: of the scores, 0: as usual."""
     if not 0 <= h.n_rot < h.d_key:
         raise h.wrong(w.gguf, "n_rot", f"less than attention.key_length_mla = {h.d_key}")
     return LatentAttention(
         i, h.n_embd, h.n_head, h.d_key - h.n_rot, h.n_rot, h.d_value, h.rank, h.latent_eps or h.eps,
-        rope if h.n_rot else None, h.q_rank, gated, scale, gated_values,
+        rope if h.n_rot else None, h.q_rank, gate, scale,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from hybrid.quant.ggml.families.lfm3 import Lfm3Hparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention, Rope
-from ..layers.base import Layer, PostNorm
+from ..layers.base import Gate, Layer, PostNorm
 from ..layers.feed_forward import GatedFeedForward
 from ..layers.head_norm import HeadNorm
 from ..layers.short_conv import ShortConv
@@ -36,7 +36,7 @@ class Lfm3(Family):
         rope = Rope(h.d_head, h.freq_base_local, NEOX) if h.local[i] else rope_of(h, w, h.d_head, NEOX)
         return Attention(
             i, h.n_embd, h.n_head, h.n_head_kv[i], h.d_head, rope, window=h.window if h.local[i] else 0,
-            norm=HeadNorm(h.eps), head_gate=f"blk.{i}.attn_gate.weight" in w,
+            norm=HeadNorm(h.eps), gate=Gate.HEADS if f"blk.{i}.attn_gate.weight" in w else None,
         )  # fmt: skip
 
     def _normed(self, h: Lfm3Hparams, layer: Layer, norm: str, w: Weights) -> Layer:

@@ -8,7 +8,7 @@ from hybrid.quant.ggml.families.qwen3next import Qwen3NextHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
-from ..layers.base import Sum
+from ..layers.base import Gate, Sum
 from ..layers.delta_net import GatedDeltaNet
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.head_norm import HeadNorm
@@ -40,7 +40,7 @@ class Qwen3Next(Family):
             d_head = head_size(h, w, h.d_head)
             rope = rope_of(h, w, h.n_rot or d_head, NEOX)
             yield "attn_norm.weight", Attention(
-                i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm=HeadNorm(h.eps), gated=True
+                i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, norm=HeadNorm(h.eps), gate=Gate.VALUES
             )  # fmt: skip
         else:
             yield "attn_norm.weight", delta_net(h, i, w, h.eps, grouped=self.grouped)

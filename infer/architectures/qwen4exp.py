@@ -9,7 +9,7 @@ from hybrid.quant.ggml.families.qwen4exp import Qwen4ExpHparams
 
 from ..kernels.attention.rope import NEOX
 from ..layers.attention import Attention
-from ..layers.base import Layer, Sum
+from ..layers.base import Gate, Layer, Sum
 from ..layers.feed_forward import GatedFeedForward, MixtureOfExperts
 from ..layers.gated_streams import GatedMixOfStreams, GatedResidual, GatedSizes
 from ..layers.head_norm import HeadNorm
@@ -61,7 +61,7 @@ def _attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
         raise h.wrong(w.gguf, "budget", f"a group of {every} tokens or more")
     return IndexedAttention(
         i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
-        norm=HeadNorm(h.eps), gated=True, index_eps=h.eps,
+        norm=HeadNorm(h.eps), gate=Gate.VALUES, index_eps=h.eps,
         every=every, n_best=h.budget // every, n_index_head=h.n_index_head, d_index=h.d_index,
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def _whole_attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
     d_head = head_size(h, w, h.d_head)
     return Attention(
         i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),
-        norm=HeadNorm(h.eps), gated=True
+        norm=HeadNorm(h.eps), gate=Gate.VALUES
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from ..memory import AttentionSpec, HybridMemory, Rotation
 from ..memory.mapped import mapped_zeros
 from ..program.builder import Builder, Ref, Rows
 from ..program.record import OpFields
-from .base import LayerAdapter, add_bias, optional_bias
+from .base import Gate, LayerAdapter, add_bias, optional_bias
 from .head_norm import HeadNorm
 from .query_scale import QueryScale
 
@@ -124,8 +124,7 @@ class Attention:
     norm      of queries and keys; None: they have no norm
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
-    gated     attn_q has a gate behind every head's query; the sigmoid of it multiplies what the head returns
-    head_gate attn_gate makes a number per head of the input, by whose sigmoid what the head returns is multiplied
+    gate      VALUES: attn_q has the gates of a head behind its query; HEADS: attn_gate makes them; None: no gates
     n_in      values of a row that it reads; 0: n_embd, which is what it returns
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
@@ -146,8 +145,7 @@ class Attention:
     soft_cap: float = 0.0
     norm: HeadNorm | None = None
     clip: float = 0.0
-    gated: bool = False
-    head_gate: bool = False
+    gate: Gate | None = None
     fused: bool = False
     n_in: int = 0
     d_value: int = 0
@@ -191,7 +189,7 @@ class Attention:
         p, sizes = self._prefix, self.projections()
         self.sizes = {"qkv": sum(sizes.values())} if self.fused else sizes
         self.w_in = {part: w.matrix(f"{p}{part}.weight", n, self.n_in) for part, n in self.sizes.items()}
-        if self.head_gate:
+        if self.gate is Gate.HEADS:
             self.w_gate = w.matrix(p + "gate.weight", self.n_head, self.n_in)
         self.w_out = w.matrix(p + "output.weight", self.n_embd, self.returned())
         biased = {**self.sizes, "output": self.n_embd}
@@ -213,7 +211,7 @@ class Attention:
     def projections(self) -> dict[str, int]:
         """The rows of each projection of the input."""
         n_q, n_k, n_v = self.n_head * self.d_head, self.n_kv * self.d_head, self.n_kv * self.d_value
-        return {"q": (2 if self.gated else 1) * n_q, "k": n_k, "v": n_v}
+        return {"q": (2 if self.gate is Gate.VALUES else 1) * n_q, "k": n_k, "v": n_v}
 
     def returned(self) -> int:
         """Values of a row that the heads return."""
@@ -229,12 +227,12 @@ class Attention:
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         q, k, v = self._project(b, x, memory)
         gate = None
-        if self.gated:
+        if self.gate is Gate.VALUES:
             q, gate = self._part(b, q, 0), self._part(b, q, 1)
         self._norm_and_turn(b, q, k, v, memory)
         self.store(b, k, v, memory)
         out = self.attend(b, q, memory)
-        self._gate(b, out, x, gate)
+        self._apply_gate(b, out, x, gate)
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _norm_and_turn(self, b: Builder, q: Rows, k: Rows, v: Rows, memory: HybridMemory) -> None:
@@ -257,11 +255,11 @@ class Attention:
             self.norm.apply(b, q, self.n_head, self.norm_weights["q"])
             self.norm.apply(b, k, self.n_kv, self.norm_weights["k"])
 
-    def _gate(self, b: Builder, out: Rows, x: Rows, gate: Rows | None) -> None:
-        """What the heads returned, in place. gate: a number for each of its values; x: the input."""
+    def _apply_gate(self, b: Builder, out: Rows, x: Rows, gate: Rows | None) -> None:
+        """Multiply the results of the heads, in place. gate: of their values, where attn_q made it; x: the input."""
         if gate:
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
-        if self.head_gate:
+        if self.gate is Gate.HEADS:
             gates = b.matmul(x, self.w_gate, "attn_gate")
             b.op(gate_heads, count=b.batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
 

@@ -1,6 +1,7 @@
 """What a layer is to the graph: it loads its tensors once and adds its ops to every program."""
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,13 @@ from ..program.builder import Builder, Rows
 
 MemorySpec = AttentionSpec | RowsSpec | RecurrentSpec
 A_LOWEST = -1e30  # of a recurrence's A: times log2(e) and a step it must still be a number
+
+
+class Gate(Enum):
+    """What attention makes of its input to multiply the results of the heads by, through a sigmoid."""
+
+    HEADS = "a number for each head"
+    VALUES = "a number for each value of each head"
 
 
 class Layer(Protocol):

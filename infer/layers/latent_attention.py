@@ -16,7 +16,7 @@ from ..memory import HybridMemory
 from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, Weight, round_up
 from ..program.record import OpFields
 from .attention import Attention, Rope
-from .base import MemorySpec
+from .base import Gate, MemorySpec
 
 
 @dataclass
@@ -27,8 +27,7 @@ class LatentAttention:
     eps       of the norm of a latent vector, and of one of queries
     rope      of the n_rot values; None: they are used as they are
     q_rank    of latent vectors of queries; 0: queries come straight from the input
-    gated     attn_gate makes a number per head of the input, by whose sigmoid what the head returns is multiplied
-    gated_values  of gated: one for each value that the head returns
+    gate      made by attn_gate; None: no gate
     scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
 
     A key is kept as [rotated | latent], so that what turns comes first, as in other attention. Nothing else is kept.
@@ -44,9 +43,8 @@ class LatentAttention:
     eps: float
     rope: Rope | None = None
     q_rank: int = 0
-    gated: bool = False
+    gate: Gate | None = None
     scale: float = 0.0
-    gated_values: bool = False
 
     def __post_init__(self) -> None:
         self.width = self.d_nope + self.n_rot  # of a head's query
@@ -69,8 +67,8 @@ class LatentAttention:
         self.kv_norm = w.vector(p + "attn_kv_a_norm.weight", self.rank)
         self.w_kb = w.experts(p + "attn_k_b.weight", self.n_head, self.rank, self.d_nope)
         self.w_vb = w.experts(p + "attn_v_b.weight", self.n_head, self.d_value, self.rank)
-        if self.gated:
-            n_gate = self.n_head * self.d_value if self.gated_values else self.n_head
+        if self.gate:
+            n_gate = self.n_head * self.d_value if self.gate is Gate.VALUES else self.n_head
             self.w_gate = w.matrix(p + "attn_gate.weight", n_gate, self.n_embd)
         self.w_out = w.matrix(p + "attn_output.weight", self.n_embd, self.n_head * self.d_value)
         self._weights = w
@@ -82,11 +80,11 @@ class LatentAttention:
         self.store(b, self._key(b, x, memory), memory)
         low = self._low(b, x)
         out = self.attend(b, x, low, self._query(b, low, memory), memory)
-        gate = b.matmul(x, self.w_gate, "attn_gate") if self.gated else None
+        gate = b.matmul(x, self.w_gate, "attn_gate") if self.gate else None
         values = b.rows(self.n_head * self.d_value)
-        of_heads = None if self.gated_values else gate
+        of_heads = None if self.gate is Gate.VALUES else gate
         self._by_heads(b, out, self.rank, self.w_vb, "attn_v_b", values, self.d_value, of_heads)
-        if gate is not None and self.gated_values:
+        if gate is not None and self.gate is Gate.VALUES:
             b.op(elementwise.gate_rows, name="attn_gated", count=b.batch.n_tok, x=values, gate=gate, n=values.n)
         return b.matmul(values, self.w_out, "attn_out")
 
