@@ -19,9 +19,7 @@ class ExpertGroups:
     by_two: bool = True
 
     def check(self, w: Weights, n_expert: int, n_expert_used: int) -> None:
-        """FormatError: a group has less than two experts, as its score needs, or too few experts are left."""
-        if self.n <= 1:
-            return
+        """FormatError: a group has fewer than two experts, or the groups used have fewer experts than a token."""
         if n_expert % self.n or n_expert < 2 * self.n:
             raise w.wrong("expert_group_count", self.n, f"groups of two or more of the {n_expert} experts")
         if not 1 <= self.n_used <= self.n:

@@ -1,19 +1,14 @@
-"""What a file may say about its experts, before any kernel computes with it."""
+"""The tensors of experts."""
 
 import numpy as np
-import pytest
 
 from hybrid.infer.kernels.rows.moe import Scoring
-from hybrid.infer.layers.feed_forward import LatentExperts, MixtureOfExperts
-from hybrid.infer.layers.router import ExpertGroups, Router
-from hybrid.quant.ggml.errors import FormatError
+from hybrid.infer.layers.feed_forward import MixtureOfExperts
+from hybrid.infer.layers.router import Router
 
 
 class File:
-    """Weights of which nothing but the errors is wanted."""
-
-    def wrong(self, key: str, value: int, expected: str) -> FormatError:
-        return FormatError(f"{key} = {value}, expected {expected}")
+    """Weights that are their names and shapes."""
 
     def matrix(self, name: str, *shape: int) -> tuple[str, tuple[int, ...]]:
         return name, shape
@@ -30,25 +25,6 @@ class File:
 
     def __contains__(self, name: str) -> bool:
         return False
-
-
-@pytest.mark.parametrize(
-    ("n_used", "n_group", "n_group_used", "message"),
-    [
-        (0, 1, 1, "expert_used_count = 0, expected 1 to 12"),
-        (13, 1, 1, "expert_used_count = 13, expected 1 to 12"),
-        (2, 5, 1, "expert_group_count = 5, expected groups of two or more of the 12 experts"),
-        (2, 12, 1, "expert_group_count = 12, expected groups of two or more"),
-        (2, 24, 1, "expert_group_count = 24, expected groups of two or more"),
-        (2, 3, 0, "expert_group_used_count = 0, expected 1 to 3"),
-        (2, 3, 4, "expert_group_used_count = 4, expected 1 to 3"),
-        (5, 3, 1, "expert_used_count = 5, expected 1 to 4"),
-    ],
-)
-def test_refused(n_used: int, n_group: int, n_group_used: int, message: str) -> None:
-    layer = MixtureOfExperts(0, 8, 4, Router(12, n_used, groups=ExpertGroups(n_group, n_group_used)))
-    with pytest.raises(FormatError, match=message):
-        layer.load(File())  # type: ignore[arg-type]
 
 
 def test_shapes() -> None:
