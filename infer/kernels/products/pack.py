@@ -81,21 +81,13 @@ def pack_int_columns(
             column_piece(source, target, K, b0, min(n_blocks, b0 + CHUNK), is_sorted)
 
 
-@kernel
-def pack_float_columns(
-    a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
-    index: Address = 0, counter: Counter, cols: Int = 1,
-):  # fmt: skip
-    for g in range(ldi(groups)):
-        group = groups + 8 + 24 * g
-        first = ldi(group + 8)
-        for column in range(first + tid, first + ldi(group + 16), nth):
-            source = _source(x, ldx, index, column)
-            target = out + column * stride
-            for k in range(n):
-                stf(target + 4 * k, ldf(source + 4 * k))
-            for k in range(n, K):
-                stf(target + 4 * k, 0.0)
+@device
+def _floats(x, out, n, K):
+    """out f32 [K] = x f32 [n], then zeros."""
+    for k in range(n):
+        stf(out + 4 * k, ldf(x + 4 * k))
+    for k in range(n, K):
+        stf(out + 4 * k, 0.0)
 
 
 @emit("i64,i64,i64,i64->void")
@@ -116,8 +108,11 @@ def _pairs(e, x, out, n, K):
     e.loop(K, lambda k, _: e.store(const(I16, 0), out, b.shl(k, const(I64, 1))), start=n)
 
 
+copy_column = _floats
+
+
 @kernel
-def pack_pairs_columns(
+def pack_float_columns(
     a, tid, nth, *, x: Address, ldx: Int, out: Address, stride: Int, n: Int, K: Int, groups: Address,
     index: Address = 0, counter: Counter, cols: Int = 1,
 ):  # fmt: skip
@@ -125,7 +120,10 @@ def pack_pairs_columns(
         group = groups + 8 + 24 * g
         first = ldi(group + 8)
         for column in range(first + tid, first + ldi(group + 16), nth):
-            _pairs(_source(x, ldx, index, column), out + column * stride, n, K)
+            copy_column(_source(x, ldx, index, column), out + column * stride, n, K)
+
+
+pack_pairs_columns = variant(pack_float_columns, "pack_pairs_columns", copy_column=_pairs)
 
 
 @emit("->i64")
