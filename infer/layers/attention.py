@@ -124,7 +124,7 @@ class Attention:
     norm      of queries and keys; None: they have no norm
     fused     queries, keys and values are one matrix, attn_qkv
     clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
-    gate      VALUES: attn_q has the gates of a head behind its query; HEADS: attn_gate makes them; None: no gates
+    gate      VALUES: attn_q has the gates of a head after its query; HEADS: attn_gate makes them; None: no gates
     n_in      values of a row that it reads; 0: n_embd, which is what it returns
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
