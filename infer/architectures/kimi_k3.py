@@ -6,7 +6,7 @@ from hybrid.quant.ggml.families.kimi_k3 import KimiK3Hparams
 
 from ..layers.banked_residual import BankedResidual, BankedStreams, Banks
 from ..layers.base import Gate, Layer
-from ..layers.feed_forward import GatedFeedForward, Situ
+from ..layers.feed_forward import GatedFeedForward, LatentExperts, Situ
 from ..loading.weights import Weights
 from .base import Family, Part
 from .experts import routed

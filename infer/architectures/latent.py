@@ -11,7 +11,7 @@ from .experts import routed
 
 
 def feed_forward(h: LatentHparams, i: int, w: Weights, by_two: bool = True) -> Layer:
-    """Dense on the first layers, then experts. by_two: see Groups."""
+    """Dense on the first layers, then experts. by_two: see ExpertGroups."""
     return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, by_two=by_two)
 
 

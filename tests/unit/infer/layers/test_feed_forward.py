@@ -3,8 +3,8 @@
 import numpy as np
 
 from hybrid.infer.kernels.rows.moe import Scoring
-from hybrid.infer.layers.feed_forward import MixtureOfExperts
-from hybrid.infer.layers.router import Router
+from hybrid.infer.layers.feed_forward import LatentExperts, MixtureOfExperts
+from hybrid.infer.layers.router import ExpertGroups, Router
 
 
 class File:
