@@ -74,7 +74,8 @@ _MODULES = {
     "lora": ("MergeReport", "merge_lora"),
     "planning": ("PlannedTensor", "plan"),
     "policy": ("TARGETS", "Options", "SsmType"),
-    "quantization": ("QuantizeReport", "TensorReport", "quantize"),
+    "quantization": ("QuantizeReport", "quantize"),
+    "recoding": ("TensorReport",),
     "rewrite": ("Change", "PartReport", "SplitReport", "merge", "set_value", "split"),
     "source": ("GGUFSource", "RowSlice", "Source"),
 }

@@ -194,7 +194,7 @@ def test_checkpoints_hold_what_was_drawn(
 ) -> None:
     """Rungs of the ladder and ends of answers, after guesses that were wrong: whoever goes on from them gets the bits
     of a text that was read at once."""
-    for module in ("sequence", "answers.batches.job", "answers.batches.sharing"):
+    for module in ("sequence", "answers.batch.job", "answers.batch.sharing"):
         monkeypatch.setattr(f"hybrid.infer.{module}.LADDER", 16)
     path, rng = random_model(SHAPES[family], FileType.Q8_0), np.random.default_rng(5)
     asked = [Asked(i, tokens(20 + i, i), 60, remember=i != 2) for i in range(3)]
