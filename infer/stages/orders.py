@@ -218,7 +218,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class AskKept:
-    """Every stage says what it has: pages, rows i64 [n, 2], as `StageFiles.places` gives them."""
+    """Every stage lists its pages and rows, i64 [n, 2], as `StageFiles.places` gives them."""
 
     def do(self, memory: HybridMemory, files: StageFiles) -> Arrays:
         pages, rows = files.places(memory)
