@@ -90,8 +90,7 @@ def test_a_head(
 ) -> None:
     """It reads along where it guesses, and only there: without guesses nobody would have it."""
     monkeypatch.setattr(heads, "may_pay", lambda *_: True)
-    for module in (heads, foretelling):
-        monkeypatch.setattr(module, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    monkeypatch.setattr(foretelling, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(HeadGuesser, "rests", False)
     path = tmp_path / "m.gguf"
     checkpoint = random_heads.write_right("qwen35-mtp", tmp_path / "m")

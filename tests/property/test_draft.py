@@ -39,8 +39,7 @@ class Steps(StepCosts):
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts as much as it can: these models are too small for guesses to pay."""
     monkeypatch.setattr(drafts, "may_pay", lambda *_: True)
-    for module in (drafts, foretelling):
-        monkeypatch.setattr(module, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    monkeypatch.setattr(foretelling, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(foretelling, "LEAST_CHANCE", 0.0)
     monkeypatch.setattr(Draft, "rests", False)
 

@@ -33,8 +33,7 @@ WRONG = [RECURRENT, PLAIN, LATENT, MAMBA, "ernie4_5-moe-mtp", STREAMS, WIDE, GAT
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guesses as much as it can: these models are too small for guesses to pay."""
     monkeypatch.setattr(heads, "may_pay", lambda *_: True)
-    for module in (heads, foretelling):
-        monkeypatch.setattr(module, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
+    monkeypatch.setattr(foretelling, "best_rate", lambda chances, value, spent: (float(len(chances)), len(chances)))
     monkeypatch.setattr(foretelling, "LEAST_CHANCE", 0.0)
     monkeypatch.setattr(HeadGuesser, "rests", False)
 

@@ -1,6 +1,6 @@
 """Guesses of a smaller model of the same vocabulary (speculative decoding: arXiv:2211.17192, arXiv:2302.01318).
 
-    model.runner.guessers.helper = Draft(Model.load("small.gguf"), model)
+    model.runner.guessers.helper = Draft(LoadedModel.load("small.gguf"), model)
 
 The draft says its likeliest token, and the next, for as long as that is expected to pay: by how often tokens of such a
 probability came true, what its passes take, and what wider passes of the model take. In a batch one pass of the draft
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...guessers import NO_GUESS, Credit, Guess, GuessRequest, TextSlot, Value
+from ...guessers import NO_GUESS, Guess, GuessRequest, TextSlot, Value
 from ...model import LoadedModel
 from ...runner import Slot, Work
 from .draft_lane import Lane
-from .draft_odds import Odds, PassTimes, best_rate, may_pay
-from .foretelling import Foretold, Growing, keep_best
+from .draft_odds import may_pay
+from .foretelling import Foreteller, Foretold, Growing, keep_best
 
 SEQUENCES = 2  # of the draft, for a text: where it has recurrent layers it drafts in a copy
 INVESTED, REINVESTED = 1.5, 0.5  # plain passes that reading may take at any time; and of what was gained so far
@@ -53,7 +53,7 @@ class DraftTrack(Foretold):
         self.lane.is_free = True
 
 
-class Draft:
+class Draft(Foreteller):
     """A `Guesser` for `main`, in whose threads it runs; it closes `model`, the draft.
 
     model: with SEQUENCES sequences for each text that is followed at a time, and the same vocabulary: see
@@ -61,8 +61,8 @@ class Draft:
     """
 
     def __init__(self, model: LoadedModel, main: LoadedModel) -> None:
+        super().__init__(AT_START)
         self.model, self.main = model, main
-        self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(AT_START)
         self._lanes: list[Lane] = []
         self._invested = 0.0  # seconds of reading that earlier gains have paid
         self._pause, self._next_pause = 0, PAUSE  # passes until it is asked again whether guesses may pay
@@ -87,10 +87,7 @@ class Draft:
 
     def passed(self, cost: float) -> None:
         self._pause -= self._pause > 0
-        self.credit.passed(cost)
-
-    def came_true(self, share: float = 1.0) -> None:
-        self.credit.earn(share)
+        super().passed(cost)
 
     def close(self) -> None:
         self.model.close()
@@ -179,20 +176,9 @@ class Draft:
         begin = max(begin, time.perf_counter() - 2 * value.plain)
         while active := [d for d in drafting if d.goes_on]:
             spent = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
-            if not self._goes_on(drafting, active, value, spent):
+            if not self.pays(drafting, active, value, spent, AHEAD):
                 break
             self._take(active, self._pass(active))
-
-    def _goes_on(self, drafting: "list[_Drafting]", active: "list[_Drafting]", value: Value, spent: float) -> bool:
-        """Whether one more pass, or some, are expected to pay."""
-        chances = sorted((c for d in drafting for c in d.guess.chances), reverse=True)
-        now, more = best_rate(chances, value, spent)[0], list(chances)
-        one = self.times.seconds(len(active)) or spent
-        for n in range(1, AHEAD + 1):
-            more += [d.chance * self.odds.mean**n for d in active if len(d.guess.tokens) + n <= d.most]
-            if best_rate(sorted(more, reverse=True), value, spent + n * one)[0] > now:
-                return True
-        return False
 
     def _read(self, drafting: "list[_Drafting]") -> list[np.ndarray]:
         """What texts have not read yet: the logits behind their ends, each f32 [n_vocab]."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from hybrid.quant.ggml.errors import HybridError
 
-from ...guessers import Guess, GuessRequest, Value
-from .draft_odds import Odds, best_rate
+from ...guessers import Credit, Guess, GuessRequest, Value
+from .draft_odds import Odds, PassTimes, best_rate
 
 LEAST_CHANCE = 0.1  # that a foretold token is drawn: below it, the next one is not worth a pass
 
@@ -85,6 +85,34 @@ class Growing(Generic[T]):
         if not np.isfinite(top):
             return None, 0.0
         return token, 1.0 / float(np.exp(logits - top).sum())
+
+
+class Foreteller:
+    """The account of a guesser: how often it is right, what its passes take, and what it may lose yet."""
+
+    def __init__(self, at_start: float) -> None:
+        self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(at_start)
+
+    def passed(self, cost: float) -> None:
+        """See guessers.Guesser."""
+        self.credit.passed(cost)
+
+    def came_true(self, share: float = 1.0) -> None:
+        """See guessers.Guesser."""
+        self.credit.earn(share)
+
+    def pays(
+        self, growing: Sequence[Growing[T]], active: Sequence[Growing[T]], value: Value, spent: float, n: int
+    ) -> bool:
+        """Whether one to n more passes for the `active` ones are expected to pay."""
+        chances = sorted((c for g in growing for c in g.guess.chances), reverse=True)
+        now, more = best_rate(chances, value, spent)[0], list(chances)
+        one = self.times.seconds(len(active)) or spent
+        for i in range(1, n + 1):
+            more += [g.chance * self.odds.mean**i for g in active if len(g.guess.tokens) + i <= g.most]
+            if best_rate(sorted(more, reverse=True), value, spent + i * one)[0] > now:
+                return True
+        return False
 
 
 def keep_best(growing: Sequence[Growing[T]], value: Value, spent: float) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...engine.head_passes import HeadPasses, HeadSegment
-from ...guessers import NO_GUESS, Credit, Guess, GuessRequest, TextSlot, Value
+from ...guessers import NO_GUESS, Guess, GuessRequest, TextSlot, Value
 from ...model import LoadedModel
 from ...runner import Slot
-from .draft_odds import Odds, PassTimes, best_rate, may_pay
-from .foretelling import Foretold, Growing, keep_best
+from .draft_odds import may_pay
+from .foretelling import Foreteller, Foretold, Growing, keep_best
 from .head_texts import HeadText
 
 MOST = 4  # tokens of one guess: what a head makes of its own states gets worse with each
@@ -55,12 +55,12 @@ class HeadTrack(Foretold):
         """See guessers.Track."""
 
 
-class HeadGuesser:
+class HeadGuesser(Foreteller):
     """A `Guesser` for a model with a head, which is the `Follower` of its runner, too."""
 
     def __init__(self, model: LoadedModel, passes: HeadPasses) -> None:
+        super().__init__(AT_START)
         self.model, self.passes = model, passes
-        self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(AT_START)
         self._texts: dict[int, HeadText] = {}
         self._is_resting = False
         self._reading = 0.0  # seconds of what was read along and not paid for yet
@@ -95,12 +95,6 @@ class HeadGuesser:
     def begin(self, ids: Sequence[int], place: TextSlot) -> HeadTrack:
         return HeadTrack(self, place, n=len(ids))
 
-    def passed(self, cost: float) -> None:
-        self.credit.passed(cost)
-
-    def came_true(self, share: float = 1.0) -> None:
-        self.credit.earn(share)
-
     def close(self) -> None:
         self.model.engine.keeps_states, self.model.runner.follower = False, None
         self._texts.clear()
@@ -133,10 +127,7 @@ class HeadGuesser:
             self._pass([g for g, _ in segments], [s for _, s in segments])
             active = [g for g, _ in segments if g.goes_on]
             spent = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
-            chances = sorted((c for g in guessing for c in g.guess.chances), reverse=True)
-            more = sorted([*chances, *(g.chance * self.odds.mean for g in active)], reverse=True)
-            cost = self.times.seconds(len(active)) or spent if active else 0.0
-            if not active or best_rate(more, value, spent + cost)[0] <= best_rate(chances, value, spent)[0]:
+            if not active or not self.pays(guessing, active, value, spent, 1):
                 break
             segments = [(g, g.next_segment()) for g in active]
 
