@@ -1,4 +1,4 @@
-"""Checkpoints of a repository: which of its files a conversion reads, and conversions that are kept."""
+"""Checkpoints of a repository: which of its files a conversion reads."""
 
 import json
 from collections.abc import Sequence
