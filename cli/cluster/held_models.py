@@ -80,7 +80,7 @@ class Holding:
         self._shared[key] = value
 
     def shared(self, key: str) -> Any:
-        """What the client has shared (`Connection.share`). ClusterError: nothing, or it has ended."""
+        """What the client has shared (`ClusterConnection.share`). ClusterError: nothing, or it has ended."""
         if key not in self._shared:
             raise ClusterError(f"this worker knows nothing of {key}: whoever asked for it has ended.")
         return self._shared[key]

@@ -59,6 +59,7 @@ class _Work:
         self._fetching = Fetching[Any](connection.client)
 
     def results(self) -> Iterator[Any]:
+        """The results, in the order of the parts. Raises as `in_order` does."""
         self._fill()
         while self._running:
             self._take()

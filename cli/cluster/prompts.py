@@ -123,6 +123,7 @@ class _Answers:
         self.out = Lines(target)
 
     def run(self) -> BatchResult:
+        """Write all answers, in the order of the prompts."""
         self.client.subscribe_topic(self.key, self._begun)
         over = threading.Event()
         threading.Thread(target=self._watch, args=(over,), name="hybrid-watch", daemon=True).start()

@@ -51,6 +51,7 @@ class TargetWorkers:
     def errors(
         self, planned: Sequence[PlannedTensor], imatrix: Imatrix | None, effort: int, progress: Progress
     ) -> dict[str, list[Candidate]]:
+        """See `Elsewhere.errors`."""
         free = [t for t in planned if is_free(t)]
         parts = [(t, _only(imatrix, [t])) for t in free]
         choices: dict[str, list[Candidate]] = {}

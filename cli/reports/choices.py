@@ -71,6 +71,7 @@ def wanted(given: Mapping[str, tuple[bool, int | None]]) -> Test | None:
 
 
 def hellaswag(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
+    """Score the first n_tasks HellaSwag tasks of the file (None: all) and print the table."""
     from hybrid.infer.evaluate import hellaswag as library
 
     from ..options import text_options
@@ -92,6 +93,7 @@ def hellaswag(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) 
 
 
 def winogrande(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
+    """Score the first n_tasks Winogrande tasks of the file (None: all) and print the table."""
     from hybrid.infer.evaluate import winogrande as library
     from hybrid.infer.evaluate.choices import some_of
 
@@ -116,6 +118,7 @@ def winogrande(file: Path, loading: Loading, n_tasks: int | None, as_json: bool)
 
 
 def multiple_choice(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
+    """Score the first n_tasks multiple-choice tasks of the file (None: all) and print the table."""
     from hybrid.infer.evaluate import multiple_choice as library
     from hybrid.infer.evaluate.choices import some_of, standard_error
 

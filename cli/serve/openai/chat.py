@@ -42,7 +42,7 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to one conversation: their jobs and their readers. notes: see Manner."""
+    """The answers to one conversation: their jobs and their readers. notes: see AnswerRules."""
 
     chat: RequestChat
     jobs: list[Job]

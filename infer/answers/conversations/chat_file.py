@@ -17,7 +17,7 @@ SAVED_CHECKPOINTS = 256 << 20  # bytes of checkpoints and other branches in a sa
 
 @dataclass(frozen=True, eq=False)
 class SavedChat:
-    """A chat. think: see Asked; held, unseen: see Conversation."""
+    """A chat. think: see ChatOptions; held, unseen: see Conversation."""
 
     turns: Turns
     system: str = ""
