@@ -37,7 +37,6 @@ from quiet import Watch
 
 from hybrid.cli.cluster import prompt_worker, prompts
 from hybrid.cli.cluster.connection import connected
-from hybrid.cli.cluster.prompt_groups import DRAWN, plan
 from hybrid.cli.cluster.prompt_worker import Answered, Beginning
 from hybrid.cli.cluster.prompts import ClusterBatch
 from hybrid.cli.cluster.stages import staged
@@ -46,6 +45,7 @@ from hybrid.infer import LoadedModel, LoadOptions
 from hybrid.infer.answers.batch.batcher import Job, answer_all
 from hybrid.infer.answers.drawing.drawing import Drawing
 from hybrid.infer.answers.prompt_files.prompt_files import PromptLine
+from hybrid.infer.answers.prompt_files.prompt_groups import DRAWN, plan
 from hybrid.infer.answers.sampling import Sampler, SamplingParams
 from hybrid.infer.bench.machine import cpu_name
 from hybrid.infer.stages.staged_runner import StagedRunner

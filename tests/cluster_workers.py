@@ -20,7 +20,8 @@ PRELOAD = """
 import os, signal, time
 from pathlib import Path
 
-from hybrid.cli.cluster import fit, held_models, ordered, plugin, prompt_worker
+from hybrid.cli.cluster import held_models, ordered, plugin, prompt_worker
+from hybrid.infer.stages import worker_fit
 from hybrid.infer.answers.batch.batcher import Batcher
 from hybrid.infer.stages.stage import Stage
 from hybrid.quant.ggml.file_ranges import Filling
@@ -134,15 +135,15 @@ if not hasattr(prompt_worker, "obeys"):  # Dask runs this once for a worker and 
     check, do, write = plugin.checked, ordered._done, Filling.write
     open_stage, obey, Stage.open, Stage.obey = Stage.open, Stage.obey, opening, obeying
     held_models.open_model, plugin.checked, ordered._done, Filling.write = loading, looking, doing, writing
-    here = fit.WorkerFacts.here()
+    here = worker_fit.WorkerFacts.here()
     version = "0.0.9" if "OTHER_VERSION" in os.environ else here.version
     if "OTHER_PATH" in os.environ:
-        here = fit.WorkerFacts("old-node", here.version, "avx2", not here.bf16)
+        here = worker_fit.WorkerFacts("old-node", here.version, "avx2", not here.bf16)
     if "NO_SHARED_FOLDER" in os.environ:
-        places = fit._places
-        fit._places = lambda asked, folders: (path for path in places(asked, folders) if path != asked.path)
-    facts = fit.WorkerFacts(here.host, version, here.path, here.bf16)
-    fit.WorkerFacts.here = classmethod(lambda cls: facts)
+        places = worker_fit._places
+        worker_fit._places = lambda asked, folders: (path for path in places(asked, folders) if path != asked.path)
+    facts = worker_fit.WorkerFacts(here.host, version, here.path, here.bf16)
+    worker_fit.WorkerFacts.here = classmethod(lambda cls: facts)
 """
 
 

@@ -18,11 +18,11 @@ from uuid import uuid4
 import dask
 from distributed import Client, LocalCluster, Security, WorkerPlugin
 
+from hybrid.infer.stages.worker_fit import ModelAsked, WorkerFacts, program_version
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 
 from .. import console
 from ..options.cluster_options import ClusterAddress
-from .fit import ModelAsked, WorkerFacts, program_version
 from .local_workers import kept_up, loop_without_interrupts
 from .plugin import TOPIC, Fits, Shares, checked, label
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from hybrid.infer.stages.worker_fit import ModelAsked
 from hybrid.quant.ggml.errors import ClusterError
-
-from .fit import ModelAsked
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel

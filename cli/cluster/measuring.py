@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hybrid.infer.evaluate.parts import ModelFacts, SpreadModel
 from hybrid.infer.loading.model_file import fitting_tokenizer
+from hybrid.infer.stages.worker_fit import ModelAsked
 from hybrid.quant.ggml.errors import Remedy, UsageError
 from hybrid.quant.ggml.reader import GGUFFile
 from hybrid.quant.ggml.split import open_gguf
 
 from ..options.cluster_options import ClusterAddress
 from .connection import ClusterConnection, connected
-from .fit import ModelAsked
 from .held_models import whole
 from .ordered import in_order
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from distributed import Status, Worker, WorkerPlugin
 
+from hybrid.infer.stages.worker_fit import ModelAsked, WorkerFacts, misfit
 from hybrid.quant.ggml.errors import ClusterError, HybridError
 
-from .fit import ModelAsked, WorkerFacts, misfit
 from .held_models import HERE
 from .prompt_worker import BEGINNING
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Event, get_worker
 
+from hybrid.infer.stages.worker_fit import ModelAsked
 from hybrid.quant.ggml.errors import ClusterError
 
-from .fit import ModelAsked
 from .held_models import HERE, open_model
 
 if TYPE_CHECKING:

@@ -18,16 +18,16 @@ from distributed import CancelledError, Event, Future, KilledWorker
 from distributed.comm import CommClosedError
 
 from hybrid.infer.answers.prompt_files.prompt_files import BatchResult, Lines, PromptBatch, PromptLine
+from hybrid.infer.answers.prompt_files.prompt_groups import Group, plan
+from hybrid.infer.answers.prompt_files.schedule import GroupBranch, Schedule
+from hybrid.infer.stages.worker_fit import ModelAsked
 from hybrid.quant.ggml.errors import ClusterError, shown
 
 from ..options.cluster_options import ClusterAddress
 from . import prompt_worker
 from .connection import ClusterConnection, connected
 from .fetching import Fetching
-from .fit import ModelAsked
-from .prompt_groups import Group, plan
 from .prompt_worker import BEGINNING, Answered, Run, begun_name
-from .schedule import GroupBranch, Schedule
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadOptions
@@ -149,17 +149,17 @@ class _Answers:
             self.on_note("no worker is left: waiting for some to join; Ctrl-C ends this")
 
     def _answer_all(self) -> None:
-        self.handing = Schedule(self._groups())
+        self.schedule = Schedule(self._groups())
         running = Fetching[Answered](self.client)
         until, self.began = 0.0, time.monotonic()
-        while self.handing.n_left or self.waiting:
-            if self.handing.n_left and time.monotonic() > until:  # asking takes a way to the scheduler and back
+        while self.schedule.n_left or self.waiting:
+            if self.schedule.n_left and time.monotonic() > until:  # asking takes a way to the scheduler and back
                 self.slots, self.memory = self.connection.slots, self.connection.memory
                 until = time.monotonic() + LOOK_SECONDS
-            for number, parts, branch in self.handing.next(self.slots, self._rate()):
+            for number, parts, branch in self.schedule.next(self.slots, self._rate()):
                 running.add(self._ask(_Asked(number, parts, branch=branch)))
             try:
-                over = running.next(LOOK_SECONDS if self.handing.n_left else None)
+                over = running.next(LOOK_SECONDS if self.schedule.n_left else None)
             except (CancelledError, CommClosedError):
                 raise self._lost() from None
             for future, outcome in over:
@@ -167,11 +167,11 @@ class _Answers:
                 branch = asked.branch
                 again = self._over(asked, outcome)
                 future.release()
-                self.handing.over(branch)
+                self.schedule.over(branch)
                 if again is not None:
                     if branch is not None:
-                        self.handing.lost(branch)
-                    self.handing.asked_again()
+                        self.schedule.lost(branch)
+                    self.schedule.asked_again()
                     running.add(self._ask(again))
 
     def _groups(self) -> Iterator[Group]:
@@ -192,7 +192,7 @@ class _Answers:
     # --- asking ---
     def _rate(self) -> float:
         """Answers per second of all workers; 0.0 while each has hardly begun."""
-        n_done = self.total - self.before - self.handing.n_left - len(self.waiting)
+        n_done = self.total - self.before - self.schedule.n_left - len(self.waiting)
         return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
     def _beginning(self, branch: GroupBranch) -> "Future[prompt_worker.Beginning]":

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hybrid.infer.stages.worker_fit import SAMPLE, FileAsked, find
 from hybrid.pipeline.checkpoint_source import CheckpointSource
 from hybrid.quant import GGUFSource, Source
 from hybrid.quant.ggml.errors import ClusterError, HybridError, shown
 from hybrid.quant.ggml.file_ranges import not_seen
 
 from .connection import ClusterConnection
-from .fit import SAMPLE, FileAsked, find
 
 
 @dataclass(frozen=True)

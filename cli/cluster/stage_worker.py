@@ -26,9 +26,9 @@ from distributed.comm import CommClosedError, connect, listen
 from hybrid.infer.stages.orders import Opening, Order, Pass
 from hybrid.infer.stages.stage import Stage
 from hybrid.infer.stages.stage_files import StageFiles, sweep
+from hybrid.infer.stages.worker_fit import ModelAsked
 from hybrid.quant.ggml.errors import ClusterError
 
-from .fit import ModelAsked
 from .held_models import HERE
 
 Message = dict[str, Any]

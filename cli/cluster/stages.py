@@ -24,12 +24,12 @@ from hybrid.infer.loading.options import LoadFields, merged
 from hybrid.infer.stages.line import Answer, Ticket
 from hybrid.infer.stages.loading import load_staged
 from hybrid.infer.stages.orders import Opening, Order, Pass
+from hybrid.infer.stages.worker_fit import ModelAsked
 from hybrid.quant.ggml.errors import ClusterError, LostStageError, UsageError
 from hybrid.quant.ggml.machine_memory import MachineMemory, machine_memory, memory_place
 
 from ..options.cluster_options import ClusterAddress
 from .connection import ClusterConnection, connected
-from .fit import ModelAsked
 from .stage_worker import Sender, close_station, loop_of, open_station
 
 BACK_SECONDS = 600.0  # that a lost worker is waited for

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from hybrid.infer.stages.worker_fit import FileAsked, ModelAsked, find
 from hybrid.pipeline.target import ProbedCopy, Probing
 from hybrid.quant import Imatrix, PlannedTensor
 from hybrid.quant.ggml.progress import Progress
@@ -14,7 +15,6 @@ from hybrid.quant.tensor_parts import Spread
 
 from ..options.cluster_options import ClusterAddress
 from .connection import ClusterConnection, connected
-from .fit import FileAsked, ModelAsked, find
 from .held_models import HERE
 from .measuring import ClusterModel, held
 from .ordered import in_order

@@ -17,7 +17,8 @@ from ..options import model_argument
 from ..options.groups import takes_groups
 from ..options.guess_options import GuessOptions
 from ..options.loading_options import Exact, KVTypes, Lora, Pinning, Precision, ThreadOptions, load_options
-from ..options.stage_options import WorkerOptions, loader
+from ..options.model_loading import loader
+from ..options.stage_options import WorkerOptions
 
 DEFAULTS = BenchOptions()
 Report = TypeVar("Report")

@@ -20,9 +20,10 @@ from ..options.form_options import FormOptions
 from ..options.groups import takes_groups
 from ..options.guess_options import GuessOptions, guesses_text
 from ..options.loading_options import Checkpoints, Context, Lora, Precision, ThreadOptions, load_options
+from ..options.model_loading import loaded_for_answers
 from ..options.probability_options import Probabilities
 from ..options.sampling_options import Sampling
-from ..options.stage_options import WorkerOptions, answering
+from ..options.stage_options import WorkerOptions
 from ..options.tool_options import Asking, Thoughts, Tools, asking
 from ..terminal.context_shift import tokens_left_out
 
@@ -244,7 +245,7 @@ def run(
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
     options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
     n_texts = 1 if many is None else batch.parallel or PARALLEL
-    with answering(model, replace(options, n_seq_max=n_texts), workers, guessing) as loaded:
+    with loaded_for_answers(model, replace(options, n_seq_max=n_texts), workers, guessing) as loaded:
         if many is not None:
             answer_file(loaded, PromptFile(many, answers, batch, asks, options, address))
         elif text is None:

@@ -17,10 +17,11 @@ from ..options import model_argument
 from ..options.groups import takes_groups
 from ..options.guess_options import GUESSES, GuessOptions, Spec
 from ..options.loading_options import PoolingName
+from ..options.model_loading import loaded_for_answers
 from ..options.sampling_options import Sampling
 from ..options.served_model import ServedAnswers, ServedLoading
 from ..options.server_options import Address, Capacity, Clients, Keeping, Times, Visible
-from ..options.stage_options import WorkerOptions, answering
+from ..options.stage_options import WorkerOptions
 from ..serve import listening
 from ..serve.log import Log, LogKind
 
@@ -143,7 +144,7 @@ def _loaded(
     """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
     path = models.resolve(model, console.SCREEN)
     if not models.is_encoder(path):
-        with answering(path, replace(loading, n_seq_max=parallel + 1), workers, guessing) as loaded:
+        with loaded_for_answers(path, replace(loading, n_seq_max=parallel + 1), workers, guessing) as loaded:
             yield loaded
         return
     if guessing.draft is not None:

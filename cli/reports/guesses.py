@@ -14,8 +14,9 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
 from ..options import text_options
-from ..options.guess_options import GuessOptions, loaded_with
-from ..options.stage_options import WorkerOptions, loader
+from ..options.guess_options import GuessOptions
+from ..options.model_loading import loaded_with, loader
+from ..options.stage_options import WorkerOptions
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel

@@ -25,7 +25,6 @@ class Endpoint:
     """paths    that mean the same, the one that is documented first
     handler     called with (served, request), and the body where there is a schema; what it raises becomes a response
     schema      of the body, which is JSON; None: a GET without one
-    error       the response to what was raised, in the shape of this API
     of_encoders whether a model that only makes embeddings has it, too
     query       parameters of the query by name, each as OpenAPI has them
     reads       the schema of a body that the handler reads itself, where there is one
@@ -38,7 +37,6 @@ class Endpoint:
     handler: Callable[..., Awaitable[Response]]
     schema: type[Strict] | None = None
     method: str = "GET"
-    error: Callable[[Exception], Response] = errors.of_exception
     of_encoders: bool = False
     media: str = "application/json"
     query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -60,7 +58,7 @@ class Endpoint:
             finally:  # the handler may add some
                 record_of(request.scope).notes = served.told.new(asked_by(request).client, body.warnings)
         except Exception as error:
-            response = self.error(error)
+            response = errors.for_path(self.paths[0], errors.of_exception(error))
             if response.status_code == 500 and not isinstance(error, RequestError):
                 raise
             return response

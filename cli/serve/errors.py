@@ -1,13 +1,18 @@
-"""Errors in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. No path of this machine, no traceback."""
+"""Errors in the shape of each API; OpenAI's is {"error": {"message", "type", "param", "code"}}.
+
+No error shows a path of this machine or a traceback. A new API is a row of `SHAPES`.
+"""
 
 import json
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from hybrid.infer.answers.batch.job import PromptTooLongError
 from hybrid.infer.answers.batch.service import BusyError, ClosedError
@@ -95,26 +100,58 @@ def _invalid(error: ValidationError) -> JSONResponse:
     return response(400, f"{param or 'the body'}: {first['msg']}; found {shown[:80]}", param=param)
 
 
-# Anthropic's names of kinds; of others what OpenAI's shape says
-_ANTHROPICS = {403: "permission_error", 413: "request_too_large"}
+@dataclass(frozen=True)
+class ErrorShape:
+    """How an API writes an error.
+
+    name    of its schema in the OpenAPI document
+    schema  of the body, as JSON schema
+    body    makes the body from a status and OpenAI's error object
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    body: Callable[[int, Mapping[str, Any]], Mapping[str, Any]]
 
 
-def in_anthropics_shape(given: Response) -> JSONResponse:
-    """The same error as {"type": "error", "error": {"type", "message"}}."""
-    error = json.loads(bytes(given.body))["error"]
-    kind = (
-        "api_error"
-        if given.status_code >= 500
-        else _ANTHROPICS.get(given.status_code, _KINDS.get(given.status_code, "invalid_request_error"))
-    )
-    body = {"type": "error", "error": {"type": kind, "message": error["message"]}}
-    headers = {name: value for name, value in given.headers.items() if name not in ("content-length", "content-type")}
-    return JSONResponse(body, given.status_code, headers)
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_TEXT = {"type": "string"}
+_ANTHROPICS = {403: "permission_error", 413: "request_too_large"}  # types of error that only Anthropic has
+
+
+def _anthropics(status: int, error: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = _ANTHROPICS.get(status, _KINDS.get(status, "invalid_request_error")) if status < 500 else "api_error"
+    return {"type": "error", "error": {"type": kind, "message": error["message"]}}
+
+
+OPENAIS = ErrorShape(
+    "Error",
+    _object(error=_object(message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code={"type": "integer"})),
+    lambda status, error: {"error": error},
+)
+SHAPES = {  # by the beginning of a path; every other path has OpenAI's shape
+    "/v1/messages": ErrorShape(
+        "AnthropicError", _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)), _anthropics
+    ),
+}
+
+
+def shape_of(path: str) -> ErrorShape:
+    """The shape that clients of a path expect."""
+    return next((shape for beginning, shape in SHAPES.items() if path.startswith(beginning)), OPENAIS)
 
 
 def for_path(path: str, given: JSONResponse) -> JSONResponse:
-    """An error that came before its route, in the shape that clients of this path know."""
-    return in_anthropics_shape(given) if path.startswith("/v1/messages") else given
+    """An error that `response` or `of_exception` made, in the shape that clients of this path expect."""
+    shape = shape_of(path)
+    if shape is OPENAIS:
+        return given
+    body = shape.body(given.status_code, json.loads(bytes(given.body))["error"])
+    headers = {name: value for name, value in given.headers.items() if name not in ("content-length", "content-type")}
+    return JSONResponse(body, given.status_code, headers)
 
 
 async def handle(request: Request, error: Exception) -> JSONResponse:

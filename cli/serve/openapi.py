@@ -17,16 +17,7 @@ from .served import Served
 _TEXT, _NULL = {"type": "string"}, {"type": "null"}
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-_ERRORS = {
-    "Error": _object(
-        error=_object(message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code={"type": "integer"})
-    ),
-    "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
-}
+_ERRORS = {shape.name: shape.schema for shape in (errors.OPENAIS, *errors.SHAPES.values())}
 _WHY = {
     400: "A field is wrong, or asks for what this server cannot leave out; the message names it.",
     401: "The key is missing or wrong.",
@@ -129,8 +120,7 @@ def _answer(each: Endpoint) -> dict[str, Any]:
 
 
 def _failures(each: Endpoint, path: str, *, with_keys: bool) -> dict[str, Any]:
-    name = "Error" if each.error is errors.of_exception else "AnthropicError"
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{errors.shape_of(path).name}"}}}
     possible = {500, 503, *each.failures}
     if each.schema is not None:
         possible |= {400, 408, 413, 429, 501, 504}

@@ -162,9 +162,9 @@ def test_a_copy_goes_with_the_worker_that_made_it(files: dict[str, Path], obedie
     """That in which matrices are quantized to see what it does: as large as the model."""
 
     def make(path: Path) -> tuple[Path, int]:
-        from hybrid.cli.cluster.fit import FileAsked
         from hybrid.cli.cluster.held_models import HERE
         from hybrid.cli.cluster.targeting import _CopyAsked
+        from hybrid.infer.stages.worker_fit import FileAsked
 
         asked = _CopyAsked(FileAsked.of(path), 1)
         HERE.use()

@@ -39,6 +39,7 @@ from .blocks import (
     tools_as_openais,
 )
 
+PATH = "/v1/messages"
 STOP_REASON = {
     "eos": "end_turn",
     "stop": "stop_sequence",
@@ -242,15 +243,11 @@ class MessageShape:
 
     def failure(self, error: Exception) -> Iterator[str]:
         """An event in the shape of an error's response."""
-        yield event(json.loads(bytes(_error(error).body)), "error")
+        yield event(json.loads(bytes(errors.for_path(PATH, errors.of_exception(error)).body)), "error")
 
 
 def _event(kind: str, **more: Any) -> str:
     return event({"type": kind, **more}, kind)
-
-
-def _error(error: Exception) -> Response:
-    return errors.in_anthropics_shape(errors.of_exception(error))
 
 
 async def messages(served: Served, request: Request, body: MessagesRequest) -> Response:
@@ -268,6 +265,6 @@ async def count_tokens(served: Served, request: Request, body: CountRequest) -> 
 
 
 ENDPOINTS = [
-    post("/v1/messages", handler=messages, schema=MessagesRequest, error=_error),
-    post("/v1/messages/count_tokens", handler=count_tokens, schema=CountRequest, error=_error),
+    post(PATH, handler=messages, schema=MessagesRequest),
+    post(f"{PATH}/count_tokens", handler=count_tokens, schema=CountRequest),
 ]

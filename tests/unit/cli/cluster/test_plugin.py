@@ -2,9 +2,9 @@
 
 from distributed import Client, LocalCluster
 
-from hybrid.cli.cluster.fit import WorkerFacts
 from hybrid.cli.cluster.plugin import Fits
 from hybrid.cli.cluster.prompt_worker import BEGINNING, Beginning, begin
+from hybrid.infer.stages.worker_fit import WorkerFacts
 
 SIZE = 5 * Beginning.BYTES_PER_SECOND
 

@@ -1,6 +1,6 @@
-"""Whether a worker fits: the same program, the same model file, and a code path that gives the same bits.
+"""Whether a worker may join a cluster: the same program, the same model file, and a code path that gives the same bits.
 
-Asked on every worker when a run begins, and of every worker that joins later (plugin.py). Nothing here imports Dask.
+Checked on every worker when a run begins, and on every worker that joins later.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from hybrid.quant.ggml.split import open_gguf
 from hybrid.quant.ggml.types import GGMLType
 
 if TYPE_CHECKING:
-    from hybrid.infer import LoadOptions
+    from ..loading.options import LoadOptions
 
 MODELS = "HYBRID_MODELS"  # environment of a worker: folders of its own copies, separated as in PATH
 SAMPLE = 4096  # bytes of a tensor that count, at either end
@@ -39,7 +39,7 @@ class WorkerFacts:
     @classmethod
     def here(cls) -> "WorkerFacts":
         """Those of this process."""
-        from hybrid.infer.kernels.emit.isa import host
+        from ..kernels.emit.isa import host
 
         return cls(platform.node(), program_version(), host().name, host().bf16)
 

@@ -5,8 +5,17 @@ from pathlib import Path
 import pytest
 from converted_models import converted
 
-from hybrid.cli.cluster.fit import MODELS, FileAsked, ModelAsked, WorkerFacts, find, identity, misfit, program_version
 from hybrid.infer import LoadOptions
+from hybrid.infer.stages.worker_fit import (
+    MODELS,
+    FileAsked,
+    ModelAsked,
+    WorkerFacts,
+    find,
+    identity,
+    misfit,
+    program_version,
+)
 from hybrid.quant.ggml.errors import ClusterError
 from hybrid.quant.ggml.split import open_gguf
 

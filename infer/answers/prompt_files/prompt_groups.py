@@ -2,7 +2,7 @@
 
 Of the radix tree over all prompts' tokens the largest branches whose work is at most a share are groups: what is in
 one meets on one worker, what is above it every worker reads for itself. A share is small beside what a worker does in
-all, so that at the end none has much more left than others; what is still unfair then is divided (`handing`).
+all, so that at the end none has much more left than others; what is still unfair then is divided (`schedule`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from hybrid.infer.memory.prefix_tree import common_beginning
+from ...memory.prefix_tree import common_beginning
 
 WORTH_SHARING = 16  # tokens in common that are worth meeting for
 SHARES = 2  # of the work, per worker; a group is at most one

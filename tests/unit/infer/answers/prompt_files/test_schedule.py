@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hybrid.cli.cluster.prompt_groups import Group, plan
-from hybrid.cli.cluster.schedule import DEPTH, GroupBranch, Schedule
+from hybrid.infer.answers.prompt_files.prompt_groups import Group, plan
+from hybrid.infer.answers.prompt_files.schedule import DEPTH, GroupBranch, Schedule
 
 
 def group(first: int, n: int, shared: int = 100, own: float = 50.0) -> Group:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hybrid.cli.cluster.prompt_groups import SHARES, WORTH_SHARING, Group, plan
+from hybrid.infer.answers.prompt_files.prompt_groups import SHARES, WORTH_SHARING, Group, plan
 
 DOCUMENT = 200  # tokens
 

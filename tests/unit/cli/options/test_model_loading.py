@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import random_heads
 
-from hybrid.cli.options.guess_options import GuessOptions, Spec, loaded_with
+from hybrid.cli.options.guess_options import GuessOptions, Spec
+from hybrid.cli.options.model_loading import loaded_with
 from hybrid.convert import convert
 from hybrid.infer.answers.guessing.head_guesser import HeadGuesser
 from hybrid.infer.loading.options import LoadOptions

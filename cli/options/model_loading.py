@@ -1,0 +1,113 @@
+"""How a command loads its model: in this process or in stages on workers, with guesses or without.
+
+with loaded_for_answers(model, options, workers, guessing) as model: ...
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+from .. import console
+from .cluster_options import cluster_address
+from .guess_options import GuessOptions, Spec
+from .stage_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from hybrid.infer import LoadedModel
+    from hybrid.infer.loading.options import LoadFields, LoadOptions
+
+
+def loaded(
+    model: Path | str | None,
+    options: "LoadOptions",
+    workers: WorkerOptions,
+    **fields: "Unpack[LoadFields]",
+) -> "AbstractContextManager[LoadedModel]":
+    """The model, in stages on the workers or, where no number of them is given, in this process."""
+    from hybrid.pipeline import models
+
+    if workers.stages is None:
+        return models.load(model, options, reporter=console.SCREEN, **fields)
+    address = cluster_address(workers.cluster)
+    assert address is not None
+    from hybrid.infer.loading.options import merged
+
+    from ..cluster.stages import staged
+
+    return staged(
+        models.resolve_for_workers(model, console.SCREEN),
+        merged(options, fields),
+        address,
+        workers.stages,
+        console.note,
+    )
+
+
+@contextmanager
+def loaded_for_answers(
+    model: Path | None, options: "LoadOptions", workers: WorkerOptions, guessing: GuessOptions
+) -> "Iterator[LoadedModel]":
+    """`loaded`, where answers are drawn, with guesses or without. UsageError: a draft does not go with stages."""
+    if workers.stages is None:
+        with loaded_with(model, options, guessing) as here:
+            yield here
+        return
+    workers.check_guesses(guessing)
+    with loaded(model, options, workers) as far:
+        far.runner.guessers.ngrams = guessing.spec is not Spec.NONE
+        yield far
+
+
+def loader(
+    path: Path, options: "LoadOptions", workers: WorkerOptions
+) -> "AbstractContextManager[Callable[..., LoadedModel]]":
+    """What loads the model of a path, any number of times, with fields of `LoadOptions`: see `loaded`."""
+    if workers.stages is None:
+        return nullcontext(partial(_loaded_here, path, options))
+    address = cluster_address(workers.cluster)
+    assert address is not None
+    from ..cluster import stages as on_workers
+
+    return on_workers.loader(path, options, address, workers.stages, console.note)
+
+
+def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadFields]") -> "LoadedModel":
+    from hybrid.infer import LoadedModel
+    from hybrid.pipeline import models
+
+    model = LoadedModel.load(path, options, **fields)
+    models.note_numa(model, console.SCREEN)
+    return model
+
+
+def loaded_with(model: Path | None, options: "LoadOptions", guessing: GuessOptions) -> "LoadedModel":
+    """MODEL, which guesses as it is told where answers are drawn with guesses. UsageError: its file has no head."""
+    from hybrid.pipeline import models
+
+    if guessing.spec is Spec.MTP and guessing.draft is not None:
+        raise UsageError("--spec mtp and --draft: either the model's own head guesses, or a draft does.")
+    made = models.load(model, options, draft=guessing.draft, reporter=console.SCREEN)
+    made.runner.guessers.ngrams = guessing.spec is not Spec.NONE
+    if guessing.spec is Spec.MTP:
+        try:
+            _guess_with_head(made)
+        except BaseException:
+            made.close()
+            raise
+    return made
+
+
+def _guess_with_head(model: "LoadedModel") -> None:
+    from hybrid.infer.answers.guessing.head_guesser import head_guesser
+
+    helper = head_guesser(model)
+    if helper is None:
+        raise UsageError(
+            f"--spec mtp: {shown(model.path.name)} has no head that guesses tokens ahead, or none that runs here. "
+            "`hybrid inspect` shows it as T; `hybrid convert --mtp` keeps it."
+        )
+    model.runner.guessers.helper = helper
