@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    pass
 
 GUESSES = (
     "Guess tokens and verify them in one pass, same output: ngram guesses from the text so far, mtp also with the "

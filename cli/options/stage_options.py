@@ -1,7 +1,7 @@
 """--stages: a model divided over the workers of --cluster, each with some of its layers."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .cluster_options import Cluster
 from .guess_options import GuessOptions, Spec
 from .loading_options import Pinning
-
-if TYPE_CHECKING:
-    pass
 
 MOST = 4096  # beyond, a slip
 AUTO = 0  # as infer/stages/staged_engine.py has it, which is imported when there are stages
