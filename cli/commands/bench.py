@@ -44,13 +44,18 @@ class SweptSettings:
 
     prompts: Annotated[
         str,
-        typer.Option("-p", "--n-prompt", metavar="LIST", help="Prompt lengths: 128,512 or 64-512*2 or 100-400+100."),
+        typer.Option(
+            "-p", "--n-prompt", metavar="LIST", help="Prompt lengths in tokens: 128,512 or 64-512*2 or 100-400+100."
+        ),
     ] = listed(DEFAULTS.prompts)
-    gens: Annotated[str, typer.Option("-n", "--n-gen", metavar="LIST", help="Numbers of tokens to generate.")] = listed(
-        DEFAULTS.gens
-    )
+    gens: Annotated[
+        str, typer.Option("-n", "--n-gen", metavar="LIST", help="Tokens to generate: a number or a list, as for -p.")
+    ] = listed(DEFAULTS.gens)
     pairs: Annotated[
-        list[str] | None, typer.Option("-pg", metavar="P,N", help="A prompt and a generation in a row; several times.")
+        list[str] | None,
+        typer.Option(
+            "-pg", metavar="P,N", help="Time a prompt of P tokens and N generated tokens as one test. May be repeated."
+        ),
     ] = None
     depths: Annotated[
         str,
@@ -58,16 +63,19 @@ class SweptSettings:
             "-d",
             "--n-depth",
             metavar="LIST",
-            help="Tokens in memory beforehand, not timed. With --spec or --draft they are a text's; default there: "
-            f"{GUESS_DEPTH}.",
+            help="Tokens in the context before the test starts, not timed. With --spec or --draft they come from a "
+            f"text; the default is then {GUESS_DEPTH}.",
         ),
     ] = listed(DEFAULTS.depths)
     parallel: Annotated[
-        str, typer.Option("-np", "--parallel", metavar="LIST", help="Sequences that generate together; rate of all.")
+        str,
+        typer.Option(
+            "-np", "--parallel", metavar="LIST", help="Sequences that generate at the same time; the rate is their sum."
+        ),
     ] = listed(DEFAULTS.parallel)
-    ubatches: Annotated[str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed at once.")] = (
-        listed(DEFAULTS.ubatches)
-    )
+    ubatches: Annotated[
+        str, typer.Option("-b", "-ub", "--ubatch", metavar="LIST", help="Tokens computed in one pass (ubatch).")
+    ] = listed(DEFAULTS.ubatches)
     threads: Annotated[str, typer.Option("-t", "--threads", metavar="LIST", help="Worker threads; 0: all cores.")] = (
         listed(DEFAULTS.threads)
     )
@@ -97,8 +105,8 @@ class GuessingOnText(GuessOptions):
             "-f",
             "--file",
             metavar="FILE",
-            help="With --spec or --draft: the text to go on from, from as many places as there are repetitions; - is "
-            "stdin. Default: the prose that comes with the program.",
+            help="With --spec or --draft: the text that is continued, at another position in each repetition; - "
+            "reads stdin. Default: a text that comes with the program.",
             show_default=False,
         ),
     ] = None
@@ -110,41 +118,58 @@ def bench(
     models: Annotated[list[Path] | None, typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT)] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="Write and measure a random-weight model of this size (may be given several times)."),
+        typer.Option(help="Write a model of this size with random weights and measure it. May be repeated."),
     ] = None,
     file_type: Annotated[
         str,
-        typer.Option("--type", metavar="TYPE", help="Weight type or mix of --shape files, or several: Q8_0,Q4_K_M."),
+        typer.Option("--type", metavar="TYPE", help="Weight types or mixes of the --shape files: Q8_0,Q4_K_M."),
     ] = "Q8_0",
     *,
     lists: SweptSettings,
     pinning: Pinning,
     kv_types: Annotated[
         str | None,
-        typer.Option("--kv-type", metavar="LIST", help="How keys and values are kept: f32, f16, q8_0, or several."),
+        typer.Option("--kv-type", metavar="LIST", help="Types of the KV cache: f32, f16, q8_0, or a list of them."),
     ] = None,
     lora: Lora = None,
     guessing: GuessingOnText,
     workers: WorkerOptions,
-    repetitions: Annotated[int, typer.Option("-r", "--repetitions", help="Runs of each test.")] = DEFAULTS.repetitions,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to print the results.")] = Output.MD,
+    repetitions: Annotated[
+        int, typer.Option("-r", "--repetitions", help="Timed runs of each test.")
+    ] = DEFAULTS.repetitions,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Format of the results.")] = Output.MD,
     exact: Exact = False,
-    no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Time the first run too.")] = False,
+    no_warmup: Annotated[bool, typer.Option("--no-warmup", help="Skip the untimed run before each test.")] = False,
     no_state: Annotated[bool, typer.Option("--no-state", help="Do not time saving and restoring a sequence.")] = False,
-    no_start: Annotated[bool, typer.Option("--no-start", help="Only rates, not what a start costs.")] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Time per operation, with GB/s and GFLOP/s and the machine's limits.")
+    no_start: Annotated[
+        bool,
+        typer.Option(
+            "--no-start",
+            help="Measure rates only; leave out the table of start costs (load, compilation, memory, state files).",
+        ),
     ] = False,
-    list_shapes: Annotated[bool, typer.Option("--list-shapes", help="List what --shape accepts, and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: -o json, also of --profile and lists.")] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help="Print the time of each operation, with GB/s, GFLOP/s and the machine's limits."
+        ),
+    ] = False,
+    list_shapes: Annotated[
+        bool, typer.Option("--list-shapes", help="List the sizes that --shape accepts, and exit.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, as -o json does; works with --profile and --list-shapes also.")
+    ] = False,
 ) -> None:
     """Measure prompt processing and generation speed.
 
-    llama-bench's tests and tables: pp512 is a prompt of 512 tokens, tg128 the generation of 128. A second table has
-    what a start costs: load, compilation (never part of a rate), time to the first token, memory, state files.
+    Tests and tables are llama-bench's: pp512 reads a prompt of 512 tokens, tg128 generates 128 tokens. A second table
+    shows the costs of a start: loading, compilation (never part of a rate), time to the first token, memory, state
+    files.
 
-    With --spec or --draft instead: generation after -d tokens of a text, with guesses and without in turn. Medians, how
-    many times as fast, and which share of the guessed tokens was taken; an answer that differs is an error.
+    With --spec or --draft, generation after -d tokens of a text is timed with and without guesses, in turn. The table
+    shows medians, the speed-up, and the share of guessed tokens that were accepted. An answer that differs is an
+    error.
     """
     from ..reports import guesses
 

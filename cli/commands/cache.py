@@ -26,27 +26,30 @@ def cache(
     action: Annotated[
         CacheAction,
         typer.Argument(
-            metavar="ACTION", help="list everything, print the path of the kernels in use, or clear what is in use."
+            metavar="ACTION",
+            help="list: show everything; path: print the folder of the kernels in use; clear: remove kernels and "
+            "models in use.",
         ),
     ] = CacheAction.LIST,
     old: Annotated[
         bool,
         typer.Option(
             "--old",
-            help="clear: instead, kernels of other versions and CPUs, and models of folders that changed or are gone.",
+            help="With clear: remove kernels of other versions and CPUs instead, and conversions of folders that "
+            "changed or are gone.",
         ),
     ] = False,
-    everything: Annotated[bool, typer.Option("--all", help="clear: all of it.")] = False,
-    kernels: Annotated[bool, typer.Option("--kernels", help="list, clear: only compiled kernels.")] = False,
-    models: Annotated[bool, typer.Option("--models", help="list, clear: only models.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="With clear: remove everything.")] = False,
+    kernels: Annotated[bool, typer.Option("--kernels", help="With list or clear: only compiled kernels.")] = False,
+    models: Annotated[bool, typer.Option("--models", help="With list or clear: only models.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """List or clear compiled kernels and converted models.
 
-    Kernels are compiled when a model needs them for the first time and kept for this version of hybrid on this CPU; a
-    Hugging Face folder that is run is converted once, and demo and bench make their own models. Clearing is always
-    safe: what is missing is made again. When something new is added, what was not used for 60 days is removed: folders
-    of kernels, and conversions of folders that changed or are gone.
+    The cache holds kernels, compiled when a model first needs them, per version of hybrid and CPU; conversions of
+    Hugging Face folders that were run; and the models of demo and bench. Clearing is always safe: missing files are
+    made again. When a file is added, files that were not used for 60 days are removed: folders of kernels, and
+    conversions of folders that changed or are gone.
     """
     from hybrid.infer.kernels.build import cache_folders as library
     from hybrid.pipeline import cached_models

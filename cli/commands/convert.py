@@ -26,7 +26,8 @@ def convert(
         Path | None,
         typer.Argument(
             metavar="DIR|FILE",
-            help="Folder with config.json and weights, one file of weights in it, or ORG/NAME on Hugging Face.",
+            help="Folder with config.json and weights, a file of weights in such a folder, or ORG/NAME on Hugging "
+            "Face.",
         ),
     ] = None,
     output: Annotated[
@@ -39,45 +40,48 @@ def convert(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR|GGUF", help="Take the tokenizer from here, for checkpoints that ship none (original Mamba)."
+            metavar="DIR|GGUF", help="Take the tokenizer from here, for checkpoints without one (original Mamba)."
         ),
     ] = None,
-    vocab_only: Annotated[bool, typer.Option("--vocab-only", help="Write metadata and tokenizer, no weights.")] = False,
+    vocab_only: Annotated[
+        bool, typer.Option("--vocab-only", help="Write metadata and tokenizer only, no weights.")
+    ] = False,
     metadata: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="general.* keys to add or to replace.")
+        Path | None, typer.Option(metavar="FILE.json", help="JSON file of general.* keys to add or to replace.")
     ] = None,
     lora: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Convert this PEFT adapter, of the model in DIR (config.json suffices; default: what it names).",
+            help="Convert this PEFT adapter instead of a model. DIR is the model it was trained on (config.json is "
+            "enough). Default: the model that the adapter names.",
         ),
     ] = None,
     split_max_size: SplitMaxSize = None,
-    model_name: Annotated[str | None, typer.Option("--model-name", help="Sets general.name.")] = None,
+    model_name: Annotated[str | None, typer.Option("--model-name", help="Set general.name.")] = None,
     mtp: Annotated[
         bool,
         typer.Option(
             "--mtp/--no-mtp",
-            help="With the model's own heads that guess tokens ahead, where it has some: see --spec of run.",
+            help="Include the model's own heads for guessing tokens, if it has any: see --spec of `hybrid run`.",
         ),
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan, every tensor with type and size; write nothing.")
+        bool, typer.Option("--dry-run", help="Print every tensor with its type and size; write nothing.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read the file again and compare every tensor with its source.")
+        bool, typer.Option("--verify", help="Read the written file again and compare every tensor with the checkpoint.")
     ] = False,
     cluster: Cluster = None,
     list_architectures: Annotated[
-        bool, typer.Option("--list-architectures", help="List what can be converted, and exit.")
+        bool, typer.Option("--list-architectures", help="List the architectures that can be converted, and exit.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Convert a Hugging Face checkpoint to a GGUF file.
 
-    Reads safetensors and pytorch_model.bin, one file or many, without torch. The file loads in llama.cpp too.
-    An unfinished conversion leaves no file behind.
+    Reads safetensors and pytorch_model.bin, in one file or many, without torch. llama.cpp can load the result.
+    A conversion that fails or is interrupted leaves no file.
     """
     from hybrid.pipeline import models
 

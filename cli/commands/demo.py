@@ -23,7 +23,7 @@ QUANTIZED = ("Q8_0", "Q4_0")
 def demo(
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Where the files go. Default: the cache directory."),
+        typer.Option("-o", "--output", metavar="DIR", help="Folder for the files. Default: the cache folder."),
     ] = None,
     threads: Threads = 0,
 ) -> None:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 def embed(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
     file: Annotated[
-        Path | None, typer.Option("-f", "--file", help="Texts, one per line, UTF-8; - reads stdin.", show_default=False)
+        Path | None,
+        typer.Option("-f", "--file", help="File of texts, one per line, in UTF-8; - reads stdin.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
     as_npy: Annotated[bool, typer.Option("--npy", help="Write a NumPy array, f32 [lines, values].")] = False,
@@ -44,8 +45,8 @@ def embed(
         PoolingName | None,
         typer.Option(
             "--pooling",
-            help="What stands for a text: its first token, the mean of all, its last. Default: what the file says; "
-            "otherwise mean for encoders, last for all other models.",
+            help="Which vector represents a text: its first token's (cls), the mean of all, its last token's. "
+            "Default: as the file says, else mean for encoders and last for other models.",
             show_default=False,
         ),
     ] = None,
@@ -53,18 +54,23 @@ def embed(
         bool, typer.Option("--normalize/--no-normalize", help="Scale every vector to length 1.")
     ] = True,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut lines that are longer than the context, instead of refusing them.")
+        bool,
+        typer.Option(
+            "--truncate", help="Cut lines that are longer than the context, instead of stopping with an error."
+        ),
     ] = False,
-    n_ctx: Annotated[int, context_option("Tokens of a line, at most; 0: what the model was trained for.")] = 0,
+    n_ctx: Annotated[
+        int, context_option("Maximum tokens of a line; 0: the length that the model was trained with.")
+    ] = 0,
     *,
     precision: Precision,
     machine: ThreadOptions,
 ) -> None:
     """Make embeddings of texts, one vector per line.
 
-    MODEL is an encoder (BERT: bge, MiniLM, E5...) or any model that generates. Lines go through the layers
-    together, and a vector is the same to the bit whatever the other lines are. An empty line is a text like any
-    other. The values are written as text, a line of numbers for a line, unless --json or --npy is given.
+    MODEL is an encoder (BERT: bge, MiniLM, E5...) or any model that generates text. Lines are computed together; a
+    vector does not depend on the other lines, not in one bit. An empty line is a text, also. Vectors are written as
+    text, one line of numbers per text, unless --json or --npy is given.
     """
     if file is None:
         raise typer.BadParameter("Missing option '-f': the texts, one per line")

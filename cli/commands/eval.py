@@ -41,28 +41,44 @@ class QuestionOptions:
     """How questions are asked, and what becomes of the answers."""
 
     log_samples: Annotated[
-        bool, typer.Option("--log-samples", help="Put every question and answer into the results.")
+        bool, typer.Option("--log-samples", help="Add every question and answer to the results.")
     ] = False
     apply_chat_template: Annotated[
-        bool, typer.Option("--apply-chat-template", help="Ask in the model's chat template.")
+        bool, typer.Option("--apply-chat-template", help="Write questions as messages in the model's chat template.")
     ] = False
-    system_instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None
+    system_instruction: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="System message; without --apply-chat-template, text in front of each question."
+        ),
+    ] = None
     fewshot_as_multiturn: Annotated[
-        bool, typer.Option(help="With the template: examples as turns of the chat, or all in one message.")
+        bool,
+        typer.Option(
+            help="With --apply-chat-template: write the examples as turns of the chat, or all in one message."
+        ),
     ] = True
     gen_kwargs: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE,...", help="How answers are generated, instead of the task's settings."),
+        typer.Option(
+            metavar="KEY=VALUE,...",
+            help="Settings of generation that replace the task's, as in temperature=0,max_gen_toks=64.",
+        ),
     ] = None
     predict_only: Annotated[
-        bool, typer.Option("--predict-only", help="Only answers, with --log-samples; no metrics.")
+        bool, typer.Option("--predict-only", help="With --log-samples: generate the answers, compute no metrics.")
     ] = False
     seed: Annotated[
-        str | None, typer.Option(metavar="N|N,N,N,N", help="Of Python, numpy, torch, examples. Default: the harness's.")
+        str | None,
+        typer.Option(
+            metavar="N|N,N,N,N",
+            help="Seeds: one number, or four for Python, numpy, torch and the choice of examples. Default: the "
+            "harness's.",
+        ),
     ] = None
     bootstrap_iters: Annotated[
         int | None,
-        typer.Option(min=0, help="Samples for standard errors that have no formula. Default: the harness's."),
+        typer.Option(min=0, help="Bootstrap samples for standard errors that have no formula. Default: the harness's."),
     ] = None
 
     def protocol(self) -> dict[str, Any]:
@@ -90,21 +106,23 @@ def eval(
         typer.Option("--tasks-dir", "--include-path", metavar="DIR", help="Folder of task files. May be repeated."),
     ] = None,
     num_fewshot: Annotated[
-        int | None, typer.Option(min=0, help="Examples before each question. Default: the task's.", show_default=False)
+        int | None,
+        typer.Option(min=0, help="Examples before each question (few-shot). Default: the task's.", show_default=False),
     ] = None,
     limit: Annotated[
-        float | None, typer.Option(min=0, help="Only so many questions per task; below 1: that share of them.")
+        float | None, typer.Option(min=0, help="Maximum questions per task; below 1: this share of them.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output-path", help="File for the results, in the harness's JSON.")
+        Path | None, typer.Option("-o", "--output-path", help="File to write the results to, in the harness's JSON.")
     ] = None,
     *,
     asking: QuestionOptions,
     batch_size: Annotated[
-        int | None, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: as many as pay.")
+        int | None, typer.Option("-b", "--batch-size", min=1, help="Texts read at a time. Default: chosen for speed.")
     ] = None,
     add_bos_token: Annotated[
-        bool | None, typer.Option(help="Begin texts with BOS. Default: as the model says.", show_default=False)
+        bool | None,
+        typer.Option(help="Begin texts with the BOS token. Default: as the model file says.", show_default=False),
     ] = None,
     n_ctx: Annotated[int, context_option("Context in tokens; 0: as trained, at most 4096.")] = 0,
     precision: Precision,
@@ -112,11 +130,12 @@ def eval(
     machine: ThreadOptions,
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show what the harness logs.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the harness's log.")] = False,
 ) -> None:
     """Score a model on the tasks of lm-evaluation-harness.
 
-    Needs the extra: pip install 'hybrid-lm[eval]'. Tasks in --tasks-dir with their data beside them need no network.
+    Needs an extra: pip install 'hybrid-lm[eval]'. Tasks in --tasks-dir need no network if their data are in that
+    folder, also.
     """
     names = [name for name in tasks.split(",") if name]
     if not names:

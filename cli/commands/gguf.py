@@ -17,24 +17,30 @@ from ..options.split_size import SplitMaxSize, max_bytes
 def gguf() -> None:
     """Split, merge, hash or edit GGUF files.
 
-    Outputs appear when they are complete. To read a model in parts, give its first part.
+    An output file appears only when it is complete. For a split model, give the first part.
     """
 
 
 def split(
-    source: Annotated[Path, typer.Argument(metavar="IN", help=f"{model_argument.FILE}; of parts the first.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The parts are OUT-00001-of-00003.gguf, ...")],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help=f"{model_argument.FILE}; of a split model the first part.")
+    ],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="Prefix of the parts: OUT-00001-of-00003.gguf, ...")],
     max_size: Annotated[
         str | None,
-        typer.Option("--split-max-size", "--max-size", metavar="SIZE", help=f"Of the tensors of a part; {UNITS}."),
+        typer.Option(
+            "--split-max-size", "--max-size", metavar="SIZE", help=f"Maximum bytes of tensors per part. {UNITS}."
+        ),
     ] = None,
     max_tensors: Annotated[
-        int | None, typer.Option("--split-max-tensors", "--max-tensors", min=1, help="In a part.")
+        int | None, typer.Option("--split-max-tensors", "--max-tensors", min=1, help="Maximum tensors per part.")
     ] = None,
     no_tensor_first: Annotated[
-        bool, typer.Option("--no-tensor-first-split", help="The first part has metadata and tokenizer alone.")
+        bool, typer.Option("--no-tensor-first-split", help="Write metadata and tokenizer alone into the first part.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the parts would be; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the parts that would be written; write nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Split a file into parts, as llama-gguf-split does."""
@@ -64,12 +70,13 @@ def split(
 
 def merge(
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="The first part, the others beside it; or ORG/NAME[:TYPE].")
+        Path,
+        typer.Argument(metavar="IN", help="The first part, with the others in the same folder; or ORG/NAME[:TYPE]."),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Put the parts of a model into one file."""
+    """Join the parts of a split model into one file."""
     from hybrid.quant import merge as library
 
     source = models.file(source, console.SCREEN)
@@ -82,22 +89,28 @@ def merge(
 
 
 def hash_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}; of parts the first.")],
-    xxh64: Annotated[bool, typer.Option("--xxh64", help="The default.")] = False,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}; of a split model the first part.")
+    ],
+    xxh64: Annotated[bool, typer.Option("--xxh64", help="xxh64, the default.")] = False,
     sha1: Annotated[bool, typer.Option("--sha1", help="SHA-1.")] = False,
     sha256: Annotated[bool, typer.Option("--sha256", help="SHA-256.")] = False,
-    uuid: Annotated[bool, typer.Option("--uuid", help="A name for the weights, as llama-gguf-hash makes it.")] = False,
+    uuid: Annotated[
+        bool, typer.Option("--uuid", help="A UUID made from the weights, as llama-gguf-hash makes it.")
+    ] = False,
     every: Annotated[bool, typer.Option("--all", help="xxh64, sha1 and sha256.")] = False,
-    no_layer: Annotated[bool, typer.Option("--no-layer", help="Only of the whole model.")] = False,
+    no_layer: Annotated[bool, typer.Option("--no-layer", help="Hash the whole model only, not each tensor.")] = False,
     check: Annotated[
         Path | None,
-        typer.Option("-c", "--check", metavar="LIST", help="Compare with what this command printed before."),
+        typer.Option(
+            "-c", "--check", metavar="LIST", help="File with the output of this command: compare the hashes with it."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the hashes as JSON.")] = False,
 ) -> None:
     """Hash the weights, tensor by tensor and as a whole.
 
-    The lines are those of llama-gguf-hash. Metadata do not count, so a file and its parts have the same hashes.
+    Prints the lines that llama-gguf-hash prints. Metadata is not hashed, so a file and its parts have the same hashes.
     """
     from hybrid.quant import HashKind as Kind
     from hybrid.quant import hashes as hashes_of
@@ -135,16 +148,18 @@ def _verdict(matches: bool | None) -> str:
 
 
 def set_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, also a single part.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A key that it has: tokenizer.ggml.eos_token_id, ...")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="A value of the key's type; of arrays in JSON.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change; write nothing.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="GGUF file, or one part of a split model.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A key that the file has, as in tokenizer.ggml.eos_token_id.")
+    ],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The new value, of the key's type; arrays as JSON.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the change; write nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the change as JSON.")] = False,
 ) -> None:
-    """Change a value of the metadata.
+    """Change one value of the metadata.
 
-    Numbers and bools are changed in place, at once. For strings and arrays the file is written anew beside the old one
-    and then replaces it.
+    Numbers and bools are changed in place. For strings and arrays a new file is written beside the old one and then
+    replaces it.
     """
     from hybrid.quant import set_value
 
@@ -161,16 +176,18 @@ def set_(
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}; also a single part.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}, or one part of a split model.")],
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY...", help="Only these, in full. Default: all, long ones shortened."),
+        typer.Argument(
+            metavar="KEY...", help="Print only these keys, in full. Default: all keys, long values shortened."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print types and whole values as JSON.")] = False,
 ) -> None:
-    """Show the metadata of one file, with types.
+    """Print the metadata of a file with the type of each key.
 
-    `hybrid inspect` shows what they say about the model.
+    `hybrid inspect` explains what the metadata says about the model.
     """
     from hybrid.quant.ggml.reader import GGUFFile
     from hybrid.quant.rewrite import type_name
@@ -203,16 +220,18 @@ def merge_lora(
     source: Annotated[Path, typer.Argument(metavar="IN", help=f"{model_argument.FILE}; in F32, F16 or BF16.")],
     adapters: Annotated[
         list[str],
-        typer.Argument(metavar="ADAPTER[:SCALE]...", help="LoRA adapters in GGUF, and how strongly: 1 unless given."),
+        typer.Argument(
+            metavar="ADAPTER[:SCALE]...", help="LoRA adapters in GGUF, each with its scale. Default scale: 1."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="GGUF file to write.")],
     split_max_size: SplitMaxSize = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Add LoRA adapters to a model's weights for good.
+    """Merge LoRA adapters into the weights of a model.
 
-    Computed in f64 and rounded once to the type of each matrix. `--lora` of run, perplexity and bench applies adapters
-    without a new file, to quantized models too.
+    Sums are computed in f64 and rounded once to the type of each matrix. `--lora` of run, perplexity and bench applies
+    adapters without writing a new file, also to quantized models.
     """
     from hybrid.quant import merge_lora as library
 

@@ -41,20 +41,29 @@ def imatrix(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write; NAME.dat in the format before GGUF.", show_default=False),
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write. A name that ends in .dat gets llama.cpp's older format, which is not GGUF.",
+            show_default=False,
+        ),
     ] = None,
     in_file: Annotated[
-        list[Path] | None, typer.Option("--in-file", help="Importance matrix to add, GGUF or .dat; may be repeated.")
+        list[Path] | None,
+        typer.Option("--in-file", help="Importance matrix to add to this one, GGUF or .dat. May be repeated."),
     ] = None,
     n_ctx: ChunkTokens = CHUNK,
     n_batch: BatchTokens = BATCH,
     chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
-    save_every: Annotated[int, typer.Option(min=1, help="Write the file after every so many chunks.")] = 32,
+    save_every: Annotated[int, typer.Option(min=1, help="Write the file every N chunks.")] = 32,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where the output file stops: same model, text and -c.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue the measurement that the output file holds; needs the same model, text and -c."
+        ),
     ] = False,
     show_statistics: Annotated[
-        bool, typer.Option("--show-statistics", help="Print what the matrix says about every tensor.")
+        bool, typer.Option("--show-statistics", help="Print statistics of every tensor.")
     ] = False,
     exact: Exact = False,
     *,
@@ -62,11 +71,11 @@ def imatrix(
     cluster: Cluster = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print statistics as JSON.")] = False,
 ) -> None:
-    """Measure which weights matter, for quantizing with --imatrix.
+    """Measure which weights matter, for `quantize --imatrix`.
 
-    The mean square of what every column of a weight matrix is multiplied by, over the chunks of a text, for each expert
-    by itself. Files are llama.cpp's, readable both ways. Without -f those of --in-file are added up. Ctrl-C keeps
-    what was written last; --resume goes on from there.
+    Runs the model on a text and computes the mean square of the activations that each column of a weight matrix is
+    multiplied with; each expert has its own. The file format is llama.cpp's. Without -f, the files of --in-file are
+    added up. After Ctrl-C the last written file stays; --resume continues from it.
     """
     from hybrid.quant import Imatrix
 

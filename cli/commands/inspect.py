@@ -37,35 +37,44 @@ WIDTH = 90
 def inspect(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=f"{model_argument.FILE}.")],
     n_ctx: Annotated[
-        int, typer.Option("-c", "--ctx", min=0, help="Context length that memory is reckoned for; 0: as trained.")
+        int, typer.Option("-c", "--ctx", min=0, help="Context length for which memory is computed; 0: as trained.")
     ] = 0,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor with shape, type and size.")] = False,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Show what running it takes: by kind of layer, and at several contexts.")
+        bool,
+        typer.Option(
+            "--memory", help="Show the memory that running it takes, by kind of layer and for several context lengths."
+        ),
     ] = False,
     fit: Annotated[
-        bool, typer.Option("--fit", help="Show the longest contexts that fit in this machine, by sequences and types.")
+        bool,
+        typer.Option(
+            "--fit",
+            help="Show the longest contexts that fit into this machine's memory, by number of sequences and KV type.",
+        ),
     ] = False,
     ram: Annotated[
         str | None,
         typer.Option(
             "--ram",
             metavar="SIZE",
-            help=f"With --fit: on a machine with so much for one program. {UNITS}.",
+            help=f"With --fit: for a machine with this much memory for one program. {UNITS}.",
             show_default=False,
         ),
     ] = None,
     kv_type: KVTypeOption = None,
     exact: Exact = False,
-    parallel: Annotated[int, typer.Option("--parallel", min=1, help="With --memory: sequences at a time.")] = 1,
+    parallel: Annotated[
+        int, typer.Option("--parallel", min=1, help="With --memory: number of sequences at a time.")
+    ] = 1,
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show what is in a GGUF file.
 
-    Metadata, the layer pattern (A attention, M a recurrence, E experts), tensor types, bits per weight, and the memory
-    that one sequence takes: recurrent state, and keys and values at a given context. Weights are not read. With
-    --memory or --fit: what running it takes instead, to the byte what the loader reckons with.
+    Shows metadata, the layer pattern (A attention, M recurrent layer, E experts), tensor types, bits per weight, and
+    the memory of one sequence: recurrent state, and KV cache at a given context length. Weights are not read.
+    --memory and --fit show instead the memory that running the model takes, computed as the loader computes it.
     """
     from hybrid.pipeline import models
     from hybrid.quant import inspect as library

@@ -24,19 +24,25 @@ class ModelsAction(StrEnum):
 
 def models(
     action: Annotated[
-        ModelsAction, typer.Argument(metavar="ACTION", help="list what is here, or rm: remove it from the caches.")
+        ModelsAction,
+        typer.Argument(
+            metavar="ACTION", help="list: show the models on this machine; rm: remove models from the caches."
+        ),
     ] = ModelsAction.LIST,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help="rm: ORG/NAME, with all its files, or ORG/NAME:TYPE; may be several."),
+        typer.Argument(
+            metavar="NAME...", help="With rm: ORG/NAME for all its files, or ORG/NAME:TYPE. May be repeated."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="rm: do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="With rm: do not ask for confirmation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """List or remove the models that are here.
+    """List or remove the models on this machine.
 
-    GGUF files and checkpoints in the cache of Hugging Face, conversions of ours, and files that were run lately. What
-    is listed without a remark runs without a network. rm removes from the caches only; a file of your own stays.
+    Lists GGUF files and checkpoints in the cache of Hugging Face, conversions that hybrid made, and files that were run
+    lately. A model listed without a remark runs without a network. rm removes files from the caches only, never a file
+    of your own.
     """
     if action == ModelsAction.LIST:
         if names or yes:

@@ -40,22 +40,23 @@ class Tasks:
     """What the file holds instead of a text."""
 
     hellaswag: Annotated[
-        bool, typer.Option("--hellaswag", help="The file holds HellaSwag tasks, six lines each: score them.")
+        bool, typer.Option("--hellaswag", help="Score HellaSwag tasks: -f holds six lines per task.")
     ] = False
     hellaswag_tasks: Annotated[
-        int | None, typer.Option("--hellaswag-tasks", min=1, help="Score so many of them. Default: all.")
+        int | None, typer.Option("--hellaswag-tasks", min=1, help="Maximum tasks to score. Default: all.")
     ] = None
     winogrande: Annotated[
-        bool, typer.Option("--winogrande", help="The file holds Winogrande tasks, CSV, one a line: score them.")
+        bool, typer.Option("--winogrande", help="Score Winogrande tasks: -f holds one task per line, as CSV.")
     ] = False
     winogrande_tasks: Annotated[
-        int | None, typer.Option("--winogrande-tasks", min=1, help="Score so many of them. Default: all.")
+        int | None, typer.Option("--winogrande-tasks", min=1, help="Maximum tasks to score. Default: all.")
     ] = None
     multiple_choice: Annotated[
-        bool, typer.Option("--multiple-choice", help="The file holds questions with answers, llama.cpp's: score them.")
+        bool,
+        typer.Option("--multiple-choice", help="Score multiple-choice questions: -f is a file of llama.cpp's format."),
     ] = False
     multiple_choice_tasks: Annotated[
-        int | None, typer.Option("--multiple-choice-tasks", min=1, help="Score so many of them. Default: all.")
+        int | None, typer.Option("--multiple-choice-tasks", min=1, help="Maximum tasks to score. Default: all.")
     ] = None
 
     @property
@@ -84,22 +85,29 @@ def perplexity(
     n_batch: BatchTokens = BATCH,
     chunks: Annotated[int | None, typer.Option(min=1, help="Stop after this many chunks. Default: all.")] = None,
     stride: Annotated[
-        int, typer.Option(min=0, help="Overlapping windows that move on by this many tokens; 0: chunks side by side.")
+        int, typer.Option(min=0, help="Tokens from one window to the next, overlapping one; 0: chunks do not overlap.")
     ] = 0,
     by_position: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Also by tokens seen so far: the mean of all chunks in N parts of a chunk."
+            min=1,
+            metavar="N",
+            help="Print also the perplexity by position: chunks are cut into N equal parts, and each part is "
+            "averaged over all chunks.",
         ),
     ] = None,
     kl_divergence_base: Annotated[
         Path | None,
         typer.Option(
-            "--kl-divergence-base", help="File for the log-probabilities of all tokens: written, or compared with."
+            "--kl-divergence-base",
+            help="File of the log-probabilities of all tokens. Written, or read with --kl-divergence.",
         ),
     ] = None,
     kl_divergence: Annotated[
-        bool, typer.Option("--kl-divergence", help="Compare with what another model wrote into that file.")
+        bool,
+        typer.Option(
+            "--kl-divergence", help="Compare this model with the one that wrote the file of --kl-divergence-base."
+        ),
     ] = False,
     *,
     tasks: Tasks,
@@ -112,16 +120,16 @@ def perplexity(
 ) -> None:
     """Measure how well a model predicts a text.
 
-    llama-perplexity's protocol: the text is cut into chunks of -c tokens, the second half of each is scored, so the
-    figures can be compared with llama-perplexity's. Running estimates, then `Final estimate: PPL = x +/- y`. To state
-    a figure, measure it with --exact.
+    The method is llama-perplexity's, so figures can be compared: the text is cut into chunks of -c tokens, and the
+    second half of each chunk is scored. Prints running estimates, then `Final estimate: PPL = x +/- y`. Use --exact
+    for figures that you publish.
 
-    HellaSwag, multiple choice: the answer to a task is the ending with the highest mean log-probability of its tokens
-    (acc_norm), as llama-perplexity has it; what the endings share is computed once. Winogrande: the choice after which
-    the rest of the sentence has the highest mean log-probability.
+    HellaSwag and multiple choice: the model's answer is the ending whose tokens have the highest mean log-probability
+    (acc_norm), as in llama-perplexity. Winogrande: the model's answer is the choice after which the rest of the
+    sentence has the highest mean log-probability.
 
-    KL divergence: run the original with -f and --kl-divergence-base FILE, then a quantized file with
-    --kl-divergence-base FILE --kl-divergence. Files are llama-perplexity's, readable both ways.
+    KL divergence: run the original model with -f and --kl-divergence-base FILE, then the quantized one with
+    --kl-divergence-base FILE --kl-divergence. The file format is llama-perplexity's.
     """
     loading = load_options(machine, precision, lora=lora)
     address = cluster_address(workers.cluster)

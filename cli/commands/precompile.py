@@ -13,18 +13,21 @@ from ..options.loading_options import Exact, KVTypeOption, Precision, load_optio
 def precompile(
     models: Annotated[list[Path] | None, typer.Argument(metavar="MODEL...", help=model_argument.DEFAULT)] = None,
     parallel: Annotated[
-        int, typer.Option("--parallel", min=1, help="Sequences that will run together: batches, a server.")
+        int,
+        typer.Option("--parallel", min=1, help="Sequences that will run at the same time, as in `serve --parallel`."),
     ] = 1,
-    ubatch: Annotated[int, typer.Option("-ub", "--ubatch", min=1, help="Tokens that will be computed at once.")] = 512,
+    ubatch: Annotated[
+        int, typer.Option("-ub", "--ubatch", min=1, help="Tokens that will be computed in one pass (ubatch).")
+    ] = 512,
     kv_type: KVTypeOption = None,
     exact: Exact = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compile a model's kernels before it runs.
 
-    They are kept for this version of hybrid on this kind of processor, and shared by all models: one that needs nothing
-    new is done at once. In an image, or on a cluster's shared disk, set XDG_CACHE_HOME to where they shall be, here and
-    where models run.
+    Compiled kernels are kept per version of hybrid and kind of processor, and all models share them. For a container
+    image, or a cluster's shared disk, set XDG_CACHE_HOME to the folder for the kernels, both here and where models
+    run.
     """
     from dataclasses import replace
 

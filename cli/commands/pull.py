@@ -13,11 +13,11 @@ def pull(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="ORG/NAME[:TYPE][@REVISION] on Hugging Face.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print names and paths as JSON.")] = False,
 ) -> None:
-    """Download models from Hugging Face, or bring them up to date.
+    """Download models from Hugging Face, or update them.
 
-    The GGUF file of the type that is asked for (default: Q4_K_M, or what is nearest to it), or the checkpoint, which is
-    converted; other commands do the same when a model is not here. What is here is used as it is until it is pulled
-    again. An interrupted download goes on where it stopped.
+    Downloads the GGUF file of the given type (default: Q4_K_M, or the nearest type), or else the checkpoint and
+    converts it. Other commands do the same for a model that is not on this machine. They use a downloaded model
+    unchanged until it is pulled again. An interrupted download continues where it stopped.
     """
     from hybrid.hub.names import parse
     from hybrid.pipeline import by_name

@@ -50,7 +50,7 @@ class Chosen:
 @takes_groups
 def quantize(
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help=f"{model_argument.WHAT}; GGUF best in F32, F16 or BF16.")
+        Path, typer.Argument(metavar="IN", help=f"{model_argument.WHAT}; a GGUF file is best in F32, F16 or BF16.")
     ],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="GGUF file to write.")],
     *,
@@ -60,7 +60,7 @@ def quantize(
     care: Care,
     writing: Writing,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the type and size every tensor would get; write nothing.")
+        bool, typer.Option("--dry-run", help="Print the type and size that each tensor would get; write nothing.")
     ] = False,
     plot: Plot = None,
     threads: Threads = 0,
@@ -69,9 +69,9 @@ def quantize(
 ) -> None:
     """Store the weights of a model in fewer bits.
 
-    State-space parameters (ssm_a, ssm_d, ssm_conv1d), norms, biases and routers stay in f32. The report names every
-    tensor with its type before and after, bits per weight, and the error that quantization made: root mean square
-    over that of the weights, 1 - cosine, and the row it hit worst.
+    State-space parameters (ssm_a, ssm_d, ssm_conv1d), norms, biases and routers stay in f32. The report lists every
+    tensor with its type before and after, its bits per weight and its quantization error: the root mean square of
+    the error divided by that of the weights, 1 - cosine, and the row with the largest error.
     """
     gc.set_threshold(200_000)  # to load the kernels makes that many objects, and no garbage
     from hybrid.quant import file_nbytes, plan

@@ -49,15 +49,15 @@ class BatchOptions:
             "-o",
             "--output",
             metavar="FILE",
-            help="Write the answers there; go on after those it already has.",
+            help="File to write the answers to. If it has some already, continue after them.",
             rich_help_panel=BATCH,
         ),
     ] = None
     parallel: Annotated[
-        int | None, typer.Option(min=1, help=f"Answers at a time. Default: {PARALLEL}.", rich_help_panel=BATCH)
+        int | None, typer.Option(min=1, help=f"Answers computed at a time. Default: {PARALLEL}.", rich_help_panel=BATCH)
     ] = None
     n_samples: Annotated[
-        int | None, typer.Option(min=1, help="Answers to each prompt. Default: 1.", rich_help_panel=BATCH)
+        int | None, typer.Option(min=1, help="Answers per prompt. Default: 1.", rich_help_panel=BATCH)
     ] = None
 
 
@@ -69,7 +69,7 @@ class Shift:
         bool,
         typer.Option(
             "--context-shift",
-            help="When the context is full, its older half leaves the attention layers and the text goes on.",
+            help="When the context is full, drop its older half from the attention layers and continue.",
         ),
     ] = False
     keep: Annotated[
@@ -77,8 +77,8 @@ class Shift:
         typer.Option(
             min=ALL,
             metavar="N",
-            help="With --context-shift: tokens of the prompt (in a chat: of the system message) that stay beside BOS; "
-            f"{ALL}: all.  [default: {DEFAULT_KEEP}]",
+            help="With --context-shift: tokens at the beginning of the prompt (in a chat: of the system message) "
+            f"that are never dropped, besides BOS; {ALL}: all of it.  [default: {DEFAULT_KEEP}]",
         ),
     ] = None
 
@@ -95,10 +95,14 @@ class Shift:
 class Given:
     """The text to continue or to answer, or a file of prompts."""
 
-    prompt: Annotated[str | None, typer.Option("-p", "--prompt", help="Complete this text and exit.")] = None
+    prompt: Annotated[
+        str | None, typer.Option("-p", "--prompt", help="Continue this text, print the continuation and exit.")
+    ] = None
     file: Annotated[
         Path | None,
-        typer.Option("-f", "--file", help="Complete this file's text; - is stdin. FILE.jsonl: answer all its prompts."),
+        typer.Option(
+            "-f", "--file", help="Continue the text of this file; - reads stdin. FILE.jsonl: answer all prompts in it."
+        ),
     ] = None
 
     @property
@@ -134,11 +138,11 @@ class Resuming:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Go on from FILE when it exists (the prompt is appended to what it holds); save there at the end.",
+            help="Load FILE if it exists and append the prompt to its text; save to FILE at the end.",
         ),
     ] = None
     go_on: Annotated[
-        bool, typer.Option("--continue", help="Go on with the last chat with this model; `hybrid state` lists them.")
+        bool, typer.Option("--continue", help="Continue the last chat with this model; `hybrid state` lists them.")
     ] = False
 
     def check(self, text: str | None) -> None:
@@ -152,15 +156,13 @@ class Resuming:
 class Framing:
     """What stands around a text."""
 
-    system: Annotated[str, typer.Option(metavar="TEXT", help="In the chat template: what the model is told first.")] = (
-        ""
-    )
+    system: Annotated[str, typer.Option(metavar="TEXT", help="System message, in the model's chat template.")] = ""
     template: Annotated[
         bool | None,
         typer.Option(
             "--template/--no-template",
-            help="Whether a text is a message in the model's chat template. Default: in a chat it is (but not to the "
-            "bundled model); from -p, -f or a pipe it is continued as it stands.",
+            help="Write the text as a message in the model's chat template, or continue it as raw text. Default: "
+            "template in a chat (except with the bundled model), raw with -p, -f or a pipe.",
         ),
     ] = None
 
@@ -188,8 +190,8 @@ def run(
             "-n",
             "--n-predict",
             min=-1,
-            help=f"Most tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}; in a chat -1, "
-            f"without a chat template {CHAT_TOKENS_WITHOUT_TEMPLATE}.",
+            help=f"Maximum tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}; in a "
+            f"chat -1, or {CHAT_TOKENS_WITHOUT_TEMPLATE} without a chat template.",
         ),
     ] = None,
     n_ctx: Context = 0,
@@ -206,20 +208,20 @@ def run(
     tools: Tools,
     thoughts: Thoughts,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print text, token ids and timings as JSON, at the end.")
+        bool, typer.Option("--json", help="Print text, token ids and timings as JSON when the answer is complete.")
     ] = False,
     form: FormOptions,
     sampling: Sampling,
     probabilities: Probabilities,
     stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given several times.")
+        list[str] | None, typer.Option(metavar="TEXT", help="Stop before this text. May be repeated.")
     ] = None,
 ) -> None:
-    """Chat with a model, or complete a text.
+    """Chat with a model, or continue a text.
 
-    In a terminal: a chat in the model's own template, in which /help lists commands. With -p, -f or a pipe: the text
-    is continued once, the continuation goes to stdout and everything else to stderr; with --template it is answered.
-    With -f FILE.jsonl: all prompts of the file, several at a time.
+    In a terminal, `hybrid run` is a chat in the model's own template; /help lists its commands. With -p, -f or a pipe
+    it continues the text, or answers it with --template; the answer goes to stdout, everything else to stderr. With
+    -f FILE.jsonl it answers all prompts of the file, several at a time.
     """
     # what only some runs need is imported where they need it: a test lists what all do
     if given.prompt is not None and given.file is not None:

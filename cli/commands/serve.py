@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class GuessingBeside(GuessOptions):
     """Who guesses, where many are answered."""
 
-    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}, where that pays.")] = Spec.NGRAM
+    spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NGRAM
 
 
 @takes_groups
@@ -54,28 +54,26 @@ def serve(
     capacity: Capacity,
     clients: Clients,
     alias: Annotated[
-        str | None, typer.Option(help="Name of the model. Default: that of its file, or ORG/NAME[:TYPE].")
+        str | None, typer.Option(help="Name of the model in answers. Default: the file's name, or ORG/NAME[:TYPE].")
     ] = None,
     keeping: Keeping,
     guessing: GuessingBeside,
-    pooling: Annotated[
-        PoolingName | None, typer.Option(help="Of embeddings: what stands for a text, as `hybrid embed` has it.")
-    ] = None,
+    pooling: Annotated[PoolingName | None, typer.Option(help="Pooling of embeddings, as in `hybrid embed`.")] = None,
     answers: ServedAnswers,
     visible: Visible,
     loading: ServedLoading,
     workers: WorkerOptions,
     times: Times,
     log: Annotated[
-        LogKind, typer.Option(help="What it does: lines for people on stderr, JSON lines on stdout, or faults only.")
+        LogKind, typer.Option(help="plain: lines for people on stderr; json: JSON lines on stdout; off: errors only.")
     ] = LogKind.PLAIN,
     sampling: Sampling,
 ) -> None:
-    """Serve a model over HTTP, to clients of OpenAI and others.
+    """Serve a model over HTTP, with the APIs of OpenAI, Anthropic and llama-server.
 
-    Answers are computed together, and each is, to the bit, what it would be alone. What was read once is not read
-    again: a conversation that comes back continues where it was. Ctrl-C or SIGTERM ends the server: answers that run
-    have the time of --grace, a second signal ends that.
+    Answers are computed together; each has exactly the bits that it would have alone. Text that the model has read
+    once is not read again: a conversation that comes back continues from the prompt cache. Ctrl-C or SIGTERM ends the
+    server after the running answers, or after --grace seconds; a second signal ends it at once.
     """
     from ..serve.connections import Bounds
     from ..serve.jobs import ServerDefaults

@@ -40,14 +40,20 @@ def state(
     action: Annotated[
         StateAction,
         typer.Argument(
-            metavar="ACTION", help="list the kept chats, show state files, rm kept chats; import or export: see above."
+            metavar="ACTION",
+            help="list: show the kept chats; show: describe state files; rm: remove kept chats; import, export: "
+            "see above.",
         ),
     ] = StateAction.LIST,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="State files, or names of kept chats; rm: or all.")
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="State files, or names of kept chats; with rm also: all."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("-m", "--model", metavar="MODEL", help="Whose state it is.", rich_help_panel=EXCHANGE)
+        Path | None,
+        typer.Option(
+            "-m", "--model", metavar="MODEL", help="The model that the state belongs to.", rich_help_panel=EXCHANGE
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write.", rich_help_panel=EXCHANGE)
@@ -57,7 +63,7 @@ def state(
         bool,
         typer.Option(
             "--sequence",
-            help="Export one sequence (ggsq), as llama-server's slots are, not a session (ggsn).",
+            help="Export one sequence (ggsq), the format of llama-server's slots, instead of a session (ggsn).",
             rich_help_panel=EXCHANGE,
         ),
     ] = False,
@@ -65,7 +71,7 @@ def state(
         bool,
         typer.Option(
             "--no-flash-attn",
-            help="Export for a llama.cpp that runs without flash attention.",
+            help="Export for llama.cpp run with flash attention off.",
             rich_help_panel=EXCHANGE,
         ),
     ] = False,
@@ -73,11 +79,12 @@ def state(
 ) -> None:
     """List, show or remove saved states.
 
-    `hybrid state import SESSION -m MODEL -o FILE` makes a state of what llama.cpp saved (llama-completion
-    --prompt-cache, llama-server's slots), for `hybrid run MODEL --state FILE`. The way back: `hybrid state export FILE
-    -m MODEL -o SESSION`.
+    `hybrid state import SESSION -m MODEL -o FILE` converts a file that llama.cpp saved (llama-completion
+    --prompt-cache, or a slot of llama-server) into a state for `hybrid run MODEL --state FILE`. `hybrid state export
+    FILE -m MODEL -o SESSION` converts a state into llama.cpp's format.
 
-    A chat is kept after every turn, the last ten of every model; `hybrid run --continue` goes on with the newest.
+    Chats are saved after every turn; the last ten of every model are kept. `hybrid run --continue` continues the
+    newest.
     """
     given = names or []
     exchange = action in (StateAction.IMPORT, StateAction.EXPORT)

@@ -27,8 +27,8 @@ Cluster = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS|FILE|local:N",
-        help="Divide the work over the workers of a Dask cluster: its address, its scheduler file, or local:N for N "
-        "processes on this machine.",
+        help="Divide the work over the workers of a Dask cluster, given by its address or its scheduler file; "
+        "local:N starts N processes on this machine.",
     ),
 ]
 

@@ -24,19 +24,30 @@ class FormOptions:
     """What form an answer has."""
 
     json_schema: Annotated[
-        str | None, typer.Option(metavar="FILE|TEXT", help="JSON of this schema.", rich_help_panel=PANEL)
+        str | None,
+        typer.Option(
+            metavar="FILE|TEXT", help="The answer is JSON that matches this JSON schema.", rich_help_panel=PANEL
+        ),
     ] = None
     grammar: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A grammar in llama.cpp's GBNF or in Lark.", rich_help_panel=PANEL),
+        typer.Option(
+            metavar="FILE",
+            help="The answer matches this grammar, in llama.cpp's GBNF or in Lark.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     regex: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The whole answer matches this expression.", rich_help_panel=PANEL),
+        typer.Option(metavar="TEXT", help="The whole answer matches this regular expression.", rich_help_panel=PANEL),
     ] = None
     choice: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="One of these texts: give it for each.", rich_help_panel=PANEL),
+        typer.Option(
+            metavar="TEXT",
+            help="The answer is one of these texts; give the option once per text.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
 
     def read(self) -> "Grammar | None":

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 GUESSES = (
-    "Guess tokens and verify them in one pass, same output: ngram guesses from the text so far, mtp also with the "
-    "model's own head for that"
+    "Guess tokens and verify them in one pass; the output stays the same. ngram: guesses from the text so "
+    "far; mtp: also guesses by the model's own head."
 )
 
 
@@ -25,11 +25,12 @@ class Spec(StrEnum):
 class GuessOptions:
     """Who guesses."""
 
-    spec: Annotated[Spec, typer.Option(help=f"{GUESSES}.")] = Spec.NONE
+    spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NONE
     draft: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL", help="A smaller model of the same vocabulary guesses tokens, where that pays; same output."
+            metavar="MODEL",
+            help="Smaller model with the same vocabulary that guesses tokens; the output stays the same.",
         ),
     ] = None
 

@@ -45,8 +45,8 @@ class PoolingName(StrEnum):
 
 # --- declarations ---
 EXACT_HELP = "Do not round activations to 8 bits; slower."
-KV_TYPE_HELP = "How keys and values are kept: f32, f16 or q8_0. Default: f16; with --exact f32."
-LORA_HELP = "LoRA adapter (GGUF) to apply while running, and how strongly: 1 unless given. May be repeated."
+KV_TYPE_HELP = "Type of the KV cache: f32, f16 or q8_0. Default: f16, or f32 with --exact."
+LORA_HELP = "LoRA adapter (GGUF) to apply while running, with its scale. Default scale: 1. May be repeated."
 LEAST_CHUNK, CHUNK, BATCH = 8, 512, 2048  # tokens
 
 
@@ -60,10 +60,10 @@ def kv_type_option(panel: str | None = None) -> Any:
     return typer.Option("--kv-type", help=KV_TYPE_HELP, rich_help_panel=panel)
 
 
-Context = Annotated[int, context_option("Context in tokens; 0: as trained, as far as memory allows.")]
+Context = Annotated[int, context_option("Context length in tokens; 0: as trained, or less if memory is short.")]
 ChunkTokens = Annotated[int, context_option("Tokens per chunk.", LEAST_CHUNK)]
 BatchTokens = Annotated[
-    int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at once: b / c chunks run side by side.")
+    int, typer.Option("-b", "--batch", min=1, help="Tokens evaluated at a time: b / c chunks run together.")
 ]
 Threads = Annotated[int, typer.Option("-t", "--threads", min=0, help="Worker threads; 0: all cores.")]
 Exact = Annotated[bool, typer.Option("--exact", help=EXACT_HELP)]
@@ -74,7 +74,7 @@ CheckpointBudget = Annotated[
     str,
     typer.Option(
         metavar="SIZE",
-        help=f"Memory for what earlier prompts left, so that no text is processed twice; 0: keep nothing. {UNITS}.",
+        help=f"Memory for the prompt cache, so that no text is processed twice; 0: no cache. {UNITS}.",
     ),
 ]
 
@@ -89,15 +89,14 @@ class Pinning:
         typer.Option(
             "--cpus",
             metavar="LIST",
-            help="Processors to pin the threads to, one each, as in 0-7,16; as many threads unless -t says fewer.",
+            help="Processors to pin threads to, one thread each, as in 0-7,16. -t may ask for fewer threads.",
         ),
     ] = None
     numa: Annotated[
         Numa | None,
         typer.Option(
             "--numa",
-            help="Where memory is, on machines with several nodes of it: interleave spreads the model over all of "
-            "them.",
+            help="Memory placement on machines with several NUMA nodes: interleave spreads the model over all nodes.",
         ),
     ] = None
 
@@ -136,7 +135,9 @@ class Checkpoints:
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
     checkpoint_type: Annotated[
         KVTypes,
-        typer.Option(help="How states are kept there: f32 exactly; f16 or q8_0 in fewer bytes, with other rounding."),
+        typer.Option(
+            help="Type of recurrent states in the prompt cache: f32 is exact; f16 and q8_0 take fewer bytes and round."
+        ),
     ] = KVTypes.F32
 
 

@@ -27,8 +27,8 @@ class Probabilities:
         typer.Option(
             min=0,
             metavar="N",
-            help="Tell how likely each token was, and the N likeliest in its place: with --json and in lines of "
-            "answers as llama-server does, otherwise in a table on stderr; 0: no.",
+            help="Report the probability of each token and of the N most likely tokens in its place: in --json and "
+            "answer files as llama-server does, else in a table on stderr; 0: off.",
             rich_help_panel=PANEL,
             show_default=False,
         ),
@@ -37,7 +37,7 @@ class Probabilities:
         bool,
         typer.Option(
             "--post-sampling-probs",
-            help="With --n-probs: after the samplers, what the token was drawn from; otherwise as the model has them.",
+            help="With --n-probs: report probabilities after the samplers, not the model's own.",
             rich_help_panel=PANEL,
         ),
     ] = False

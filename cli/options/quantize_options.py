@@ -31,22 +31,30 @@ class Goal:
     ] = None
     target_bpw: Annotated[
         float | None,
-        typer.Option(min=1, help="Instead of TYPE: the best type for every matrix in at most so many bits per weight."),
+        typer.Option(
+            min=1,
+            help="Instead of TYPE: choose a type for each matrix so that the file has the smallest error at no more "
+            "than X bits per weight.",
+        ),
     ] = None
     target_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help=f"The same in a file of at most that size, all told; {UNITS}.")
+        str | None,
+        typer.Option(metavar="SIZE", help=f"Like --target-bpw, with a limit on the size of the whole file. {UNITS}."),
     ] = None
     max_kld: Annotated[
         float | None,
         typer.Option(
             metavar="NATS",
             min=0,
-            help="The smallest file whose predictions stay within this mean KL divergence of IN's, on the text of -f.",
+            help="Make the smallest file whose predictions on the text of -f have at most this mean KL divergence "
+            "from those of IN.",
         ),
     ] = None
     file: Annotated[
         Path | None,
-        typer.Option("-f", "--file", help="With --target-* or --max-kld: text to measure on how much matrices matter."),
+        typer.Option(
+            "-f", "--file", help="With --target-* or --max-kld: text on which the importance of matrices is measured."
+        ),
     ] = None
 
     def check(self) -> None:
@@ -74,19 +82,22 @@ class Types:
     ssm_type: Annotated[
         SsmType,
         typer.Option(
-            help="Small projections of recurrences (ssm_x, ssm_dt, low-rank ssm_f); like-llama: like any weight."
+            help="Type of the small projections of recurrent layers (ssm_x, ssm_dt, low-rank ssm_f); like-llama: "
+            "the type of other weights."
         ),
     ] = Options.ssm_type
-    pure: Annotated[bool, typer.Option("--pure", help="One type for all matrices, no mix.")] = Options.pure
+    pure: Annotated[bool, typer.Option("--pure", help="Use one type for all matrices instead of a mix.")] = Options.pure
     tensor_type: Annotated[
         list[str] | None,
-        typer.Option(metavar="REGEX=TYPE", help="A type for the matrices whose names match; may be repeated."),
+        typer.Option(metavar="REGEX=TYPE", help="Type of the matrices whose names match. May be repeated."),
     ] = None
-    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the output matrix.")] = None
-    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Of the embedding.")] = None
-    leave_output_tensor: Annotated[bool, typer.Option("--leave-output-tensor", help="Keep output.weight as it is.")] = (
-        Options.leave_output
+    output_tensor_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Type of the output matrix.")] = None
+    token_embedding_type: Annotated[str | None, typer.Option(metavar="TYPE", help="Type of the token embedding.")] = (
+        None
     )
+    leave_output_tensor: Annotated[
+        bool, typer.Option("--leave-output-tensor", help="Leave output.weight unchanged.")
+    ] = Options.leave_output
 
     def options(self) -> Options:
         """UsageError: there is no such type."""
@@ -106,13 +117,21 @@ class Importance:
     """Which weights matter."""
 
     imatrix: Annotated[
-        Path | None, typer.Option(help="Importance matrix, from hybrid imatrix or llama-imatrix: smaller errors.")
+        Path | None,
+        typer.Option(help="Importance matrix from `hybrid imatrix` or llama-imatrix; makes errors smaller."),
     ] = None
     include_weights: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Use the importance only of names with this in them.")
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="Use the importance matrix only for tensors whose names contain this. May be repeated."
+        ),
     ] = None
     exclude_weights: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Do not use the importance of these.")
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Do not use the importance matrix for tensors whose names contain this. May be repeated.",
+        ),
     ] = None
 
     def read(self) -> "Imatrix | None":
@@ -136,12 +155,13 @@ class Care:
         typer.Option(
             min=0,
             max=1,
-            help="0: llama-quantize's bytes. 1: smaller errors at the same size, slower. Default: 0 with TYPE, else 1.",
+            help="0: the same bytes as llama-quantize. 1: smaller errors at the same size, slower. Default: 0 with "
+            "TYPE, else 1.",
             show_default=False,
         ),
     ] = None
     allow_requantize: Annotated[
-        bool, typer.Option("--allow-requantize", help="Accept a file that is quantized already; quality suffers.")
+        bool, typer.Option("--allow-requantize", help="Accept a file that is already quantized; quality suffers.")
     ] = False
 
 
@@ -151,10 +171,12 @@ class Writing:
 
     override_kv: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=TYPE:VALUE", help="Set metadata; TYPE is int, float, bool or str. May be repeated."),
+        typer.Option(
+            metavar="KEY=TYPE:VALUE", help="Set a metadata key; TYPE is int, float, bool or str. May be repeated."
+        ),
     ] = None
     keep_split: Annotated[
-        bool, typer.Option("--keep-split", help="As many files as IN has parts: OUT-00001-of-00003.gguf, ...")
+        bool, typer.Option("--keep-split", help="Write as many parts as IN has: OUT-00001-of-00003.gguf, ...")
     ] = False
     split_max_size: SplitMaxSize = None
 

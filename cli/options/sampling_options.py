@@ -31,97 +31,151 @@ class Sampling:
     """What was given of the options; None, or an empty list: not given."""
 
     seed: Annotated[
-        int | None, typer.Option(help="Makes sampling repeatable. Default: random.", rich_help_panel=PANEL)
+        int | None,
+        typer.Option(
+            help="Seed of the random numbers; the same seed gives the same answer. Default: random.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="Always take the likeliest token: --temp 0.", rich_help_panel=PANEL)
+        bool,
+        typer.Option("--greedy", help="Always take the most likely token, as --temp 0 does.", rich_help_panel=PANEL),
     ] = False
-    temp: Annotated[float | None, _option(field="temp", help="Temperature; 0 always takes the likeliest token.")] = None
+    temp: Annotated[float | None, _option(field="temp", help="Temperature; 0: always take the most likely token.")] = (
+        None
+    )
     dynatemp_range: Annotated[
         float | None,
-        _option(field="dynatemp_range", help="The temperature goes this far up and down with the entropy."),
+        _option(
+            field="dynatemp_range", help="Range of the dynamic temperature: temp - X to temp + X, by entropy; 0: off."
+        ),
     ] = None
     dynatemp_exponent: Annotated[
-        float | None, _option("--dynatemp-exp", field="dynatemp_exponent", help="Of the entropy, for that.")
+        float | None,
+        _option(
+            "--dynatemp-exp", field="dynatemp_exponent", help="Exponent applied to the entropy, with --dynatemp-range."
+        ),
     ] = None
-    top_k: Annotated[int | None, _option(field="top_k", help="Keep the k likeliest tokens; 0: all.")] = None
+    top_k: Annotated[int | None, _option(field="top_k", help="Keep the N most likely tokens; 0: all.")] = None
     top_p: Annotated[
-        float | None, _option(field="top_p", help="Keep the likeliest tokens whose probabilities add up to this.")
+        float | None,
+        _option(field="top_p", help="Keep the most likely tokens whose probabilities add up to X; 1: all."),
     ] = None
-    min_p: Annotated[float | None, _option(field="min_p", help="Drop tokens below this share of the likeliest.")] = None
+    min_p: Annotated[
+        float | None, _option(field="min_p", help="Drop tokens less likely than X times the most likely one; 0: none.")
+    ] = None
     typ_p: Annotated[
         float | None,
-        _option("--typical", field="typ_p", help="Keep tokens about as likely as expected, up to this mass; 1: all."),
+        _option(
+            "--typical",
+            field="typ_p",
+            help="Locally typical sampling: keep tokens of typical probability, up to a total of X; 1: all.",
+        ),
     ] = None
     top_n_sigma: Annotated[
         float | None,
         _option(
-            "--top-n-sigma", field="top_n_sigma", help="Keep logits within n standard deviations of the best; -1: all."
+            "--top-n-sigma",
+            field="top_n_sigma",
+            help="Keep tokens whose logits are within X standard deviations of the highest; -1: all.",
         ),
     ] = None
     min_keep: Annotated[
-        int | None, _option(field="min_keep", help="top_p, min_p, typical and xtc leave so many at least.")
+        int | None, _option(field="min_keep", help="Minimum tokens that top_p, min_p, typical and xtc keep.")
     ] = None
     xtc_probability: Annotated[
-        float | None, _option(field="xtc_probability", help="How often the top choices are left out.")
+        float | None,
+        _option(field="xtc_probability", help="Probability that XTC removes the top choices of a token; 0: off."),
     ] = None
     xtc_threshold: Annotated[
-        float | None, _option(field="xtc_threshold", help="How likely a top choice is; the least likely one stays.")
+        float | None,
+        _option(
+            field="xtc_threshold",
+            help="Minimum probability of a top choice for XTC; the least likely top choice stays.",
+        ),
     ] = None
     repeat_penalty: Annotated[
-        float | None, _option(field="repeat_penalty", help="Above 1: recent tokens become less likely.")
+        float | None,
+        _option(
+            field="repeat_penalty",
+            help="Penalty on recent tokens: positive logits are divided by X, negative ones multiplied; 1: off.",
+        ),
     ] = None
     presence_penalty: Annotated[
-        float | None, _option(field="presence_penalty", help="Taken once off the logits of recent tokens.")
+        float | None,
+        _option(field="presence_penalty", help="Subtracted once from the logit of each recent token; 0: off."),
     ] = None
     frequency_penalty: Annotated[
-        float | None, _option(field="frequency_penalty", help="Taken off for each time they occurred.")
+        float | None,
+        _option(
+            field="frequency_penalty", help="Subtracted from the logit of a recent token once per occurrence; 0: off."
+        ),
     ] = None
     repeat_last_n: Annotated[
-        int | None, _option(field="repeat_last_n", help="How many tokens are recent; 0: none, -1: all.")
+        int | None, _option(field="repeat_last_n", help="Number of recent tokens for the penalties; 0: none, -1: all.")
     ] = None
     dry_multiplier: Annotated[
-        float | None, _option(field="dry_multiplier", help="Above 0: what would repeat a longer passage is unlikely.")
+        float | None,
+        _option(
+            field="dry_multiplier", help="Strength of the DRY penalty on tokens that would repeat a passage; 0: off."
+        ),
     ] = None
     dry_base: Annotated[
-        float | None, _option(field="dry_base", help="The penalty grows by this with every token repeated.")
+        float | None,
+        _option(field="dry_base", help="DRY: base of the penalty, which grows by this factor per repeated token."),
     ] = None
     dry_allowed_length: Annotated[
-        int | None, _option(field="dry_allowed_length", help="Passages of so many tokens may be repeated.")
+        int | None,
+        _option(
+            field="dry_allowed_length", help="DRY: longest passage, in tokens, that may be repeated without a penalty."
+        ),
     ] = None
     dry_last_n: Annotated[
         int | None,
-        _option("--dry-penalty-last-n", field="dry_last_n", help="How many tokens are looked at; -1: all."),
+        _option(
+            "--dry-penalty-last-n",
+            field="dry_last_n",
+            help="DRY: number of recent tokens that are searched for repetitions; -1: all.",
+        ),
     ] = None
     dry_breakers: Annotated[
         list[str] | None,
         _option(
             "--dry-sequence-breaker",
             field="dry_breakers",
-            help='Nothing across this text is a repetition; may be repeated; "none": there are none.',
+            help='DRY: text that ends a passage, so that no repetition is counted across it; "none": no such text. '
+            "May be repeated.",
             default=" ".join(text.replace("\n", "\\n") for text in DEFAULTS.dry_breakers),
             metavar="TEXT",
         ),
     ] = None
     mirostat: Annotated[
-        int | None, _option(field="mirostat", help="1 or 2: keep the surprise of the text even, instead of the others.")
+        int | None,
+        _option(
+            field="mirostat",
+            help="Mirostat 1 or 2 instead of the other samplers: keeps the surprise of tokens near a target; 0: off.",
+        ),
     ] = None
     mirostat_tau: Annotated[
-        float | None, _option("--mirostat-ent", field="mirostat_tau", help="The surprise, bits a token.")
+        float | None,
+        _option("--mirostat-ent", field="mirostat_tau", help="Mirostat: target surprise, in bits per token."),
     ] = None
     mirostat_eta: Annotated[
-        float | None, _option("--mirostat-lr", field="mirostat_eta", help="How fast it learns.")
+        float | None, _option("--mirostat-lr", field="mirostat_eta", help="Mirostat: learning rate.")
     ] = None
     adaptive_target: Annotated[
-        float | None, _option(field="adaptive_target", help="Draw tokens of about this probability; -1: off.")
+        float | None,
+        _option(field="adaptive_target", help="Adaptive-p: prefer tokens of about this probability; -1: off."),
     ] = None
-    adaptive_decay: Annotated[float | None, _option(field="adaptive_decay", help="Of the average it keeps.")] = None
+    adaptive_decay: Annotated[
+        float | None, _option(field="adaptive_decay", help="Adaptive-p: decay of the running average.")
+    ] = None
     samplers: Annotated[
         str | None,
         _option(
             "--samplers",
             field="samplers",
-            help="Which are used, in this order: names with ; between, or letters "
+            help="Samplers in the order of use: names with ; between them, or letters "
             f"({', '.join(f'{letter} {name}' for name, letter in SAMPLERS.items())}).",
             default="all",
             metavar="NAMES",
@@ -131,7 +185,7 @@ class Sampling:
         list[str] | None,
         typer.Option(
             metavar="ID=BIAS",
-            help="Added to the logit of a token; -inf: it is never drawn. May be repeated.",
+            help="Add BIAS to the logit of token ID; -inf: never sample it. May be repeated.",
             rich_help_panel=PANEL,
         ),
     ] = None

@@ -34,18 +34,18 @@ class ServedAnswers:
             "-n",
             "--n-predict",
             min=-1,
-            help="Most tokens of an answer that does not say it; -1: until the context is full.",
+            help="Default limit on tokens when the request sets none; -1: until the context is full.",
         ),
     ] = None
     context_shift: Annotated[
         bool,
         typer.Option(
             "--context-shift",
-            help="When a context is full, its older half leaves the attention layers and the answer goes on.",
+            help="When the context is full, drop its older half from the attention layers and continue.",
         ),
     ] = False
     chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Use this template (Jinja) instead of the model's.")
+        Path | None, typer.Option(metavar="FILE", help="Chat template (Jinja) to use instead of the model's.")
     ] = None
     thoughts: Thoughts = field(default_factory=Thoughts)
 

@@ -20,16 +20,18 @@ class Address:
     """Where it listens."""
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8080
-    unix: Annotated[Path | None, typer.Option(help="Listen on this socket instead of an address.")] = None
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8080
+    unix: Annotated[Path | None, typer.Option(help="Listen on this Unix socket instead of an address.")] = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Capacity:
     """How many requests it has at a time."""
 
-    parallel: Annotated[int, typer.Option(min=1, max=256, help="Answers at a time.")] = 8
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with status 429.")] = 64
+    parallel: Annotated[int, typer.Option(min=1, max=256, help="Answers computed at a time.")] = 8
+    queue: Annotated[
+        int, typer.Option(min=0, help="Maximum waiting requests; further requests are refused with status 429.")
+    ] = 64
 
     @property
     def most(self) -> int:
@@ -41,16 +43,20 @@ class Capacity:
 class Clients:
     """Who may ask, and whether kept texts are shared."""
 
-    api_key_file: Annotated[Path | None, typer.Option(help="File of keys, one per line: requests need one.")] = None
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="File of API keys, one per line; requests must send one of them.")
+    ] = None
     share_between_keys: Annotated[
         bool,
         typer.Option(
-            "--share-between-keys", help="All keys go on from the same texts; otherwise each goes on from its own."
+            "--share-between-keys",
+            help="Share the prompt cache between API keys. Default: each key continues only from texts that it "
+            "sent itself.",
         ),
     ] = False
     cors: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Pages of this origin may use the server. May be repeated."),
+        typer.Option(metavar="ORIGIN", help="Allow web pages of this origin to use the server. May be repeated."),
     ] = None
 
     def keys(self) -> tuple[str, ...]:
@@ -75,12 +81,12 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 class Keeping:
     """The folder of kept states, and its size."""
 
-    state_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep what was read here, over restarts.")] = (
-        None
-    )
-    state_budget: Annotated[str, typer.Option(metavar="SIZE", help=f"How much of the disk that may take. {UNITS}.")] = (
-        "8G"
-    )
+    state_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder that keeps the prompt cache over restarts.")
+    ] = None
+    state_budget: Annotated[
+        str, typer.Option(metavar="SIZE", help=f"Maximum size of the folder of --state-dir. {UNITS}.")
+    ] = "8G"
 
     def nbytes(self) -> int:
         """The budget. UsageError: it is no size."""
@@ -92,9 +98,9 @@ class Visible:
     """Routes that can be turned off."""
 
     show_slots: Annotated[
-        bool, typer.Option("--slots/--no-slots", help="Whether GET /slots tells what is being answered.")
+        bool, typer.Option("--slots/--no-slots", help="Answer GET /slots with the requests that are in progress.")
     ] = True
-    show_page: Annotated[bool, typer.Option("--page/--no-page", help="Whether GET / is a page to chat on.")] = True
+    show_page: Annotated[bool, typer.Option("--page/--no-page", help="Serve a web page for chatting at GET /.")] = True
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,8 +108,8 @@ class Times:
     """How long answers may take."""
 
     timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds that an answer may take, with its time in the queue; 0: any number.")
+        float, typer.Option(min=0, help="Maximum seconds for an answer, including its time in the queue; 0: no limit.")
     ] = 0
-    grace: Annotated[float, typer.Option(min=0, help="Seconds for answers that run when a signal ends the server.")] = (
-        GRACE
-    )
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that running answers have to finish after Ctrl-C or SIGTERM.")
+    ] = GRACE

@@ -10,7 +10,8 @@ from hybrid.quant.ggml.errors import UsageError
 SplitMaxSize = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZE", help=f"At most so much of tensors in a file ({UNITS}); more: OUT-00001-of-00003.gguf, ..."
+        metavar="SIZE",
+        help=f"Maximum bytes of tensors per file; a larger model becomes OUT-00001-of-00003.gguf, ... {UNITS}.",
     ),
 ]
 

@@ -34,8 +34,8 @@ class WorkerOptions:
         typer.Option(
             parser=stages_of,
             metavar="N",
-            help="With --cluster: one model over N workers, each with some of its layers, where one machine's memory "
-            "is too small; auto: as few as have the memory.",
+            help="With --cluster: divide one model over N workers, each with some of its layers, for models too "
+            "large for one machine; auto: as few workers as memory allows.",
         ),
     ] = None
 

@@ -41,7 +41,7 @@ class Tools:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What the model may call: OpenAI's list of tools, in JSON. Calls are shown, none is carried out.",
+            help="Tools that the model may call: a JSON file in OpenAI's format. Calls are printed, not carried out.",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -49,7 +49,8 @@ class Tools:
         str | None,
         typer.Option(
             metavar="auto|required|none|NAME",
-            help="Whether something has to be called; NAME: that tool.  [default: auto]",
+            help="required: the model must call a tool; NAME: it must call this tool; none: it must not.  "
+            "[default: auto]",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -62,12 +63,12 @@ class Thoughts:
     think: Annotated[
         Think | None,
         typer.Option(
-            help="Whether the model thinks before it answers; auto: as its template has it.  [default: auto]",
+            help="Whether the model thinks before it answers; auto: as its template decides.  [default: auto]",
             rich_help_panel=PANEL,
         ),
     ] = None
     think_budget: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="End its thoughts after N tokens.", rich_help_panel=PANEL)
+        int | None, typer.Option(min=0, metavar="N", help="Maximum tokens of thoughts.", rich_help_panel=PANEL)
     ] = None
 
 

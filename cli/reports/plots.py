@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from hybrid.quant import TensorReport
 
 KINDS = (".svg", ".png")
-Plot = Annotated[Path | None, typer.Option("--plot", help="Draw it, too: FILE.svg or FILE.png.", show_default=False)]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Draw the result into FILE.svg or FILE.png.", show_default=False)
+]
 TEXT, LINE, BAND = "#757d87", "#3b82d6", "#8ab4e8"
 WIDTH, HEIGHT = 8.0, 4.5  # inches, of 72 points
 DPI = 160  # of a PNG
