@@ -155,6 +155,6 @@ def misfit(facts: WorkerFacts, client: str, first: WorkerFacts, asked: ModelAske
     if asked is not None and asked.bits and facts.bf16 != first.bf16:
         return (
             f"its code path is {facts.path}, that of {first.host} {first.path}: products of BF16 weights differ in "
-            "their bits between the two. Use workers of one kind, --exact, or a model without BF16 weights"
+            "their bits. Use processors of one kind, exact computation, or a model without BF16 weights"
         )
     return None
