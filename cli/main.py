@@ -27,7 +27,7 @@ COMMANDS = {
     "inspect": "Show what is in a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or continue a text.",
-    "serve": "Serve a model over HTTP to OpenAI, Anthropic and other clients.",
+    "serve": "Serve a model over HTTP, with OpenAI's and Anthropic's APIs.",
     "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",
     "eval": "Score a model on the tasks of lm-evaluation-harness.",

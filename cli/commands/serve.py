@@ -69,7 +69,7 @@ def serve(
     ] = LogKind.PLAIN,
     sampling: Sampling,
 ) -> None:
-    """Serve a model over HTTP to OpenAI, Anthropic and other clients.
+    """Serve a model over HTTP, with OpenAI's and Anthropic's APIs.
 
     Answers are computed together; each has exactly the bits that it would have alone. Text that the model has read
     once is not read again: a conversation that comes back continues from the prompt cache. Ctrl-C or SIGTERM ends the
