@@ -1,4 +1,4 @@
-"""The command `hybrid`, also as `python -m hybrid.cli` for where the console script is not on the path."""
+"""The command `hybrid`, also as `python -m hybrid.cli` where the console script is not on the path."""
 
 import os
 import sys
@@ -8,11 +8,11 @@ from .standard_streams import open_missing
 
 
 def main() -> None:
-    """`main.main`; Ctrl-C while its modules are loaded ends as it does later."""
+    """Calls `main.main`. Ctrl-C while modules are loading ends the program as later."""
     try:
         open_missing()
         lose_no_interrupt()
-        if "_HYBRID_COMPLETE" in os.environ:  # a shell asks how a command line goes on
+        if "_HYBRID_COMPLETE" in os.environ:  # called by a shell to complete a command line
             from .completion import reply
 
             reply.main()

@@ -1,6 +1,6 @@
-"""What the commands put on the screen: text, notes, tables. Imports rich when it draws.
+"""Output of the commands: text, notes, tables. Imports rich only to draw.
 
-Results go to stdout; notes, progress and errors go to stderr, so that `hybrid run -p ... > file` keeps text only.
+Results go to stdout; notes, progress and errors go to stderr, so that `hybrid run -p ... > file` holds the text only.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO
 
-# what notebooks see, too: commands take it from here
+# notebooks use these also; commands import them from here
 from hybrid.display.lines import count as count
 from hybrid.display.lines import dim as dim
 from hybrid.display.lines import has_colours as has_colours
@@ -30,17 +30,17 @@ _HARMLESS = {code: "?" for code in (*range(32), *range(127, 160)) if chr(code) n
 
 
 def out(text: str = "", end: str = "\n") -> None:
-    """A line of the result, on stdout."""
+    """Prints a line of the result to stdout."""
     print(text, end=end, flush=True)
 
 
 def paragraph(text: str) -> None:
-    """A longer note, broken between words."""
+    """Prints a longer note, wrapped between words."""
     note(folded(text))
 
 
 def folded(text: str, indent: int = 0) -> str:
-    """A note in lines that are broken between words where stderr is a terminal. indent: of all but the first."""
+    """A note, wrapped between words if stderr is a terminal. indent: of all lines but the first."""
     if not sys.stderr.isatty():
         return text
     import textwrap
@@ -50,7 +50,7 @@ def folded(text: str, indent: int = 0) -> str:
 
 
 def error(text: str) -> None:
-    """An error, as one line."""
+    """Prints an error as one line."""
     print(f"{styled('error:', '1;31', sys.stderr)} {one_line(text)}", file=sys.stderr, flush=True)
 
 
@@ -59,12 +59,12 @@ def bold(text: str, stream: TextIO | None = None) -> str:
 
 
 def harmless(text: str) -> str:
-    """What a model says, for a terminal: lines and tabs stay, other control characters become `?`."""
+    """The model's text, made safe for a terminal: control characters other than newline and tab become `?`."""
     return text.translate(_HARMLESS)
 
 
 def coloured_code(code: str, language: str) -> str | None:
-    """The same text in the terminal's own colours, line by line; None: nobody knows the language."""
+    """The same code, coloured line by line in the terminal's palette; None: an unknown language."""
     from rich.color import ColorSystem
     from rich.syntax import Syntax
 
@@ -79,13 +79,13 @@ def coloured_code(code: str, language: str) -> str | None:
     shown = []
     for kind, text in tokens:
         style = theme.get_style_for_token(kind)
-        lines = text.split("\n")  # no colour goes on over the end of a line
+        lines = text.split("\n")  # a colour ends with its line
         shown.append("\n".join(style.render(x, color_system=ColorSystem.STANDARD) if x.strip() else x for x in lines))
     return "".join(shown).removesuffix("\n")
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, numpy values, paths and enums as what JSON has; NaN and infinity as null."""
+    """Converts dataclasses, numpy values, paths and enums to JSON values; NaN and infinity become null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
     if isinstance(value, Enum):
@@ -106,22 +106,22 @@ def plain(value: Any) -> Any:
 
 
 def out_json(value: Any) -> None:
-    """The same as `plain`, indented."""
+    """Prints `plain(value)` as indented JSON."""
     out(indented(value))
 
 
 def indented(value: Any) -> str:
-    """The text of `out_json`."""
+    """`plain(value)` as indented JSON."""
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def as_json(value: Any) -> str:
-    """On one line."""
+    """`plain(value)` as JSON on one line."""
     return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> str:
-    """Aligned columns. `right` has one character per column: `r` aligns to the right, anything else to the left."""
+    """Aligned columns. `right` has one character per column: `r` aligns to the right, any other to the left."""
     cells = [list(headers), *([str(c) for c in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     lines = []
@@ -136,7 +136,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], right: str =
 
 
 def size(nbytes: float) -> str:
-    """Bytes for people: `21.8 MiB`."""
+    """A number of bytes for people: `21.8 MiB`."""
     return size_text(nbytes)
 
 
@@ -150,14 +150,14 @@ def duration(seconds: float) -> str:
 
 
 def rate(n: int, seconds: float) -> str:
-    """`(41.7 per second)`; nothing when nothing was measured."""
+    """`(41.7 per second)`, or "" if nothing was measured."""
     return f"({n / seconds:.1f} per second)" if n and seconds > 0 else ""
 
 
 class StatusLine:
-    """One line on stderr that says what is going on, written again and again; silent where that is no terminal."""
+    """A line on stderr that is overwritten with each new status; silent if stderr is not a terminal."""
 
-    SECONDS = 0.1  # between two of them
+    SECONDS = 0.1  # between two columns
 
     def __init__(self) -> None:
         self.is_shown = is_screen(sys.stderr)
@@ -165,7 +165,7 @@ class StatusLine:
         self._next = 0.0
 
     def show(self, text: str) -> None:
-        """Instead of what was there."""
+        """Replaces the line."""
         if not self.is_shown or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self.SECONDS
@@ -174,7 +174,7 @@ class StatusLine:
         self._there = True
 
     def clear(self) -> None:
-        """It goes; what is printed next stands in its place."""
+        """Removes the line, so that the next output takes its place."""
         if self._there:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
         self._there, self._next = False, 0.0

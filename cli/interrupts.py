@@ -1,4 +1,4 @@
-"""Ctrl-C, whatever Python makes of it on its way."""
+"""Ctrl-C, including interrupts that Python would turn into other errors or lose."""
 
 import signal
 import sys
@@ -7,16 +7,16 @@ import time
 
 
 def interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
-    """The interrupt that an error stands for: Python 3.11 turns one inside `__set_name__`, where classes and with them
-    modules are made, into a RuntimeError."""
+    """The interrupt that caused `error`, or None. Python 3.11 turns an interrupt inside `__set_name__`, which runs
+    while classes are made, into a RuntimeError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error
 
 
 def lose_no_interrupt() -> None:
-    """An interrupt that comes inside `__del__` or a weak reference's callback (each import ends with one) would be
-    reported as "Exception ignored" and forgotten: send it once more, when the callback is over."""
+    """Sends an interrupt again that came inside `__del__` or a callback of a weak reference (each import ends with
+    one). Python would report it as "Exception ignored" and go on."""
     report = sys.unraisablehook
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:

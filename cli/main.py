@@ -1,4 +1,4 @@
-"""`hybrid`: the command line. A command's module is imported when it runs, so that `hybrid --help` is instant."""
+"""`hybrid`: the command line. A command's module is imported when it runs, so that `hybrid --help` is fast."""
 
 import contextlib
 import os
@@ -17,8 +17,8 @@ from hybrid.quant.ggml.kernels import compiling
 
 from .interrupts import interrupt_behind
 
-# name -> the line in `hybrid --help`; the command is the function of that name in commands/<name>.py, and a test holds
-# this text equal to the first line of its docstring.
+# name -> its line in `hybrid --help`. The command is the function of that name in commands/<name>.py; a test compares
+# the line with the first line of its docstring.
 COMMANDS = {
     "demo": "Convert, quantize, measure and run the bundled model.",
     "convert": "Convert a Hugging Face checkpoint to a GGUF file.",
@@ -44,12 +44,12 @@ _RUNNING = "hybrid.cli.running"
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-# typer's words for the type of a value -> what help calls a value of it
+# typer's name of a type -> the placeholder in help texts
 _VALUES = {"int": "N", "float": "X", "str": "TEXT", "path": "FILE", "Path": "FILE"}
 
 
 def _readable(name: str, text: str, is_argument: bool) -> tuple[str, str]:
-    """A line of typer's help: `-c, --ctx N` for `-c, --ctx <int range>`, and `N>=1` for `x>=1`."""
+    """A line of typer's help, shortened: `-c, --ctx N` for `-c, --ctx <int range>`, `N>=1` for `x>=1`."""
     match = re.search(r" <(?:list\[)?(\w+)(?: range)?\]?>$", name)
     if match is not None and match[1] in _VALUES:
         name = name[: match.start()] + ("" if is_argument else " " + _VALUES[match[1]])
@@ -58,15 +58,15 @@ def _readable(name: str, text: str, is_argument: bool) -> tuple[str, str]:
 
 
 class Command(TyperCommand):
-    """Help in plain text, options under the headings they were given as `rich_help_panel`."""
+    """A command whose help is plain text, with options under the headings of their `rich_help_panel`."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. An error that leaves it can be shown with what this command's options do about it."""
+        """Runs the command. Errors are then shown with remedies that name this command's options."""
         ctx.meta[_RUNNING] = ctx  # one dictionary for this context and those above it
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Options as plain text: drawing them with rich would double the time of --help."""
+        """Writes options as plain text: drawing them with rich would double the time of --help."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -80,10 +80,10 @@ class Command(TyperCommand):
 
 
 class Underscored(Command):
-    """A command whose options have the names of another program's, which writes them with underscores: both count."""
+    """A command that also accepts its options with underscores, as another program writes them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Options with underscores are looked up as those with dashes."""
+        """Replaces underscores in option names by dashes."""
         known = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
         written = []
         for arg in args:
@@ -94,7 +94,7 @@ class Underscored(Command):
 
 
 class LazyGroup(TyperGroup):
-    """The group knows names and one-line helps; resolving a name imports its module."""
+    """The group of commands. It knows names and one-line helps; looking up a name imports its module."""
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
@@ -107,7 +107,7 @@ class LazyGroup(TyperGroup):
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, _, rest = super().resolve_command(ctx, args)  # an unknown name fails here, with a suggestion
+        name, _, rest = super().resolve_command(ctx, args)  # raises for an unknown name, with a suggestion
         assert name is not None
         return name, load(name), rest
 
@@ -144,7 +144,7 @@ _COMPLETION = ("--install-completion", "--show-completion")
 
 
 def _completed(option: str, following: Sequence[str]) -> None:
-    """What these options do; the name of the shell may follow."""
+    """Runs --install-completion or --show-completion; the name of the shell may follow."""
     from .completion import shells
 
     shell = following[0] if following else shells.running()
@@ -168,7 +168,7 @@ def hybrid(
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs a command line and returns its exit code. Input at fault: one line on stderr; our fault: a traceback."""
+    """Runs a command line and returns its exit code. Wrong input gives one line on stderr, a bug a traceback."""
     running: dict[str, Any] = {}
     try:
         if argv and argv[0] in _COMPLETION:  # typer's options have a value or have none
@@ -187,7 +187,7 @@ def run(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort) as end:
         return _interrupted(str(end))
     except BrokenPipeError:
-        # `hybrid ... | head`: that nobody reads on is not an error; a closed stdout must not complain at exit either
+        # `hybrid ... | head`: a closed pipe is not an error, and must not print one at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as err:
@@ -196,7 +196,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _say_once() -> Callable[[], None]:
-    """Says once that kernels of quantizing are compiled; loading a model says it of its own (`models.compiling`)."""
+    """A callback that notes once that quantization kernels are being compiled."""
     said = False
 
     def say() -> None:
@@ -219,7 +219,7 @@ def _interrupted(text: str) -> int:
 
 
 def _plain(text: str) -> str:
-    """A usage error of typer's, of whatever version, without its technical terms."""
+    """The text of typer's usage error, of any version, without technical terms."""
     text = text.replace("Value error, ", "").replace("Invalid value: Missing ", "Missing ")
     wanted = {"int": "a whole number", "number": "a number", "float": "a number"}
     quoted = r"""(?:'[^']*'|"[^"]*")"""
@@ -235,7 +235,7 @@ def _plain(text: str) -> str:
 
 
 def _failed(err: Exception, running: Any) -> int:
-    """Shows what was wrong with the input; returns the exit code. running: the context of the command, if one ran."""
+    """Prints what was wrong with the input; returns the exit code. running: the command's context, if one ran."""
     from hybrid.quant.ggml.errors import HybridError, Remedy, shown
 
     from . import console, remedies
@@ -267,13 +267,13 @@ def _failed(err: Exception, running: Any) -> int:
 
 
 def _ignore_interrupts() -> None:
-    """All is done: what comes now would be noise of an interpreter that is stopped while it stops."""
+    """Ignores Ctrl-C from now on: the work is done, and an interrupt would only print noise at exit."""
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def main() -> None:
-    """Entry point of the command `hybrid`: runs it and leaves with its exit code."""
+    """Entry point of `hybrid`: runs the command line and exits with its code."""
     code: int | None = None
     cause = signal.SIGTERM
 
@@ -285,15 +285,15 @@ def main() -> None:
     def hung_up(number: int, frame: FrameType | None) -> None:
         nonlocal cause
         cause = signal.SIGHUP
-        signal.raise_signal(signal.SIGTERM)  # a chat and the server have a handler of their own for that
+        signal.raise_signal(signal.SIGTERM)  # a chat and the server have their own handlers
 
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, terminated)
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup: ignored
             signal.signal(signal.SIGHUP, hung_up)
     result = 130
-    with contextlib.suppress(KeyboardInterrupt):  # once more, while this was being arranged
-        with contextlib.suppress(KeyboardInterrupt):  # once more, while the first was being cleaned up after
+    with contextlib.suppress(KeyboardInterrupt):  # a second signal, before the handler was set
+        with contextlib.suppress(KeyboardInterrupt):  # a second signal, during the clean-up after the first
             result = run(sys.argv[1:])
         _ignore_interrupts()
     _ignore_interrupts()

@@ -1,8 +1,8 @@
-"""What the command line adds to an error of the library: which option, command or file would help.
+"""What the command line adds to a library's error: the option, command or file that helps.
 
-A sentence is said where all options that it names exist (`-c`, `--state`) and, in a chat, its commands (`/clear`). What
-stands in backticks is a whole command line. The first sentence of a remedy that fits is the one; it may go on with the
-error's own (`, or ...`).
+A sentence is used if the command has all options that it names (`-c`, `--state`) and the chat all its commands
+(`/clear`). Text in backticks is a whole command line. The first sentence of a remedy that fits is used; it may
+continue the error's own sentence (`, or ...`).
 """
 
 import re
@@ -23,14 +23,15 @@ class ErrorContext:
 
 @dataclass(frozen=True)
 class Sentence:
-    """`{value}` in `text` stands for the error's value; the sentence is said only if the options `used` were given."""
+    """A sentence that may be added. `{value}` in `text` is replaced by the error's value; it is used only if the
+    options `used` were given."""
 
     text: str
     used: frozenset[str] = frozenset()
 
     @property
     def named(self) -> frozenset[str]:
-        """The options and commands of the chat that the text names."""
+        """The options and chat commands in the text."""
         return frozenset(_NAMED.findall(_COMMAND_LINE.sub("", self.text)))
 
     @property
@@ -105,7 +106,7 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     Remedy.SAME_TEXT: (Sentence("Leave out --resume, or give the same text and -c."),),
     Remedy.TENSOR_TYPE: (Sentence("Use --tensor-type '{value}'."),),
     Remedy.LIST_TENSORS: (Sentence("`hybrid inspect --tensors` lists them."),),
-    Remedy.LIST_KEYS: (Sentence("`hybrid gguf show {value}` lists those it has."),),
+    Remedy.LIST_KEYS: (Sentence("`hybrid gguf show {value}` lists its keys."),),
     Remedy.MAKE_HASHES: (Sentence("Make one with `hybrid gguf hash`."),),
     Remedy.MAKE_ADAPTER: (Sentence("Make one: `hybrid convert BASE --lora FOLDER -o FILE`."),),
     Remedy.ADAPTER_AT_RUN_TIME: (Sentence("Or apply the adapter while running: `hybrid run MODEL --lora FILE`."),),
@@ -116,25 +117,25 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     ),
     Remedy.TOKENIZER: (
         Sentence("Give another folder or GGUF file with --tokenizer."),
-        Sentence("`hybrid convert --tokenizer` takes that of another folder or GGUF file."),
+        Sentence("`hybrid convert --tokenizer` takes the tokenizer of another folder or GGUF file."),
     ),
     Remedy.BASE_MODEL: (Sentence("For example: `hybrid convert FOLDER --lora ADAPTER`."),),
-    Remedy.LIST_ARCHITECTURES: (Sentence("`hybrid convert --list-architectures` lists those that are."),),
+    Remedy.LIST_ARCHITECTURES: (Sentence("`hybrid convert --list-architectures` lists the known ones."),),
     Remedy.VERIFY: (Sentence("`hybrid convert --verify` checks the file."),),
     Remedy.CONVERT_TO_FILE: (Sentence("Use: hybrid convert {value} -o model.gguf"),),
-    Remedy.WITHOUT_NETWORK: (Sentence("; what is here already runs without: `hybrid models`."),),
+    Remedy.WITHOUT_NETWORK: (Sentence("; models on this machine run without it: `hybrid models`."),),
     Remedy.DOWNLOADED: (Sentence(", or choose from `hybrid models`."),),
     Remedy.DISK_ROOM: (
-        Sentence("Make some (`hybrid models` lists what is here), or set HF_HUB_CACHE to a folder on another disk."),
+        Sentence("Make some (`hybrid models` lists the models), or set HF_HUB_CACHE to a folder on another disk."),
     ),
-    Remedy.LIST_MODELS: (Sentence("`hybrid models` lists what is."),),
+    Remedy.LIST_MODELS: (Sentence("`hybrid models` lists the models on this machine."),),
     Remedy.SEE_MODELS: (Sentence("See `hybrid models`."),),
-    Remedy.IN_CACHES_ONLY: (Sentence(": `hybrid models rm` removes what is in a cache only."),),
+    Remedy.IN_CACHES_ONLY: (Sentence(": `hybrid models rm` removes files in a cache only."),),
 }
 
 
 def sentence(remedy: Remedy, value: str, place: ErrorContext) -> str:
-    """What to do there; "" where no option or command of the place helps."""
+    """The sentence to add, or "" if nothing fits."""
     for candidate in SENTENCES[remedy]:
         if candidate.fits(place):
             return candidate.text.replace("{value}", shown(value))
@@ -142,7 +143,7 @@ def sentence(remedy: Remedy, value: str, place: ErrorContext) -> str:
 
 
 def message(error: HybridError, place: ErrorContext) -> str:
-    """The fact and what to do, as one text."""
+    """The error and the sentence to add, as one text."""
     fact = str(error)
     help_text = "" if error.remedy is None else sentence(error.remedy, error.value, place)
     if not help_text or help_text[0] in ",;:":
@@ -151,17 +152,17 @@ def message(error: HybridError, place: ErrorContext) -> str:
 
 
 def options(command: Any) -> frozenset[str]:
-    """All options of a typer command, what switches them off among them."""
+    """All options of a typer command, including switches for off."""
     names = (name for param in command.params for name in (*param.opts, *param.secondary_opts))
     return frozenset(name for name in names if name.startswith("-"))
 
 
 def place_of(ctx: Any) -> ErrorContext:
-    """The command that runs in a typer context, and the options it was given."""
+    """The error context of the command that runs in a typer context."""
     given = (p for p in ctx.command.params if getattr(ctx.get_parameter_source(p.name), "name", "") == "COMMANDLINE")
     return ErrorContext(options(ctx.command), frozenset(option for param in given for option in param.opts))
 
 
 def place_of_chat(commands: Iterable[str], run: Any) -> ErrorContext:
-    """A chat: its own commands, and the options with which typer's command `run` could start it again."""
+    """The error context of a chat: its commands, and the options of `run` that could start it again."""
     return ErrorContext(options(run) | frozenset(command.split()[0] for command in commands))

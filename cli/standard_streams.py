@@ -1,4 +1,4 @@
-"""Standard streams that were closed before the program began, as `hybrid inspect FILE >&-` leaves them."""
+"""Standard streams that were closed before the program started, as in `hybrid inspect FILE >&-`."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ _MODES = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def open_missing() -> None:
-    """Opens each standard stream that is missing, before a file gets its number.
+    """Opens each missing standard stream, before another file gets its number.
 
-    stdin ends at once. stdout is a pipe that nobody reads, so that a command ends as in `hybrid ... | true` when it
-    writes, and runs as ever when it does not. stderr is dropped: Python would print its notes to stdout instead.
+    stdin is empty. stdout is a pipe without a reader: a command that writes ends as in `hybrid ... | true`, one that
+    does not write runs as usual. stderr is discarded: Python would print its messages to stdout instead.
     """
     for number, (name, mode) in enumerate(_MODES.items()):
         if getattr(sys, name) is None:
@@ -24,7 +24,7 @@ def open_missing() -> None:
 
 
 def _unread_pipe() -> int:
-    """The end of a pipe that is written to; the other end is closed."""
+    """The write end of a pipe whose read end is closed."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing

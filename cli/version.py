@@ -1,11 +1,11 @@
-"""What this program is made of and which code this processor gets: how a bug report begins."""
+"""Versions and the code path of this processor, for bug reports."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 
 def version_text() -> str:
-    """Two lines for `hybrid --version`."""
+    """The two lines of `hybrid --version`."""
     packages = ", ".join(f"{name} {_of(name)}" for name in ("numba", "llvmlite", "numpy"))
     system = f"{platform.system()} {platform.machine()}"
     return f"hybrid {_of('hybrid-lm')} (Python {platform.python_version()}, {packages}, {system})\n{code_path()}"

@@ -1,4 +1,4 @@
-"""`hybrid bench`: how fast a model is on this machine."""
+"""`hybrid bench`: speed of a model on this machine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Report = TypeVar("Report")
 
 
 class Output(StrEnum):
-    """What `-o` accepts."""
+    """Values of `-o`."""
 
     MD = "md"
     JSON = "json"
@@ -34,13 +34,13 @@ class Output(StrEnum):
 
 
 def listed(values: object) -> str:
-    """A default as it is written on the command line."""
+    """A default, written as on the command line."""
     return ",".join(str(v) for v in values) if isinstance(values, tuple) else str(values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SweptSettings:
-    """The tests: every combination of these lists."""
+    """Lists of settings; every combination is a test."""
 
     prompts: Annotated[
         str,
@@ -81,7 +81,8 @@ class SweptSettings:
     )
 
     def read(self, depths: str, *, guesses: bool) -> BenchOptions:
-        """guesses: of generation only. UsageError names a list that is none, or a number that cannot be."""
+        """The settings as BenchOptions. guesses: only generation is timed, with and without guesses. UsageError names a
+        malformed list or a number out of range."""
         from hybrid.infer.bench.params import parse_ints, parse_pair
 
         return BenchOptions(
@@ -97,7 +98,7 @@ class SweptSettings:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessingOnText(GuessOptions):
-    """Who guesses, and which text goes on."""
+    """What guesses tokens, and the text that is continued."""
 
     text_file: Annotated[
         Path | None,
@@ -193,9 +194,9 @@ def bench(
     workers.check(pinning)
     if workers.stages is not None and profile:
         raise UsageError("--profile looks into the passes of one process. Leave out --stages.")
-    options.tests()  # says what is wrong before a large file is written
+    options.tests()  # raises before a large file is written
     for n in options.threads:
-        replace(loading, n_threads=n)  # likewise
+        replace(loading, n_threads=n)  # also
     paths = files(models or [], shape or [], file_type)
     if profile:
         show_profiles(paths, options, loading, as_json)
@@ -212,7 +213,7 @@ def bench(
 
 
 def show_shapes(as_json: bool) -> None:
-    """What --shape accepts."""
+    """Prints the sizes that --shape accepts."""
     from hybrid.pipeline.config_shapes import ALL_SHAPES
 
     if as_json:
@@ -231,7 +232,7 @@ def show(
     csv: Callable[[Report], str],
     markdown: Callable[[Report], str],
 ) -> None:
-    """What was measured, as -o says."""
+    """Prints the results in the format of -o."""
     if form is Output.JSON:
         console.out_json(records(report))
     elif form is Output.JSONL:
@@ -242,7 +243,7 @@ def show(
 
 
 def kv_type(name: str) -> KVTypeName:
-    """UsageError unless it is one."""
+    """The name of a KV cache type, checked. UsageError: unknown."""
     for kind in KVTypes:
         if name == kind.value:
             return kind.value
@@ -251,7 +252,7 @@ def kv_type(name: str) -> KVTypeName:
 
 
 def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
-    """What to measure, in the order given; the bundled model when nothing is."""
+    """Paths of the models and shapes to measure, in the given order; the bundled model if there are none."""
     from hybrid.pipeline.models import resolve
 
     paths = [resolve(model, console.SCREEN) for model in models]
@@ -260,7 +261,7 @@ def files(models: list[Path], shapes: list[str], file_type: str) -> list[Path]:
 
 
 def shaped(name: str, kind: str) -> Path:
-    """A random-weight file of this size and type, written into the cache directory when it is not there."""
+    """Path of a file with random weights of this size and type; written into the cache folder if it is not there."""
     from hybrid.cache_paths import cache_dir
     from hybrid.infer.bench.shapes import find_type, write_shape
     from hybrid.pipeline.config_shapes import find
@@ -282,7 +283,7 @@ def measure(
     loading: LoadOptions,
     workers: WorkerOptions,
 ) -> BenchReport:
-    """All files in turn, as one report."""
+    """Measures all files, one after the other, into one report."""
     from hybrid.infer.bench.benchmark import benchmark
 
     reports = []
@@ -295,14 +296,14 @@ def measure(
 
 
 def show_profiles(paths: list[Path], options: BenchOptions, loading: LoadOptions, as_json: bool) -> None:
-    """The time of every operation."""
+    """Prints the time of each operation."""
     profiles = [found for path in paths for found in profiled(path, options, loading, as_json)]
     if as_json:
         console.out_json(profiles)
 
 
 def profiled(path: Path, options: BenchOptions, loading: LoadOptions, as_json: bool) -> list[dict[str, object]]:
-    """The operations of every test, for JSON; a table of each is printed otherwise."""
+    """The operations of every test, for JSON; without as_json, prints a table for each and returns []."""
     from hybrid.infer import Model
     from hybrid.infer.bench import tables
     from hybrid.infer.bench.machine import measure_machine

@@ -1,4 +1,4 @@
-"""`hybrid cache`: compiled kernels, and the models that other commands made."""
+"""`hybrid cache`: compiled kernels, and models that other commands made."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CacheAction(StrEnum):
-    """What to do."""
+    """Values of ACTION."""
 
     LIST = "list"
     PATH = "path"
@@ -89,7 +89,7 @@ def cache(
 
 
 def rows(folders: "list[CacheFolder]", files: "list[CachedModel]") -> list[dict[str, object]]:
-    """Both kinds as one list for JSON."""
+    """Kernel folders and models as one list for JSON."""
     return [
         *({"kind": "kernels", **console.plain(f)} for f in folders),
         *({"kind": "model", **console.plain(m)} for m in files),
@@ -97,7 +97,7 @@ def rows(folders: "list[CacheFolder]", files: "list[CachedModel]") -> list[dict[
 
 
 def show(folders: "list[CacheFolder]", files: "list[CachedModel]") -> None:
-    """One line for each."""
+    """Prints a line for each kernel folder and model."""
     lines = []
     for f in folders:
         made_for = f"hybrid {f.version}, {f.cpu} ({f.isa})" if f.version else "an earlier version"

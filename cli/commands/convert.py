@@ -1,4 +1,4 @@
-"""`hybrid convert`: a Hugging Face checkpoint becomes one GGUF file."""
+"""`hybrid convert`: Hugging Face checkpoint to GGUF file."""
 
 import json
 from contextlib import nullcontext
@@ -108,7 +108,7 @@ def convert(
 
 
 def show_architectures(as_json: bool) -> None:
-    """What can be converted."""
+    """Prints the architectures that can be converted."""
     from hybrid.convert import ARCHITECTURES
 
     names = sorted(ARCHITECTURES)
@@ -119,7 +119,7 @@ def show_architectures(as_json: bool) -> None:
 
 
 def convert_adapter(lora: Path, output: Path | None, base: Path | None, outtype: str, as_json: bool) -> None:
-    """A PEFT adapter becomes a GGUF file."""
+    """Converts a PEFT adapter to a GGUF file."""
     from hybrid.convert import convert_lora
 
     report = convert_lora(lora, output, base=base, outtype=outtype)
@@ -138,7 +138,7 @@ def write(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """The file, by the settings `how`; verify: and it is compared with its source."""
+    """Converts with the settings `how` and prints the report; with `verify`, compares the file with the checkpoint."""
     from hybrid import convert as library
 
     with (
@@ -161,7 +161,7 @@ def write(
 def spread_over(
     workers: "ClusterAddress | None", source: Path, outtype: str, heads: bool
 ) -> "AbstractContextManager[Spread | None]":
-    """Who does the parts; None: this process."""
+    """The workers that convert the tensors; None: this process does."""
     if workers is None:
         return nullcontext()
     from ..cluster.converting import spread
@@ -170,7 +170,7 @@ def spread_over(
 
 
 def show_plan(source: Path, output: Path | None, how: "dict[str, Any]", as_json: bool) -> None:
-    """Metadata and tensors of the file that would be written."""
+    """Prints metadata and tensors of the file that would be written."""
     from hybrid.convert import plan as library
 
     plan = library(source, **how)

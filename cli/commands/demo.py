@@ -1,4 +1,4 @@
-"""`hybrid demo`: the five-minute tour, on the small trained model that comes with the package."""
+"""`hybrid demo`: a tour of the commands, on the small trained model in the package."""
 
 import shutil
 import sys
@@ -78,20 +78,20 @@ def demo(
 
 
 def heading(title: str, command: str) -> None:
-    """What comes now, and how to do it oneself."""
+    """Prints the title of a step and the command that does the same."""
     if title:
         console.out("\n" + console.bold(title))
     console.out(console.dim(f"$ {command}"))
 
 
 def program() -> str:
-    """How `hybrid` is started here: after `make demo` it is in a folder that PATH does not name."""
+    """The command that starts `hybrid` here: after `make demo` it is in a folder that is not in PATH."""
     here = Path(sys.argv[0]).absolute()
     return near(here) if here.name == "hybrid" and shutil.which("hybrid") is None else "hybrid"
 
 
 def near(path: Path) -> str:
-    """`path` as one would type it: from the current folder, or from the home directory."""
+    """`path` relative to the current folder, or to the home folder as ~/..., or absolute."""
     for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(folder):
             return prefix + str(path.relative_to(folder))

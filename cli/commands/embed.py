@@ -1,4 +1,4 @@
-"""`hybrid embed`: one vector of every line of a text file."""
+"""`hybrid embed`: one vector per line of a text file."""
 
 import io
 import sys
@@ -101,7 +101,7 @@ def embed(
         result = rendered(embedder, ids, vectors, as_json, as_npy, normalize)
         kind = embedder.pooling.value
         models.note_numa(embedder, console.SCREEN)
-    write(result, output)  # when nothing is left to end: an interrupt finds the file as it was for as long as can be
+    write(result, output)  # last, so that an interrupt before this leaves an existing file unchanged
     n, seconds = sum(map(len, ids)), time.perf_counter() - start
     console.note(
         f"{len(lines)} texts, {n} tokens: vectors of {vectors.shape[1]} values, {kind} pooling"
@@ -110,7 +110,7 @@ def embed(
 
 
 def lines_of(text: str) -> list[str]:
-    """Texts by line; the line feed at the end does not begin another line."""
+    """The lines of `text`; a line feed at the end does not begin another line."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines if lines[-1] else lines[:-1]
 
@@ -118,7 +118,7 @@ def lines_of(text: str) -> list[str]:
 def rendered(
     embedder: "Embedder", ids: list[list[int]], vectors: "np.ndarray", as_json: bool, as_npy: bool, normalized: bool
 ) -> bytes:
-    """The result as bytes of a file."""
+    """The vectors as bytes: text, JSON or .npy."""
     import json
 
     import numpy as np
@@ -128,7 +128,7 @@ def rendered(
         np.save(buffer, vectors)
         return buffer.getvalue()
     if not as_json:
-        # the shortest text that gives the same f32 again
+        # str(): the shortest text that reads back as the same f32
         return "".join(" ".join(str(value) for value in vector) + "\n" for vector in vectors).encode()
     items = [
         {"index": i, "n_tokens": len(text), "embedding": [float(str(value)) for value in vector]}
@@ -144,7 +144,7 @@ def rendered(
 
 
 def write(data: bytes, output: Path | None) -> None:
-    """To stdout, or to a file that appears when it is complete."""
+    """Writes to stdout, or to a file that appears when it is complete."""
     if output is None:
         sys.stdout.flush()
         stream = getattr(sys.stdout, "buffer", None)
@@ -156,6 +156,6 @@ def write(data: bytes, output: Path | None) -> None:
         return
     with failures_named(output):
         if output.exists() and not output.is_file() and not output.is_dir():
-            output.write_bytes(data)  # /dev/null, a pipe: nothing that could be replaced
+            output.write_bytes(data)  # /dev/null or a pipe cannot be replaced
         else:
             replace_file(output, [data])

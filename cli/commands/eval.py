@@ -1,4 +1,4 @@
-"""`hybrid eval`: the tasks of lm-evaluation-harness."""
+"""`hybrid eval`: tasks of lm-evaluation-harness."""
 
 import ast
 from collections.abc import Callable, Sequence
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from ..options.cluster_options import ClusterAddress
 
 UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
-GENERATING_BUDGET = "1GiB"  # for what prompts of answers have in common
+GENERATING_BUDGET = "1GiB"  # for common prefixes of prompts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QuestionOptions:
-    """How questions are asked, and what becomes of the answers."""
+    """How questions are asked, and what is reported."""
 
     log_samples: Annotated[
         bool, typer.Option("--log-samples", help="Add every question and answer to the results.")
@@ -82,7 +82,7 @@ class QuestionOptions:
     ] = None
 
     def protocol(self) -> dict[str, Any]:
-        """Fields of the harness's protocol. BadParameter: a value that cannot be."""
+        """The options as fields of the harness's protocol. BadParameter: a value out of range."""
         return {
             "log_samples": self.log_samples,
             "apply_chat_template": self.apply_chat_template,
@@ -185,7 +185,7 @@ def scored(
     add_bos: bool | None,
     workers: "ClusterAddress | None" = None,
 ) -> dict[str, Any]:
-    """Loads the tasks, then the model, and lets the harness ask."""
+    """Loads the tasks and the model, and runs the harness."""
     from hybrid.infer.evaluate.continuations import TOGETHER, slots_for
     from hybrid.pipeline import models
 
@@ -216,7 +216,7 @@ def scored(
 
 
 def usual_context(file: Path) -> int:
-    """Of the model in a GGUF file: what it was trained for, at most 4096; 0 where it does not say that."""
+    """The context length that the model was trained with, at most 4096; 0 if the file does not name it."""
     from hybrid.infer.evaluate.loglikelihood import USUAL_CONTEXT
     from hybrid.quant.ggml.split import open_gguf
 
@@ -229,7 +229,7 @@ def usual_context(file: Path) -> int:
 
 
 def parsed(texts: Sequence[str]) -> dict[str, Any]:
-    """--gen-kwargs: `temperature=0.5,top_k=20`, values as Python writes them, or texts. `until=["\\n\\n",";"]` too."""
+    """--gen-kwargs: `temperature=0.5,top_k=20`. Values are Python literals (`until=["\n\n",";"]`) or plain text."""
     values: dict[str, Any] = {}
     for text in texts:
         for part in _apart(text):
@@ -245,7 +245,7 @@ def parsed(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _apart(text: str) -> list[str]:
-    """What stands between commas that are not inside brackets or quotes."""
+    """Splits at commas that are not inside brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for c in text:
         if quote:
@@ -262,7 +262,7 @@ def _apart(text: str) -> list[str]:
 
 
 def seeds(text: str) -> tuple[int, int, int]:
-    """--seed: of Python, numpy, torch and the choice of examples, or one for all; that of torch counts for nothing."""
+    """--seed: seeds for Python, numpy, torch and the choice of examples, or one for all. torch's is ignored."""
     parts = text.split(",")
     if len(parts) not in (1, 3, 4) or not all(part.strip().isdecimal() and len(part) < 11 for part in parts):
         raise typer.BadParameter("--seed: expected a whole number, or four: of Python, numpy, torch, examples")
@@ -271,7 +271,7 @@ def seeds(text: str) -> tuple[int, int, int]:
 
 
 def notes(lm: "HarnessModel") -> None:
-    """What a reader of the figures should know."""
+    """Prints what a reader of the figures should know."""
     if lm.n_truncated:
         console.note(
             f"{lm.n_truncated} prompts did not fit the context of {lm.model.n_ctx} and lost their beginning. "
@@ -284,7 +284,7 @@ def notes(lm: "HarnessModel") -> None:
 
 
 def table(results: dict[str, Any]) -> str:
-    """The harness's table: a line for each metric."""
+    """The harness's table: one line per metric."""
     from ..harness.evaluation import lines
 
     rows = [

@@ -1,4 +1,4 @@
-"""`hybrid gguf`: files as files. Splitting, merging, hashing, and single values of the metadata."""
+"""`hybrid gguf`: splitting, merging, hashing and editing of GGUF files."""
 
 from pathlib import Path
 from typing import Annotated

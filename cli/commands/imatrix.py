@@ -1,4 +1,4 @@
-"""`hybrid imatrix`: which weights matter, measured on a text."""
+"""`hybrid imatrix`: importance of weights, measured on a text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -114,7 +114,7 @@ def _collected(
     save_every: int,
     resume: bool,
 ) -> "Imatrix":
-    """What the text gives in chunks of loading.n_ctx tokens; written on the way, to go on from."""
+    """The importance matrix of a text in chunks of loading.n_ctx tokens; saved every `save_every` chunks."""
     from hybrid.pipeline import importance
     from hybrid.quant import Imatrix
 
@@ -158,7 +158,7 @@ def _collected(
 
 
 def _show(matrix: "Imatrix", as_json: bool) -> None:
-    """llama-imatrix's statistics, the matrices with the largest inputs first."""
+    """Prints llama-imatrix's statistics; matrices with the largest activations come first."""
     rows = sorted(matrix.statistics(), key=lambda row: -row.total)
     if as_json:
         console.out_json(rows)

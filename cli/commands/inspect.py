@@ -1,4 +1,4 @@
-"""`hybrid inspect`: what is in a GGUF file."""
+"""`hybrid inspect`: contents of a GGUF file, and memory that the model needs."""
 
 import json
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ def inspect(
 
 @dataclass(frozen=True)
 class Layers:
-    """What the layers are and keep of a sequence. n_ctx: for how many tokens; unknown: why there is no saying."""
+    """Kinds of layers and their memory for a sequence of n_ctx tokens. unknown: why the layers are not known."""
 
     layers: "Sequence[LayerFacts]"
     n_ctx: int
@@ -138,7 +138,7 @@ class Layers:
         return sum(layer.kv_nbytes_per_token for layer in self.layers) if self.keeps_tokens else 0
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """The same for JSON."""
         return {
             "pattern": list(self.pattern),
             "n_ctx": self.n_ctx,
@@ -171,7 +171,8 @@ def _fits(file: Path, loading: "LoadOptions", free: int | None) -> memory_view.F
 
 
 def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":
-    """UsageError: an encoder, of which there is nothing to reckon. UnsupportedError: an unknown architecture."""
+    """The memory that the loader would need. UsageError: an encoder, which keeps no memory. UnsupportedError: an
+    unknown architecture."""
     from hybrid.infer.engine.estimate import Estimate
     from hybrid.quant import inspect as library
 
@@ -184,7 +185,7 @@ def _estimate(file: Path, loading: "LoadOptions") -> "Estimate":
 
 
 def show(facts: "Inspection", layers: Layers, gguf: "GGUFFile") -> None:
-    """Print what `inspect` found, for a person."""
+    """Prints the result of `inspect` as text."""
     from hybrid.quant.ggml.types import FileType
 
     console.out(console.bold("metadata"))
@@ -249,7 +250,7 @@ def _show_memory(facts: "Inspection", layers: Layers) -> None:
 
 
 def pattern_rows(pattern: tuple[str, ...], per_row: int = 16) -> list[str]:
-    """`M  ME A  ME ...`, sixteen layers to a row, each row beginning with the number of its first layer."""
+    """`M  ME A  ME ...`: `per_row` layers per row, each row beginning with the number of its first layer."""
     width = max((len(p) for p in pattern), default=1)
     number = len(str(max(len(pattern) - 1, 0)))
     return [
@@ -259,7 +260,7 @@ def pattern_rows(pattern: tuple[str, ...], per_row: int = 16) -> list[str]:
 
 
 def shortened(value: Any) -> str:
-    """One line of at most WIDTH characters: arrays with their length and first items, long strings cut."""
+    """One line of at most WIDTH characters: an array's length and first items, or the beginning of a string."""
     if isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
     elif hasattr(value, "__len__"):

@@ -1,4 +1,4 @@
-"""`hybrid models`: what is on this disk and can be run."""
+"""`hybrid models`: models on this disk that can be run."""
 
 import sys
 from dataclasses import replace
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ModelsAction(StrEnum):
-    """What to do."""
+    """Values of ACTION."""
 
     LIST = "list"
     RM = "rm"
@@ -71,7 +71,7 @@ def models(
 
 
 def show(models: "list[Present]", as_json: bool) -> None:
-    """One line for each."""
+    """Prints one line per model."""
     models = [replace(m, trouble="`hybrid pull` goes on") if m.kind.value == "partial" else m for m in models]
     if as_json:
         console.out_json([{**console.plain(model), "kind": model.kind.value} for model in models])

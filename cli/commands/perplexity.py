@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tasks:
-    """What the file holds instead of a text."""
+    """Options for a file of tasks instead of a text."""
 
     hellaswag: Annotated[
         bool, typer.Option("--hellaswag", help="Score HellaSwag tasks: -f holds six lines per task.")
@@ -61,11 +61,11 @@ class Tasks:
 
     @property
     def given(self) -> bool:
-        """Whether it holds tasks."""
+        """Whether the file holds tasks."""
         return self.hellaswag or self.winogrande or self.multiple_choice
 
     def wanted(self) -> "choices.Test | None":
-        """The test that is asked for."""
+        """The test that the options ask for, or None."""
         return choices.wanted(
             {
                 "hellaswag": (self.hellaswag, self.hellaswag_tasks),
@@ -206,7 +206,7 @@ def measure(
     as_json: bool = False,
     stages: int | None = None,
 ) -> None:
-    """Loads, measures and prints, for `hybrid perplexity` and for the demo."""
+    """Loads the model, measures and prints; `hybrid demo` uses it also."""
     from ..options import text_options
     from ..reports.measured_model import opened
 
@@ -237,16 +237,16 @@ def measure(
 
 
 def running(chunk: int, n_chunks: int, ppl: float) -> None:
-    """llama-perplexity's running estimate: `[1]27.0357,[2]17.7377,`"""
+    """Prints llama-perplexity's running estimate: `[1]27.0357,[2]17.7377,`"""
     console.out(f"[{chunk}]{ppl:.4f},", end="")
 
 
 def positions(buckets: "Sequence[PositionBucket]") -> str:
-    """A line per bucket."""
+    """One line per bucket of positions."""
     rows = [(f"{b.first}-{b.end - 1}", b.n_scored, f"{b.ppl:.4f} +/- {b.stderr:.5f}") for b in buckets]
     return console.table(("tokens before", "scored", "PPL"), rows, "rrl")
 
 
 def final(result: "PerplexityResult") -> str:
-    """llama-perplexity's last line."""
+    """llama-perplexity's last line: `Final estimate: PPL = x +/- y`."""
     return f"Final estimate: PPL = {result.ppl:.4f} +/- {result.stderr:.5f}"

@@ -1,4 +1,4 @@
-"""`hybrid precompile`: kernels compiled before a model runs, for images and clusters."""
+"""`hybrid precompile`: compiles kernels before a model runs, for container images and clusters."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`hybrid pull`: models from Hugging Face, before they are needed."""
+"""`hybrid pull`: downloads models from Hugging Face before they are needed."""
 
 from typing import Annotated
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which types the file gets. divergence: of such a file, where --max-kld has measured it."""
+    """The types of the file. divergence: of such a file, if --max-kld measured it."""
 
     target: str
     options: Options
@@ -73,7 +73,7 @@ def quantize(
     tensor with its type before and after, its bits per weight and its quantization error: the root mean square of
     the error divided by that of the weights, 1 - cosine, and the row with the largest error.
     """
-    gc.set_threshold(200_000)  # to load the kernels makes that many objects, and no garbage
+    gc.set_threshold(200_000)  # loading the kernels makes that many objects, none of them garbage
     from hybrid.quant import file_nbytes, plan
     from hybrid.quant import quantize as library
 
@@ -81,7 +81,7 @@ def quantize(
     goal.check()
     workers, plot = cluster_address(cluster), plots.checked(plot)
     if plot is not None and dry_run:
-        raise UsageError("--plot draws the errors of what was quantized: leave out --dry-run.")
+        raise UsageError("--plot needs quantized tensors: leave out --dry-run.")
     imatrix, text = importance.read(), goal.text()
     how = {"imatrix": imatrix, "allow_requantize": care.allow_requantize, **writing.how()}
     whole, path = _input(source, measured=goal.target is None)
@@ -110,7 +110,7 @@ def quantize(
 
 
 def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, Path]":
-    """The source to quantize (a checkpoint or a GGUF file), and the GGUF file of it that is `measured`."""
+    """The source to quantize (a checkpoint or a GGUF file), and the GGUF file that measurements use."""
     found = models.source(source, console.SCREEN)
     checkpoint = _checkpoint(found)
     is_ready = checkpoint is not None or not found.is_dir()
@@ -121,7 +121,7 @@ def _input(source: Path, *, measured: bool) -> "tuple[Path | CheckpointSource, P
 def _chosen(
     goal: Goal, text: str | None, path: Path, how: "Measuring", file_size: "SizeOf", folder: Path | None
 ) -> Chosen:
-    """By measurements on the model of `path`. folder: where workers are to write, None: they do not."""
+    """Chooses types by measuring the model at `path`. folder: where workers write; None: no workers."""
     if goal.max_kld is not None:
         assert text is not None
         return _within_divergence(path, text, goal.max_kld, how, folder)
@@ -132,7 +132,7 @@ def _chosen(
 
 
 def _within_divergence(path: Path, text: str, most: float, how: "Measuring", folder: Path | None) -> Chosen:
-    """For --max-kld."""
+    """Chooses types for --max-kld."""
     from hybrid.pipeline.max_kld import OutOfReachError, choose
 
     try:
@@ -143,7 +143,7 @@ def _within_divergence(path: Path, text: str, most: float, how: "Measuring", fol
 
 
 def show_plan(rows: "Sequence[PlannedTensor]", as_json: bool) -> None:
-    """What would be written."""
+    """Prints the types and sizes that would be written."""
     if as_json:
         console.out_json(rows)
         return
@@ -154,7 +154,7 @@ def show_plan(rows: "Sequence[PlannedTensor]", as_json: bool) -> None:
 def show_report(
     report: "QuantizeReport", divergence: "MeanWithError | None", most: float | None, as_json: bool
 ) -> None:
-    """What was written; divergence: of a file made for --max-kld, which was to be at most `most`."""
+    """Prints the report. divergence: of a file made for --max-kld, whose limit was `most`."""
     if as_json:
         rows = [{**console.plain(row), "bits_per_weight": row.bits_per_weight} for row in report.rows]
         more = {"kl_divergence": console.plain(divergence)} if divergence else {}
@@ -168,13 +168,13 @@ def show_report(
 
 
 def draw_errors(plot: Path, report: "QuantizeReport", name: str) -> None:
-    """The errors of the matrices of file `name`."""
+    """Draws the errors of the matrices of file `name`."""
     if not plots.quantization_errors(plot, report.rows, f"{name} ({report.file_type.name})"):
         console.note(f"no matrix was quantized: there is nothing to draw in {plot}")
 
 
 def show(rows: "Sequence[PlannedTensor]") -> None:
-    """One line per tensor; errors are relative to the size of the weights."""
+    """Prints one line per tensor; errors are relative to the size of the weights."""
     lines = []
     for t in rows:
         kinds = f"{t.source.name} -> {t.target.name}" if t.source is not t.target else t.source.name
@@ -186,7 +186,7 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
 
 
 def _errors(t: "PlannedTensor") -> str:
-    """Of a tensor that was quantized. Error and reason share a column: a tensor has one or the other."""
+    """The errors of a quantized tensor, or the reason it was left alone: they share a column."""
     rmse, rms = getattr(t, "rmse", 0.0), getattr(t, "rms", 0.0)
     if not rmse or not rms:
         return ""
@@ -195,7 +195,7 @@ def _errors(t: "PlannedTensor") -> str:
 
 
 def show_trial(choice: "TypeChoice", most: float) -> None:
-    """A note on a file that --max-kld tried."""
+    """Prints a note on a file that --max-kld tried."""
     kld = choice.kld
     console.note(
         f"{choice.bits_per_weight:.3f} bits per weight: KL divergence {kld.value:.5f} ± {kld.error:.5f}, "
@@ -204,7 +204,7 @@ def show_trial(choice: "TypeChoice", most: float) -> None:
 
 
 def summary(report: "QuantizeReport") -> str:
-    """The line at the end: sizes, bits per weight, time."""
+    """The last line: sizes, bits per weight, time."""
     files = f" and {report.n_files - 1} more" if report.n_files > 1 else ""
     sizes = f"{console.size(report.nbytes_source)} -> {console.size(report.nbytes)}"
     return (
@@ -221,7 +221,7 @@ def total(rows: "Sequence[PlannedTensor]") -> str:
 def spread_over(
     workers: "ClusterAddress | None", source: "Path | CheckpointSource", threads: int
 ) -> "AbstractContextManager[Spread | None]":
-    """Who does the parts; None: this process."""
+    """The workers that quantize tensors; None: this process does."""
     if workers is None:
         return nullcontext()
     from ..cluster.quantizing import spread
@@ -232,7 +232,7 @@ def spread_over(
 def measured_over(
     workers: "ClusterAddress | None", path: Path, threads: int
 ) -> "AbstractContextManager[Elsewhere | None]":
-    """Who measures what types do to matrices; None: this process."""
+    """The workers that measure the effect of types on matrices; None: this process does."""
     if workers is None:
         return nullcontext()
     from ..cluster.targeting import measuring
@@ -241,7 +241,7 @@ def measured_over(
 
 
 def _checkpoint(path: Path) -> "CheckpointSource | None":
-    """What a folder's conversion would be; None: it has no checkpoint, or is no folder."""
+    """The planned conversion of a folder; None if `path` has no checkpoint."""
     if not (path / "config.json").is_file():
         return None
     from hybrid.pipeline.checkpoint_source import CheckpointSource

@@ -1,4 +1,4 @@
-"""`hybrid run`: a chat in the terminal, or one completion for a script."""
+"""`hybrid run`: a chat in the terminal, or one answer for a script."""
 
 import sys
 import time
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
     from ..cluster.prompts import ClusterBatch
 
-CHAT_TOKENS_WITHOUT_TEMPLATE = 128  # a model that was not trained to answer does not stop
+CHAT_TOKENS_WITHOUT_TEMPLATE = 128  # without a template a model does not stop by itself
 BATCH = 'With -f FILE.jsonl: lines of {"prompt": TEXT} or {"messages": [...]}, and the form of their answers'
 PARALLEL = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BatchOptions:
-    """What is said of a file of prompts only."""
+    """Options for files of prompts only."""
 
     output: Annotated[
         Path | None,
@@ -63,7 +63,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shift:
-    """What becomes of a full context."""
+    """Options for a full context."""
 
     context_shift: Annotated[
         bool,
@@ -83,11 +83,11 @@ class Shift:
     ] = None
 
     def kept(self) -> int | None:
-        """Tokens that stay; None: nothing is shifted. UsageError: the options contradict each other."""
+        """Tokens that a context shift never drops, or None without --context-shift. UsageError: --keep without it."""
         if self.context_shift:
             return DEFAULT_KEEP if self.keep is None else self.keep
         if self.keep is not None:
-            raise UsageError("--keep says what stays when the context is shifted: give --context-shift too.")
+            raise UsageError("--keep needs --context-shift: it says which tokens a shift never drops.")
         return None
 
 
@@ -107,13 +107,13 @@ class Given:
 
     @property
     def many(self) -> Path | None:
-        """A file of prompts; None: it is one text, or a chat."""
+        """The file of prompts, or None for one text or a chat."""
         from hybrid.infer.answers.prompt_files import SUFFIX
 
         return self.file if self.file is not None and self.file.suffix == SUFFIX else None
 
     def text(self, *, as_json: bool, goes_on: bool) -> str | None:
-        """The text; None: a chat. UsageError: it cannot be read, or there is no terminal."""
+        """The text, or None for a chat. UsageError: the text cannot be read, or a chat has no terminal."""
         if self.prompt is not None:
             return text_options.checked(self.prompt, "-p")
         if self.file is not None:
@@ -132,7 +132,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Resuming:
-    """What the text goes on from."""
+    """The saved state or chat that is continued."""
 
     state: Annotated[
         Path | None,
@@ -146,7 +146,7 @@ class Resuming:
     ] = False
 
     def check(self, text: str | None) -> None:
-        """UsageError: there is no last chat to go on with where there is a text, or a file of a state."""
+        """UsageError: --continue together with a text or --state."""
         if self.go_on and (text is not None or self.state is not None):
             what = "--state" if self.state else "a prompt"
             raise UsageError(f"--continue goes on with a chat; {what} does not go with it.")
@@ -154,7 +154,7 @@ class Resuming:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Framing:
-    """What stands around a text."""
+    """The chat template and system message around a text."""
 
     system: Annotated[str, typer.Option(metavar="TEXT", help="System message, in the model's chat template.")] = ""
     template: Annotated[
@@ -167,10 +167,10 @@ class Framing:
     ] = None
 
     def in_template(self, text: str | None, asks: Asking, *, is_bundled: bool) -> bool:
-        """Whether `text` (None: of a chat) is a message in the chat template. UsageError: an option needs that."""
+        """Whether `text` (None: a chat) is written in the chat template. UsageError: an option needs the template."""
         applies = self.template is not False if text is None else bool(self.template)
         if is_bundled and self.template is None and not asks.given and not self.system:
-            applies = False  # the bundled model has a template, and has not learned what to say in it
+            applies = False  # the bundled model has a template, but was not trained to chat
         if asks.given and not applies:
             how = "leave out --no-template" if text is None else "add --template"
             raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
@@ -223,7 +223,7 @@ def run(
     it continues the text, or answers it with --template; the answer goes to stdout, everything else to stderr. With
     -f FILE.jsonl it answers all prompts of the file, several at a time.
     """
-    # what only some runs need is imported where they need it: a test lists what all do
+    # modules that only some runs need are imported there; a test lists the modules that every run imports
     if given.prompt is not None and given.file is not None:
         raise UsageError("-p and -f are both given. Use one of them.")
     many, state, system = given.many, kept.state, framing.system
@@ -278,7 +278,7 @@ def run(
 
 
 def _refuse(given: Mapping[str, object], how: str) -> None:
-    """UsageError: one of the options is given."""
+    """UsageError if one of the options is given."""
     for name, value in given.items():
         if value:
             raise UsageError(f"{name} {how} a file of prompts (-f FILE.jsonl).")
@@ -286,8 +286,11 @@ def _refuse(given: Mapping[str, object], how: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PromptFile:
-    """A file of prompts, and how it is answered. asking: of lines that do not say it; options: how the model was
-    loaded, for those of `cluster`, who answer instead of this process."""
+    """A file of prompts, and how it is answered.
+
+    asking   tools and thoughts for lines that do not set them
+    options  how the model was loaded; the workers of `cluster`, which answer instead of this process, load it likewise
+    """
 
     file: Path
     answers: AnswerOptions
@@ -298,7 +301,7 @@ class PromptFile:
 
 
 def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
-    """All answers to a file of prompts, to a file or stdout."""
+    """Writes the answers to a file of prompts to a file or stdout."""
     from hybrid.infer.answers.constraints.forms import Forms
     from hybrid.infer.answers.prompt_files.prompt_files import PromptBatch
 
@@ -326,7 +329,7 @@ def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
 
 
 def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked: PromptFile) -> None:
-    """by: who does it."""
+    """Writes the answers and a summary. by: the batch itself, or the cluster that runs it."""
     from hybrid.infer.answers.prompt_files.prompt_files import read_prompts
 
     output, form = asked.batch.output, asked.answers.form

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessingBeside(GuessOptions):
-    """Who guesses, where many are answered."""
+    """What guesses tokens, in a server."""
 
     spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NGRAM
 
@@ -108,7 +108,7 @@ def serve(
 
 @contextmanager
 def _listening(address: Address) -> Iterator[socket.socket]:
-    """A socket there. UsageError: the address is not to be had."""
+    """A listening socket. UsageError: the address cannot be used."""
     listener = listening.listen(address.host, address.port, address.unix)
     try:
         yield listener
@@ -118,7 +118,7 @@ def _listening(address: Address) -> Iterator[socket.socket]:
 
 
 def _announce(log: Log, model: "ServedModel", name: str, capacity: Capacity, where: str) -> None:
-    """Tells the model, the address and the capacity."""
+    """Logs the model, the address and the capacity."""
     from ..serve.embedding import EncoderModel
 
     does = "embeddings" if isinstance(model, EncoderModel) else f"{capacity.parallel} answers at a time"
@@ -139,7 +139,7 @@ def _loaded(
     workers: WorkerOptions,
     guessing: GuessOptions,
 ) -> "Iterator[LoadedModel | EncoderModel]":
-    """MODEL with a sequence for each answer, and one more in which embeddings are read beside them; or an encoder."""
+    """The model, with a sequence per answer and one more for embeddings; or an encoder."""
     path = models.resolve(model, console.SCREEN)
     if not models.is_encoder(path):
         with loaded_for_answers(path, replace(loading, n_seq_max=parallel + 1), workers, guessing) as loaded:
@@ -162,7 +162,7 @@ def _loaded(
 
 @contextmanager
 def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) -> Iterator["CacheStore | None"]:
-    """What is kept of this model on disk; None without a folder. UsageError: it cannot be."""
+    """The prompt cache of this model on disk; None without a folder. UsageError: the folder cannot be used."""
     from hybrid.infer.answers.batch.saving import open_store
 
     from ..serve.embedding import EncoderModel
@@ -171,7 +171,7 @@ def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) 
         yield None
         return
     if isinstance(model, EncoderModel):
-        raise UsageError(f"{shown(folder)}: an encoder keeps nothing of what it reads. Leave --state-dir out.")
+        raise UsageError(f"{shown(folder)}: an encoder keeps no state. Leave --state-dir out.")
     store = open_store(model, folder, budget, lambda line: console.note(f"warning: {line}"))
     try:
         yield store
@@ -180,8 +180,8 @@ def kept(model: "LoadedModel | EncoderModel", folder: Path | None, budget: int) 
 
 
 def _maker(model: "ServedModel", source: str | None, most: int, speculate: bool, defaults: "ServerDefaults") -> "Maker":
-    """What makes jobs. TemplateError, UsageError: a template or an option that this model cannot have: known before the
-    first request."""
+    """The maker of jobs. TemplateError, UsageError: this model cannot have the template or an option; raised before the
+    server starts."""
     from ..serve.jobs import Maker
 
     maker = Maker(model, _template(model, source), most, speculate, defaults)
@@ -190,7 +190,7 @@ def _maker(model: "ServedModel", source: str | None, most: int, speculate: bool,
 
 
 def _template(model: "ServedModel", source: str | None) -> "ChatTemplate | None":
-    """That of a file, or the model's own. TemplateError: it cannot be used, which is known before the first request."""
+    """The chat template of the file `source`, or the model's own. TemplateError: it cannot be used."""
     from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
 
     if source is None:
@@ -199,7 +199,7 @@ def _template(model: "ServedModel", source: str | None) -> "ChatTemplate | None"
 
 
 def _check_thoughts(maker: "Maker") -> None:
-    """UsageError: the options ask for thoughts of a model that has none."""
+    """UsageError: an option is about thoughts, and the model has none."""
     asked = maker.defaults.think or maker.defaults.think_budget is not None
     if asked and (maker.template is None or maker.dialect.format.thoughts is None):
         raise UsageError("the model has no thoughts: its chat template does not know any.")
@@ -214,7 +214,7 @@ def _pooling(name: PoolingName | None) -> "Pooling | None":
 def _service(
     model: "LoadedModel | EncoderModel", capacity: Capacity, store: "CacheStore | None"
 ) -> "Service | EncoderService":
-    """What runs the model."""
+    """The thread that runs the model."""
     from hybrid.infer.answers.batch.service import Service
 
     from ..serve.embedding import EncoderModel, EncoderService
@@ -225,7 +225,7 @@ def _service(
 
 
 def _run(served: "Served", listener: socket.socket, log: Log, grace: float) -> None:
-    """Until a signal or a fault ends it. FaultError: that of the model."""
+    """Serves until a signal or a fault. FaultError: the fault of the model."""
     from hybrid.infer.answers.batch.service import FaultError
     from hybrid.infer.faults import listen
 
@@ -246,7 +246,7 @@ def _run(served: "Served", listener: socket.socket, log: Log, grace: float) -> N
 
 @contextmanager
 def _saved(served: "Served", grace: float) -> Iterator[None]:
-    """What is read goes to disk meanwhile, where there is a place. grace: seconds for what is left of it at the end."""
+    """Saves the prompt cache to disk in the background, if it has a folder. grace: seconds to finish at the end."""
     if served.store is None:
         yield
         return
@@ -255,7 +255,7 @@ def _saved(served: "Served", grace: float) -> Iterator[None]:
 
     ledger = served.maker.ledger
     if (entries := served.store.files.read_json("ledger")) is not None:
-        with suppress(ValueError):  # its checksum fits: of another version, and no answer is wrong without it
+        with suppress(ValueError):  # the checksum is right: another version wrote it, and answers do not need it
             ledger.load(entries)
     documents = {"ledger": Document(lambda: ledger.n_noted, ledger.entries)}
     saver, lister = Saver(served.answers, served.store, documents), Lister(served.store.files)

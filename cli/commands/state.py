@@ -1,4 +1,4 @@
-"""`hybrid state`: saved states, and the chats that are kept."""
+"""`hybrid state`: saved states and kept chats."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,7 @@ EXCHANGE = "Import and export of llama.cpp's session files"
 
 
 class StateAction(StrEnum):
-    """What to do."""
+    """Values of ACTION."""
 
     LIST = "list"
     SHOW = "show"
@@ -113,7 +113,7 @@ def state(
 
 
 def show_states(names: list[str], as_json: bool) -> None:
-    """All of each."""
+    """Prints all that is known of each state."""
     from hybrid.infer.answers.state_files.saved_states import read_info
 
     infos = [read_info(saved_chats.named(name)) for name in names]
@@ -124,7 +124,7 @@ def show_states(names: list[str], as_json: bool) -> None:
 
 
 def remove(names: list[str], as_json: bool) -> None:
-    """Removes kept chats. UsageError: a state is another file."""
+    """Removes kept chats. UsageError: a name is a state file elsewhere."""
     paths = saved_chats.every() if names == ["all"] else [saved_chats.named(name) for name in names]
     for path in paths:
         if path.resolve().parent != saved_chats.folder().resolve():
@@ -148,7 +148,7 @@ def exchange_file(
     transposed: bool,
     as_json: bool,
 ) -> None:
-    """llama.cpp's file as a state, or a state as llama.cpp's file."""
+    """Converts between llama.cpp's session files and states."""
     from hybrid.infer.answers.state_files.saved_states import read_info
     from hybrid.infer.memory.llama_session import context_for
 
@@ -169,19 +169,19 @@ def exchange_file(
 
 
 def import_file(model: "LoadedModel", session: Path, output: Path) -> tuple[int, int]:
-    """llama.cpp's file as a state: its tokens and bytes."""
+    """Converts llama.cpp's file to a state; returns its numbers of tokens and bytes."""
     from hybrid.infer.answers.state_files.llama_states import import_session
 
     seq = import_session(model, session)
     size = seq.save(output)
     n = len(seq.tokens) + len(seq.pending)
-    follow = "" if seq.pending else " -p TEXT"  # llama.cpp keeps no logits: something must be computed
+    follow = "" if seq.pending else " -p TEXT"  # llama.cpp saves no logits: at least one token must be computed
     console.note(f"{n} tokens, {console.size(size)}; `hybrid run {model.path} --state {output}{follow}` goes on")
     return n, size
 
 
 def export_file(model: "LoadedModel", state: Path, output: Path, sequence: bool, transposed: bool) -> tuple[int, int]:
-    """A state as llama.cpp's file: its tokens and bytes."""
+    """Converts a state to llama.cpp's file; returns its numbers of tokens and bytes."""
     from hybrid.infer.answers.state_files.llama_states import export_session
 
     seq = model.restore(state)
@@ -192,7 +192,7 @@ def export_file(model: "LoadedModel", state: Path, output: Path, sequence: bool,
 
 
 def show_list(paths: list[Path], as_json: bool) -> None:
-    """Print a row, or an object, for every state; what cannot be read is named at the end."""
+    """Prints a row or JSON object per state, then the states that cannot be read."""
     from hybrid.infer.answers.state_files.saved_states import read_info
 
     infos, broken = [], []
@@ -219,12 +219,12 @@ def show_list(paths: list[Path], as_json: bool) -> None:
 
 
 def described(info: "StateInfo") -> str:
-    """All of it, a line each."""
+    """All that is known of a state, one fact per line."""
     kind = "completion" if info.turns is None else f"chat of {info.turns} turns, branches {', '.join(info.branches)}"
     lines = {
         "file": f"{info.path}, {console.size(info.nbytes)}, saved {info.saved} by {info.library}",
         "model": info.model,
-        "tokens": str(info.n_tokens) + ", behind a shift of the context" * info.shifted,
+        "tokens": str(info.n_tokens) + ", after a context shift" * info.shifted,
         "kind": kind,
         "began with": info.first,
         "cache": f"{info.n_checkpoints} checkpoints on texts of {info.cached_tokens} tokens",

@@ -1,1 +1,1 @@
-"""Options that several commands have, and what becomes of them."""
+"""Options that several commands share, and their conversion to the library's settings."""

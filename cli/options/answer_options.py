@@ -1,4 +1,4 @@
-"""How `hybrid run` draws answers, whatever they answer: made of its options."""
+"""How `hybrid run` answers, in every mode: made from its options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,8 +17,14 @@ COMPLETION_TOKENS = 256
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerOptions:
-    """n_predict: tokens of an answer, -1: as many as fit, None: not given. stop: texts that end it. speculate: guess
-    tokens. keep: see `kept_tokens`, None: end when the context is full. form: of all of them."""
+    """Settings of answers.
+
+    n_predict  maximum tokens of an answer; -1: as many as fit, None: the option was not given
+    stop       texts that end an answer
+    speculate  guess tokens
+    keep       see `kept_tokens`; None: stop when the context is full
+    form       grammar of all answers
+    """
 
     sampling: Sampling = field(default_factory=Sampling)
     n_predict: int | None = None
@@ -30,15 +36,15 @@ class AnswerOptions:
 
     @property
     def max_tokens(self) -> int:
-        """Of an answer that nobody sees growing."""
+        """The limit for an answer outside of a chat."""
         return COMPLETION_TOKENS if self.n_predict is None else self.n_predict
 
     def params(self, model: "LoadedModel") -> "SamplingParams":
-        """How this model draws. UsageError names the option that cannot be."""
+        """The sampling settings for this model. Raises UsageError that names the wrong option."""
         return self.sampling.params(model.gguf.metadata)
 
     def constraint(self, model: "LoadedModel") -> "Constraint | None":
-        """The form as this model draws it."""
+        """The grammar, compiled for this model's tokenizer; None without a grammar."""
         if self.form is None:
             return None
         from hybrid.infer.answers.constraints.forms import Forms

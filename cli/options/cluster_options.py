@@ -1,10 +1,10 @@
-"""--cluster: which workers do the work, the same in every command that divides it.
+"""--cluster: the workers that do the work, the same option in every command that divides its work.
 
     def command(..., cluster: Cluster = None) -> None:
         address = cluster_address(cluster)          # None, or a ClusterAddress; UsageError
         with connected(address) as connection: ...  # cli/cluster/connection.py, imported only then
 
-Imports nothing of Dask: what is wrong with the option is said before that.
+Does not import Dask: a wrong value is reported without it.
 """
 
 import re
@@ -21,7 +21,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 EXPECTED = (
     "Expected tcp://HOST:PORT or tls://HOST:PORT of a scheduler, its scheduler file, or local:N for N processes here"
 )
-MAX_LOCAL = MAX_THREADS  # beyond, a slip
+MAX_LOCAL = MAX_THREADS  # a larger number is a typing error
 
 Cluster = Annotated[
     str | None,
@@ -37,8 +37,8 @@ Cluster = Annotated[
 class ClusterAddress:
     """Where the workers are.
 
-    kind   'local': `n_workers` processes are started here; 'address': of a scheduler; 'file': a scheduler wrote it
-    text   as it was given, for messages
+    kind   'local': start `n_workers` processes here; 'address': a scheduler's address; 'file': a scheduler file
+    text   the option's value, for messages
     value  the address, or the path of the file
     """
 
@@ -49,7 +49,7 @@ class ClusterAddress:
 
 
 def cluster_address(text: str | None) -> ClusterAddress | None:
-    """What --cluster was given; None: it was not. UsageError: it is none of its forms, or Dask is not installed."""
+    """The parsed value of --cluster, or None without it. UsageError: a malformed value, or Dask is not installed."""
     if text is None:
         return None
     address = _parsed(text)

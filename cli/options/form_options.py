@@ -1,6 +1,6 @@
-"""The options that say what form an answer has, and what becomes of them.
+"""Options for the form of an answer: a JSON schema, a grammar, a regular expression or a choice.
 
-A schema may be a file or its text: a path that exists is a file.
+--json-schema takes a file or the schema itself: a path that exists is a file.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PANEL = "Form of the answer"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FormOptions:
-    """What form an answer has."""
+    """The form of an answer; at most one option is given."""
 
     json_schema: Annotated[
         str | None,
@@ -51,7 +51,7 @@ class FormOptions:
     ] = None
 
     def read(self) -> "Grammar | None":
-        """The form that was asked for. UsageError: it cannot be read, or there are two."""
+        """The grammar, or None. UsageError: the value cannot be read, or two options are given."""
         given = {
             "--json-schema": self.json_schema, "--grammar": self.grammar, "--regex": self.regex, "--choice": self.choice
         }  # fmt: skip

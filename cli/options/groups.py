@@ -1,10 +1,9 @@
-"""Groups of options: a dataclass whose fields are options, in the place of one parameter of a command.
+"""Groups of options: a command's parameter whose type is a dataclass stands for all options that are its fields.
 
     @takes_groups
     def command(model: ..., *, machine: Machine, sampling: Sampling) -> None:     # has -t, --cpus, --numa, --temp, ...
 
-A field of a group may be a group, too. Groups have no `__eq__` and no `__repr__`: nobody uses them, and making them
-takes time of every start.
+Groups may be nested. They have no `__eq__` and no `__repr__`: both are unused and would slow every start.
 """
 
 import functools
@@ -17,7 +16,7 @@ R = TypeVar("R")
 
 
 def takes_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """The command with the options of each group in the place of the parameter whose type that is."""
+    """The command, with each parameter that is a group replaced by the options of the group."""
     signature = inspect.signature(command)
     parameters = [option for given in signature.parameters.values() for option in _options(given)]
 
@@ -44,7 +43,7 @@ def _options(given: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def _filled(group: Any, values: dict[str, Any]) -> Any:
-    """A group with its values, which are taken out of `values`."""
+    """An instance of the group, whose values are removed from `values`."""
     given = inspect.signature(group).parameters.values()
     return group(
         **{p.name: _filled(p.annotation, values) if is_dataclass(p.annotation) else values.pop(p.name) for p in given}

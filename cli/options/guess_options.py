@@ -1,4 +1,4 @@
-"""--spec and --draft: how tokens are guessed, and what is said of it, in every command that draws answers."""
+"""--spec and --draft: how tokens are guessed, in every command that generates answers."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ GUESSES = (
 
 
 class Spec(StrEnum):
-    """How to guess tokens."""
+    """Methods of guessing tokens."""
 
     NONE = "none"
     NGRAM = "ngram"
@@ -23,7 +23,7 @@ class Spec(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GuessOptions:
-    """Who guesses."""
+    """What guesses tokens."""
 
     spec: Annotated[Spec, typer.Option(help=GUESSES)] = Spec.NONE
     draft: Annotated[
@@ -36,10 +36,10 @@ class GuessOptions:
 
     @property
     def given(self) -> bool:
-        """Whether anybody does."""
+        """Whether tokens are guessed."""
         return self.spec is not Spec.NONE or self.draft is not None
 
 
 def guesses_text(accepted: int, guessed: int) -> str:
-    """What became of guesses, in brackets; nothing where there were none."""
+    """` (N of M guesses came true)`, or "" if nothing was guessed."""
     return f" ({accepted} of {guessed} guesses came true)" if guessed else ""

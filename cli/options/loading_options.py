@@ -1,10 +1,10 @@
-"""The options that say how a model is loaded, the same in every command that has them, and what becomes of them.
+"""Options for loading a model, the same in every command that has them.
 
     @takes_groups
     def command(..., *, n_ctx: Context = 0, machine: Machine, precision: Precision) -> None:
         with models.load(model, load_options(machine, precision, n_ctx=n_ctx)) as loaded: ...
 
-A default and its check belong to `LoadOptions`.
+Defaults and checks belong to `LoadOptions`.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 
 class KVTypes(StrEnum):
-    """What --kv-type and --checkpoint-type accept."""
+    """Values of --kv-type and --checkpoint-type."""
 
     F32 = "f32"
     F16 = "f16"
@@ -30,13 +30,13 @@ class KVTypes(StrEnum):
 
 
 class Numa(StrEnum):
-    """What --numa accepts."""
+    """Values of --numa."""
 
     INTERLEAVE = "interleave"
 
 
 class PoolingName(StrEnum):
-    """What --pooling accepts."""
+    """Values of --pooling."""
 
     CLS = "cls"
     MEAN = "mean"
@@ -51,12 +51,12 @@ LEAST_CHUNK, CHUNK, BATCH = 8, 512, 2048  # tokens
 
 
 def context_option(help: str, least: int = 0) -> Any:
-    """-c; `help` says what it is the size of."""
+    """The option -c with its own help text."""
     return typer.Option("-c", "--ctx", min=least, help=help)
 
 
 def kv_type_option(panel: str | None = None) -> Any:
-    """--kv-type, in a panel of the help."""
+    """The option --kv-type, in this panel of the help."""
     return typer.Option("--kv-type", help=KV_TYPE_HELP, rich_help_panel=panel)
 
 
@@ -82,7 +82,7 @@ CheckpointBudget = Annotated[
 # --- groups ---
 @dataclass(frozen=True, eq=False, repr=False)
 class Pinning:
-    """Which processors and memory of this machine are used."""
+    """The processors and memory nodes to use."""
 
     cpus: Annotated[
         str | None,
@@ -101,7 +101,7 @@ class Pinning:
     ] = None
 
     def check(self, cluster: str | None) -> None:
-        """UsageError: processors or memory of this machine for work that others do."""
+        """UsageError: --cpus or --numa is given together with --cluster."""
         if self.cpus is not None and cluster is not None:
             raise UsageError(
                 "--cpus names processors of this machine, --cluster works on others. Leave out one of them."
@@ -114,7 +114,7 @@ class Pinning:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ThreadOptions:
-    """Threads, and where they run."""
+    """Number of threads, and the processors they run on."""
 
     threads: Threads = 0
     pinning: Pinning = field(default_factory=Pinning)
@@ -122,7 +122,7 @@ class ThreadOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Precision:
-    """How exactly a model is computed."""
+    """Precision of the computation and of the KV cache."""
 
     exact: Exact = False
     kv_type: KVTypeOption = None
@@ -130,7 +130,7 @@ class Precision:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Checkpoints:
-    """What is kept of earlier prompts."""
+    """Size and type of the prompt cache."""
 
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
     checkpoint_type: Annotated[
@@ -153,7 +153,7 @@ def load_options(
     n_ctx: int = LoadOptions.n_ctx,
     lora: Sequence[str] | None = None,
 ) -> LoadOptions:
-    """UsageError names what is wrong with one of them."""
+    """The options as `LoadOptions`. UsageError names the wrong option."""
     pinning = machine.pinning
     return LoadOptions(
         n_ctx=n_ctx,
@@ -169,12 +169,12 @@ def load_options(
 
 
 def chunks_together(n_ctx: int, n_batch: int) -> int:
-    """Chunks of n_ctx tokens (-c) that -b lets run side by side."""
+    """The number of chunks of n_ctx tokens that are evaluated together in a batch of n_batch."""
     return max(1, n_batch // n_ctx)
 
 
 def parse_lora(text: str) -> tuple[Path, float]:
-    """FILE or FILE:SCALE."""
+    """Splits FILE:SCALE into path and scale; the scale of FILE alone is 1."""
     path, colon, scale = text.rpartition(":")
     if not colon or Path(text).exists():
         return Path(text), 1.0

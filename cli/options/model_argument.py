@@ -1,4 +1,4 @@
-"""MODEL as the help of every command that takes one describes it. What it may be: library/pipeline/models.py."""
+"""Help texts for the argument MODEL. What a model may be: library/pipeline/models.py."""
 
 WHAT = "GGUF file, Hugging Face folder, or ORG/NAME[:TYPE] on Hugging Face"
 DEFAULT = f"{WHAT}. Default: bundled model."

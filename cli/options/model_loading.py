@@ -1,4 +1,4 @@
-"""How a command loads its model: in this process or in stages on workers, with guesses or without.
+"""Loading the model of a command: in this process or in stages on workers, with or without guesses.
 
 with loaded_for_answers(model, options, workers, guessing) as model: ...
 """
@@ -27,7 +27,7 @@ def loaded(
     workers: WorkerOptions,
     **fields: "Unpack[LoadFields]",
 ) -> "AbstractContextManager[LoadedModel]":
-    """The model, in stages on the workers or, where no number of them is given, in this process."""
+    """The loaded model: divided over the workers with --stages, else in this process."""
     from hybrid.pipeline import models
 
     if workers.stages is None:
@@ -51,7 +51,7 @@ def loaded(
 def loaded_for_answers(
     model: Path | None, options: "LoadOptions", workers: WorkerOptions, guessing: GuessOptions
 ) -> "Iterator[LoadedModel]":
-    """`loaded`, where answers are drawn, with guesses or without. UsageError: a draft does not go with stages."""
+    """Like `loaded`, with the guessing that the options ask for. UsageError: a draft model together with --stages."""
     if workers.stages is None:
         with loaded_with(model, options, guessing) as here:
             yield here
@@ -65,7 +65,7 @@ def loaded_for_answers(
 def loader(
     path: Path, options: "LoadOptions", workers: WorkerOptions
 ) -> "AbstractContextManager[Callable[..., LoadedModel]]":
-    """What loads the model of a path, any number of times, with fields of `LoadOptions`: see `loaded`."""
+    """A function that loads the model of `path`, any number of times, each time with other fields of `LoadOptions`."""
     if workers.stages is None:
         return nullcontext(partial(_loaded_here, path, options))
     address = cluster_address(workers.cluster)
@@ -85,7 +85,7 @@ def _loaded_here(path: Path, options: "LoadOptions", **fields: "Unpack[LoadField
 
 
 def loaded_with(model: Path | None, options: "LoadOptions", guessing: GuessOptions) -> "LoadedModel":
-    """MODEL, which guesses as it is told where answers are drawn with guesses. UsageError: its file has no head."""
+    """The model in this process, with its guessing set up. UsageError: --spec mtp, and the file has no head for it."""
     from hybrid.pipeline import models
 
     if guessing.spec is Spec.MTP and guessing.draft is not None:
@@ -107,7 +107,7 @@ def _guess_with_head(model: "LoadedModel") -> None:
     helper = head_guesser(model)
     if helper is None:
         raise UsageError(
-            f"--spec mtp: {shown(model.path.name)} has no head that guesses tokens ahead, or none that runs here. "
-            "`hybrid inspect` shows it as T; `hybrid convert --mtp` keeps it."
+            f"--spec mtp: {shown(model.path.name)} has no head that guesses tokens ahead, or only heads "
+            "that cannot run here. `hybrid inspect` shows it as T; `hybrid convert --mtp` keeps it."
         )
     model.runner.guessers.helper = helper

@@ -1,4 +1,4 @@
-"""The options that ask how likely tokens were, and the table that shows it."""
+"""Options for token probabilities, and the table that shows them."""
 
 import json
 import math
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Probabilities:
-    """Which are told."""
+    """Which probabilities are reported."""
 
     n_probs: Annotated[
         int,
@@ -43,15 +43,15 @@ class Probabilities:
     ] = False
 
     def check(self, *, in_chat: bool) -> None:
-        """UsageError: nobody could see them."""
+        """UsageError: the options contradict each other, or are given in a chat, which shows no probabilities."""
         if self.post_sampling_probs and not self.n_probs:
-            raise UsageError("--post-sampling-probs says which probabilities --n-probs tells: give --n-probs N too.")
+            raise UsageError("--post-sampling-probs needs --n-probs N: it says which probabilities are reported.")
         if self.n_probs and in_chat:
             raise UsageError("a chat shows no probabilities. Give --n-probs with a prompt (-p or -f).")
 
 
 def table(tokenizer: "Tokenizer", pieces: "Iterable[TextPiece]") -> str:
-    """A line for each token that was drawn, with the likeliest in its place."""
+    """One line per sampled token, with the most likely tokens in its place."""
 
     def text(token: int) -> str:
         return json.dumps(tokenizer.piece(token).decode("utf-8", "replace"), ensure_ascii=False)

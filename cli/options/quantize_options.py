@@ -1,4 +1,4 @@
-"""Options of `hybrid quantize`: what the file is to be, which types matrices get, what matters, how it is written."""
+"""Options of `hybrid quantize`: the goal, the types of matrices, the importance matrix, the written file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ _KINDS = {"int": ValueType.UINT32, "float": ValueType.FLOAT32, "bool": ValueType
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Goal:
-    """The goal: one of a type, a size and a divergence."""
+    """The goal: a type, a size or a divergence."""
 
     target: Annotated[
         str | None,
@@ -67,17 +67,17 @@ class Goal:
             raise UsageError("--max-kld measures on a text. Give one with -f.")
 
     def text(self) -> str | None:
-        """The text to measure on. UsageError: it cannot be read."""
+        """The text of -f, or None. UsageError: it cannot be read."""
         return None if self.file is None else text_options.read_text(self.file)
 
     def nbytes(self) -> int | None:
-        """The value of --target-size. UsageError: it is no size."""
+        """--target-size in bytes, or None. UsageError: the value is not a size."""
         return None if self.target_size is None else parse_size(self.target_size, "--target-size")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Types:
-    """Which types matrices get."""
+    """Types of single matrices."""
 
     ssm_type: Annotated[
         SsmType,
@@ -100,7 +100,7 @@ class Types:
     ] = Options.leave_output
 
     def options(self) -> Options:
-        """UsageError: there is no such type."""
+        """The options as the library's `Options`. UsageError: an unknown type."""
         output, embedding = self.output_tensor_type, self.token_embedding_type
         return Options(
             ssm_type=self.ssm_type,
@@ -114,7 +114,7 @@ class Types:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Importance:
-    """Which weights matter."""
+    """The importance matrix and the tensors it is used for."""
 
     imatrix: Annotated[
         Path | None,
@@ -135,7 +135,7 @@ class Importance:
     ] = None
 
     def read(self) -> "Imatrix | None":
-        """UsageError: there is nothing to choose from."""
+        """The importance matrix, or None. UsageError: --include-weights or --exclude-weights without --imatrix."""
         include, exclude = self.include_weights or (), self.exclude_weights or ()
         if self.imatrix is None:
             if include or exclude:
@@ -148,7 +148,7 @@ class Importance:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Care:
-    """Effort for small errors, and whether quantized files are accepted."""
+    """Effort for small errors, and whether quantized input is accepted."""
 
     effort: Annotated[
         int | None,
@@ -167,7 +167,7 @@ class Care:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Writing:
-    """What the file says beside its weights, and into how many it is divided."""
+    """Metadata and parts of the written file."""
 
     override_kv: Annotated[
         list[str] | None,
@@ -181,7 +181,7 @@ class Writing:
     split_max_size: SplitMaxSize = None
 
     def how(self) -> dict[str, Any]:
-        """As the library has it. UsageError: the options contradict each other, or one cannot be read."""
+        """The options as keywords of the library. UsageError: they contradict each other, or one cannot be read."""
         if self.keep_split and self.split_max_size:
             raise UsageError("--keep-split and --split-max-size contradict each other. Give one of them.")
         return {

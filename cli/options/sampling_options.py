@@ -1,4 +1,4 @@
-"""The options that say how tokens are drawn, and what becomes of them.
+"""Options for sampling, the same in every command that generates answers.
 
     @takes_groups
     def command(..., *, sampling: Sampling) -> None:     # has --temp, --top-k and all the others
@@ -21,14 +21,14 @@ DEFAULTS = SamplingParams()
 
 
 def _option(*names: str, field: str, help: str, default: object = None, **more: Any) -> Any:
-    """An option for one of SamplingParams' fields; its default is shown, not given: a model may have another."""
+    """An option for a field of SamplingParams. Its default appears only in the help: a model may have its own."""
     shown = getattr(DEFAULTS, field) if default is None else default
     return typer.Option(*names, help=f"{help}  [default: {shown}]", rich_help_panel=PANEL, **more)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sampling:
-    """What was given of the options; None, or an empty list: not given."""
+    """The values of the options; None or an empty list: the option was not given."""
 
     seed: Annotated[
         int | None,
@@ -191,7 +191,7 @@ class Sampling:
     ] = None
 
     def params(self, metadata: Mapping[str, Any]) -> SamplingParams:
-        """metadata: of a model, whose own defaults it may have. UsageError names the option that cannot be."""
+        """The given options over the defaults in the model's `metadata`. UsageError names the wrong option."""
         if self.greedy and self.temp is not None and self.temp > 0:
             raise UsageError(f"--greedy and --temp {self.temp} are both given. Use one of them.")
         given: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "greedy"}

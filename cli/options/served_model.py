@@ -1,4 +1,4 @@
-"""Options of `hybrid serve`: how the model is loaded, and how it answers where a request does not say it."""
+"""Options of `hybrid serve`: loading the model, and defaults for requests."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ServedAnswers:
-    """How the model answers."""
+    """Defaults for answers."""
 
     n_predict: Annotated[
         int | None,
@@ -50,17 +50,17 @@ class ServedAnswers:
     thoughts: Thoughts = field(default_factory=Thoughts)
 
     def template(self) -> str | None:
-        """The text of the template; None: the model's own. UsageError: it cannot be read."""
+        """The text of --chat-template, or None. UsageError: it cannot be read."""
         return None if self.chat_template is None else text_options.read_text(self.chat_template)
 
     def asked(self) -> "ChatOptions":
-        """The options about thoughts, for chats. UsageError: they contradict each other."""
+        """The options for thoughts. UsageError: they contradict each other."""
         return asking(self.thoughts).over()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ServedLoading:
-    """How the model is loaded."""
+    """Options for loading the model."""
 
     n_ctx: Context = 0
     checkpoint_budget: CheckpointBudget = DEFAULT_BUDGET
@@ -69,6 +69,6 @@ class ServedLoading:
     machine: ThreadOptions = field(default_factory=ThreadOptions)
 
     def options(self) -> "LoadOptions":
-        """As the library has them. UsageError names the option that cannot be."""
+        """The options as `LoadOptions`. UsageError names the wrong option."""
         kept = Checkpoints(self.checkpoint_budget)
         return load_options(self.machine, self.precision, kept, n_ctx=self.n_ctx, lora=self.lora)

@@ -1,4 +1,4 @@
-"""Options of `hybrid serve`: its address, its clients, its capacity, its folder, its pages and its time limits."""
+"""Options of `hybrid serve`: address, clients, capacity, state folder, pages and time limits."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ GRACE = 5.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Address:
-    """Where it listens."""
+    """The address to listen on."""
 
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8080
@@ -26,7 +26,7 @@ class Address:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Capacity:
-    """How many requests it has at a time."""
+    """Limits on concurrent requests."""
 
     parallel: Annotated[int, typer.Option(min=1, max=256, help="Answers computed at a time.")] = 8
     queue: Annotated[
@@ -35,13 +35,13 @@ class Capacity:
 
     @property
     def most(self) -> int:
-        """Requests answered and waiting, at most."""
+        """Maximum requests in progress or waiting."""
         return self.parallel + self.queue
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clients:
-    """Who may ask, and whether kept texts are shared."""
+    """API keys, and whether they share the prompt cache."""
 
     api_key_file: Annotated[
         Path | None, typer.Option(help="File of API keys, one per line; requests must send one of them.")
@@ -60,12 +60,12 @@ class Clients:
     ] = None
 
     def keys(self) -> tuple[str, ...]:
-        """See `read_keys`."""
+        """The keys of --api-key-file: see `read_keys`."""
         return read_keys(self.api_key_file)
 
 
 def read_keys(path: Path | None) -> tuple[str, ...]:
-    """The keys of a file. UsageError: it cannot be read, or holds none."""
+    """The keys in a file, one per line. UsageError: the file cannot be read, or holds no key."""
     if path is None:
         return ()
     text = text_options.read_text(path)
@@ -79,7 +79,7 @@ def read_keys(path: Path | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Keeping:
-    """The folder of kept states, and its size."""
+    """The folder of the kept prompt cache, and its maximum size."""
 
     state_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder that keeps the prompt cache over restarts.")
@@ -89,7 +89,7 @@ class Keeping:
     ] = "8G"
 
     def nbytes(self) -> int:
-        """The budget. UsageError: it is no size."""
+        """--state-budget in bytes. UsageError: the value is not a size."""
         return parse_size(self.state_budget, "--state-budget")
 
 
@@ -105,7 +105,7 @@ class Visible:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Times:
-    """How long answers may take."""
+    """Time limits."""
 
     timeout: Annotated[
         float, typer.Option(min=0, help="Maximum seconds for an answer, including its time in the queue; 0: no limit.")

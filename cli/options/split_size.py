@@ -1,4 +1,4 @@
-"""--split-max-size: how much of a model's tensors one file may hold."""
+"""--split-max-size: maximum bytes of tensors per file."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ SplitMaxSize = Annotated[
 
 
 def max_bytes(text: str | None) -> int:
-    """The value of --split-max-size; 0 without it."""
+    """The value of --split-max-size in bytes, or 0. UsageError: the value is not a size, or is 0."""
     if text is None:
         return 0
     size = parse_size(text, "--split-max-size")

@@ -1,4 +1,4 @@
-"""--stages: a model divided over the workers of --cluster, each with some of its layers."""
+"""--stages: a model divided over the workers of --cluster, each with some of the layers."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,12 +11,12 @@ from .cluster_options import Cluster
 from .guess_options import GuessOptions, Spec
 from .loading_options import Pinning
 
-MOST = 4096  # beyond, a slip
-AUTO = 0  # as infer/stages/staged_engine.py has it, which is imported when there are stages
+MOST = 4096  # a larger number is a typing error
+AUTO = 0  # the value in infer/stages/staged_engine.py, which is imported only with --stages
 
 
 def stages_of(text: str) -> int:
-    """N, or AUTO. BadParameter says what it is not."""
+    """The value of --stages: N, or AUTO. Raises BadParameter for anything else."""
     if text == "auto":
         return AUTO
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MOST:
@@ -26,7 +26,7 @@ def stages_of(text: str) -> int:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WorkerOptions:
-    """Who works instead of this process, and what each has of the model."""
+    """The workers that replace this process, and how a model is divided over them."""
 
     cluster: Cluster = None
     stages: Annotated[
@@ -40,8 +40,8 @@ class WorkerOptions:
     ] = None
 
     def check(self, pinning: Pinning, *, divides: bool = False) -> None:
-        """UsageError: --stages without workers, or, unless the command `divides` its work, workers without it; or what
-        is `pinning` here."""
+        """UsageError: --stages without --cluster; --cluster without --stages in a command that does not `divide` its
+        work; or --cpus or --numa with either."""
         if self.stages is not None and self.cluster is None:
             raise UsageError("--stages needs --cluster: workers that the layers are divided over.")
         if self.cluster is not None and self.stages is None and not divides:
@@ -51,7 +51,7 @@ class WorkerOptions:
         pinning.check(self.cluster)
 
     def check_guesses(self, guessing: GuessOptions) -> None:
-        """UsageError: who guesses has to be beside the model."""
+        """UsageError: a draft model or --spec mtp together with --stages."""
         if self.stages is not None and guessing.draft is not None:
             raise UsageError("--draft guesses for a model in this process. Leave out --stages, or use --spec ngram.")
         if self.stages is not None and guessing.spec is Spec.MTP:

@@ -1,4 +1,4 @@
-"""Text that comes from outside: files, stdin, the command line. It must be UTF-8; the error says where it is not."""
+"""Text from files, stdin and the command line. It must be UTF-8; an error gives the offset of the wrong byte."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ STDIN = Path("-")
 
 
 def read_text(path: Path, *, empty: bool = False) -> str:
-    """The text of `path`, or of stdin for `-`. UsageError: unreadable, not UTF-8, or not allowed to be `empty`."""
+    """The text of `path`; `-` is stdin. UsageError: unreadable, not UTF-8, or empty (unless `empty` is true)."""
     raw = read_bytes(path)
     name = name_of(path)
     try:
@@ -25,7 +25,7 @@ def read_text(path: Path, *, empty: bool = False) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What is in `path`, or comes from stdin for `-`. UsageError: unreadable."""
+    """The bytes of `path`; `-` is stdin. UsageError: unreadable."""
     try:
         return sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
     except IsADirectoryError:
@@ -35,12 +35,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def name_of(path: Path) -> str:
-    """For messages."""
+    """The name of `path` for messages."""
     return "stdin" if path == STDIN else shown(path)
 
 
 def checked(text: str, name: str) -> str:
-    """A command-line argument as text; the shell may hand over bytes that are not UTF-8."""
+    """The command-line argument `text`, unchanged. UsageError: it is not UTF-8, which a shell can pass; `name` names
+    it."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The options for tools and thoughts, and what becomes of them."""
+"""Options for tools and thoughts."""
 
 import json
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ PANEL = "Tools and thoughts, in the model's chat template"
 
 
 class Think(StrEnum):
-    """Whether a model is to think."""
+    """Values of --think."""
 
     ON = "on"
     OFF = "off"
@@ -29,13 +29,13 @@ class Think(StrEnum):
 
     @property
     def asked(self) -> bool | None:
-        """As the library has it; None: as the template has it."""
+        """The value as the library has it; None: the template decides."""
         return {Think.ON: True, Think.OFF: False, Think.AUTO: None}[self]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tools:
-    """What may be called."""
+    """The tools that the model may call."""
 
     tools: Annotated[
         Path | None,
@@ -58,7 +58,7 @@ class Tools:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Thoughts:
-    """Whether and how long a model thinks."""
+    """Whether and how long the model thinks."""
 
     think: Annotated[
         Think | None,
@@ -74,7 +74,7 @@ class Thoughts:
 
 @dataclass(frozen=True)
 class Asking:
-    """What the options say; None: nothing."""
+    """The values of these options; None: not given."""
 
     tools: "tuple[Tool, ...] | None" = None
     choice: str | None = None
@@ -83,14 +83,15 @@ class Asking:
 
     @property
     def given(self) -> str | None:
-        """The first option that is given."""
+        """The name of the first option that was given, or None."""
         values = {
             "--tools": self.tools, "--tool-choice": self.choice, "--think": self.think, "--think-budget": self.budget
         }  # fmt: skip
         return next((name for name, value in values.items() if value is not None), None)
 
     def over(self, before: "ChatOptions | None" = None) -> "ChatOptions":
-        """`before`, say what a saved chat had, but for what is given here. UsageError: there is no such tool."""
+        """`before` (the options of a saved chat), with the given options replaced. UsageError: --tool-choice names an
+        unknown tool."""
         from hybrid.infer.answers.chat.dialect import ChatOptions
 
         asked = before or ChatOptions()
@@ -104,7 +105,7 @@ class Asking:
 
 
 def asking(thoughts: Thoughts, tools: Tools | None = None) -> Asking:
-    """UsageError: the file of tools cannot be used, or the options contradict each other."""
+    """Parses the options. UsageError: the file of tools cannot be used, or options contradict each other."""
     tools = tools or Tools()
     think, budget, choice = thoughts.think, thoughts.think_budget, tools.tool_choice
     if think is Think.OFF and budget:
@@ -120,7 +121,7 @@ def asking(thoughts: Thoughts, tools: Tools | None = None) -> Asking:
 
 
 def read_tools(path: Path) -> "tuple[Tool, ...]":
-    """The tools of a file. UsageError: it cannot be read, or what is wrong with them."""
+    """The tools of a JSON file. UsageError: unreadable, not JSON, or not a list of tools."""
     from hybrid.infer.answers.chat.tools import tools_of
 
     try:

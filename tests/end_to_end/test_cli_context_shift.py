@@ -43,7 +43,7 @@ def test_two_halves_are_the_whole(cli: Cli, files: dict[str, Path], tmp_path: Pa
     state = tmp_path / "s"
     first = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 80, "--state", state, *options)))
     shown = ok(cli("state", "show", state))
-    assert "behind a shift of the context" in shown
+    assert "after a context shift" in shown
     second = json.loads(ok(cli("run", files["q8_0"], "-p", "", "-n", 40, "--state", state, *options)))
     assert first["ids"] + second["ids"] == whole["ids"]
     assert first["discarded"] + second["discarded"] == whole["discarded"] > 64
