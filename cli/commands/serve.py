@@ -77,8 +77,10 @@ def serve(
     """
     from ..serve.connections import Bounds
     from ..serve.jobs import ServerDefaults
+    from ..serve.malloc import return_freed_memory
     from ..serve.served import Served
 
+    return_freed_memory()
     keys, budget = clients.keys(), keeping.nbytes()
     source, asked = answers.template(), answers.asked()
     options = loading.options()
