@@ -1,1 +1,1 @@
-"""The chat that `hybrid run` opens in a terminal: the session, its commands, and how it begins."""
+"""The chat of `hybrid run` in a terminal: its session, its commands, and its start."""

@@ -1,4 +1,4 @@
-"""Commands that tell about the chat, and end it."""
+"""Commands that describe the chat, and /exit."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ def help_(chat: ChatSession, _: str) -> None:
 
 
 def help_text(commands: Mapping[str, ChatCommand]) -> str:
-    """What /help shows."""
+    """The text of /help."""
     rows = [(f"{name} {command.takes}".rstrip(), command.help) for name, command in commands.items() if command.help]
     width = max(len(name) for name, _ in rows)
     lines = (console.folded(f"{name.ljust(width)}  {what}", indent=width + 2) for name, what in rows)
@@ -34,7 +34,7 @@ def help_text(commands: Mapping[str, ChatCommand]) -> str:
 
 
 def statistics_text(conversation: Conversation) -> str:
-    """What /stats shows."""
+    """The text of /stats."""
     model, stats = conversation.model, conversation.stats
     held = len(conversation.seq.tokens)
     memory = model.memory.bytes_state_per_seq + held * model.memory.bytes_kv_per_token

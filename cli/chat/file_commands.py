@@ -1,4 +1,4 @@
-"""Commands that write and read conversations."""
+"""Commands that save and load conversations."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def any_file(chat: ChatSession, typed: str) -> Words:
 
 
 def saved_files(chat: ChatSession, typed: str) -> Words:
-    """Files, and the chats of this model that were kept."""
+    """Completions: files, and kept chats of this model."""
     return Words(typed, map(str, saved_chats.of_model(chat.conversation.model)), files=("",))
 
 

@@ -1,4 +1,4 @@
-"""/model: another model goes on with the conversation."""
+"""/model: continues the conversation with another model."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ GGUF = (".gguf",)
 
 
 def model(chat: ChatSession, argument: str) -> None:
-    """Says which one this is, or goes on with another. What cannot be loaded changes nothing."""
+    """Prints the current model, or switches to another. If loading fails, nothing changes."""
     if not argument:
         now = chat.conversation.model
         console.note(f"{title(now)}; {now.path}")
@@ -44,19 +44,19 @@ def model(chat: ChatSession, argument: str) -> None:
 
 
 def title(model: "LoadedModel") -> str:
-    """A model in a few words."""
+    """A short description of a model."""
     return f"{model.name}, {model.file_type}, {model.n_threads} threads"
 
 
 def models_here(chat: ChatSession, typed: str) -> Words:
-    """Files, folders, what was downloaded, and what was converted or run before."""
+    """Completions: files, folders, and models that were downloaded, converted or run before."""
     from hybrid.pipeline import present
 
     return Words(typed, dict.fromkeys([*present.names(), *converted_models()]), files=GGUF)
 
 
 def converted_models() -> list[str]:
-    """Folders that have been converted, the last used first, and the demo's files."""
+    """Folders that have been converted, the most recent first, and the demo's files."""
     known = []
     for each in cached_models.every():
         made_by_us = each.made_of in cached_models.MADE_BY.values()

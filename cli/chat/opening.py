@@ -1,4 +1,4 @@
-"""How a chat begins and ends: what it says of its model, what it goes on with, where it is kept."""
+"""The beginning and end of a chat: its greeting, the saved chat that it continues, the file it is kept in."""
 
 import os
 from dataclasses import dataclass, field
@@ -37,12 +37,12 @@ EXAMPLES = (
 class Start:
     """What `hybrid run` was asked for.
 
-    answers      n_predict None: as many tokens as fit, or most_continued without a template
-    options      how it is loaded
-    state        the file that the chat is kept in and goes on from; None: among the chats of the model
-    go_on        with the last of these
-    in_template  messages are put into the model's chat template
-    is_bundled   nobody has named a model
+    answers      n_predict None: no limit, or most_continued without a template
+    options      how the model is loaded
+    state        the file to continue from and to save to; None: a kept chat of the model
+    go_on        continue the last kept chat
+    in_template  put messages into the model's chat template
+    is_bundled   no model was named
     """
 
     answers: AnswerOptions = field(default_factory=AnswerOptions)
@@ -57,7 +57,7 @@ class Start:
 
 
 def chat(model: "LoadedModel", start: Start) -> None:
-    """Chats until the user leaves, and keeps the chat."""
+    """Chats until the user leaves, and saves the chat."""
     template, answers = model.chat_template if start.in_template else None, start.answers
     most = answers.n_predict
     if most is None:
@@ -96,7 +96,7 @@ def chat(model: "LoadedModel", start: Start) -> None:
 
 
 def told_first(model: "LoadedModel", start: Start, most: int) -> list[str]:
-    """What a model without a template, or one that is used without it, makes of what is written."""
+    """Notes on a model that has no template, or is used without it: how it treats messages."""
     if start.is_bundled:
         return [BUNDLED]
     continued = "what you write is continued, not answered"
@@ -110,7 +110,7 @@ def told_first(model: "LoadedModel", start: Start, most: int) -> list[str]:
 
 
 def _another(name: str, start: Start, first: "LoadedModel") -> "LoadedModel":
-    """A model to go on with. It guesses as the first one does, but for the draft, which is the first one's."""
+    """Loads a model for /model. It guesses tokens as `first` does; a draft model is the same one."""
     model = models.load(name, start.options, reporter=console.SCREEN)
     model.runner.guessers.ngrams = first.runner.guessers.ngrams
     return model

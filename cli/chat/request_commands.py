@@ -1,4 +1,4 @@
-"""Commands about what is asked for beside messages: tools, thoughts, and what the model is told first."""
+"""Commands for tools, thoughts and the system message."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ OFF = "off"
 
 
 def tools(chat: ChatSession, argument: str) -> None:
-    """Lists them, or sets others."""
+    """Lists the tools, or sets others."""
     conversation = chat.conversation
     if argument:
         chosen = conversation.asked.choice if argument != OFF else AUTO
@@ -36,7 +36,7 @@ def skip(chat: ChatSession, _: str) -> None:
 
 
 def think(chat: ChatSession, argument: str) -> None:
-    """Shows the last thoughts, or says whether there are to be any."""
+    """Prints the last thoughts, or turns thoughts on or off."""
     conversation = chat.conversation
     if argument:
         if argument not in [*Think]:
@@ -51,7 +51,7 @@ def think(chat: ChatSession, argument: str) -> None:
 
 
 def system(chat: ChatSession, argument: str) -> None:
-    """Shows what the model is told first, or tells it something else; the conversation is read again once."""
+    """Prints or changes the system message; after a change the conversation is read again once."""
     conversation = chat.conversation
     if argument:
         conversation.system = "" if argument == OFF else argument
@@ -70,12 +70,12 @@ def thinking(chat: ChatSession, typed: str) -> Words:
 
 
 def system_text(chat: ChatSession, typed: str) -> Words:
-    """What it is, to be changed."""
+    """Completion: the current system message, for editing."""
     return Words(typed, [OFF, *([chat.conversation.system] if chat.conversation.system else [])])
 
 
 def tools_text(asked: "ChatOptions") -> str:
-    """What /tools shows."""
+    """The text of /tools."""
     if not asked.tools:
         return "no tools (/tools FILE gives some)"
     called = {

@@ -1,4 +1,4 @@
-"""Chats that are kept: one state file each, written after every turn, the newest few of every model."""
+"""Kept chats: one state file each, written after every turn; the newest few per model stay."""
 
 import contextlib
 import glob
@@ -28,9 +28,9 @@ _begun = itertools.count()  # chats of this process
 
 @dataclass
 class Keeper:
-    """Keeps a conversation in `path`, whatever ends it: at most the answer that is being generated is lost.
+    """Saves a conversation to `path`. A crash loses at most the answer that was being generated.
 
-    among_chats: the file is one of the kept chats, not one that the user named.
+    among_chats: the file is a kept chat, not one that the user named.
     """
 
     conversation: Conversation
@@ -43,18 +43,18 @@ class Keeper:
         self._found = self._saved = self._now()
 
     def _now(self) -> tuple[object, ...]:
-        """What differs when the conversation does."""
+        """Values that change whenever the conversation does."""
         turns = self.conversation.turns
         heads: list[Turn | None] = list(turns.branches.values())
         return turns, len(turns.all), turns.branch, [*turns.branches], heads, self.conversation.system
 
     def after_turn(self) -> None:
-        """Write what is new. StateError or OSError when that cannot be; the file is then as it was."""
+        """Saves what is new. StateError, OSError: it cannot be written; the file is then unchanged."""
         if self._now() != self._saved and self.conversation.turns.all:
             self._write(TURN_CHECKPOINTS)
 
     def at_end(self) -> int | None:
-        """Write everything worth it, unless nothing changed; returns the file's size. A forgotten chat is not kept."""
+        """Saves everything, unless nothing changed; returns the file's size. A forgotten chat is not saved."""
         if self._found == self._saved == self._now():
             return None
         if self.among_chats and not self.conversation.turns.all:
@@ -63,7 +63,8 @@ class Keeper:
         return self._write(SAVED_CHECKPOINTS)
 
     def moved_to(self, conversation: Conversation) -> "Keeper":
-        """Of a conversation that goes on with another model: a kept chat is that model's then, and this one stays."""
+        """A keeper for the conversation continued with another model: a kept chat becomes a new one of that model, and
+        the old file stays."""
         path = new(conversation.model) if self.among_chats else self.path
         return Keeper(conversation, path, self.among_chats)
 
@@ -87,12 +88,12 @@ def every() -> list[Path]:
 
 
 def of_model(model: "LoadedModel") -> list[Path]:
-    """Those of one model file, the newest first."""
+    """The kept chats of a model file, the newest first."""
     return _newest_first(folder().glob(_stem(model) + "-*" + SUFFIX))
 
 
 def last(model: "LoadedModel") -> Path:
-    """What --continue goes on with."""
+    """The chat that --continue continues."""
     chats = of_model(model)
     if not chats:
         raise UsageError(f"there is no earlier chat with {model.path.name}. Start one: hybrid run {model.path}")
@@ -100,14 +101,14 @@ def last(model: "LoadedModel") -> Path:
 
 
 def new(model: "LoadedModel") -> Path:
-    """Where a chat that begins now will be kept."""
+    """A path for a new kept chat."""
     when = time.strftime("%Y%m%d-%H%M%S")
     n = next(_begun)  # this process may begin several in a second: with one model, another, and the first again
     return folder() / f"{_stem(model)}-{when}-{os.getpid()}{f'-{n}' if n else ''}{SUFFIX}"
 
 
 def make_room(model: "LoadedModel") -> None:
-    """Remove a model's oldest chats beyond KEPT, and unfinished files of killed processes."""
+    """Removes the model's oldest chats beyond KEPT, and unfinished files of killed processes."""
     from hybrid.quant.ggml.replacing import remove_unfinished
 
     for path in of_model(model)[KEPT:]:
@@ -117,7 +118,7 @@ def make_room(model: "LoadedModel") -> None:
 
 
 def named(name: str) -> Path:
-    """A state file by its path, or a kept chat by its name."""
+    """A state file by path, or a kept chat by name."""
     for path in (Path(name), folder() / name, folder() / (name + SUFFIX)):
         if path.is_file():
             return path

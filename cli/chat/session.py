@@ -1,4 +1,4 @@
-"""A chat session: messages are read and answered, commands obeyed, answers streamed and stopped."""
+"""A chat session: reads messages, runs commands, streams answers."""
 
 import contextlib
 import re
@@ -33,17 +33,17 @@ _COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
 
 
 class Leave(Exception):  # noqa: N818  no error
-    """The chat is to end."""
+    """Raised to end the chat."""
 
 
 @dataclass(frozen=True)
 class ChatCommand:
-    """What a line that begins with its name does.
+    """A command of the chat.
 
-    run     with what follows the name, without white space around it
-    help    in one line
-    takes   what may follow, for people
-    words   what may follow, to be completed; given what has been typed of it
+    run     called with the text after the name, stripped
+    help    one line of help
+    takes   description of its arguments
+    words   completions of its arguments, given what has been typed
     """
 
     run: "Callable[[ChatSession, str], object]"
@@ -56,13 +56,13 @@ class ChatCommand:
 class ChatSession:
     """One chat session.
 
-    read      returns the next message, asked for with a text; raises EOFError at the end
+    read      returns the next message, given a prompt text; raises EOFError at the end
     commands  by name: `/help`
-    keeper    keeps the conversation after every turn
-    sampling  what was given of the settings; a model's own count for the others
-    load      another model, as this one was loaded
-    in_template  messages are put into the model's chat template, where it has one
-    examples  what is worth sending where nobody knows what to write
+    keeper    saves the conversation after every turn
+    sampling  settings given by the user; the model's defaults apply to the others
+    load      loads another model in the same way
+    in_template  put messages into the model's chat template, if it has one
+    examples  messages to suggest to a new user
     """
 
     conversation: Conversation
@@ -80,7 +80,7 @@ class ChatSession:
     skipped: "Turn | None" = None  # its calls get no results
 
     def loop(self) -> None:
-        """Read, answer and obey commands until the user leaves."""
+        """Reads, answers and runs commands until the user leaves."""
         interrupted = False  # by the Ctrl-C before this message
         while True:
             try:
@@ -110,7 +110,7 @@ class ChatSession:
                 console.error("out of memory.")
 
     def obey(self, text: str) -> None:
-        """Do what a message asks for, and keep what came of it."""
+        """Runs a command or answers a message, and saves the conversation."""
         name = self.command_of(text)
         if name is not None:
             self.command(name, text[len(name) :].strip())
@@ -122,7 +122,7 @@ class ChatSession:
 
     @property
     def call(self) -> "ToolCall | None":
-        """The one whose result is asked for."""
+        """The call whose result is asked for, or None."""
         head = self.conversation.turns.head
         if head is None or head is self.skipped:
             return None
@@ -138,19 +138,19 @@ class ChatSession:
 
     @property
     def example(self) -> str:
-        """What Enter alone stands for."""
+        """The message that Enter alone sends."""
         if not self.examples or self.conversation.turns.head is not None:
             return ""
         return self.examples[self.n_begun % len(self.examples)]
 
     def template_of(self, model: "LoadedModel") -> "ChatTemplate | None":
-        """What messages to a model are put into."""
+        """The chat template for messages to `model`, or None."""
         return model.chat_template if self.in_template else None
 
     # --- commands ---
     def command_of(self, text: str) -> str | None:
-        """The name of the command that a line is. A path is none; neither is what is no known one in a result or in
-        several lines, which somebody has pasted."""
+        """The command this line starts with, or None. Paths are not commands; nor are unknown /words in tool results or
+        pasted text."""
         match = _COMMAND.match(text)
         if match is None:
             return None
@@ -159,18 +159,18 @@ class ChatSession:
         return match[0]
 
     def command(self, name: str, argument: str) -> None:
-        """UsageError: there is none of this name."""
+        """Runs a command. UsageError: there is no command of this name."""
         if name not in self.commands:
             raise UsageError(f"there is no command {name}. /help lists them.")
         self.commands[name].run(self, argument)
 
     def words(self, name: str, typed: str) -> Words:
-        """What may follow a command, for the line editor."""
+        """Completions for a command's arguments."""
         return self.commands[name].words(self, typed)
 
     # --- talking ---
     def tell(self, text: str) -> None:
-        """A question, or the result of a call; there is no answer until all results are known."""
+        """Adds a question, or the result of a call; answers once all results are known."""
         if self.call is None:
             self.n_begun += self.conversation.turns.head is None
             self.speak(partial(self.conversation.answer, text))
@@ -182,8 +182,8 @@ class ChatSession:
             self.speak(partial(self.conversation.answer_calls, results))
 
     def speak(self, answer: "Callable[[TokenProgress], Iterator[AnswerPart]]") -> None:
-        """Prints an answer as it comes, and before that how much of the text has been read. Ctrl-C ends the answer;
-        what was said stays in the conversation."""
+        """Streams an answer, after the progress of reading the prompt. Ctrl-C stops the answer; its text so far stays
+        in the conversation."""
         with quiet_keys() as screen, self._interruptible() as stop, ReadingLine() as reading:
             view = AnswerView(screen)
             for part in answer(reading.step):
@@ -207,8 +207,8 @@ class ChatSession:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator["Stop"]:
-        """Ctrl-C sets the Stop of this answer, which ends what the model computes for it, and nothing after it. What
-        ends the program does so, too, and is carried on afterwards: in an answer it would end only that."""
+        """Ctrl-C sets the Stop of this answer only. A signal that ends the program does so also, and is raised again
+        afterwards."""
         from hybrid.infer import Stop
 
         stop, ended = Stop(), False
@@ -231,14 +231,14 @@ class ChatSession:
 
     # --- what is there ---
     def replay(self) -> None:
-        """Shows a loaded conversation."""
+        """Prints a loaded conversation."""
         if self.conversation.system:
             console.out(console.dim(self.conversation.system.strip("\n")))
         for turn in self.conversation.turns.path:
             self._show(turn)
 
     def where(self) -> None:
-        """Shows the turn that the conversation goes on from."""
+        """Prints the turn that the conversation continues from."""
         turns = self.conversation.turns
         last = turns.head
         console.note(f"on branch {turns.branch}, {f'after turn {last.number}' if last else 'at the beginning'}")
@@ -251,7 +251,7 @@ class ChatSession:
 
 
 def place(commands: Mapping[str, ChatCommand]) -> remedies.ErrorContext:
-    """What an error in a chat can be answered with: its commands, and the options of `hybrid run`."""
+    """The error context of a chat: its commands, and the options of `hybrid run`."""
     from ..main import load
 
     return remedies.place_of_chat(commands, load("run"))

@@ -1,4 +1,4 @@
-"""/set: how tokens are drawn from now on. Names are those of the options of `hybrid run`, without their dashes."""
+"""/set: sampling settings from now on. Names are the options of `hybrid run` without dashes."""
 
 import inspect
 import shlex
@@ -19,12 +19,12 @@ _SWITCH = {"on": True, "off": False}
 
 @cache
 def names() -> dict[str, str]:
-    """Name of a setting -> field of `Sampling`."""
+    """Names of settings, mapped to fields of `Sampling`."""
     return {_option(field).lstrip("-"): field for field in inspect.signature(Sampling).parameters}
 
 
 def set_(chat: ChatSession, argument: str) -> None:
-    """Shows all settings or one, or changes one."""
+    """Prints all settings or one, or changes one."""
     name, _, text = argument.partition(" ")
     if not name:
         console.note("\n".join(_lines(chat)))
@@ -36,7 +36,7 @@ def set_(chat: ChatSession, argument: str) -> None:
 
 
 def _change(chat: ChatSession, field: str, text: str) -> None:
-    """All or nothing. UsageError: it cannot be that."""
+    """Changes a setting, or nothing at all. UsageError: an invalid value."""
     conversation = chat.conversation
     value = None if text == DEFAULT else _value(field, text)
     changed: dict[str, Any] = {field: bool(value) if field == "greedy" else value}
@@ -51,7 +51,7 @@ def _change(chat: ChatSession, field: str, text: str) -> None:
 
 
 def _value(field: str, text: str) -> Any:
-    """UsageError: it is not of the field's type."""
+    """The value of a setting. UsageError: it has the wrong type."""
     kind = _kind(field)
     try:
         if kind is bool:
@@ -92,7 +92,7 @@ def _shown_value(chat: ChatSession, field: str) -> str:
 
 
 def settings(chat: ChatSession, typed: str) -> Words:
-    """Names; behind one, what is usual there."""
+    """Completions: names, then usual values of the named setting."""
     name, space, value = typed.partition(" ")
     if not space:
         return Words(typed, names())
@@ -103,7 +103,7 @@ def settings(chat: ChatSession, typed: str) -> Words:
 
 
 def _field(name: str) -> str:
-    """UsageError: there is no such setting. Fields of `Sampling` have a `_` where options have a dash."""
+    """The field of a setting. UsageError: unknown."""
     fields = inspect.signature(Sampling).parameters
     plain = name.lstrip("-")
     found = names().get(plain.replace("_", "-"), plain.replace("-", "_"))
@@ -118,7 +118,7 @@ def _spelled(field: str) -> str:
 
 @cache
 def _parameter(field: str) -> tuple[type, Any]:
-    """Type of the values of an option, and what typer knows about it."""
+    """The type of an option's values, and its typer declaration."""
     annotation = inspect.signature(Sampling, eval_str=True).parameters[field].annotation
     kind, option = get_args(annotation)
     inner = next((each for each in get_args(kind) if each is not type(None)), kind)

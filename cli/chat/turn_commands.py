@@ -1,4 +1,4 @@
-"""Commands that go back in a conversation, and to its branches."""
+"""Commands that go back in a conversation, and that switch branches."""
 
 from functools import partial
 
@@ -47,13 +47,13 @@ def tree(chat: ChatSession, _: str) -> None:
 
 
 def branches(chat: ChatSession, typed: str) -> Words:
-    """What /switch may be followed by."""
+    """Completions of /switch."""
     turns = chat.conversation.turns
     return Words(typed, [*turns.branches, *(str(turn.number) for turn in turns.all)])
 
 
 def questions(chat: ChatSession, typed: str) -> Words:
-    """What /edit may be followed by: a number and the question as it is, to be changed."""
+    """Completions of /edit: a number and the question, for editing."""
     path = chat.conversation.turns.path
     asked = [(n, turn.question) for n, turn in enumerate(path, 1) if isinstance(turn.question, str)]
     return Words(typed, [f"{n} {question}" for n, question in asked])

@@ -229,7 +229,7 @@ def usual_context(file: Path) -> int:
 
 
 def parsed(texts: Sequence[str]) -> dict[str, Any]:
-    """--gen-kwargs: `temperature=0.5,top_k=20`. Values are Python literals (`until=["\n\n",";"]`) or plain text."""
+    """--gen-kwargs: `temperature=0.5,top_k=20`. Values are Python literals (`until=["\\n\\n",";"]`) or plain text."""
     values: dict[str, Any] = {}
     for text in texts:
         for part in _apart(text):

@@ -1,1 +1,1 @@
-"""One text, or one message, that is answered once."""
+"""Answers to one text or message."""

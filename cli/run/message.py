@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OneMessage(OneText):
-    """state: of a chat. Where that ends with calls, the text is their result: of one call as it is, of several a JSON
-    list of texts."""
+    """A message to answer. state: a saved chat. If that ends with calls, the text is their result: of one call the text
+    itself, of several a JSON list of texts."""
 
     system: str = ""
     asking: Asking = field(default_factory=Asking)
 
 
 def answer(model: "LoadedModel", asked: OneMessage) -> None:
-    """The answer on stdout as it comes, then its calls, each as a line of JSON; thoughts only `as_json`."""
+    """Streams the answer to stdout, then its calls, a JSON line each; thoughts only with `as_json`."""
     from hybrid.infer.answers.asking.reading import call_json
 
     as_json = asked.as_json
@@ -72,7 +72,7 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
 
 
 def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
-    """A new conversation, or the one that the state holds."""
+    """A new conversation, or the one in the state file."""
     from hybrid.infer.answers.conversations.conversation import Conversation
 
     answers, state = asked.answers, asked.state
@@ -99,7 +99,7 @@ def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
 
 
 def _results(text: str, calls: "Sequence[ToolCall]") -> list[str]:
-    """UsageError: there are several, and the text is no list of as many."""
+    """The results of the calls. UsageError: several calls, and the text is not a list of as many texts."""
     if len(calls) == 1:
         return [text]
     names = ", ".join(call.name for call in calls)

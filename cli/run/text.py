@@ -1,4 +1,4 @@
-"""`hybrid run -p TEXT`: a text is continued once, on stdout; what is said of it goes to stderr."""
+"""`hybrid run -p TEXT`: continues a text once, on stdout; notes go to stderr."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OneText:
-    """What is continued, or answered. state: it follows what this file holds, and is kept there with its answer."""
+    """The text to continue. state: a file whose text comes before it, and that is written afterwards."""
 
     text: str
     answers: AnswerOptions
@@ -33,7 +33,7 @@ class OneText:
 
 
 def complete(model: "LoadedModel", asked: OneText) -> None:
-    """One continuation of a text, streamed to stdout."""
+    """Streams one continuation to stdout."""
     from hybrid.infer.answers.batch.generate import generate
     from hybrid.infer.answers.drawing.context_shift import kept_tokens
     from hybrid.infer.answers.sampling import Sampler
@@ -95,7 +95,7 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
 
 
 def _form_of(seq: "TokenSequence", form: "Grammar | None", *, goes_on: bool) -> "Constraint | None":
-    """Of what follows `seq`; says so where that is another than was asked for."""
+    """The constraint for the continuation of `seq`; notes if it differs from the one asked for."""
     if form is None and "form" not in seq.extra:
         return None
     from hybrid.infer.answers.constraints.forms import Forms
@@ -118,7 +118,7 @@ def _listed(model: "LoadedModel", drawn: "list[TextPiece]", asked: Probabilities
 
 
 def timings(model: "LoadedModel", result: "GenerationResult") -> str:
-    """One line: what was processed and generated, how fast, and why it ended."""
+    """One line: tokens read and generated, their rates, and why the answer ended."""
     guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
     ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
     return (

@@ -1,1 +1,1 @@
-"""The server of `hybrid serve`: HTTP in OpenAI's shapes over one `Service` (infer/answers/batch/service.py)."""
+"""The server of `hybrid serve`: HTTP APIs over one `Service` (infer/answers/batch/service.py)."""

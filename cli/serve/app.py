@@ -1,4 +1,4 @@
-"""The application that uvicorn runs: all routes, and what stands before them."""
+"""The application that uvicorn runs: all routes, and the guards in front of them."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,7 +28,7 @@ METHODS = sorted({each.method for each in ENDPOINTS})
 
 
 def create_app(served: Served) -> Starlette:
-    """What answers HTTP requests to one model."""
+    """The ASGI application for one model."""
     middleware = [Middleware(Ending, served=served), Middleware(Heads, most=served.bounds.most_head)]
     if served.log is not None:
         middleware.insert(0, Middleware(Logged, log=served.log))

@@ -1,4 +1,4 @@
-"""What every route may ask of a model and of what runs it, whether it draws answers or makes embeddings only."""
+"""Protocols of the model and of its service, for routes that work with generating models and with encoders."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ServedModel(Protocol):
-    """`LoadedModel`, or `EncoderModel`."""
+    """`LoadedModel` or `EncoderModel`."""
 
     gguf: GGUFFile
     path: Path
@@ -34,7 +34,7 @@ class ServedModel(Protocol):
 
 
 class ServedService(Protocol):
-    """`Service`, or `EncoderService`."""
+    """`Service` or `EncoderService`."""
 
     on_closed: Callable[[], None] | None
     fault: BaseException | None
@@ -47,7 +47,7 @@ class ServedService(Protocol):
     def is_open(self) -> bool: ...
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
-        """Run `function` in the thread that runs the model."""
+        """Runs `function` in the model's thread."""
 
     def close(self) -> None:
-        """Take nothing more, and end the thread."""
+        """Refuses new work and ends the thread."""

@@ -1,4 +1,4 @@
-"""What the prompt cache holds, for whoever asks while its thread computes."""
+"""Figures of the prompt cache, available also while the model's thread computes."""
 
 import asyncio
 from concurrent.futures import Future
@@ -10,12 +10,12 @@ from hybrid.infer.faults import SidePath
 
 HELD = SidePath("the figures of the prompt cache")
 
-PATIENCE = 0.25  # seconds to wait for the end of a step; a long one leaves the figures of the last time
+PATIENCE = 0.25  # seconds to wait for the end of a step, before the last known figures are returned
 
 
 @dataclass(frozen=True)
 class CacheContents:
-    """Bytes of states and logits, of keys and values, of both that are pinned; checkpoints and tokens."""
+    """Bytes of states and logits, of keys and values, and of pinned ones; numbers of checkpoints and tokens."""
 
     checkpoint_bytes: int = 0
     key_bytes: int = 0
@@ -25,14 +25,14 @@ class CacheContents:
 
 
 class CacheFigures:
-    """Counted in the service's thread, which owns the tree; at most one count waits for it at a time."""
+    """Counts in the service's thread, which owns the tree; at most one count waits for it at a time."""
 
     def __init__(self) -> None:
         self._last = CacheContents()
         self._waiting: Future[CacheContents] | None = None
 
     async def now(self, service: Service) -> CacheContents:
-        """The figures between two steps, or the last ones that there were."""
+        """The figures between two steps, or the last known ones if the current step takes long."""
         cache = service.model.cache
         if cache is None:
             return self._last

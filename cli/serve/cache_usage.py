@@ -1,12 +1,12 @@
-"""`usage.cache` of an answer: what of its prompts was reused, what was read, and why.
+"""`usage.cache` of an answer: how much of the prompt was reused, how much was read, and why.
 
     {"reused": 812, "processed": 88, "reason": "differs from every known text at token 812 ('22')",
      "drawn": 640, "conversation": "c7", "kept": false}
 
-The reason quotes the prompt itself, never what other requests said. Of several prompts the numbers are sums, and the
-reason belongs to the prompt of which most was read. `drawn` tokens stand for text as an earlier answer was drawn, not
-as it would be encoded. `conversation` is where the first answer is kept (GET
-/v1/conversations), null where it is not; `kept` whether that is pinned.
+The reason quotes the prompt itself, never another request. For several prompts the numbers are sums, and the reason
+is that of the prompt with the most processed tokens. `drawn` counts tokens taken from an earlier answer as it was
+sampled, instead of encoding its text again. `conversation` is the id under GET /v1/conversations of the first
+answer's text, or null; `kept`: whether it is pinned.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,18 +20,18 @@ USAGE = SidePath("usage.cache of answers")
 
 
 def prompts_of(jobs: Sequence[Job]) -> list[Job]:
-    """The first job of each prompt: those that answer one share its list of tokens."""
+    """The first job of each prompt; the jobs of one prompt share its list of tokens."""
     return list({id(job.ids): job for job in reversed(jobs)}.values())[::-1]
 
 
 def main_reason(reuses: Iterable[Reuse]) -> str:
-    """Of the prompt of which most has to be read; "" without any."""
+    """The reason of the prompt with the most tokens to read; "" if all prompts were known."""
     most = max(reuses, key=lambda reuse: reuse.n_processed, default=None)
     return "" if most is None else most.reason
 
 
 def cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Of the jobs of one request, which have ended."""
+    """`usage.cache` of the jobs of one request. All must have ended."""
     unknown = {"reused": 0, "processed": 0, "reason": "not known", "drawn": 0, "conversation": None, "kept": False}
     return USAGE.run(lambda: _cache_usage(jobs), lambda: unknown)
 
@@ -50,5 +50,5 @@ def _cache_usage(jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def conversation_id(name: int) -> str:
-    """Of a branch of the prompt cache."""
+    """The id in the API for a branch of the prompt cache."""
     return f"c{name}"

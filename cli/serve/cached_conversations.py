@@ -1,6 +1,6 @@
-"""GET /v1/conversations, DELETE /v1/conversations/{id}: what the prompt cache holds; room for what is to be kept.
+"""GET /v1/conversations, DELETE /v1/conversations/{id}: texts in the prompt cache; the room for pinned ones.
 
-A client sees the texts of its key and salt (whose.py); the budget is for all texts together.
+A client sees only the texts of its own key and salt (client.py). The memory budget is for all texts together.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from .served import Served
 T = TypeVar("T")
 
 FIRST = 60  # characters of a text that are shown
-FEW, MOST = 100, 1000  # conversations in an answer
+FEW, MOST = 100, 1000  # default and largest number of conversations in an answer
 
 
 def _entry(branch: Branch, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _entry(branch: Branch, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 async def conversations(served: Served, request: Request) -> Response:
-    """All texts and their common beginnings, the one used last first; `limit`: how many."""
+    """Lists texts and their common beginnings, the most recently used first. `limit`: at most this many."""
     given = request.query_params.get("limit", str(FEW))
     if not (given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= MOST):
         raise RequestError(f"limit: expected 1 to {MOST}, found {shown(given, 40)}", param="limit")
@@ -80,7 +80,7 @@ def _pinned(cache: PromptCache, owner: bytes) -> int:
 
 
 async def conversation(served: Served, request: Request) -> Response:
-    """One of them."""
+    """One text of the prompt cache."""
     cache, name = _asked(served, request)
     found = await _called(served, lambda: find_branch(cache, name, asked_by(request).owner))
     if found is None:
@@ -89,7 +89,7 @@ async def conversation(served: Served, request: Request) -> Response:
 
 
 async def forget(served: Served, request: Request) -> Response:
-    """Drop one, kept or not, with all that goes on from it."""
+    """Drops a text, pinned or not, and all texts that continue it."""
     cache, name = _asked(served, request)
 
     def dropped() -> bool:
@@ -119,12 +119,12 @@ def _unknown(request: Request) -> RequestError:
 
 
 async def _called(served: Served, function: Callable[[], T]) -> T:
-    """In the thread that owns the cache, between two of its steps."""
+    """Calls `function` in the thread that owns the cache, between two steps."""
     return await asyncio.wrap_future(served.service.call(function))
 
 
 async def check_pins(served: Served, jobs: Sequence[Job]) -> None:
-    """UsageError: there is no room to keep the conversations that a request wants to keep."""
+    """UsageError: there is no memory left to pin the conversations of a request."""
     cache, asked = served.answers.model.cache, [job for job in jobs if job.pin]
     if not asked:
         return

@@ -1,4 +1,4 @@
-"""A conversation that is answered: how its answers are drawn and read, and what they are when they come back."""
+"""A conversation in a request: its prompt, the rules for its answers, and reading them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,16 @@ from .forms import FormFields, RequestedForm, compiled, form_of
 from .jobs import Maker
 
 Message = Mapping[str, Any]
-WITH_TOOLS = ("response_format", "json_schema")  # forms of the text of an answer that may be calls, too
+WITH_TOOLS = ("response_format", "json_schema")  # forms that may be combined with tools
 
 
 class RequestChat:
-    """A conversation, and the prompt that the template has written: `written`.
+    """A conversation and `written`, the prompt that the chat template has written for it.
 
-    answers    False: without what the template writes before an answer
+    answers    False: without the text that the template puts in front of an answer
     continues  the last message is the beginning of the answer
-    whose      whose answers come back in it
-    UsageError, TemplateError: it cannot be written.
+    whose      owner of the texts: only this owner's earlier answers are recognized in the conversation
+    UsageError, TemplateError: the template cannot write the conversation.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class RequestChat:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """Those that an answer may call."""
+        """The tools that an answer may call."""
         return self.asked.callable
 
     @property
     def is_plain(self) -> bool:
-        """Whether an answer is nothing but text."""
+        """Whether an answer can only be text, without thoughts and calls."""
         return self.dialect.is_plain(self.asked)
 
     @property
@@ -66,18 +66,19 @@ class RequestChat:
 
     @cached_property
     def prompt(self) -> Prompt:
-        """As the model gets it."""
+        """The prompt as the model reads it."""
         return self.maker.messages(self.written, self.whose)
 
     def peek(self) -> list[int]:
-        """The tokens of `prompt`; nothing is noted as used. RequestError: it is too long to be encoded."""
+        """The tokens of `prompt`, without recording its use. RequestError: the text is too long to be encoded."""
         return self.maker.peek(self.written, self.whose)
 
     # --- drawing ---
     def rules(self, body: FormFields, most_thoughts: int | None = None) -> AnswerRules:
-        """How answers are drawn, with at most so many tokens of thoughts; -1: any number; None: the server's own.
+        """Rules for sampling answers. most_thoughts: limit on tokens of thoughts; -1: no limit; None: the server's
+        default.
 
-        RequestError: not in this form.
+        RequestError: the template's format cannot hold the answer to the requested form.
         """
         if most_thoughts is None:
             most_thoughts = self.maker.defaults.think_budget
@@ -96,14 +97,14 @@ class RequestChat:
 
     # --- reading ---
     def reading(self, *, split: bool = True) -> Reading:
-        """Of one answer. split: its thoughts are told apart from its text."""
+        """The reader of one answer. split: separate thoughts from text."""
         thoughts = self.dialect.format.thoughts if split else None
         reader = self.dialect.reader(self.asked, self.written, split=split)
         return Reading(reader, thoughts.closing if thoughts else "", split and self.written.thinks)
 
     def note(self, job: Job, reader: AnswerReader) -> None:
-        """What the model drew stays what it drew when the answer comes back as the message that the client was told,
-        with other white space in its calls and around its thoughts."""
+        """Remembers the tokens of an answer, so that they are reused when the answer comes back as the message that the
+        client got, even with other whitespace in its calls and around its thoughts."""
         if not self.written.written:
             self.maker.asker.note_written(
                 self.written, self.messages, self.asked, reader, job.ids, job.result, job.owner
@@ -111,22 +112,22 @@ class RequestChat:
 
 
 class Split:
-    """One answer in the parts that become certain while it is drawn: thoughts, text, calls and their arguments."""
+    """One answer, split into parts while it is sampled: thoughts, text, calls and their arguments."""
 
     def __init__(self, chat: RequestChat, job: Job, *, split: bool = True) -> None:
         self.chat, self.job, self._reading = chat, job, chat.reading(split=split)
-        self.rest: list[AnswerPart] = []  # what its end made certain
-        self.spoken: list[TextPiece] = []  # those with logprobs that were its text
+        self.rest: list[AnswerPart] = []  # parts that became certain at the end
+        self.spoken: list[TextPiece] = []  # pieces of its text that have logprobs
         self._told = "text" if chat.is_plain else ""  # kind of the last part
 
     @property
     def reader(self) -> AnswerReader:
-        """What has been read so far."""
+        """The reader, with all parts so far."""
         assert self._reading.reader is not None
         return self._reading.reader
 
     def push(self, piece: TextPiece) -> list[AnswerPart]:
-        """What is certain after this piece."""
+        """The parts that became certain with this piece of text."""
         parts = [part for part in self._reading.push(piece) if part.text]
         kinds = [part.kind for part in parts]
         self._told = kinds[-1] if kinds else self._told
@@ -135,19 +136,19 @@ class Split:
         return parts
 
     def end(self) -> None:
-        """The answer has ended. In a thread: what it is when it comes back is rendered."""
+        """Ends the answer. Runs in a thread: renders the message as it will come back."""
         self.rest = self._reading.finish()
         if not self.job.cancelled and self.job.error is None:
             self.chat.note(self.job, self.reader)
 
     @property
     def n_thoughts(self) -> int:
-        """Tokens of its thoughts so far, with the mark that closes them."""
+        """Tokens of thoughts so far, including the closing tag."""
         return self._reading.n_thought if self.reader.thoughts else 0
 
     @property
     def called(self) -> bool:
-        """Whether the answer has ended with calls of tools; a stop string may have cut off the last."""
+        """Whether the answer ended with calls; a stop string may have cut off the last one."""
         calls, reason = self.reader.calls, self.job.result.reason
         return bool(calls) and (reason == "eos" or (reason == "stop" and all(map(_is_whole, calls))))
 
@@ -157,7 +158,7 @@ def _is_whole(call: ToolCall) -> bool:
 
 
 def arguments_of(call: ToolCall) -> Any:
-    """Of a call, as they are; None: they are not JSON, since the answer was cut off."""
+    """The arguments of a call as JSON values, or None if they are not JSON because the answer was cut off."""
     try:
         return json.loads(call.arguments)
     except ValueError:

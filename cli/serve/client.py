@@ -1,8 +1,8 @@
-"""The client that a request comes from, and the owner of its texts.
+"""The client that sent a request, and the owner of its texts.
 
-Texts belong to the key of their request and to the `cache_salt` that it names, in its body or in its query: nobody
-else goes on from them, lists or drops them. Without keys, and with --share-between-keys, the salt alone decides. The
-owner is a hash of both: nothing is held of a salt that was used once, and after a restart the owner is the same.
+Texts belong to the API key of a request together with its `cache_salt`, given in the body or the query: requests of
+another owner cannot continue, list or drop them. Without keys, or with --share-between-keys, the salt alone decides.
+The owner is a hash of both, so salts need no memory and owners stay the same over restarts.
 """
 
 import hashlib
@@ -13,15 +13,17 @@ from starlette.requests import Request
 from hybrid.infer.answers.asking.ledger import OWNER_BYTES
 from hybrid.infer.memory.pins import PARTY_BYTES
 
-SALT = {"cache_salt": {"schema": {"type": "string"}}}  # of a query, as OpenAPI has it
-KEY = "hybrid.key"  # in the scope of a request: the key that its texts belong to, as bytes
+SALT = {"cache_salt": {"schema": {"type": "string"}}}  # parameter of the query, for the OpenAPI document
+KEY = "hybrid.key"  # name in a request's scope: the API key that its texts belong to, as bytes
 
 
 @dataclass(frozen=True)
 class Client:
-    """client  whose requests share one turn in the queue
-    owner   of the texts that are kept; b"": nobody in particular
-    drawn   whether answers that come back as text stand for the tokens that they were drawn as
+    """The sender of a request.
+
+    client  requests of one client share one turn in the queue
+    owner   owner of the request's texts; b"": no owner
+    drawn   whether answers that come back as text are replaced by the tokens that were sampled
     """
 
     client: object = None
@@ -30,7 +32,7 @@ class Client:
 
 
 def asked_by(request: Request, body: object = None) -> Client:
-    """The client and the owner of a request. body: its checked body, which may name a salt."""
+    """The client of a request. body: the checked body, which may name a salt."""
     key = request.headers.get("authorization") or request.headers.get("x-api-key")
     client = key or (request.client.host if request.client else None)
     salt = getattr(body, "cache_salt", None) or request.query_params.get("cache_salt", "")
@@ -40,7 +42,7 @@ def asked_by(request: Request, body: object = None) -> Client:
 
 
 def owner_of(key: bytes, salt: str) -> bytes:
-    """OWNER_BYTES bytes. The key alone decides the first PARTY_BYTES. b"" without key and salt."""
+    """The owner, OWNER_BYTES bytes; the key alone decides the first PARTY_BYTES. b"" without key and salt."""
     if not key and not salt:
         return b""
     party = hashlib.blake2b(key, digest_size=PARTY_BYTES, person=b"hybrid party").digest()

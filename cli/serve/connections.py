@@ -1,10 +1,10 @@
-"""One connection: what uvicorn's does, within bounds of time, size and number.
+"""One HTTP connection: uvicorn's, with limits on time, size and number.
 
-uvicorn waits without end for the head of a request, for its body and for a client that does not read; here all of
-these end. Its own bounds are kept: the size of a head, and how long a connection may stay open without a request.
+uvicorn waits without limit for the head of a request, for its body and for a client that does not read; this class
+does not. uvicorn's own limits stay: the size of a head, and how long an idle connection stays open.
 
-A connection that is closed while its client still sends lingers: the client's system would throw away the answer that
-it has not read yet as soon as its next bytes find no reader. So the bytes are read and dropped, within bounds.
+A connection that is closed while its client still sends lingers: otherwise the client's system would drop the answer
+unread when its next bytes arrive at a closed socket. The bytes are read and dropped, up to a limit.
 """
 
 import asyncio
@@ -20,26 +20,28 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from . import errors
 
-MOST_RECEIVED = 32 << 10  # bytes that are looked at before others get their turn: chunks of one byte take 60 ms
-MOST_CHUNKS = 1 << 18  # of a body; each takes some 10 microseconds, whatever is in it
-SILENT_SECONDS = 1.0  # after which a connection that has sent nothing is as idle as one between two requests
-LEAST_READ = 16 << 10  # bytes that a client reads in Bounds.unread_seconds, at least
-MOST_UNSENT = 16 << 10  # bytes of a stream that wait here, and as many in the system
-CONNECTION = "hybrid.connection"  # in the state of a request
+MOST_RECEIVED = 32 << 10  # bytes parsed in one turn of the event loop: 60 ms if each is a chunk
+MOST_CHUNKS = 1 << 18  # of a body; parsing one takes about 10 microseconds, whatever its size
+SILENT_SECONDS = 1.0  # after this time a connection that has sent nothing counts as idle
+LEAST_READ = 16 << 10  # bytes that a client must read in Bounds.unread_seconds
+MOST_UNSENT = 16 << 10  # unsent bytes of a stream in this process; the system may hold as many
+CONNECTION = "hybrid.connection"  # name in a request's state
 
-SPARE_CONNECTIONS = 256  # beside those whose requests are answered or wait
+SPARE_CONNECTIONS = 256  # connections besides those with requests in progress or waiting
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """head_seconds     until the head of a request is there, from the connection or from its first byte
-    body_seconds     until its body is
-    idle_seconds     that a connection may stay open between two requests
-    unread_seconds   in which a client has to read LEAST_READ of what waits for it, or all
-    linger_seconds   until a client that has its answer has to stop sending
-    most_dropped     bytes that it may send until then
+    """Limits of connections.
+
+    head_seconds     until the head of a request is complete, from the connection or from its first byte
+    body_seconds     until the body is complete
+    idle_seconds     for a connection without a request
+    unread_seconds   in which a client must read LEAST_READ bytes, or all that waits
+    linger_seconds   in which a client that has its answer must stop sending
+    most_dropped     bytes that such a client may still send
     most_head        bytes of a head
-    most_connections at a time; more than can be answered and wait, or a full queue could not say so
+    most_connections at a time; more than can be answered or queued, so that a full queue can still be reported
     """
 
     head_seconds: float = 10
@@ -53,17 +55,17 @@ class Bounds:
 
     @classmethod
     def of(cls, n_jobs: int) -> "Bounds":
-        """Of a server that answers and keeps waiting n_jobs at a time."""
+        """Limits of a server that answers or queues n_jobs requests at a time."""
         return cls(most_connections=n_jobs + SPARE_CONNECTIONS)
 
     @property
     def tick(self) -> float:
-        """Seconds between two looks at a connection."""
+        """Seconds between two checks of a connection."""
         return min(1.0, min(self.head_seconds, self.body_seconds, self.unread_seconds, self.linger_seconds) / 4)
 
 
 class Lingering:
-    """A transport whose `close` gives a client that still sends the time to read its answer."""
+    """A transport whose `close` gives a client that is still sending time to read its answer."""
 
     def __init__(self, transport: asyncio.Transport, connection: "Connection") -> None:
         self._transport, self._connection = transport, connection
@@ -72,22 +74,22 @@ class Lingering:
         return getattr(self._transport, name)
 
     def close(self) -> None:
-        """At once, unless the client is in the middle of a request."""
+        """Closes at once, unless the client is in the middle of a request."""
         if not self._connection.linger():
             self._transport.close()
 
     def is_closing(self) -> bool:
-        """Also while it lingers."""
+        """True also while it lingers."""
         return self._connection.lingers or self._transport.is_closing()
 
 
 class Incoming(h11.Connection):
-    """What a client sends, in a bounded number of chunks."""
+    """h11's parser of what a client sends, with a limit on the number of chunks."""
 
     _n_chunks = 0
 
     def next_event(self) -> Any:
-        """As h11 has it. RemoteProtocolError: there are too many chunks."""
+        """As in h11. RemoteProtocolError: too many chunks."""
         event = super().next_event()
         if isinstance(event, h11.Data):
             self._n_chunks += 1
@@ -99,31 +101,31 @@ class Incoming(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """Closes itself when a bound is passed. What the client has sent until then is cancelled as if it had left."""
+    """Closes itself when a limit is exceeded. The request in progress is cancelled as if the client had left."""
 
     bounds = Bounds()
-    # of all connections of a server, which have a class of their own
+    # shared by all connections of a server: each server makes a subclass
     _watch: asyncio.TimerHandle | None = None
-    _open: "dict[Connection, None]"  # the one that was used longest ago comes first; none that was closed for another
-    _unsent = 0  # bytes that waited to be read at _unread_since
+    _open: "dict[Connection, None]"  # least recently used first; without connections that were closed to make room
+    _unsent = 0  # unread bytes at _unread_since
 
     def __init_subclass__(cls) -> None:
         cls._open = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """503 where there are too many, unless one of them can be spared."""
+        """Answers 503 if there are too many connections and none can be closed for this one."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.conn = Incoming(h11.SERVER, self.bounds.most_head)
         self.transport.max_size = MOST_RECEIVED  # type: ignore[attr-defined]  # of asyncio's: bytes of one reading
         self.app_state = {**self.app_state, CONNECTION: self}
         self.transport = Lingering(self.transport, self)  # type: ignore[assignment]
         now = self.loop.time()
-        # since when something is awaited; None: it is not
+        # start of the wait for each limit; None: nothing is awaited
         self._head_since: float | None = now
         self._body_since: float | None = None
         self._unread_since: float | None = None
         self._lingers_since: float | None = None
-        self._n_dropped = 0  # bytes since the answer was complete
+        self._n_dropped = 0  # bytes dropped since the answer was complete
         self._writing_paused = self._is_bound = False
         self._used, self._is_silent = now, True
         if type(self)._watch is None:
@@ -134,7 +136,7 @@ class Connection(H11Protocol):
             self._fail(503, f"this server keeps {self.bounds.most_connections} connections at a time. Try again later.")
 
     def data_received(self, data: bytes) -> None:
-        """Bytes after the answer are dropped, within the bound; all others are read as HTTP."""
+        """Parses bytes as HTTP; bytes after the answer are dropped, up to the limit."""
         self._used, self._is_silent = self.loop.time(), False
         if self in self._open:
             del self._open[self]
@@ -152,11 +154,11 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def bound_unsent(self, most: int | None = MOST_UNSENT) -> None:
-        """Keep at most this many unsent bytes of a stream here, and as many in the system, until the response is
-        complete. Bytes on their way do not count. None: no bound, which is faster for an answer that is sent whole."""
+        """Limits the unsent bytes of a stream, here and in the system each, until the response is complete. Bytes in
+        transit do not count. None: no limit, which is faster for an answer that is sent whole."""
         self._is_bound = most is not None
         self.transport.set_write_buffer_limits(high=most)
-        with suppress(OSError, AttributeError):  # a system or a kind of socket without such a bound
+        with suppress(OSError, AttributeError):  # this system or kind of socket has no such limit
             self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most or 0)
 
     def on_response_complete(self) -> None:
@@ -166,7 +168,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """The server ends."""
+        """Closes the connection because the server ends."""
         if self.lingers:
             self.transport.abort()
         else:
@@ -181,7 +183,7 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """What is not HTTP, or too large a head, in the shape of all errors."""
+        """Reports invalid HTTP, or a head that is too large, in the shape of all errors."""
         error = sys.exception()
         status = getattr(error, "error_status_hint", 400)
         why = f"the head of the request is larger than {self.bounds.most_head} bytes" if status == 431 else str(error)
@@ -190,11 +192,11 @@ class Connection(H11Protocol):
     # --- the end ---
     @property
     def lingers(self) -> bool:
-        """Whether only the end of what the client sends is awaited."""
+        """Whether the answer is sent and only the end of the client's request is awaited."""
         return self._lingers_since is not None
 
     def linger(self) -> bool:
-        """End the answer and drop the rest of the request; False: there is no rest, or the connection is gone."""
+        """Ends the answer and drops the rest of the request; False if there is no rest, or the connection is gone."""
         if self.lingers:
             return True
         if self.transport.is_closing() or self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
@@ -218,14 +220,14 @@ class Connection(H11Protocol):
         return self._between_requests or (self._is_silent and now - self._used > SILENT_SECONDS)
 
     def _make_room(self) -> bool:
-        """Close the lingering connection that was used longest ago, or else the idle one. False: there is neither."""
+        """Closes the least recently used lingering connection, or else idle connection. False: there is neither."""
         now = self.loop.time()
         spare = next((each for each in self._open if each.lingers), None)
         if spare is None:
             spare = next((each for each in self._open if each._is_idle(now)), None)
         if spare is None:
             return False
-        del self._open[spare]  # it may be there until the loop has its turn, and is not to be closed again
+        del self._open[spare]  # it is closed in a later turn of the loop; do not choose it again
         if spare.lingers:
             spare.transport.abort()
         else:
@@ -233,13 +235,13 @@ class Connection(H11Protocol):
         return True
 
     def _awaited(self) -> None:
-        """What the client owes after it has sent something."""
+        """Sets what the client owes after it has sent something."""
         now, state = self.loop.time(), self.conn.their_state
         self._head_since = (self._head_since or now) if state is h11.IDLE else None
         self._body_since = (self._body_since or now) if state is h11.SEND_BODY else None
 
     def _look_soon(self) -> None:
-        """One timer looks at all connections: thousands of their own would keep those waiting that ask."""
+        """Starts the one timer that checks all connections: thousands of timers would delay requests."""
         type(self)._watch = self.loop.call_later(self.bounds.tick, self._look_at_all)
 
     def _look_at_all(self) -> None:
@@ -252,7 +254,7 @@ class Connection(H11Protocol):
             self._look_soon()
 
     def _look(self, now: float) -> None:
-        """At every tick."""
+        """Checks all limits; called at every tick."""
         bounds = self.bounds
         lingers_since = now if self._lingers_since is None else self._lingers_since
         if self._is_stuck(now) or now - lingers_since > bounds.linger_seconds:
@@ -263,7 +265,7 @@ class Connection(H11Protocol):
             self._fail(408, f"the body did not come within {bounds.body_seconds:g} s")
 
     def _is_stuck(self, now: float) -> bool:
-        """Whether the client has read too little of what waits for it, while nothing was added to that."""
+        """Whether the client has read too little of the waiting bytes while none were added."""
         size = self.transport.get_write_buffer_size()
         complete = self.transport.is_closing() or (self.cycle is not None and self.cycle.response_complete)
         if size == 0 or not (self._writing_paused or complete):
@@ -273,7 +275,7 @@ class Connection(H11Protocol):
         return self._unread_since is not None and now - self._unread_since > self.bounds.unread_seconds
 
     def _fail(self, status: int, message: str) -> None:
-        """An error where none can have been sent yet, and the end of the connection."""
+        """Sends an error, if no response can have begun, and closes the connection."""
         self._head_since = self._body_since = None
         if self.transport.is_closing():
             return
@@ -287,6 +289,6 @@ class Connection(H11Protocol):
             head = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode())
             self.transport.write(b"".join(self.conn.send(each) or b"" for each in (head, h11.Data(body))))
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # nobody waits for its answer any more
+            self.cycle.disconnected = True  # its answer is not needed any more
             self.cycle.message_event.set()
         self.transport.close()

@@ -1,4 +1,4 @@
-"""Conversations in requests: their messages and tools, and what else decides how the model's template writes them."""
+"""Conversations in requests: messages, tools, and variables for the model's chat template."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from .fields import Ignored, Strict, Unsupported
 from .jobs import Maker
 from .strict import LONGEST_NAME, PassedOver
 
-# what a template gets from the server: a request cannot replace it
+# variables that the server sets: a request cannot replace them
 _OURS = (
     "self",
     "messages",
@@ -30,12 +30,12 @@ _OURS = (
     "unk_token",
     "pad_token",
 )
-MOST_MESSAGES = 16384  # a template is given all of them
+MOST_MESSAGES = 16384  # the template renders all of them
 _PLACE = re.compile(r"(tools|tool_choice|functions|function_call|messages|documents)(/[^\s:]+)*")
 
 
 class TextPart(Strict):
-    """A part of a message. Others (images, audio, files) are refused: these models read text."""
+    """A part of a message with text. Images, audio and files are refused: these models read text only."""
 
     type: Literal["text", "input_text", "output_text"]
     text: str
@@ -44,14 +44,14 @@ class TextPart(Strict):
 
 
 class RefusalPart(Strict):
-    """What an answer said instead of one."""
+    """A refusal in place of an answer."""
 
     type: Literal["refusal"]
     refusal: str
 
 
 class ThinkingPart(Strict):
-    """Thoughts of an answer, as Anthropic's and Mistral's clients have them in messages."""
+    """Thoughts of an answer, as Anthropic's and Mistral's clients put them into messages."""
 
     type: Literal["thinking"]
     thinking: str | list[TextPart]
@@ -60,12 +60,12 @@ class ThinkingPart(Strict):
 
     @property
     def text(self) -> str:
-        """In one piece."""
+        """The thoughts as one text."""
         return self.thinking if isinstance(self.thinking, str) else "".join(part.text for part in self.thinking)
 
 
 class HostedPart(PassedOver):
-    """Thoughts that only another server can read."""
+    """Encrypted thoughts of another server, which cannot be read here."""
 
     type: Literal["redacted_thinking"]
 
@@ -74,14 +74,14 @@ Part = Annotated[TextPart | RefusalPart | ThinkingPart | HostedPart, Field(discr
 
 
 class FunctionCall(Strict):
-    """What was called, with what; arguments are JSON, as text or as they are."""
+    """Name and arguments of a call; arguments are JSON, as text or as a value."""
 
     name: str
     arguments: str | dict[str, Any] = ""
 
 
 class MessageCall(Strict):
-    """A call of a tool, as an answer had it."""
+    """A call of a tool in an assistant's message."""
 
     function: FunctionCall
     id: str | None = None
@@ -89,7 +89,7 @@ class MessageCall(Strict):
     index: Ignored
 
     def as_message(self) -> dict[str, Any]:
-        """As OpenAI writes it."""
+        """The call in OpenAI's format."""
         given = self.function.arguments
         arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         call = {"type": self.type, "function": {"name": self.function.name, "arguments": arguments or "{}"}}
@@ -97,9 +97,9 @@ class MessageCall(Strict):
 
 
 class Message(Strict):
-    """One message of a conversation. The thoughts of an answer come back under any of their three names.
+    """One message of a conversation. Thoughts may come back under any of their three names.
 
-    function_call  OpenAI's older name of one call, whose result is a message of the role "function"
+    function_call  OpenAI's older name of one call; its result is a message with the role "function"
     """
 
     role: str
@@ -124,11 +124,11 @@ class Message(Strict):
         return given if self.function_call is None else [*given, MessageCall(function=self.function_call, index=None)]
 
     def as_message(self) -> dict[str, Any]:
-        """As OpenAI writes it, with the text in one piece."""
+        """The message in OpenAI's format, with its text as one string."""
         parts = self.content if isinstance(self.content, list) else []
         text = self.content if isinstance(self.content, str) else "".join(map(_text_of, parts))
         thoughts = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
-        role = {"developer": "system", "function": "tool"}.get(self.role, self.role)  # OpenAI's newer, and older, names
+        role = {"developer": "system", "function": "tool"}.get(self.role, self.role)  # OpenAI's newer and older names
         more = {
             "name": self.name,
             "tool_calls": [call.as_message() for call in self.calls],
@@ -143,16 +143,16 @@ class Message(Strict):
 
 
 def _text_of(part: Part) -> str:
-    """What a part adds to the text of its message."""
+    """The text that a part adds to its message."""
     return part.text if isinstance(part, TextPart) else part.refusal if isinstance(part, RefusalPart) else ""
 
 
 class ConversationFields(Strict):
-    """Messages and tools, and what the template is told beside them.
+    """Messages, tools, and settings of the chat template.
 
     functions, function_call  OpenAI's older names of tools and tool_choice; the answer has their form, and one call
-    continue_final_message  the last message is the beginning of the answer; None: it is where the assistant has it
-    reasoning_effort        "none": no thoughts; others are the template's own variable
+    continue_final_message    the last message is the beginning of the answer; None: if it is the assistant's
+    reasoning_effort          "none": no thoughts; other values are a variable of the template
     """
 
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -190,7 +190,7 @@ class ConversationFields(Strict):
 
     @property
     def has_functions(self) -> bool:
-        """Whether they take the place of tools."""
+        """Whether `functions` takes the place of `tools`."""
         return bool(self.functions) and not self.tools
 
     def own_tools(self) -> list[Tool]:
@@ -208,7 +208,7 @@ class ConversationFields(Strict):
             raise UsageError(re.sub(r"tools/(\d+)", lambda at: f"tools/{places[int(at[1])]}", str(error))) from None
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """Also tools of other types, which OpenAI's servers run or whose arguments have forms that are not JSON."""
+        """Adds tools of other types: OpenAI's servers run them, or their arguments are not JSON."""
         yield from super().unheeded()
         if not self.has_functions:
             for name in ("functions", "function_call"):
@@ -225,9 +225,9 @@ def _is_function(tool: dict[str, Any]) -> bool:
 
 
 def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: bool | None = None) -> RequestChat:
-    """The conversation as the model reads it. think: see chat_prompt; None: what the body says.
+    """The conversation of a body. think: see chat_prompt; None: as the body says.
 
-    RequestError, or TemplateError where the template refuses it.
+    RequestError; TemplateError: the template refuses the conversation.
     """
     if body.chat_template is not None:
         raise RequestError("chat_template: only the model's own is used", param="chat_template")
@@ -243,7 +243,7 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: boo
     answers = continues or body.add_generation_prompt is not False
     messages = [message.as_message() for message in body.messages]
     if think is None:
-        # who asks for an effort wants what the template makes of it
+        # an effort is passed on to the template
         think = variables.get("enable_thinking", maker.defaults.think if body.reasoning_effort is None else None)
     try:
         tools = tuple(body.own_tools())
@@ -258,7 +258,7 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: boo
 
 
 def _choice(body: ConversationFields, tools: Sequence[Tool]) -> ToolChoice:
-    """Which of the tools an answer calls. UsageError: none of them."""
+    """Which tool an answer must call. UsageError: an unknown tool."""
     if not body.has_functions:
         return choice_of(_as_openai(body.tool_choice), tools)
     given = body.function_call or "auto"
@@ -269,7 +269,7 @@ def _choice(body: ConversationFields, tools: Sequence[Tool]) -> ToolChoice:
 
 
 def _as_openai(given: str | dict[str, Any] | None) -> Any:
-    """As OpenAI writes it, where a client writes it as Anthropic, Mistral or OpenAI's newer route do."""
+    """Converts Anthropic's, Mistral's and OpenAI's newer spellings to OpenAI's chat format."""
     kind = given.get("type") if isinstance(given, dict) else given
     if isinstance(given, dict) and kind in ("function", "tool") and "function" not in given and "name" in given:
         return {"type": "function", "function": {"name": given["name"]}}
@@ -295,8 +295,8 @@ def _variables(body: ConversationFields) -> dict[str, Any]:
 
 
 def _continues(body: ConversationFields) -> bool:
-    """Whether the answer goes on from the last message. RequestError: it follows another of the assistant's, or ends
-    with calls."""
+    """Whether the answer continues the last message. RequestError: that message follows another of the assistant's, or
+    ends with calls."""
     roles = [message.role for message in body.messages]
     continues = roles[-1] == "assistant" if body.continue_final_message is None else body.continue_final_message
     if body.continue_final_message is None and continues and roles[-2:-1] == ["assistant"]:

@@ -1,4 +1,4 @@
-"""Vectors of texts beside the answers of a service: what the routes of embeddings share."""
+"""Vectors of texts in the model's thread, beside answers: shared by all routes of embeddings."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,17 +22,17 @@ from hybrid.infer.text.tokenizer import Tokenizer
 from .backend import ServedService
 from .errors import RequestError
 
-MOST_TEXTS, MOST_TOKENS = 2048, 300_000  # of a request, as OpenAI has them
+MOST_TEXTS, MOST_TOKENS = 2048, 300_000  # per request; OpenAI's limits
 MOST_SLICE = DEFAULT_UBATCH  # tokens
-BESIDE_SECONDS = STEP_SECONDS / 2  # of a slice beside answers: their own step comes in between
-ALONE_SECONDS = 1.0  # of a slice when nobody else is there: what a request waits that comes then
+BESIDE_SECONDS = STEP_SECONDS / 2  # of a slice while answers are sampled; their steps come in between
+ALONE_SECONDS = 1.0  # of a slice if the thread is idle: the longest wait of a new request
 
 Text = str | list[int]
 T = TypeVar("T")
 
 
 class VectorSource(Protocol):
-    """What makes vectors of texts."""
+    """Makes vectors of texts."""
 
     pooling: Pooling
     n_ctx: int
@@ -43,11 +43,11 @@ class VectorSource(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     def begin(self, ids: Sequence[Sequence[int]]) -> EmbedReading:
-        """Texts that are to be read."""
+        """Begins to read texts."""
 
 
 class ModelSource:
-    """A model that generates; pooling None: the file's own, or the last token."""
+    """Vectors from a model that generates. pooling None: the file's own, or the last token."""
 
     def __init__(self, model: LoadedModel, pooling: Pooling | None = None) -> None:
         self.model = model
@@ -63,7 +63,7 @@ class ModelSource:
 
 
 class EncoderModel:
-    """An encoder, as routes see a model (`ServedModel`)."""
+    """An encoder, with the attributes that routes expect of a model (`ServedModel`)."""
 
     chat_template = None
 
@@ -85,9 +85,9 @@ class EncoderModel:
 
 
 class EncoderService:
-    """What runs an encoder (`ServedService`): one thread, and an order."""
+    """The thread and queue of an encoder (`ServedService`)."""
 
-    busy = False  # with answers
+    busy = False  # an encoder samples no answers
 
     def __init__(self, most_waiting: int = 64) -> None:
         self.is_open, self.most_waiting = True, most_waiting
@@ -96,29 +96,29 @@ class EncoderService:
         self._pool = ThreadPoolExecutor(1, "hybrid-encoder")
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
-        """Run `function` in the thread."""
+        """Runs `function` in the thread."""
         if not self.is_open:
             raise ClosedError("the model answers no more. Start the program again.")
         return self._pool.submit(function)
 
     def close(self) -> None:
-        """Take nothing more, and end the thread."""
+        """Refuses new work and ends the thread."""
         self.is_open = False
         self._pool.shutdown(cancel_futures=True)
 
 
 class Embedding:
-    """Reads the texts of requests in the service's thread, in slices between its steps, one text after the other."""
+    """Reads texts in the service's thread, in slices between its steps, one text after the other."""
 
     def __init__(self, service: ServedService, source: VectorSource) -> None:
         self.service, self.source = service, source
-        self._turn = asyncio.Lock()  # who may hold the sequence that no answer has
+        self._turn = asyncio.Lock()  # guards the sequence for embeddings
         self.n_waiting = 0
-        self.n_tokens, self.n_passes = 0, 0  # read, and in how many steps
+        self.n_tokens, self.n_passes = 0, 0  # tokens read, and steps taken
         self._slices = {True: Slices(MOST_SLICE, BESIDE_SECONDS), False: Slices(MOST_SLICE, ALONE_SECONDS)}
 
     def tokens(self, texts: Sequence[Text]) -> list[list[int]]:
-        """The tokens of each text; call it in a thread. RequestError, UsageError: too many, or one cannot be read."""
+        """The tokens of each text; call it in a thread. RequestError, UsageError: too many, or an invalid text."""
         if not texts:
             raise RequestError("input: expected a text or tokens, found an empty list", param="input")
         if len(texts) > MOST_TEXTS:
@@ -131,7 +131,7 @@ class Embedding:
         return ids
 
     async def vectors(self, ids: Sequence[Sequence[int]], *, normalize: bool) -> np.ndarray:
-        """f32 [n, n_embd], the same bits as `hybrid embed`. BusyError, ClosedError."""
+        """Vectors, f32 [n, n_embd], with the same bits as `hybrid embed`. BusyError, ClosedError."""
         if self.n_waiting > self.service.most_waiting:
             raise BusyError(f"{self.n_waiting} requests for embeddings wait, as many as may. Try again later.")
         reading = self.source.begin(ids)
@@ -145,7 +145,7 @@ class Embedding:
             self.n_waiting -= 1
 
     async def _read(self, reading: EmbedReading) -> None:
-        """Some texts, or one to its end."""
+        """Reads a slice of the texts, or one text to its end."""
         step: asyncio.Future[None] | None = None
         try:
             while step is None or not reading.between:
@@ -153,12 +153,12 @@ class Embedding:
                 await asyncio.shield(step)
         finally:
             if not reading.between or (step is not None and not step.done()):
-                # the client has gone: after its step, if that runs still
+                # the client has gone: wait for its running step
                 with suppress(ClosedError):
                     self.service.call(reading.close)
 
     def _step(self, reading: EmbedReading) -> None:
-        """In the service's thread."""
+        """One slice, in the service's thread."""
         slices = self._slices[self.service.busy]
         n, seconds = reading.step(slices.beside_answers)
         self.n_tokens += n

@@ -1,4 +1,4 @@
-"""A route: where it is, what its body may hold, and what answers it. Each module of a route lists its own."""
+"""Endpoints: path, schema of the body, handler. Each module of routes lists its own."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,15 +22,17 @@ SMALL_BODY = 64 << 10
 
 @dataclass(frozen=True)
 class Endpoint:
-    """paths    that mean the same, the one that is documented first
-    handler     called with (served, request), and the body where there is a schema; what it raises becomes a response
-    schema      of the body, which is JSON; None: a GET without one
-    of_encoders whether a model that only makes embeddings has it, too
-    query       parameters of the query by name, each as OpenAPI has them
-    reads       the schema of a body that the handler reads itself, where there is one
-    failures    statuses that other routes have not
-    is_refusal  nothing is there: only said so, and left out of the document
-    media       what an answer is, for the document that describes the routes
+    """A route of the API.
+
+    paths       equivalent paths; the first one is documented
+    handler     called with (served, request), and the body if there is a schema; its exceptions become error responses
+    schema      of the JSON body; None: a GET without a body
+    of_encoders whether the route exists for encoders also
+    query       parameters of the query by name, as in OpenAPI
+    reads       schema of a body that the handler reads itself
+    failures    statuses besides the usual ones
+    is_refusal  the route exists only to say that it is not supported, and is not documented
+    media       media type of the answer, for the OpenAPI document
     """
 
     paths: tuple[str, ...]
@@ -45,7 +47,7 @@ class Endpoint:
     is_refusal: bool = False
 
     async def __call__(self, request: Request) -> Response:
-        """The response to a request; a bug of ours is raised."""
+        """The response to a request. Raises only for bugs of ours."""
         served: Served = request.app.state.served
         try:
             if served.is_encoder and not self.of_encoders:
@@ -55,7 +57,7 @@ class Endpoint:
             body = await self._body(self.schema, request)
             try:
                 return await self.handler(served, request, body)
-            finally:  # the handler may add some
+            finally:  # the handler may add warnings
                 record_of(request.scope).notes = served.told.new(asked_by(request).client, body.warnings)
         except Exception as error:
             response = errors.for_path(self.paths[0], errors.of_exception(error))
@@ -64,29 +66,31 @@ class Endpoint:
             return response
 
     async def _body(self, schema: type[Strict], request: Request) -> Strict:
-        """RequestError, ValidationError: it is not what the schema says."""
+        """The checked body. RequestError, ValidationError: the body does not match the schema."""
         raw = await request.body()
 
         def checked() -> Strict:
             body = schema.model_validate(loads(raw))
-            _ = body.warnings  # found here: the event loop has no time to go through a large body
+            _ = body.warnings  # computed here, in the thread: a large body would block the event loop
             return body
 
-        return checked() if len(raw) <= SMALL_BODY else await run_in_threadpool(checked)  # streams go on meanwhile
+        return (
+            checked() if len(raw) <= SMALL_BODY else await run_in_threadpool(checked)
+        )  # in a thread, so that streams continue
 
 
 def get(*paths: str, handler: Callable[..., Awaitable[Response]], **more: Any) -> Endpoint:
-    """Of something to read; more: fields of Endpoint."""
+    """An endpoint for GET; more: fields of Endpoint."""
     return Endpoint(paths, handler, **more)
 
 
 def post(*paths: str, handler: Callable[..., Awaitable[Response]], schema: type[Strict], **more: Any) -> Endpoint:
-    """Of something to do; more: fields of Endpoint."""
+    """An endpoint for POST; more: fields of Endpoint."""
     return Endpoint(paths, handler, schema, "POST", **more)
 
 
 def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
-    """What Starlette is given: one route for a path, so that it knows all of its methods."""
+    """Starlette's routes: one per path, so that Starlette knows all of its methods."""
     found: dict[str, dict[str, Endpoint]] = {}
     for each in endpoints:
         for path in each.paths:
@@ -102,5 +106,5 @@ def _by_method(endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitab
 
 
 async def json_of(request: Request) -> object:
-    """The body. RequestError: it is not JSON."""
+    """The JSON value of a request's body. RequestError: it is not JSON."""
     return loads(await request.body())

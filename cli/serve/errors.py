@@ -19,18 +19,18 @@ from hybrid.infer.answers.batch.service import BusyError, ClosedError
 from hybrid.infer.answers.constraints.forms import TooManyFormsError
 from hybrid.quant.ggml.errors import HybridError, TemplateError, UsageError
 
-RETRY_SECONDS = 5  # what a client is told to wait when the queue is full
+RETRY_SECONDS = 5  # value of Retry-After when the queue is full
 
 
 class RequestError(HybridError):
-    """A request that cannot be answered: the status, and the field that is to blame."""
+    """A request that cannot be answered, with the HTTP status and the field that is wrong."""
 
     def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
         super().__init__(message)
         self.param, self.status = param, status
 
 
-UNREAD = (408, 413)  # the rest of a body may come: the connection ends with the answer
+UNREAD = (408, 413)  # the body may be unread: the connection closes after the answer
 
 _KINDS = {
     401: "authentication_error",
@@ -42,14 +42,14 @@ _KINDS = {
 
 
 def response(status: int, message: str, *, param: str | None = None, **headers: str) -> JSONResponse:
-    """One error."""
+    """An error response in OpenAI's shape."""
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     error = {"message": message, "type": kind, "param": param, "code": status}
     return JSONResponse({"error": error}, status, {"Connection": "close", **headers} if status in UNREAD else headers)
 
 
 def _too_long(error: PromptTooLongError) -> JSONResponse:
-    """As llama-server says it: clients look for these words, and for the type."""
+    """The error for a prompt that is too long, in llama-server's words: clients match on them."""
     message = f"the prompt of {error.n_prompt} tokens exceeds the available context size of {error.n_ctx} tokens"
     numbers = {"n_prompt_tokens": error.n_prompt, "n_ctx": error.n_ctx}
     kind = {"type": "exceed_context_size_error", "param": None, "code": 400}
@@ -57,7 +57,7 @@ def _too_long(error: PromptTooLongError) -> JSONResponse:
 
 
 def of_exception(error: Exception) -> JSONResponse:
-    """The response to what went wrong; a bug of ours shows only that it is one."""
+    """The error response for an exception. A bug of ours becomes a 500 without details."""
     if isinstance(error, RequestError):
         return response(error.status, str(error), param=error.param)
     if isinstance(error, ValidationError):
@@ -77,15 +77,15 @@ def of_exception(error: Exception) -> JSONResponse:
     return response(500, "an error inside the server")
 
 
-# what pydantic puts into a path where a field may be of several kinds; the last are names of schemas
+# names of alternatives that pydantic adds to the path of a field with several types; the last are schemas
 _KIND_OF_VALUE = re.compile(
     r"(str|int|float|bool)$|(list|dict|literal)\[|constrained-|function-|[A-Z]\w+(Block|Call|Choice|Item|Object|Part|Tool)$"
 )
 
 
 def _invalid(error: ValidationError) -> JSONResponse:
-    """The first field that does not fit."""
-    # of the kinds that a field may be of, the one that fits furthest
+    """The error for the first field that does not match the schema."""
+    # for a field with several types: the error of the alternative that matched furthest
     wrong = error.errors(include_url=False)
     first: dict[str, Any] = dict(max(wrong, key=lambda one: len(one["loc"])))
     path = [str(part) for part in first["loc"] if not _KIND_OF_VALUE.match(str(part))]
@@ -132,7 +132,7 @@ OPENAIS = ErrorShape(
     _object(error=_object(message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code={"type": "integer"})),
     lambda status, error: {"error": error},
 )
-SHAPES = {  # by the beginning of a path; every other path has OpenAI's shape
+SHAPES = {  # prefix of a path -> shape; other paths have OpenAI's
     "/v1/messages": ErrorShape(
         "AnthropicError", _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)), _anthropics
     ),
@@ -155,7 +155,7 @@ def for_path(path: str, given: JSONResponse) -> JSONResponse:
 
 
 async def handle(request: Request, error: Exception) -> JSONResponse:
-    """Starlette's handler. uvicorn closes the connection after an exception: clients are told."""
+    """Starlette's exception handler. The response tells the client that uvicorn closes the connection."""
     response = for_path(request.url.path, of_exception(error))
     if not isinstance(error, HTTPException):
         response.headers["Connection"] = "close"

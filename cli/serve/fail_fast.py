@@ -1,4 +1,4 @@
-"""Bodies that are wrong a million times cost no more than those that are wrong once."""
+"""Limits on the cost of checking bodies: a body with a million wrong values costs no more than one with one."""
 
 import inspect
 import itertools
@@ -9,9 +9,9 @@ from pydantic_core import core_schema
 
 from .errors import RequestError
 
-MOST_FIELDS = 1 << 14  # of an object in a body: most have a dozen, those of biases some thousand
-MOST_OBJECTS = 1 << 17  # in a body: each is checked by itself
-KINDS = {  # whose checks may end at the first wrong value; pydantic learnt it of one after the other
+MOST_FIELDS = 1 << 14  # per object; most have a dozen, logit_bias some thousands
+MOST_OBJECTS = 1 << 17  # per body; each is checked on its own
+KINDS = {  # kinds of schemas that support fail_fast in newer versions of pydantic
     kind
     for kind, function in (("list", core_schema.list_schema), ("dict", core_schema.dict_schema))
     if "fail_fast" in inspect.signature(function).parameters
@@ -19,9 +19,9 @@ KINDS = {  # whose checks may end at the first wrong value; pydantic learnt it o
 
 
 def fail_fast(schema: Any) -> None:
-    """Make a schema of pydantic's end at the first wrong value of each list and object that it holds."""
+    """Changes a pydantic schema so that each list and object stops at its first wrong value."""
     if isinstance(schema, dict):
-        kind = schema.get("type")  # a field may have this name
+        kind = schema.get("type")  # the name of a field may be "type"
         if isinstance(kind, str) and kind in KINDS:
             schema["fail_fast"] = True
         for part in schema.values():
@@ -32,8 +32,8 @@ def fail_fast(schema: Any) -> None:
 
 
 def loads(raw: bytes) -> object:
-    """The value of a body. RequestError: it is not JSON, an object in it has more than MOST_FIELDS fields, or there are
-    more than MOST_OBJECTS."""
+    """The JSON value of a body. RequestError: it is not JSON, an object has more than MOST_FIELDS fields, or there are
+    more than MOST_OBJECTS objects."""
     n_objects = itertools.count(1)
 
     def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def loads(raw: bytes) -> object:
     try:
         text = raw.decode()
         value: object = json.loads(text, object_pairs_hook=made, parse_constant=_no_number)
-        if "\\ud" in text.lower():  # half a character, where a client cut a text: no answer could repeat it
+        if "\\ud" in text.lower():  # half a surrogate pair, from a client that cut a text: no UTF-8 can encode it
             whole = json.dumps(value, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
             value = json.loads(whole.decode("utf-16-le", "replace"))
     except (ValueError, RecursionError):
@@ -55,5 +55,5 @@ def loads(raw: bytes) -> object:
 
 
 def _no_number(name: str) -> object:
-    """NaN and Infinity, which Python would take."""
+    """Refuses NaN and Infinity, which Python's parser accepts."""
     raise ValueError(name)

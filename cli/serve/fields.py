@@ -1,8 +1,8 @@
-"""What the bodies of several routes may hold.
+"""Fields that the bodies of several routes share.
 
-A field that a body does not have is passed over with a warning; an `Ignored` one without. One that is null is absent,
-since clients send null where the server may choose; an integer may be written 16.0.
-Ranges are not written here: `SamplingParams` and `Drawing` know them, and say them the same way everywhere.
+An unknown field is ignored with a warning, an `Ignored` one without. A null field counts as absent, since clients
+send null for "default"; integers may be written 16.0. Ranges are checked by `SamplingParams` and `Drawing`, which say
+the same in every interface.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ LONGEST_MS = 10**12  # milliseconds: thirty years
 
 
 class StreamOptions(Strict):
-    """What a stream tells beside the answer."""
+    """What a stream reports besides the answer."""
 
     include_usage: bool = False
     include_obfuscation: Ignored
 
 
 class CacheFields(Strict):
-    """What becomes of a conversation after its answer."""
+    """What happens to a conversation in the prompt cache after its answer."""
 
     keep: Annotated[
         bool | None,
@@ -56,7 +56,7 @@ CacheSalt = Annotated[
 
 
 class AnswerFields(SamplerFields, FormFields):
-    """What every kind of answer takes: OpenAI's fields, and llama-server's."""
+    """Fields of every kind of answer: OpenAI's and llama-server's."""
 
     model: str | None = None
     stream: bool = False
@@ -93,29 +93,29 @@ class AnswerFields(SamplerFields, FormFields):
     n_discard: Ignored
     n_cache_reuse: Ignored
     sse_ping_interval: Ignored
-    # off, or refused
+    # only these defaults are accepted
     n_indent: int = 0
     lora: list[Any] | None = None
 
     @property
     def most(self) -> int | None:
-        """Tokens that an answer may have; -1: as many as fit; None: not said."""
+        """Limit on the answer's tokens; -1: as many as fit; None: not given."""
         names = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((given for given in names if given is not None), None)
 
     @property
     def stops(self) -> list[str]:
-        """The texts that end an answer."""
+        """The stop strings."""
         return list(filter(None, [self.stop] if isinstance(self.stop, str) else self.stop or ()))
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """Also stop strings without a character."""
+        """Adds empty stop strings."""
         yield from super().unheeded()
         if self.stop is not None and "" in ([self.stop] if isinstance(self.stop, str) else self.stop):
             yield "stop", "an empty text ends no answer"
 
     def check(self) -> None:
-        """RequestError: it asks for what this server does not do yet."""
+        """RequestError: the request asks for something that this server cannot do."""
         wanted = {
             "n_indent": self.n_indent > 0,
             "lora": bool(self.lora),

@@ -1,4 +1,4 @@
-"""The form of an answer in requests: OpenAI's `response_format`, llama-server's `grammar` and `json_schema`, vLLM's
+"""The form of an answer in requests: OpenAI's `response_format`, llama-server's `grammar` and `json_schema`, and vLLM's
 `guided_*`."""
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .strict import Ignored, Strict, Unsupported
 
 
 class NamedSchema(Strict):
-    """OpenAI's way of giving a schema."""
+    """A JSON schema in OpenAI's format."""
 
     schema_: Annotated[Any, Field(alias="schema")] = None
     name: Ignored
@@ -26,7 +26,8 @@ class NamedSchema(Strict):
 
 
 class ResponseFormat(Strict):
-    """`text`: any; `json_object`: some object, or of a `schema` as llama-server has it; `json_schema`: OpenAI's."""
+    """`text`: free text; `json_object`: any JSON object, or one of a `schema` (llama-server); `json_schema`: OpenAI's
+    schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
@@ -34,7 +35,7 @@ class ResponseFormat(Strict):
 
 
 class StructuredOutputs(Strict):
-    """vLLM's newer names of `guided_*`. At most one of them says something."""
+    """vLLM's newer names for `guided_*`. At most one field is set."""
 
     json_: Annotated[Any, Field(alias="json")] = None
     json_object: bool = False
@@ -44,7 +45,7 @@ class StructuredOutputs(Strict):
     structural_tag: Unsupported
 
     def form(self) -> Grammar | None:
-        """UsageError: it cannot be a form, or there are two."""
+        """The grammar, or None. UsageError: an invalid form, or two forms."""
         given = {"json_schema": self.json_, "regex": self.regex, "choice": self.choice, "grammar": self.grammar}
         if self.json_object:
             given["response_format"] = {"type": "json_object"}
@@ -52,7 +53,7 @@ class StructuredOutputs(Strict):
 
 
 class FormFields(Strict):
-    """At most one of them says something."""
+    """Fields for the form of an answer. At most one is set."""
 
     response_format: ResponseFormat | None = None
     grammar: str | None = None
@@ -66,14 +67,14 @@ class FormFields(Strict):
 
 @dataclass(frozen=True)
 class RequestedForm:
-    """What was asked for, by which field."""
+    """A grammar, and the field that asked for it."""
 
     name: str
     grammar: Grammar
 
 
 def form_of(body: FormFields) -> RequestedForm | None:
-    """What was asked for. RequestError: it cannot be a form, or there are two."""
+    """The form that a body asks for, or None. RequestError: an invalid form, or two forms."""
     made: dict[str, Callable[[], Grammar | None]] = {
         "response_format": lambda: _of_response_format(body.response_format),
         "grammar": lambda: Grammar.of_text(body.grammar) if body.grammar else None,
@@ -98,7 +99,7 @@ def form_of(body: FormFields) -> RequestedForm | None:
 
 
 def compiled(form: RequestedForm, forms: Forms) -> Constraint:
-    """To be copied for each answer. RequestError: it cannot be used."""
+    """The compiled constraint, to be copied for each answer. RequestError: it cannot be compiled."""
     try:
         return forms.compiled(form.grammar)
     except UsageError as error:

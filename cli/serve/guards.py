@@ -1,4 +1,4 @@
-"""What stands before the routes: whether the server ends, whose pages ask, keys, sizes and times of bodies."""
+"""Checks in front of all routes: shutdown, origins of web pages, API keys, sizes and times of heads and bodies."""
 
 import asyncio
 import hmac
@@ -13,8 +13,8 @@ from .errors import RequestError
 from .served import Served
 
 MOST_BODY = 32 << 20
-MOST_BODIES = 8 * MOST_BODY  # of all requests that are being answered, or wait
-OPEN_PATHS = ("/health", "/v1/health")  # without a key
+MOST_BODIES = 8 * MOST_BODY  # of all requests in progress or waiting
+OPEN_PATHS = ("/health", "/v1/health")  # need no key
 
 
 def header(scope: Scope, name: bytes) -> str | None:
@@ -23,7 +23,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 class Guard:
-    """Looks at requests before `app` does."""
+    """Middleware that sees requests before `app`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -32,12 +32,12 @@ class Guard:
         await (self.request if scope["type"] == "http" else self.app)(scope, receive, send)
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or let `app` do it."""
+        """Answers the request, or calls `app`."""
         raise NotImplementedError
 
 
 class Ending(Guard):
-    """Counts the requests that are being answered. 503 for new ones while the server ends."""
+    """Counts requests in progress, and answers new ones with 503 while the server shuts down."""
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         super().__init__(app)
@@ -56,14 +56,15 @@ class Ending(Guard):
 
 
 class Pages(Guard):
-    """403 for what pages of the web may not do: ask from another origin than `allowed`, or under a name of theirs.
+    """Answers 403 to web pages that may not use the server: pages of an origin that is not `allowed`, or that use
+    another host name.
 
-    A browser lets a page send a form or plain text anywhere without asking first, so that whoever listens on this
-    machine only is reached by every page that somebody here looks at. A browser always says whose page it is (Origin);
-    programs do not. Whoever has a key has been let in by its owner, whatever he asks from.
+    A browser lets any page send forms and plain text to any address, so every page that a user opens can reach a server
+    that listens on this machine only. A browser always names the page (Origin); programs do not. A request with a valid
+    API key is allowed from any origin.
 
-    hosts    names of this server, for Host headers (listening.own_hosts); None: any
-    allowed  origins that may ask ("*": all)
+    hosts    names of this server in Host headers (listening.own_hosts); None: any
+    allowed  origins that may use the server; "*": all
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None, allowed: Collection[str]) -> None:
@@ -89,7 +90,7 @@ class Pages(Guard):
 
 
 def _name_of(host: str) -> str | None:
-    """Of a Host header, without its port."""
+    """The host name in a Host header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:
@@ -97,10 +98,10 @@ def _name_of(host: str) -> str | None:
 
 
 class Keys(Guard):
-    """401 without one of the keys, compared in constant time.
+    """Answers 401 to requests without one of the API keys. Keys are compared in constant time.
 
-    is_open  of a method and a path: asked for without a key, as OPEN_PATHS are
-    shared   whether texts belong to all keys together, and not to the one that sent them
+    is_open  whether a method and path need no key, as OPEN_PATHS
+    shared   all keys share one owner of texts, instead of one owner per key
     """
 
     def __init__(
@@ -128,15 +129,15 @@ class Keys(Guard):
         await self.app(scope, receive, send)
 
     def _key(self, scope: Scope) -> bytes | None:
-        """The one that a request comes with."""
+        """The API key of a request, or None if it is not a known one."""
         headers = dict(scope["headers"])
         given = headers.get(b"authorization", b"").removeprefix(b"Bearer ") or headers.get(b"x-api-key", b"")
-        # all are compared, so that the time does not say which one is near
+        # compares all keys, so that the time reveals nothing
         return next(iter([key for key in self.keys if hmac.compare_digest(given, key)]), None)
 
 
 class Heads(Guard):
-    """431 for a head of more than `most` bytes. h11 counts the bytes of incomplete heads only: one that comes in one
+    """Answers 431 to a head of more than `most` bytes. h11 limits incomplete heads only; a head that arrives in one
     piece passes it."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
@@ -145,7 +146,7 @@ class Heads(Guard):
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = len(scope["raw_path"]) + len(scope["query_string"])
-        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])  # ": " and the end of the line
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])  # ": " and CRLF
         if size > self.most:
             response = errors.response(431, f"the head of the request is larger than {self.most} bytes")
             await errors.for_path(scope["path"], response)(scope, receive, send)
@@ -154,13 +155,13 @@ class Heads(Guard):
 
 
 class Bodies(Guard):
-    """413 for a body of more than MOST_BODY bytes, whether it says so or not; 408 for one that takes too long to come;
-    429 where those that are here already are too much together."""
+    """Limits bodies: 413 for more than MOST_BODY bytes, with or without a Content-Length; 408 for one that arrives too
+    slowly; 429 if the bodies of all requests together are too large."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         super().__init__(app)
         self.seconds = seconds
-        self._held = 0  # bytes of all bodies
+        self._held = 0  # bytes of all bodies in memory
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
         stated = header(scope, b"content-length") or "0"
@@ -175,14 +176,14 @@ class Bodies(Guard):
             self._held -= body.size
 
     def hold(self, size: int) -> None:
-        """RequestError: too much is held."""
+        """Adds to the bytes held. RequestError: all bodies together are too large."""
         self._held += size
         if self._held > MOST_BODIES:
             raise RequestError("the bodies of all requests are too large together. Try again later.", status=429)
 
 
 class _Body:
-    """Of one request, as it comes."""
+    """The body of one request, as it arrives."""
 
     def __init__(self, bodies: Bodies, receive: Receive) -> None:
         self.bodies, self._receive = bodies, receive
@@ -190,7 +191,7 @@ class _Body:
         self._end = asyncio.get_running_loop().time() + bodies.seconds
 
     async def receive(self) -> Message:
-        """The next part; after the last one the end of the client."""
+        """The next message; after the body, waits for the client to disconnect."""
         if self._complete:
             return await self._receive()
         try:

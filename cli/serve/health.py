@@ -1,4 +1,4 @@
-"""What the server is and does: its health, its model."""
+"""Routes for the server's health and its model."""
 
 from typing import Any
 
@@ -35,12 +35,12 @@ def _model_entry(served: Served) -> dict[str, Any]:
 
 
 async def models(served: Served, _: Request) -> Response:
-    """The one model that is served."""
+    """A list with the one model that is served."""
     return JSONResponse({"object": "list", "data": [_model_entry(served)]})
 
 
 async def model(served: Served, request: Request) -> Response:
-    """The same by its name."""
+    """The model, by its name."""
     if request.path_params["name"] != served.name:
         return errors.response(404, f"there is no model of this name here, only {served.name}", param="model")
     return JSONResponse(_model_entry(served))

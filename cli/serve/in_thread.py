@@ -1,4 +1,4 @@
-"""Work of a request in a thread of its own: it ends soon after its client has gone."""
+"""Runs work of a request in a thread that ends soon after the client has gone."""
 
 import asyncio
 import threading
@@ -17,14 +17,16 @@ T = TypeVar("T")
 
 
 async def in_thread(request: Request, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    """What `function` returns. RequestError: the client has gone, and the thread has ended: rendering and encoding of
-    texts are given up, other work comes to its end."""
+    """The result of `function`. RequestError: the client has gone. Rendering and encoding stop early, other work runs
+    to its end."""
     over = threading.Event()
 
     async def work() -> T:
-        with stopped_by(over.is_set):  # the thread is given this context
+        with stopped_by(over.is_set):  # the thread runs in this context
             thread = asyncio.ensure_future(run_in_threadpool(function, *arguments, **named))
-        thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # else asyncio logs it
+        thread.add_done_callback(
+            lambda ended: ended.cancelled() or ended.exception()
+        )  # otherwise asyncio logs an unretrieved exception
         try:
             return await asyncio.shield(thread)
         finally:

@@ -1,4 +1,4 @@
-"""From a request to jobs: the prompt's tokens, and how answers are drawn."""
+"""From a request to jobs: tokens of the prompt, and settings of the answers."""
 
 import math
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ from .samplers import sampling
 
 @dataclass(frozen=True)
 class ServerDefaults:
-    """What counts where a request does not say otherwise.
+    """Settings for requests that do not set their own.
 
-    n_predict      tokens of an answer; -1: as many as fit; None: the route's own
+    n_predict      tokens of an answer; -1: as many as fit; None: the route's default
     sampling       None: the model's own
-    context_shift  whether older tokens leave a full context, or the answer ends
-    think          whether the model thinks before it answers a conversation; None: as its template has it
-    think_budget   tokens of thoughts, at most; None: any number
+    context_shift  whether a full context drops older tokens, or ends the answer
+    think          whether the model thinks before it answers; None: as the template decides
+    think_budget   limit on tokens of thoughts; None: no limit
     """
 
     n_predict: int | None = None
@@ -44,22 +44,22 @@ class ServerDefaults:
 
 
 def check_tokens(ids: Sequence[int], n_vocab: int) -> None:
-    """UsageError: a token is outside the vocabulary, however large its number is."""
+    """UsageError: a token id is outside the vocabulary."""
     if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
         wrong = next(token for token in ids if not 0 <= token < n_vocab)
         raise UsageError(f"token {shown(wrong, 40)} is not of this model's vocabulary of {n_vocab}.")
 
 
-MOST_PER_TOKEN = 256  # characters: tokens are shorter but for runs of spaces
-MOST_LISTED_OF_GUESSES = 1000  # candidates of each token: those of a step's tokens wait for the client together
+MOST_PER_TOKEN = 256  # characters; only runs of spaces make longer tokens
+MOST_LISTED_OF_GUESSES = 1000  # candidates per token: all tokens of a step wait for the client together
 
 
 @dataclass
 class Maker:
     """Makes the jobs of requests to one model.
 
-    most       answers that a request may ask for: more than run and wait together would never fit
-    speculate  guess tokens where it pays, unless a request says otherwise
+    most       limit on answers per request: more than run and wait together can never fit
+    speculate  guess tokens if it pays, unless a request says otherwise
     """
 
     model: ServedModel
@@ -73,28 +73,29 @@ class Maker:
 
     @property
     def ledger(self) -> Ledger:
-        """The tokens of answers that may come back as text."""
+        """The tokens of answers, for when the answers come back as text."""
         return self.asker.ledger
 
     @property
     def dialect(self) -> Dialect:
-        """How the model chats. RequestError: it has no template."""
+        """The model's chat format. RequestError: the model has no template."""
         self.checked_template()
-        with stopped_by(None):  # it stays, whoever asks first
+        with stopped_by(None):  # computed for all requests: the first client going away does not stop it
             return self.asker.dialect
 
     def messages(self, written: ChatPrompt, whose: Client) -> Prompt:
-        """What the template has written for messages."""
+        """The prompt for messages that the template has written."""
         self.check_length(written.text)
         return self.asker.messages(written, owner=whose.owner, drawn=whose.drawn)
 
     def peek(self, written: ChatPrompt, whose: Client) -> list[int]:
-        """Its tokens; nothing is noted as used."""
+        """The tokens of that prompt, without recording their use."""
         self.check_length(written.text)
         return self.asker.encoded(written.text, peek=True, owner=whose.owner, drawn=whose.drawn).ids
 
     def check_length(self, text: str) -> None:
-        """RequestError: too long for the context however it is encoded, which takes memory and time."""
+        """RequestError: the text is too long for the context in any encoding; checked before encoding, which takes
+        memory and time."""
         most = self.model.n_ctx * MOST_PER_TOKEN
         if len(text) > most:
             n_ctx = self.model.n_ctx
@@ -102,17 +103,17 @@ class Maker:
 
     @property
     def sampling(self) -> SamplingParams:
-        """How tokens are drawn where a request does not say it."""
+        """Default sampling settings."""
         return self.defaults.sampling or SamplingParams.from_metadata(self.model.gguf.metadata)
 
     def checked_template(self) -> ChatTemplate:
-        """RequestError: the model has none."""
+        """The chat template. RequestError: the model has none."""
         if self.template is None:
             raise RequestError("this model has no chat template: use /v1/completions", param="messages")
         return self.template
 
     def prompts(self, prompt: Any, whose: Client) -> list[Prompt]:
-        """Each of the prompts: a text, tokens, or a list of either."""
+        """The prompts of a request: a text, a list of tokens, or a list of either."""
         if isinstance(prompt, str):
             return [self.text(prompt, whose)]
         if not prompt:
@@ -123,12 +124,12 @@ class Maker:
         return [self.text(one, whose) if isinstance(one, str) else Prompt(one) for one in prompt]
 
     def text(self, text: str, whose: Client, *, plain: bool = True) -> Prompt:
-        """A prompt as it is; not plain: special tokens that are written out in it count."""
+        """A raw prompt; not plain: special tokens written in the text are parsed."""
         self.check_length(text)
         return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn)
 
     def check_number(self, prompts: list[Any]) -> None:
-        """RequestError: there are more prompts than are ever answered at a time."""
+        """RequestError: more prompts than the server can answer at a time."""
         if len(prompts) > self.most:
             raise RequestError(f"{len(prompts)} prompts, this server takes {self.most} at a time", param="prompt")
 
@@ -142,8 +143,8 @@ class Maker:
         sampled: bool = False,
         rules: AnswerRules | None = None,
     ) -> list[Job]:
-        """request.n answers to each of the prompts, of at most `most` tokens; n_top, sampled: see Drawing. rules: in
-        the place of the form that the request asks for."""
+        """request.n jobs for each prompt, each with at most `most` tokens; n_top, sampled: see Drawing. rules: replace
+        the form that the request asks for."""
         request.check()
         rules = self._in_form(request) if rules is None else rules
         if len(prompts) * request.n > self.most:
@@ -173,7 +174,7 @@ class Maker:
             prompt = self._fitting(given if isinstance(given, Prompt) else Prompt(given), request, most)
             keep = self._kept(prompt.ids, request.n_keep)
             for i in range(request.n):
-                # answers to one prompt differ, and each can be had again
+                # answers to one prompt have different seeds, each of which repeats its answer
                 seed = None if params.seed is None else (params.seed + i) % 2**64
                 jobs.append(
                     self.asker.job(
@@ -192,7 +193,7 @@ class Maker:
         return jobs
 
     def _fitting(self, prompt: Prompt, request: AnswerFields, most: int | None) -> Prompt:
-        """The end of the prompt that the request asks for. UsageError: it has tokens that the model does not."""
+        """The last tokens of the prompt, if the request truncates it. UsageError: a token is outside the vocabulary."""
         check_tokens(prompt.ids, self.model.n_vocab)
         last = request.truncate_prompt_tokens
         if last == 0:
@@ -208,5 +209,5 @@ class Maker:
     def _kept(self, ids: list[int], n_keep: int | None) -> int | None:
         if not self.defaults.context_shift or not ids:
             return None
-        assert isinstance(self.model, LoadedModel)  # no jobs are made of an encoder
+        assert isinstance(self.model, LoadedModel)  # routes make no jobs for an encoder
         return kept_tokens(self.model, ids, DEFAULT_KEEP if n_keep is None else n_keep)

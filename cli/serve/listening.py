@@ -1,4 +1,4 @@
-"""Where a server listens, how that is written, and who can reach it."""
+"""The address that a server listens on, its URL, and who can reach it."""
 
 import errno
 import socket
@@ -9,32 +9,32 @@ from pathlib import Path
 
 from hybrid.quant.ggml.errors import UsageError, shown
 
-# bytes of answers that the system keeps for a client, in twice as much memory. Left to itself it keeps megabytes: whole
-# answers then go to clients that never read them.
+# bytes of answers that the system buffers per client, in twice as much memory. Its default is megabytes: whole answers
+# would go to clients that never read them.
 MOST_SENT = 32 << 10
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def listen(host: str, port: int, unix: Path | None) -> socket.socket:
-    """A socket that listens. UsageError: the address is not to be had."""
+    """A listening socket. UsageError: the address cannot be used."""
     try:
         if unix is not None:
             return _listen_unix(unix)
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        # Connections inherit it. asyncio sets it where a socket names its protocol, which create_server leaves out:
-        # every answer on a connection that is kept waited 40 ms for the client's system to confirm its headers.
+        # Connections inherit TCP_NODELAY. asyncio sets it only if a socket names its protocol; create_server does not:
+        # every answer on a kept connection would wait 40 ms for the client's delayed ACK.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_SENT)
         return listener
     except OSError as error:
-        # create_server adds the address to what the system says
+        # create_server adds the address to the system's message
         why = "something listens there already" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
         where = shown(unix) if unix is not None else _with_port(host, port)
         raise UsageError(f"{where} cannot be listened on: {why}. Choose another place.") from None
 
 
 def _listen_unix(path: Path) -> socket.socket:
-    """A socket file that a killed server has left behind is replaced."""
+    """A listening Unix socket; replaces a socket file that a killed server has left."""
     if _is_left_behind(path):
         path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,34 +57,34 @@ def _is_left_behind(path: Path) -> bool:
     except ConnectionRefusedError:
         return True
     except OSError:
-        pass  # absent, or not ours to look at: binding says it
+        pass  # absent or unreadable: bind() will report it
     return False
 
 
 def remove(unix: Path | None) -> None:
-    """The socket file, when the server has ended."""
+    """Removes the socket file after the server has ended."""
     if unix is not None:
         with suppress(OSError):
             unix.unlink(missing_ok=True)
 
 
 def url(listener: socket.socket, host: str) -> str:
-    """What clients are given."""
+    """The URL for clients."""
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
     return f"http://{_with_port(host, listener.getsockname()[1])}"
 
 
 def is_local(listener: socket.socket) -> bool:
-    """Whether only programs of this machine reach it."""
+    """Whether only programs on this machine can reach the socket."""
     return listener.family == socket.AF_UNIX or ip_address(listener.getsockname()[0]).is_loopback
 
 
 def own_hosts(listener: socket.socket, host: str) -> frozenset[str] | None:
-    """What a Host header may name where only programs of this machine may ask; None: anything.
+    """Allowed names in Host headers of a server that only this machine can reach; None: any name.
 
-    A page of the web can make its name resolve to 127.0.0.1 and then reach a local server as its own: what it cannot
-    do is to call itself localhost.
+    A web page can make its own host name resolve to 127.0.0.1 and so reach a local server under its own origin; it
+    cannot use the name localhost.
     """
     if listener.family == socket.AF_UNIX or not is_local(listener):
         return None

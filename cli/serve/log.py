@@ -1,6 +1,6 @@
-"""What a running server tells: lines for people on stderr, or JSON on stdout, an object a line.
+"""The log of a running server: lines for people on stderr, or JSON on stdout, one object per line.
 
-An object has `time` (UTC), `event` and `message`; what else depends on the event. A fault of ours has its traceback.
+An object has `time` (UTC), `event` and `message`; other fields depend on the event. Bugs of ours carry a traceback.
 """
 
 import json
@@ -23,7 +23,7 @@ LOGGERS = ("uvicorn.error", "asyncio")
 
 
 class LogKind(StrEnum):
-    """How a server tells what it does. `off`: faults only."""
+    """Values of --log. `off`: faults only."""
 
     PLAIN = "plain"
     JSON = "json"
@@ -31,36 +31,36 @@ class LogKind(StrEnum):
 
 
 class Log:
-    """Writes lines, from any thread."""
+    """Writes lines; may be called from any thread."""
 
     def __init__(self, kind: LogKind) -> None:
         self.kind = kind
-        self._lock = threading.Lock()  # lines come whole
+        self._lock = threading.Lock()  # lines are not interleaved
 
     def say(self, event: str, message: str, **fields: Any) -> None:
-        """Something has happened. fields: for programs."""
+        """Logs an event. fields: for the JSON log."""
         try:
             with self._lock:
                 if self.kind is LogKind.JSON:
                     self._write(event, message, fields)
                 elif self.kind is LogKind.PLAIN:
                     console.note(console.one_line(message))
-        except BrokenPipeError:  # nobody reads the log any more: no reason to end
+        except BrokenPipeError:  # the log has no reader any more: go on serving
             self.kind = LogKind.OFF
-        except OSError:  # a full disk: later lines may fit
+        except OSError:  # the disk is full: later lines may fit
             pass
 
     def request(self, entry: "RequestLog") -> None:
-        """One is over."""
+        """Logs a finished request."""
         fields = {name: value for name, value in vars(entry).items() if name != "notes"}
         self.say("request", entry.line(), **fields)
         for note in entry.notes:
             self.say("note", note if self.kind is LogKind.JSON else f"note: {note}")
 
     def fault(self, message: str, error: BaseException | None) -> None:
-        """Something of ours is wrong: told whatever the kind is."""
+        """Logs a bug of ours, whatever the kind of log."""
         lines = [] if error is None else traceback.format_exception(error)
-        with self._lock, suppress(OSError):  # nobody reads it any more, or the disk is full: no reason to end
+        with self._lock, suppress(OSError):  # no reader, or a full disk: go on serving
             if self.kind is LogKind.JSON:
                 self._write("fault", message, {"traceback": "".join(lines)} if lines else {})
             else:
@@ -74,7 +74,7 @@ class Log:
 
     @contextmanager
     def records(self) -> Iterator[None]:
-        """What uvicorn and asyncio find wrong becomes faults meanwhile."""
+        """While open, errors that uvicorn and asyncio log are logged as faults."""
         handler = _Records(self)
         for name in LOGGERS:
             logging.getLogger(name).addHandler(handler)
@@ -91,10 +91,10 @@ class _Records(logging.Handler):
         self.log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        from asyncio import CancelledError  # slow to load, and this module is part of the help
+        from asyncio import CancelledError  # slow to import, and `hybrid serve --help` imports this module
 
         error = record.exc_info[1] if record.exc_info else None
-        # what is cancelled at the end of the grace is no fault, and neither is that it had to be
+        # cancelling answers at the end of --grace is no fault
         if isinstance(error, CancelledError) or (error is None and "graceful shutdown" in record.getMessage()):
             return
         self.log.fault(record.getMessage().strip(), error)

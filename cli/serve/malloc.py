@@ -3,7 +3,7 @@
 import ctypes
 import sys
 
-LARGE = 4 << 20  # bytes: blocks of this size are mapped and unmapped alone; a free top of an arena shrinks to this size
+LARGE = 4 << 20  # bytes: larger blocks get their own mapping; free memory above this at the top of an arena is returned
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
 
 

@@ -1,4 +1,4 @@
-"""GET /metrics: text for Prometheus. llama-server's names where they mean the same, ours begin with `hybrid:`."""
+"""GET /metrics: text for Prometheus. Metrics of llama-server's meaning have its names, ours begin with `hybrid:`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .served import Served
 
 @dataclass(frozen=True)
 class Metric:
-    """One name; values by the label `reason`, or one without a label."""
+    """A metric: one value, or values by the label `reason`."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -24,7 +24,7 @@ class Metric:
     value: float | Mapping[str, float]
 
     def lines(self) -> Iterator[str]:
-        """As Prometheus reads it."""
+        """The lines in Prometheus's text format."""
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
         if isinstance(self.value, Mapping):
@@ -39,7 +39,7 @@ def _rate(n: float, seconds: float) -> float:
 
 
 def _shared(served: Served) -> list[Metric]:
-    """What llama-server has too, and means in the same way."""
+    """Metrics that llama-server has with the same meaning."""
     service, model = served.answers, served.answers.model
     figures, n_jobs, n_parallel = service.batcher.figures, service.n_jobs, service.batcher.n_parallel
     pool = model.memory.attention.pool
@@ -103,12 +103,12 @@ async def metrics(served: Served, _: Request) -> Response:
 
 
 def _side_faults() -> dict[str, float]:
-    """By name, without spaces: not every reader of metrics takes those."""
+    """Counts of faults by name, without spaces, which some readers of metrics cannot parse."""
     return {name.replace(" ", "_"): float(path.n_faults) for name, path in sorted(SidePath.all.items())}
 
 
 def _of_encoder(served: Served) -> list[Metric]:
-    """What llama-server says of one: its texts are prompts, and nothing is drawn."""
+    """llama-server's metrics for an encoder: its texts count as prompts, and no token is sampled."""
     embedding = served.embedding
     n_tokens, n_passes = (0, 0) if embedding is None else (embedding.n_tokens, embedding.n_passes)
     return [
@@ -127,7 +127,7 @@ def _of_embeddings(served: Served) -> list[Metric]:
 
 def _response(served: Served, metrics: list[Metric]) -> Response:
     lines = [line for metric in metrics for line in metric.lines()]
-    headers = {"Process-Start-Time-Unix": str(int(served.started))}  # llama-server has it, too
+    headers = {"Process-Start-Time-Unix": str(int(served.started))}  # as llama-server
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4", headers=headers)
 
 

@@ -1,4 +1,4 @@
-"""GET /openapi.json: what the routes are, from the same schemas that check their bodies."""
+"""GET /openapi.json: description of all routes, made from the schemas that check their bodies."""
 
 import re
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _KEYS = {
 
 
 def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any]:
-    """The document, OpenAPI 3.1. with_keys: whether requests need one."""
+    """The OpenAPI 3.1 document. with_keys: requests need an API key."""
     schemas = {schema for each in endpoints if (schema := each.schema or each.reads) is not None}
     ordered: list[Any] = sorted(schemas, key=lambda schema: (schema.__module__, schema.__name__))
     references, definitions = models_json_schema(
@@ -66,7 +66,7 @@ def document(endpoints: Sequence[Endpoint], *, with_keys: bool) -> dict[str, Any
 
 
 def _allow_null(definition: dict[str, Any]) -> None:
-    """Where a field may be absent it may be null."""
+    """Allows null for each field that may be absent."""
     for name, field in definition.get("properties", {}).items():
         kinds = field.get("anyOf", [])
         may_be_anything = not {"anyOf", "type", "enum", "const", "$ref"} & set(field)
@@ -81,7 +81,7 @@ def _allow_null(definition: dict[str, Any]) -> None:
 
 
 def _template(path: str) -> str:
-    """Of Starlette's: without the kinds of parameters."""
+    """Starlette's path without the types of its parameters."""
     return re.sub(r":\w+}", "}", path)
 
 
@@ -135,7 +135,7 @@ def _failures(each: Endpoint, path: str, *, with_keys: bool) -> dict[str, Any]:
 
 
 async def openapi(served: Served, request: Request) -> Response:
-    """This document."""
+    """Returns the document."""
     return JSONResponse(document(request.app.state.endpoints, with_keys=bool(served.keys)))
 
 

@@ -1,12 +1,12 @@
-"""Large answers as JSON, while other threads of Python go on."""
+"""Encodes large answers as JSON without stopping Python's other threads."""
 
 from collections.abc import ItemsView
 from typing import Any
 
 
 class Pausing(dict[str, Any]):
-    """The encoder of `json` is written in C, and no other thread runs until it has ended. It asks a dictionary that is
-    not just a dict for its items by a call of Python, at which others get their turn."""
+    """A dict that lets other threads run while it is encoded. `json`'s C encoder holds the GIL until it ends, but for a
+    subclass of dict it calls `items()` in Python, where other threads get a turn."""
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         return super().items()

@@ -1,4 +1,4 @@
-"""The jobs of one request, as the event loop sees them: pieces as they come, and the end of each."""
+"""The jobs of one request, seen from the event loop: pieces of answers as they arrive, and the end of each job."""
 
 import asyncio
 import threading
@@ -14,16 +14,16 @@ from hybrid.quant.ggml.errors import UsageError
 from .errors import RequestError
 from .timings import ServerTimings
 
-MOST_AHEAD = 32  # pieces of a streamed answer that wait for a client: then it is not drawn on until half are taken
-MOST_UNREAD = 4096  # pieces that wait for a client where an answer cannot be set aside
-MOST_LISTED = 100_000  # candidates (n_probs, top_logprobs) in a whole answer, or that wait for a client
+MOST_AHEAD = 32  # unsent pieces of a stream: sampling pauses until the client has taken half of them
+MOST_UNREAD = 4096  # unsent pieces of an answer that cannot pause
+MOST_LISTED = 100_000  # candidates (n_probs, top_logprobs) in a whole answer, or unsent ones of a stream
 
 
 @dataclass(frozen=True)
 class Event:
-    """Of job number `index`: a piece of its answer, or n_read tokens of its prompt; neither: its end.
+    """News of job number `index`: a piece of its answer, n_read tokens of its prompt read, or, with neither, its end.
 
-    timings: as they were then.
+    timings: at that moment.
     """
 
     index: int
@@ -33,19 +33,19 @@ class Event:
 
     @property
     def n_listed(self) -> int:
-        """Candidates that are listed with its token, itself among them."""
+        """Number of candidates listed for its token, including the token itself."""
         return 0 if self.piece is None or self.piece.logprobs is None else 1 + len(self.piece.logprobs.top)
 
     @property
     def ends(self) -> bool:
-        """Whether nothing more comes of this job."""
+        """Whether the job has ended."""
         return self.piece is None and self.n_read is None
 
 
 class RequestJobs:
-    """Submits jobs and tells of them. Leave it by `close`, whatever happens: what has not ended is cancelled.
+    """Submits jobs and yields their events. Always call `close`, which cancels unfinished jobs.
 
-    seconds: until the last answer has ended, waiting in the queue and reading prompts counted; None: any number.
+    seconds: limit until the last answer has ended, including the queue and the reading of prompts; None: no limit.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class RequestJobs:
         reading: bool = False,
         streams: bool = False,
     ) -> None:
-        """reading: tell how far the prompts are read, too; streams: whoever takes the events may wait for a client."""
+        """reading: also report how far prompts are read; streams: the consumer of events may wait for its client."""
         self.service, self.jobs, self.seconds = service, list(jobs), seconds
         self._n_told = [0] * len(self.jobs)
         self._loop = asyncio.get_running_loop()
         self._deadline = None if seconds is None else self._loop.time() + seconds
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._streams, self._paused = streams, False
-        self._waiting = threading.Lock()  # of the next two, which the service's thread adds to
-        self._n_waiting = self._n_listed = 0  # events of a stream that wait for its client, and what they list
+        self._waiting = threading.Lock()  # guards the next two, to which the service's thread adds
+        self._n_waiting = self._n_listed = 0  # unsent events of a stream, and candidates in them
         self._too_slow = self._given_up = False
         for index, job in enumerate(self.jobs):
             job.on_text = partial(self._tell, index)
@@ -74,7 +74,7 @@ class RequestJobs:
                 job.on_read = partial(self._tell_read, index)
 
     def _end(self, index: int, before: Callable[[], None] | None) -> None:
-        """before: what else is to be done when the answer has ended."""
+        """Handles the end of an answer. before: what else to do first."""
         try:
             if before is not None:
                 before()
@@ -82,7 +82,7 @@ class RequestJobs:
             self._tell(index, None)
 
     def _tell(self, index: int, piece: TextPiece | None, n_read: int | None = None) -> None:
-        """From the service's thread. A loop that has been closed meanwhile belongs to a server that ends."""
+        """Called in the service's thread: passes an event to the loop, or drops it if the loop is closed."""
         self._n_told[index] += piece is not None and piece.id is not None
         event = Event(index, piece, ServerTimings.of(self.jobs[index], self._n_told[index]), n_read)
         if self._streams:
@@ -96,8 +96,8 @@ class RequestJobs:
         self._tell(index, None, n)
 
     def _count(self, event: Event) -> None:
-        """Answers are drawn on as their client reads them: with enough waiting, no further step draws this one. Where
-        an answer cannot be set aside its client is given up before it fills the memory."""
+        """Counts what waits for the client. If too much waits, sampling pauses; an answer that cannot pause is
+        cancelled before it fills the memory."""
         with self._waiting:
             self._too_slow |= self._n_waiting >= MOST_UNREAD or self._n_listed > MOST_LISTED
             self._n_waiting, self._n_listed = self._n_waiting + 1, self._n_listed + event.n_listed
@@ -112,11 +112,11 @@ class RequestJobs:
             while not self._events.empty():
                 self._events.get_nowait()
             self.close()
-            self._events.put_nowait(event)  # who waits is woken
+            self._events.put_nowait(event)  # wakes the waiting consumer
 
     @property
     def _ahead(self) -> float:
-        """How much waits for the client, as a share of the bound beyond which nothing more is drawn."""
+        """What waits for the client, as a share of the limit at which sampling pauses."""
         return max(self._n_waiting / (MOST_AHEAD * len(self.jobs)), 4 * self._n_listed / MOST_LISTED)
 
     def _pause(self, *, paused: bool) -> None:
@@ -126,7 +126,7 @@ class RequestJobs:
                 self.service.pause(job, paused=paused)
 
     def submit(self) -> None:
-        """BusyError, UsageError, ClosedError: nothing was submitted."""
+        """Submits all jobs. BusyError, UsageError, ClosedError: nothing was submitted."""
         try:
             for job in self.jobs:
                 self.service.submit(job)
@@ -135,7 +135,7 @@ class RequestJobs:
             raise
 
     async def events(self) -> AsyncIterator[Event]:
-        """Until all jobs have ended. RequestError: one of them has ended without an answer."""
+        """Yields events until all jobs have ended. RequestError: a job ended without an answer."""
         left = len(self.jobs)
         while left:
             event = await self._next()
@@ -172,7 +172,7 @@ class RequestJobs:
             raise RequestError("the answer was interrupted: the server ends", status=503)
 
     def close(self) -> None:
-        """Cancel what has not ended."""
+        """Cancels unfinished jobs."""
         for job in self.jobs:
             if not job.done:
                 self.service.cancel(job)

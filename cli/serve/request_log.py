@@ -1,6 +1,6 @@
-"""One line of the log per request: what was asked, what of its prompt was reused and why not more, how long it took.
+"""A log line per request: what was asked, how much of its prompt was reused and why not more, how long it took.
 
-Of prompts a line holds no text but the few characters of a difference, and nothing that a terminal obeys.
+A line quotes at most the few characters of a prompt where it differs from known texts, without control characters.
 """
 
 import time
@@ -21,26 +21,26 @@ from .chats import Split
 
 LOG = SidePath("the log of requests")
 
-# asked for all the time, by programs and pages: logged only when they fail
+# polled by programs and pages: logged only when they fail
 QUIET = ("/health", "/metrics", "/slots", "/page/costs")
-NO_FAULT = (200, 499)  # of these: a page that has other questions now hangs up
-LONGEST = 120  # characters of what a client chooses
-PLACE = "hybrid.request"  # in the scope of a request
+NO_FAULT = (200, 499)  # statuses that are not logged; 499: a page has cancelled its question
+LONGEST = 120  # characters of a text that the client chose
+PLACE = "hybrid.request"  # name in a request's scope
 
 
 @dataclass(frozen=True)
 class RequestLog:
-    """A request that has been answered.
+    """A finished request.
 
-    client         address; a key is never in it
-    status         0: it left before it was answered
-    n_prompt       tokens of its prompts, each once: n_reused and n_processed of them, whose `reason` is that of the
-                   prompt of which most was processed; those of prompts that never joined are in neither
+    client         address, never an API key
+    status         0: the client left before the answer
+    n_prompt       tokens of its prompts, each prompt counted once; n_reused and n_processed are parts of them. `reason`
+                   is that of the prompt with the most processed tokens. Prompts that never started are in neither part
     n_drawn        tokens of all answers
-    first_seconds  until the first token was drawn; None: there was none
+    first_seconds  until the first token was sampled; None: there was none
     seconds        until the last byte
     finish         why each answer ended
-    notes          what else should be known: lines of their own
+    notes          further lines
     n_calls        calls of tools in all answers
     """
 
@@ -60,7 +60,7 @@ class RequestLog:
     n_calls: int = 0
 
     def line(self) -> str:
-        """For people."""
+        """The log line for people."""
         parts = [f"{self.method} {self.route} {self.status} {self.client}"]
         if self.n_prompt:
             reason = f" ({self.reason})" if self.reason and self.n_processed else ""
@@ -74,16 +74,17 @@ class RequestLog:
 
 @dataclass
 class Record:
-    """What is noted of a request while it is answered: `record_of(request)` finds it."""
+    """Notes on a request in progress; `record_of(scope)` finds it."""
 
     begun: float = field(default_factory=time.monotonic)
     jobs: Sequence[Job] = ()
     splits: Sequence[Split] = ()
-    first: float | None = None  # when the first token was drawn
+    first: float | None = None  # time of the first sampled token
     notes: Sequence[str] = ()
 
     def watch(self, jobs: Sequence[Job], splits: Sequence[Split] = ()) -> None:
-        """The jobs that answer it, before they are submitted and when their `on_text` is set; who reads the answers."""
+        """Sets the jobs of the request and the readers of their answers. Call it before the jobs are submitted, and
+        after their `on_text` is set."""
         self.jobs, self.splits = jobs, splits
         for job in jobs:
             job.on_text = partial(self._heard, job.on_text)
@@ -94,10 +95,10 @@ class Record:
             tell(piece)
 
     def closed(self, scope: Scope, status: int) -> RequestLog:
-        """When it is over."""
+        """The RequestLog of the finished request."""
         jobs = self.jobs
         if status >= HTTPStatus.BAD_REQUEST and not any(job.reuse for job in jobs):
-            jobs = ()  # refused
+            jobs = ()  # the request was refused
         prompts = prompts_of(jobs)
         joined = [job.reuse for job in prompts if job.reuse is not None]
         client = scope.get("client")
@@ -120,13 +121,13 @@ class Record:
 
 
 def record_of(scope: Scope) -> Record:
-    """Of a request that is being answered."""
+    """The record of a request in progress."""
     record: Record = scope.setdefault(PLACE, Record())
     return record
 
 
 class Logged:
-    """Tells `log` of every request when it is over, whatever became of it."""
+    """Middleware that calls `log` with every finished request, however it ended."""
 
     def __init__(self, app: ASGIApp, log: Callable[[RequestLog], None]) -> None:
         self.app, self.log = app, log

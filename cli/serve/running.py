@@ -1,4 +1,4 @@
-"""uvicorn on a socket that is open already, until Ctrl-C, SIGTERM or a fault of the model ends it."""
+"""Runs uvicorn on an open socket until Ctrl-C, SIGTERM or a fault of the model."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,12 @@ from .connections import Bounds, Connection
 from .log import Log
 from .served import Served
 
-LAST_WORDS_SECONDS = 2  # for errors to reach clients whose answers were cancelled
+LAST_WORDS_SECONDS = 2  # time for the errors of cancelled answers to reach clients
 
 
 class Server(uvicorn.Server):
-    """Listens with our connections; signals are its caller's. proxies: who may say whose request it passes on."""
+    """uvicorn's server with our connections; its caller handles signals. proxies: addresses whose forwarding headers
+    are trusted."""
 
     def __init__(self, app: Starlette, bounds: Bounds, proxies: str = "127.0.0.1,::1") -> None:
         config = uvicorn.Config(
@@ -39,15 +40,15 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """uvicorn would raise them again when all is over; here they only end the server."""
+        """Does nothing: uvicorn would raise signals again after it has ended."""
         yield
 
 
 def run(app: Starlette, served: Served, listener: socket.socket, log: Log, *, grace: float) -> None:
-    """Returns when a signal or a fault has ended it, with the service closed.
+    """Serves until a signal or a fault; returns with the service closed.
 
-    After a signal what runs has `grace` seconds, while new requests are refused; then it is cancelled. A second signal
-    ends that time, a third one the process.
+    After a signal, new requests are refused and running ones have `grace` seconds; then they are cancelled. A second
+    signal cancels them at once, a third one kills the process.
     """
     with log.records():
         asyncio.run(_Run(app, served, listener, log, grace).run())
@@ -56,7 +57,7 @@ def run(app: Starlette, served: Served, listener: socket.socket, log: Log, *, gr
 class _Run:
     def __init__(self, app: Starlette, served: Served, listener: socket.socket, log: Log, grace: float) -> None:
         self.served, self.listener, self.log, self.grace = served, listener, log, grace
-        # who reaches a socket file is a proxy or a program of this machine
+        # only a proxy or a program on this machine reaches a socket file
         trusted = {"proxies": "*"} if listener.family == socket.AF_UNIX else {}
         self.server = Server(app, served.bounds, **trusted)
         self._told, self._hurried = asyncio.Event(), asyncio.Event()
@@ -69,7 +70,7 @@ class _Run:
             loop.call_soon_threadsafe(self._told.set)
 
         service.on_closed = closed
-        if not service.is_open:  # it has failed before anybody listened
+        if not service.is_open:  # the model failed before the callback was set
             self._told.set()
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
@@ -93,7 +94,7 @@ class _Run:
         self.log.say("end", f"the server has ended; {n} requests were cancelled", cancelled=n)
 
     async def _grace(self) -> None:
-        """Until nothing runs, the time is over or another signal comes."""
+        """Waits until no request runs, the time is over or another signal arrives."""
         end = time.monotonic() + self.grace
         while self.served.n_running and self.served.service.is_open and not self._hurried.is_set():
             left = end - time.monotonic()

@@ -1,6 +1,6 @@
-"""How tokens are drawn: the fields of requests, by llama-server's names, and the `SamplingParams` that come of them.
+"""Sampling settings in requests: fields with llama-server's names, and the `SamplingParams` made from them.
 
-Ranges are not written here: `SamplingParams` knows them. Other names of its fields: sampling/names.py.
+Ranges are checked by `SamplingParams`. Other names of fields: infer/answers/sampling/names.py.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from .strict import Ignored, Strict
 
 Bias = float | Literal[False]
 
-RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's
-LONGEST_ID = 20  # characters of a number that may be a token
-NEVER = -100  # OpenAI's bias of what must not be drawn
-LEAST = 1e-30  # top_p that only the likeliest token is needed for
+RANDOM_SEEDS = (-1, 2**32 - 1)  # llama-server's values for a random seed
+LONGEST_ID = 20  # digits of a token id
+NEVER = -100  # OpenAI's bias that forbids a token
+LEAST = 1e-30  # top_p that keeps only the most likely token
 
 
 class SamplerFields(Strict):
@@ -65,7 +65,7 @@ class SamplerFields(Strict):
     backend_sampling: Ignored
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """Also the second of two names of one setting."""
+        """Adds the second of two names of one setting."""
         yield from super().unheeded()
         if self.repetition_penalty is not None and self.repeat_penalty is not None:
             yield "repetition_penalty", "repeat_penalty says the same"
@@ -76,14 +76,14 @@ FIELDS = [name for name in SamplerFields.model_fields if name not in _OTHERS]
 
 
 def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
-    """`defaults` with what the request says instead. RequestError, UsageError."""
+    """`defaults` with the request's settings over them. RequestError, UsageError."""
     values = {name: value for name in FIELDS if (value := getattr(request, name)) is not None}
     if values.get("seed") in RANDOM_SEEDS:
         values["seed"] = None
     elif -(2**63) <= values.get("seed", 0) < 0:
-        values["seed"] += 2**64  # OpenAI's and vLLM's are signed
+        values["seed"] += 2**64  # OpenAI's and vLLM's seeds are signed
     if values.get("top_p") == 0:
-        values["top_p"] = LEAST  # OpenAI's 0: the likeliest token
+        values["top_p"] = LEAST  # OpenAI's 0 means the most likely token
     if request.repetition_penalty is not None and request.repeat_penalty is None:
         values["repetition_penalty"] = request.repetition_penalty
         if request.repetition_penalty != 1:
@@ -102,8 +102,8 @@ def sampling(request: SamplerFields, defaults: SamplingParams, tokenizer: Tokeni
 
 
 def _biases(given: "dict[str, Bias] | list[list[int | str | Bias]]", tokenizer: Tokenizer) -> dict[int, float]:
-    """By id. A text counts for each of its tokens; what is said twice adds up; false means never, and so does OpenAI's
-    -100."""
+    """Biases by token id. The bias of a text applies to each of its tokens; biases of one token add up; false and
+    OpenAI's -100 forbid the token."""
     biases: dict[int, float] = {}
     for key, bias in given.items() if isinstance(given, dict) else given:
         if isinstance(bias, str) or bias is True or isinstance(key, float | bool):

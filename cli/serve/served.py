@@ -1,4 +1,4 @@
-"""What the routes stand on: the service that answers."""
+"""What all routes share: the service, the maker of jobs and the server's settings."""
 
 import asyncio
 import time
@@ -20,24 +20,24 @@ from .warning_log import WarningLog
 
 @dataclass
 class Served:
-    """One model.
+    """One served model.
 
-    keys      one of them comes with every request except /health; empty: none is asked for
-    shared    whether all keys share the kept texts; otherwise a text belongs to the key that sent it
-    cors      origins whose pages may ask
-    store     where what was read is kept on disk, None: nowhere
-    hosts     names of this server in Host headers, where there are no keys; None: any
-    timeout   seconds that an answer may take from its request on; None: any number
+    keys      every request except /health must send one of them; empty: no keys
+    shared    all keys share the kept texts; otherwise a text belongs to the key that sent it
+    cors      origins whose web pages may use the server
+    store     where the prompt cache is kept on disk; None: nowhere
+    hosts     allowed names in Host headers if there are no keys; None: any
+    timeout   seconds for an answer, counted from its request; None: no limit
     bounds    of connections
-    slots     whether GET /slots shows what is being answered
-    log       called with every request when it is over
-    page      whether browsers are given one (GET /)
-    pooling   of embeddings, None: see `ModelSource`; of an encoder its own counts
-    stopping  no more requests are taken
-    counting  held by whoever encodes a conversation to say what it would cost: one at a time
-    told      what the log has said of each client's fields
+    slots     whether GET /slots shows requests in progress
+    log       called with every finished request
+    page      whether GET / is a web page
+    pooling   of embeddings; None: see `ModelSource`. An encoder uses its own
+    stopping  new requests are refused
+    counting  lock for counting the tokens of a conversation: one at a time
+    told      warnings that were logged, by client
 
-    embedding makes embeddings; None: the model was loaded without a sequence for it, beside those of the answers
+    embedding makes embeddings; None: the model was loaded without a sequence for them
     """
 
     service: ServedService
@@ -54,7 +54,7 @@ class Served:
     slots: bool = True
     page: bool = True
     stopping: bool = False
-    n_running: int = 0  # requests that are being answered, of any kind
+    n_running: int = 0  # requests in progress, of any kind
     started: float = field(default_factory=time.time)
     log: Callable[[RequestLog], None] | None = None
     held: CacheFigures = field(default_factory=CacheFigures)
@@ -74,7 +74,7 @@ class Served:
 
     @property
     def is_encoder(self) -> bool:
-        """Whether it makes embeddings only."""
+        """Whether the model makes embeddings only."""
         return isinstance(self.model, EncoderModel)
 
     @property
@@ -83,7 +83,7 @@ class Served:
 
     @property
     def answers(self) -> Service:
-        """What draws answers, and of what model: routes that encoders have, too, do not ask for it."""
+        """The service that answers. Not for routes that encoders have also."""
         if not isinstance(self.service, Service):
             raise TypeError(f"{self.name} draws no answers")
         return self.service

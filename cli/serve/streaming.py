@@ -1,4 +1,4 @@
-"""The answers of one request as a response: whole, or as server-sent events while they are drawn."""
+"""The answers of one request as a response: whole, or as server-sent events while they are sampled."""
 
 import asyncio
 import json
@@ -26,32 +26,32 @@ T = TypeVar("T")
 
 
 class AnswerShape(Protocol):
-    """What the answers of one request look like in one API. `index`: of a job; events are as `event` writes them."""
+    """How one API writes the answers of a request. `index`: of the job; events are made by `event`."""
 
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
-        """The body of a response, when all jobs have ended; their pieces."""
+        """The body of a response, from the pieces of all finished jobs."""
 
     def opening(self) -> Iterable[str]:
         """The events before any piece."""
 
     def piece(self, index: int, piece: TextPiece) -> Iterable[str]:
-        """The events of a piece."""
+        """The events for a piece."""
 
     def ending(self, index: int) -> Iterable[str]:
-        """The events when a job has ended."""
+        """The events at the end of a job."""
 
     def closing(self) -> Iterable[str]:
-        """The events when all have."""
+        """The events at the end of all jobs."""
 
     def failure(self, error: Exception) -> Iterable[str]:
-        """The events when nothing more comes because of an error."""
+        """The events at an error that ends the stream."""
 
 
 class Watcher(Protocol):
-    """What hears of every event of a stream before the shape does, and of how far the prompts are read."""
+    """Gets every event of a stream before the shape does, including how far the prompts are read."""
 
     def watch(self, news: Event) -> Iterable[str]:
-        """The events to send for it, beside the shape's."""
+        """Further events to send."""
 
 
 def event(value: Any, name: str | None = None) -> str:
@@ -70,9 +70,10 @@ async def respond(
     watcher: Watcher | None = None,
     splits: Sequence[Split] = (),
 ) -> Response:
-    """Submit the jobs and answer with them. BusyError, UsageError, RequestError: nothing is left running.
+    """Submits the jobs and returns the response. BusyError, UsageError, RequestError: no job is left running.
 
-    splits: the readers of the jobs' answers. A shape pushes pieces of streams itself; ended they are before it hears.
+    splits: readers of the answers. In a stream the shape pushes pieces into them; their `end` is called before the
+    shape's `ending`.
     """
     await check_pins(served, jobs)
     answering = RequestJobs(
@@ -105,13 +106,15 @@ async def respond(
                     await run_in_threadpool(splits[told.index].end)
 
         await unless_disconnected(request, collect())
-        return await run_in_threadpool(lambda: JSONResponse(shape.whole(pieces)))  # streams go on meanwhile
+        return await run_in_threadpool(
+            lambda: JSONResponse(shape.whole(pieces))
+        )  # in a thread, so that streams continue
     finally:
         answering.close()
 
 
 async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
-    """What `work` gives, unless the client goes before: RequestError, and it is cancelled."""
+    """The result of `work`. If the client goes first, `work` is cancelled and RequestError raised."""
     task = asyncio.ensure_future(work)
 
     async def gone() -> None:
@@ -132,7 +135,7 @@ async def unless_disconnected(request: Request, work: Awaitable[T]) -> T:
 
 
 def _told(shape: AnswerShape, news: Event) -> Iterable[str]:
-    """The events of a piece, or of an end; none while the prompt is read."""
+    """The shape's events for a piece or an end; none while the prompt is read."""
     if news.n_read is not None:
         return ()
     return shape.ending(news.index) if news.piece is None else shape.piece(news.index, news.piece)
@@ -141,7 +144,7 @@ def _told(shape: AnswerShape, news: Event) -> Iterable[str]:
 async def _events(
     answering: RequestJobs, shape: AnswerShape, watcher: Watcher | None, splits: Sequence[Split]
 ) -> AsyncIterator[str]:
-    """Starlette ends this generator when the client goes."""
+    """The events of a stream. Starlette closes this generator when the client goes."""
     waiting: asyncio.Future[Any] | None = None
     try:
         for text in shape.opening():
@@ -151,7 +154,7 @@ async def _events(
             waiting = waiting or asyncio.ensure_future(anext(told, None))
             done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
             if not done:
-                yield ": a prompt is being read\n\n"  # keeps proxies and clients from giving up
+                yield ": a prompt is being read\n\n"  # a comment, so that proxies and clients do not time out
                 continue
             news, waiting = waiting.result(), None
             if news is None:

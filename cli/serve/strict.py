@@ -1,7 +1,7 @@
-"""How bodies are checked: values of known fields strictly, while fields that a schema does not have are passed over.
+"""Checking of bodies: strict on the values of known fields, lenient on unknown fields.
 
-A client that sends more than a server knows wants its answer, not an error. The `warnings` of a body name the fields
-that were passed over; they go into the `usage` of its answer and into the log.
+Clients send more fields than any server knows, and want an answer, not an error. `warnings` of a body name the
+ignored fields; they go into the `usage` of its answer and into the log.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from hybrid.quant.ggml.errors import shown
 
 from .fail_fast import fail_fast
 
-MOST_WARNINGS = 20  # of one body
-LONGEST_NAME = 57  # characters of a name that a client chose; `shown` writes three more where it cuts
+MOST_WARNINGS = 20  # per body
+LONGEST_NAME = 57  # characters of a name that the client chose; `shown` adds three when it cuts
 UNKNOWN = "this server has no such field"
 
 
@@ -50,7 +50,7 @@ Unsupported = Annotated[
 
 
 class Strict(BaseModel):
-    """Values of another type are refused. Fields that it does not have are passed over: `warnings` names them."""
+    """Base of schemas. Values of a wrong type are refused; unknown fields are ignored and named in `warnings`."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -64,7 +64,7 @@ class Strict(BaseModel):
             if name in known:
                 if value is not None:
                     kept[name] = _whole(value)
-            elif unknown <= MOST_WARNINGS and value not in (None, "", [], {}):  # these say nothing
+            elif unknown <= MOST_WARNINGS and value not in (None, "", [], {}):  # empty values need no warning
                 kept[name] = value
                 unknown += 1
         return kept
@@ -76,13 +76,13 @@ class Strict(BaseModel):
         return schema
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """What of this object has no effect on the answer: the name of a field ("": the object itself), and why."""
+        """Parts of this object without effect on the answer: name of the field ("": the object itself) and reason."""
         for name in self.model_extra or ():
             yield shown(name, LONGEST_NAME), UNKNOWN
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What of a body was passed over, each once: `messages[].id is passed over: this server has no such field`."""
+        """What was ignored in a body, each once: `messages[].id is passed over: this server has no such field`."""
         found: dict[str, None] = {}
         for place, why in _unheeded(self, ""):
             if len(found) == MOST_WARNINGS:
@@ -92,7 +92,7 @@ class Strict(BaseModel):
 
 
 class PassedOver(Strict):
-    """An object that has no effect on the answer, whatever its fields are: its type is told."""
+    """An object that has no effect on the answer, whatever its fields; its type is reported."""
 
     type: str
 
@@ -101,7 +101,7 @@ class PassedOver(Strict):
 
 
 def other_than(*types: str) -> Any:
-    """The type of an object that is passed over: any text but these, which have schemas of their own."""
+    """The type of an object that is ignored: any text except these types, which have schemas."""
 
     def other(value: str) -> str:
         if value in types:
@@ -113,12 +113,12 @@ def other_than(*types: str) -> Any:
 
 @cache
 def _names(schema: type[BaseModel]) -> frozenset[str]:
-    """The fields of a schema as clients write them."""
+    """The fields of a schema by the names that clients use."""
     return frozenset(field.alias or name for name, field in schema.model_fields.items())
 
 
 def _unheeded(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """The places and reasons below `place`. All entries of a list have the same place, without a number."""
+    """Paths and reasons of ignored parts below `place`. All items of a list share one path, without a number."""
     if isinstance(value, list):
         for one in value:
             if isinstance(one, Strict | list):

@@ -1,4 +1,4 @@
-"""Fields of requests about a model's thoughts: how many, and where they are told."""
+"""Fields of requests for thoughts: their limit, and whether they are returned."""
 
 from typing import Annotated, Literal
 
@@ -8,9 +8,11 @@ from .strict import Strict
 
 
 class ThoughtFields(Strict):
-    """reasoning_format   llama-server's: "none" leaves thoughts in the text
-    include_reasoning  vLLM's: false does not tell them
-    thinking_token_budget  vLLM's name of llama-server's two for the most tokens of thoughts; -1: any number
+    """Fields for a model's thoughts.
+
+    reasoning_format       llama-server's: "none" leaves thoughts in the text
+    include_reasoning      vLLM's: false leaves thoughts out of the answer
+    thinking_token_budget  vLLM's limit on tokens of thoughts, which llama-server has under two names; -1: no limit
     """
 
     reasoning_format: Literal["none", "auto", "deepseek"] | None = None
@@ -21,6 +23,6 @@ class ThoughtFields(Strict):
 
     @property
     def most_thoughts(self) -> int | None:
-        """Tokens of thoughts that an answer may have; -1: any number; None: not said."""
+        """Limit on tokens of thoughts; -1: no limit; None: not given."""
         names = (self.reasoning_budget_tokens, self.thinking_budget_tokens, self.thinking_token_budget)
         return next((given for given in names if given is not None), None)

@@ -1,4 +1,4 @@
-"""What an answer took, in llama-server's names."""
+"""Times and token counts of an answer, in llama-server's names."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ TIMINGS = SidePath("the timings of answers")
 
 @dataclass(frozen=True)
 class ServerTimings:
-    """Of one answer, so far. Tokens of the prompt that were known (cache_n) and read (prompt_n), and drawn ones."""
+    """Figures of an answer so far: tokens of the prompt reused (cache_n) and read (prompt_n), and tokens sampled."""
 
     cache_n: int
     prompt_n: int
@@ -21,7 +21,7 @@ class ServerTimings:
 
     @classmethod
     def of(cls, job: Job, n_told: int | None = None) -> "ServerTimings":
-        """As it is now; n_told: of the drawn tokens those that count, where a step has drawn more."""
+        """The figures now. n_told: sampled tokens to count, if a step has sampled more than were sent."""
         return TIMINGS.run(lambda: cls._of(job, n_told), lambda: cls(0, 0, 0.0, 0, 0.0))
 
     @classmethod
@@ -31,7 +31,7 @@ class ServerTimings:
         return cls(job.n_known, result.prompt_tokens, 1e3 * result.prompt_seconds, n, 1e3 * result.gen_seconds)
 
     def as_json(self) -> dict[str, Any]:
-        """With the rates. The first token comes with the prompt: only those after it took a step."""
+        """The figures and rates. The first token comes from reading the prompt: rates count the tokens after it."""
         return TIMINGS.run(self._as_json, dict)
 
     def _as_json(self) -> dict[str, Any]:
@@ -50,5 +50,5 @@ class ServerTimings:
 
 
 def prompt_progress(job: Job, n_read: int, timings: ServerTimings) -> dict[str, Any]:
-    """How far the prompt is read: n_read of its tokens are known or read."""
+    """llama-server's progress event: n_read tokens of the prompt are reused or read."""
     return {"total": len(job.ids), "cache": job.n_known, "processed": n_read, "time_ms": round(timings.prompt_ms)}

@@ -1,4 +1,4 @@
-"""Warnings about the fields of a body that were passed over: in the usage of its answer, and once in the log."""
+"""Warnings about ignored fields of a body: in the usage of its answer, and once per client in the log."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ MOST = 4096  # pairs of a client and a warning that are remembered
 
 
 class WarningLog:
-    """What the log has said of each client, of the last MOST warnings."""
+    """Remembers the last MOST warnings that were logged, with their clients."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[object, str], None] = OrderedDict()
 
     def new(self, client: object, warnings: Sequence[str]) -> list[str]:
-        """The warnings that the log has not said of this client yet. They count as said from now on."""
+        """The warnings not yet logged for this client; they count as logged from now on."""
         news = [each for each in warnings if (client, each) not in self._known]
         for each in warnings:
             self._known[client, each] = None
@@ -27,5 +27,5 @@ class WarningLog:
 
 
 def with_warnings(usage: Mapping[str, Any], body: Strict) -> dict[str, Any]:
-    """The usage of an answer to this body, with a list `warnings` where something was passed over."""
+    """`usage`, with a list `warnings` if anything in the body was ignored."""
     return {**usage, "warnings": body.warnings} if body.warnings else dict(usage)

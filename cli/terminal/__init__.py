@@ -1,1 +1,1 @@
-"""What a person sees while a model answers, and how messages are typed."""
+"""Output of answers to a terminal, and input of messages."""

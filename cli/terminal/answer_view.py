@@ -1,4 +1,4 @@
-"""An answer on the screen as it comes: its text, its calls one a line, its thoughts as a line that counts them."""
+"""Prints an answer while it is generated: text, calls one per line, and a line that counts tokens of thoughts."""
 
 import json
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class AnswerView:
-    """`show` of every part, then `end`. Text and calls go to stdout, what is said of thoughts to stderr.
+    """Call `show` for every part, then `end`. Text and calls go to stdout, the status of thoughts to stderr.
 
-    screen: where code is coloured; None: nowhere.
+    screen: the terminal, in which code is coloured; None: no colours.
     """
 
     def __init__(self, screen: "Screen | None" = None) -> None:
@@ -30,7 +30,7 @@ class AnswerView:
         self._call: list[str] | None = None  # name, id, arguments so far
 
     def show(self, part: "AnswerPart", n_thought: int) -> None:
-        """n_thought: tokens of thoughts so far."""
+        """Prints a part. n_thought: tokens of thoughts so far."""
         if part.kind == "thought":
             self._n_thought = n_thought
             self._thinks = True
@@ -51,7 +51,7 @@ class AnswerView:
             self._call[2] += part.text
 
     def end(self) -> None:
-        """The answer is over, or was stopped."""
+        """Ends the answer, complete or stopped."""
         self._end_thoughts()
         self._end_call()
         self._text.write("\n" if self._last.endswith("\n") else "\n\n")
@@ -61,7 +61,7 @@ class AnswerView:
         self._last = text or self._last
 
     def _make_room(self) -> None:
-        """For a line of status, which would be written over the text that has not ended its line."""
+        """Ends the line, so that a status line does not overwrite unfinished text."""
         if self._status.is_shown and self._last and not self._last.endswith("\n"):
             self._print("\n")
 
@@ -84,7 +84,7 @@ class AnswerView:
 
 
 def call_text(name: str, arguments: str) -> str:
-    """A call as people read it, on one line: get_weather(city="Paris")."""
+    """A call on one line: get_weather(city="Paris")."""
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def call_line(call: "ToolCall") -> str:
 
 
 def turn_lines(turn: "Turn") -> list[str]:
-    """A turn that was: what was asked, and the answer with its thoughts folded."""
+    """A past turn: the question, and the answer with its thoughts folded."""
     if turn.results:
         calls = [call for call, _ in turn.results]
         lines = [f"{result_prompt(calls, n)}{result}" for n, (_, result) in enumerate(turn.results)]
@@ -116,7 +116,7 @@ def turn_lines(turn: "Turn") -> list[str]:
 
 
 def result_prompt(calls: "Sequence[ToolCall]", n: int) -> str:
-    """What stands before the result of the n-th of these calls, from 0."""
+    """The input prompt for the result of call n, counted from 0."""
     which = f" ({n + 1} of {len(calls)})" if len(calls) > 1 else ""
     return f"result of {calls[n].name}{which}> "
 

@@ -1,7 +1,7 @@
-"""Code in an answer is coloured: plain while it comes, and again in colours once its block is whole.
+"""Colours code blocks in an answer: plain while they arrive, coloured once complete.
 
-The block is written a second time over itself, which has to be safe: all of it is on the screen, nobody else has
-written there, and it is known how many rows it takes. Otherwise it stays plain. The text is the same in both.
+A complete block is written again over itself. That is safe only if the whole block is on the screen, nothing else has
+written there, and the number of its rows is known; otherwise it stays plain. The text stays the same.
 """
 
 import re
@@ -19,7 +19,7 @@ LEAST_COLUMNS = 8
 
 @dataclass
 class Block:
-    """A block of code that has begun. mark: of its fence; n_disturbed: of the screen at its beginning."""
+    """A code block that has begun. mark: its fence; n_disturbed: the screen's counter at its beginning."""
 
     mark: str
     language: str
@@ -32,7 +32,7 @@ class Block:
 
 
 class CodeText:
-    """`write` of every piece of an answer, which begins in the first column. screen: None: without colours."""
+    """`write` takes every piece of an answer, which begins in the first column. screen: None: no colours."""
 
     def __init__(self, screen: Screen | None = None) -> None:
         self._screen = screen if console.has_colours(sys.stdout) else None
@@ -41,7 +41,7 @@ class CodeText:
         self._block: Block | None = None
 
     def write(self, text: str, *, ours: bool = False) -> None:
-        """To stdout; where that is a terminal, without control characters but for those of what is ours."""
+        """Writes to stdout. On a terminal, control characters are removed unless the text is `ours`."""
         text = console.harmless(text) if self._is_terminal and not ours else text
         if self._screen is None:
             console.out(text, end="")
@@ -61,12 +61,12 @@ class CodeText:
         console.out(ready, end="")
 
     def disturbed(self) -> None:
-        """Something else was written on the screen."""
+        """Call when something else was written to the screen."""
         if self._block is not None:
             self._block.n_disturbed = -1
 
     def _ended(self, line: str) -> str:
-        """A line is whole. What is to be written over the block that ends with it; often nothing."""
+        """Handles a complete line; returns the text to write over the block that ends with it, usually ""."""
         assert self._screen is not None
         block = self._block
         if block is None:
@@ -101,10 +101,11 @@ class CodeText:
 
 
 def rows_taken(line: str, columns: int) -> int | None:
-    """Rows of a terminal that a line takes; None: that depends on the terminal.
+    """Terminal rows of a line; None: it depends on the terminal.
 
-    Characters beyond ASCII have no or one or two columns, whatever a terminal makes of them, and one that has two does
-    not begin in the last column. A row that is exactly full is followed by an empty one in some terminals.
+    Terminals give characters beyond ASCII zero, one or two columns, and never begin a two-column one in the last
+    column.
+    After a row that is exactly full, some terminals add an empty one.
     """
     if columns < LEAST_COLUMNS:
         return None

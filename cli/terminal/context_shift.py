@@ -1,4 +1,4 @@
-"""What is said when a context was full and older tokens left it."""
+"""The note after a context shift."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def tokens_left_out(model: "LoadedModel", n: int) -> str:
-    """What became of n tokens that left a full context."""
+    """The note that n tokens were dropped from a full context."""
     left = f"the context of {model.n_ctx} was full: {n} older tokens were left out"
     if not model.memory.is_recurrent:
         return left

@@ -1,4 +1,4 @@
-"""How messages are typed: history across sessions, completion of commands and their arguments, several lines."""
+"""Input of messages: history across sessions, completion of commands and arguments, several lines."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Words:
-    """What may stand where `typed` has been typed of it.
+    """Completions at the end of `typed`.
 
-    files: names of files that end so are completed, too, and folders; None: no files
+    files: also files with these endings, and folders; None: no files
     """
 
     typed: str = ""
@@ -34,11 +34,11 @@ def prompt_reader(
     example: Callable[[], str] = lambda: "",
     **session_options: Any,
 ) -> Callable[[str], str]:
-    """Reads messages with prompt_toolkit; what it returns is given the text that asks for one.
+    """A function that reads a message with prompt_toolkit, given the prompt text.
 
     commands   words that a message may begin with
-    arguments  what may follow them
-    example    what Enter alone stands for, shown where nothing is typed yet; "": an empty message
+    arguments  completions of a command's arguments
+    example    the message that Enter alone sends, shown while nothing is typed; "": an empty message
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
@@ -98,7 +98,7 @@ def prompt_reader(
 
 
 def completer(commands: list[str], arguments: Arguments) -> "Completer":
-    """Of the command, then of its argument."""
+    """Completes commands and their arguments."""
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
     from prompt_toolkit.document import Document
 
@@ -123,17 +123,17 @@ def completer(commands: list[str], arguments: Arguments) -> "Completer":
 
 
 def is_wanted(name: str, ends: tuple[str, ...]) -> bool:
-    """Whether a file or folder is completed where names that end so are asked for."""
+    """Whether to complete this file or folder, where names with the endings `ends` are asked for."""
     return name.endswith(ends) or Path(name).is_dir()
 
 
 def unfinished(text: str) -> bool:
-    """Whether Enter begins another line: after a trailing backslash, or inside triple quotes."""
+    """Whether Enter starts another line: after a trailing backslash, or inside triple quotes."""
     return text.endswith("\\") or (text.lstrip().startswith('"""') and text.count('"""') % 2 == 1)
 
 
 def joined(text: str) -> str:
-    """The message as it is meant: continuation backslashes and the triple quotes around it are not part of it."""
+    """The message without continuation backslashes and the triple quotes around it."""
     stripped = text.strip()
     if len(stripped) >= 6 and stripped.startswith('"""') and stripped.endswith('"""'):
         return stripped[3:-3].strip("\n")

@@ -1,4 +1,4 @@
-"""How far a text has been read: a line on stderr while a prompt is processed, gone when the answer begins."""
+"""Progress of reading a prompt: a line on stderr that disappears when the answer begins."""
 
 import threading
 import time
@@ -9,9 +9,9 @@ from .. import console
 
 
 class ReadingLine:
-    """`step` as a callback of progress; silent where stderr is no terminal, and for what takes less than DELAY.
+    """`step` is a progress callback; silent if stderr is not a terminal, and for the first DELAY seconds.
 
-    A pass over some hundred tokens of a large model takes seconds: a thread keeps the line up to date in between.
+    A pass over some hundred tokens of a large model takes seconds; a thread updates the line in between.
     """
 
     DELAY = 0.5  # seconds
@@ -31,7 +31,7 @@ class ReadingLine:
         self.close()
 
     def step(self, done: int, total: int) -> None:
-        """So many tokens of so many have been read."""
+        """`done` of `total` tokens have been read."""
         self._told = time.monotonic()
         self._done, self._total = done, total
         if self._thread is None and self._status.is_shown and not self._over.is_set():
@@ -40,7 +40,7 @@ class ReadingLine:
             self._thread.start()
 
     def close(self) -> None:
-        """The line goes, and does not come back."""
+        """Removes the line for good."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -59,7 +59,7 @@ class ReadingLine:
 
 
 def reading_text(done: int, total: int, seconds: float, since: float = 0.0) -> str:
-    """`done` of `total` tokens were read in so many seconds, `since` some seconds."""
+    """The line: `done` of `total` tokens in `seconds`, the last progress `since` seconds ago."""
     text = f"reading {done} of {total} tokens" if done else f"reading {total} tokens"
     if not done or seconds <= 0:
         return text

@@ -1,4 +1,4 @@
-"""The terminal while an answer is written: keys that are not echoed, and whether the screen is as we left it."""
+"""The terminal while an answer is printed: echo of keys is off, and changes of the screen are noticed."""
 
 import contextlib
 import os
@@ -10,19 +10,19 @@ from typing import Any
 
 
 class Screen:
-    """Notices what moves lines on the screen without us: another size, or another program after Ctrl-Z."""
+    """Notices when something else moves lines on the screen: a new size, or another program after Ctrl-Z."""
 
     def __init__(self) -> None:
         self._size = _size()
         self.n_disturbed = 0
 
     def disturbed(self, *_: Any) -> None:
-        """A signal says so."""
+        """Counts a change of the screen."""
         self.n_disturbed += 1
 
     @property
     def columns_and_rows(self) -> tuple[int, int] | None:
-        """Of now, None: nobody knows. A change counts as a disturbance."""
+        """The current size, or None if unknown. A new size counts as a change."""
         size = _size()
         if size != self._size:
             self._size = size
@@ -41,7 +41,7 @@ def _size() -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def quiet_keys() -> Iterator[Screen]:
-    """What is typed meanwhile waits unseen for the next prompt: it would stand in the middle of the answer."""
+    """While open, typed keys are not echoed: they would appear inside the answer. They wait for the next prompt."""
     screen = Screen()
     echoed = _switch_echo_off()
     before: dict[signal.Signals, Any] = {}
@@ -59,7 +59,7 @@ def quiet_keys() -> Iterator[Screen]:
 
 
 def _switch_echo_off() -> list[Any] | None:
-    """Returns the settings as they were; None: there is no terminal, or it does not echo."""
+    """Turns echo off and returns the old settings; None: no terminal, or echo is off already."""
     try:
         before = termios.tcgetattr(sys.stdin.fileno())
         if not before[3] & termios.ECHO:

@@ -1,4 +1,4 @@
-"""Conversations as Anthropic's clients write them, and the same as OpenAI's messages and tools."""
+"""Conversations in Anthropic's format, and their conversion to OpenAI's messages and tools."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from ..strict import PassedOver, other_than
 
 
 class TextBlock(Strict):
-    """A part of a text. Marks of what may be kept have no effect: everything is, as far as there is room."""
+    """A text. `cache_control` has no effect: the prompt cache keeps everything it has room for."""
 
     type: Literal["text"]
     text: str
@@ -19,7 +19,7 @@ class TextBlock(Strict):
 
 
 class ThinkingBlock(Strict):
-    """Thoughts of an answer that comes back. The signature is what another server may want to check."""
+    """Thoughts of an earlier answer. The signature is for Anthropic's servers."""
 
     type: Literal["thinking"]
     thinking: str
@@ -28,7 +28,7 @@ class ThinkingBlock(Strict):
 
 
 class ToolUseBlock(Strict):
-    """A call of a tool, of an answer that comes back. input: text if the answer was cut off in it."""
+    """A call in an earlier answer. input: text if the answer was cut off inside it."""
 
     type: Literal["tool_use"]
     id: str
@@ -39,7 +39,7 @@ class ToolUseBlock(Strict):
 
 
 class ToolReferenceBlock(PassedOver):
-    """A tool that a search for tools has found: all tools are known here from the beginning."""
+    """A tool found by a tool search; here all tools are known from the start."""
 
     type: Literal["tool_reference"]
 
@@ -48,7 +48,7 @@ Result = Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")]
 
 
 class ToolResultBlock(Strict):
-    """What a call gave."""
+    """The result of a call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -58,7 +58,7 @@ class ToolResultBlock(Strict):
 
 
 class CompactionBlock(Strict):
-    """What another server has made of the conversation before it."""
+    """A summary of the conversation before it, made by another server."""
 
     type: Literal["compaction"]
     content: str | None = None
@@ -66,8 +66,8 @@ class CompactionBlock(Strict):
 
 
 class HostedBlock(PassedOver):
-    """What a server of Anthropic's noted for itself. What people say is never of these types: images, documents and
-    files are refused."""
+    """A record of a tool that Anthropic's servers ran. Images, documents and files are not among these, and are
+    refused."""
 
     type: Literal[
         "redacted_thinking",
@@ -97,7 +97,7 @@ class InputMessage(Strict):
 
 
 class InputTool(Strict):
-    """A tool of the client's."""
+    """A tool that the client runs."""
 
     type: Literal["custom"] = "custom"
     name: str
@@ -112,13 +112,13 @@ class InputTool(Strict):
 
 
 class OtherTool(PassedOver):
-    """One that Anthropic's servers run, or whose schema only Anthropic's models know."""
+    """A tool that Anthropic's servers run, or whose schema only Anthropic's models know."""
 
     type: other_than("custom")  # type: ignore[valid-type]
 
 
 class InputChoice(Strict):
-    """Whether there have to be calls, and of what."""
+    """Whether the answer must call a tool, and which."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -126,14 +126,14 @@ class InputChoice(Strict):
 
 
 def text_of(content: str | Sequence[TextBlock | ToolReferenceBlock] | None) -> str:
-    """In one piece."""
+    """The text of a content, as one string."""
     if isinstance(content, str):
         return content
     return "".join(block.text for block in content or () if isinstance(block, TextBlock))
 
 
 def messages_of(given: list[InputMessage]) -> list[dict[str, Any]]:
-    """As OpenAI's: a result of a call is a message of its own, where it stands among the blocks."""
+    """The conversation as OpenAI's messages: each result of a call becomes a message, in the order of the blocks."""
     return [message for each in given for message in _messages(each)]
 
 
@@ -164,7 +164,7 @@ def _messages(given: InputMessage) -> Iterator[dict[str, Any]]:
 
 
 def tools_as_openais(given: Sequence[InputTool | OtherTool]) -> list[dict[str, Any]]:
-    """The same tools. OpenAI's route also passes over other types."""
+    """The tools in OpenAI's format; OpenAI's route ignores tools of other types also."""
     return [
         {
             "type": "function",
@@ -177,7 +177,7 @@ def tools_as_openais(given: Sequence[InputTool | OtherTool]) -> list[dict[str, A
 
 
 def choice_as_openais(given: InputChoice) -> dict[str, Any]:
-    """The fields of a request that say the same."""
+    """`tool_choice` as OpenAI's fields."""
     mode: Any = {"auto": "auto", "any": "required", "none": "none"}.get(given.type)
     if mode is None:
         mode = {"type": "function", "function": {"name": given.name or ""}}

@@ -51,8 +51,8 @@ NO_THOUGHTS = {"thinking": "", "signature": ""}
 
 
 class Thinking(Strict):
-    """Whether the model thinks; "adaptive": as it wants to. Clients ask for thoughts whatever the model is: one
-    whose template has none does not think."""
+    """Whether the model thinks; "adaptive": the model decides. A model whose template knows no thoughts does not think,
+    whatever clients ask."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -60,7 +60,7 @@ class Thinking(Strict):
 
     @property
     def think(self) -> bool | None:
-        """None: not said."""
+        """True, False, or None if not given."""
         return {"enabled": True, "disabled": False}.get(self.type)
 
 
@@ -72,7 +72,7 @@ class OutputFormat(Strict):
 
 
 class OutputConfig(Strict):
-    """How the answer is to be."""
+    """Settings of the output."""
 
     effort: Ignored
     format: OutputFormat | None = None
@@ -87,7 +87,7 @@ class CountRequest(Strict):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: Ignored
-    output_format: OutputFormat | None = None  # where it was before output_config had it
+    output_format: OutputFormat | None = None  # the older place of output_config.format
     tools: list[InputTool | OtherTool] | None = None
     tool_choice: InputChoice | None = None
     cache_salt: CacheSalt = None
@@ -99,7 +99,7 @@ class CountRequest(Strict):
 
 
 class MessagesRequest(CountRequest):
-    """A conversation, and how the next message is drawn."""
+    """A conversation, and settings of its next message."""
 
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     stream: bool = False
@@ -113,7 +113,7 @@ class MessagesRequest(CountRequest):
 
 
 def answers_of(maker: Maker, body: CountRequest, whose: Client) -> Answers:
-    """The answer of OpenAI's route to the same conversation."""
+    """The same conversation, answered by OpenAI's route."""
     asked: dict[str, Any] = {"messages": messages_of(body.messages)}
     if body.system:
         asked["messages"].insert(0, {"role": "system", "content": text_of(body.system)})
@@ -137,22 +137,22 @@ def answers_of(maker: Maker, body: CountRequest, whose: Client) -> Answers:
 
 
 def _renamed(place: str) -> str:
-    """Places in OpenAI's tools as they are in Anthropic's."""
+    """A path into OpenAI's tools as a path into Anthropic's, for errors."""
     return re.sub(r"(tools/\d+)/function(?=\b)", r"\1", place).replace("/parameters", "/input_schema")
 
 
 class MessageShape:
-    """One message. Where an answer can only be text, it is one block, and a stream begins that at once."""
+    """One message. If the answer can only be text, it is one block, which a stream opens at once."""
 
     def __init__(self, served: Served, body: MessagesRequest, answers: Answers) -> None:
         self._body = body
         (self.job,), (self._split,) = answers.jobs, answers.splits
         self._head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": served.name}
         self._begun, self._is_plain = False, answers.chat.is_plain
-        self._blocks: list[str] = []  # kinds of the blocks that a stream has begun; the last one is open
+        self._blocks: list[str] = []  # kinds of the blocks so far; the last one is open
 
     def _usage(self) -> dict[str, Any]:
-        """What was known counts as read from a cache, and not among the tokens of the input."""
+        """Token counts. Reused tokens count as read from a cache, not as input tokens."""
         job = self.job
         return {
             "input_tokens": len(job.ids) - job.n_known,
@@ -181,7 +181,7 @@ class MessageShape:
         return {**self._head, "content": content, **self._stop(), "usage": with_warnings(self._usage(), self._body)}
 
     def opening(self) -> Iterator[str]:
-        """Nothing: a message begins by saying what was known of its prompt, when that has been read."""
+        """No events: `message_start` reports how much of the prompt was reused, and waits until the prompt is read."""
         return iter(())
 
     def _begin(self) -> Iterator[str]:
@@ -196,13 +196,13 @@ class MessageShape:
         yield _event("ping")
 
     def _block(self, kind: str, **more: Any) -> Iterator[str]:
-        """Another one begins."""
+        """Opens another block."""
         yield from self._close()
         self._blocks.append(kind)
         yield _event("content_block_start", index=len(self._blocks) - 1, content_block={"type": kind, **more})
 
     def _close(self) -> Iterator[str]:
-        """The block that is open ends."""
+        """Closes the open block."""
         if self._blocks:
             if self._blocks[-1] == "thinking":
                 yield self._delta("signature", "signature", "")
@@ -224,12 +224,12 @@ class MessageShape:
                 yield self._delta(kind, kind, part.text)
 
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """Events for what has become certain."""
+        """Events for the parts that became certain."""
         yield from self._begin()
         yield from self._told(self._split.push(piece))
 
     def ending(self, index: int) -> Iterator[str]:
-        """What was held back, and why it ended."""
+        """Events for the text held back, and the reason of the end."""
         yield from self._begin()
         yield from self._told(self._split.rest)
         if not self._blocks:
@@ -238,11 +238,11 @@ class MessageShape:
         yield _event("message_delta", delta=self._stop(), usage=with_warnings(self._usage(), self._body))
 
     def closing(self) -> Iterator[str]:
-        """The end."""
+        """The last event."""
         yield _event("message_stop")
 
     def failure(self, error: Exception) -> Iterator[str]:
-        """An event in the shape of an error's response."""
+        """An event in the shape of an error response."""
         yield event(json.loads(bytes(errors.for_path(PATH, errors.of_exception(error)).body)), "error")
 
 
@@ -259,7 +259,7 @@ async def messages(served: Served, request: Request, body: MessagesRequest) -> R
 
 
 async def count_tokens(served: Served, request: Request, body: CountRequest) -> Response:
-    """Tokens of a conversation."""
+    """The number of tokens of a conversation."""
     answers = await in_thread(request, answers_of, served.maker, body, asked_by(request, body))
     return JSONResponse({"input_tokens": len(answers.chat.prompt.ids)})
 

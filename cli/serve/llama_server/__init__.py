@@ -1,1 +1,1 @@
-"""The routes of llama.cpp's server that OpenAI has not, and vLLM's where they have the same paths."""
+"""Routes of llama-server that OpenAI does not have, and vLLM's routes with the same paths."""

@@ -1,4 +1,4 @@
-"""An answer as llama-server's own routes show it: its text, how it was drawn, why it ended, what it took."""
+"""An answer in llama-server's format: text, settings, reason of the end, timings."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ..timings import ServerTimings
 
 STOP_TYPES = {"eos": "eos", "stop": "word", "length": "limit", "context": "limit"}
 
-# what a request cannot change
+# settings that requests cannot change
 _FIXED: dict[str, Any] = {
     "grammar": "", "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
     "reasoning_format": "none", "reasoning_in_content": False, "generation_prompt": "", "n_discard": 0,
@@ -27,14 +27,14 @@ _FIXED: dict[str, Any] = {
 
 
 def sampling_settings(params: SamplingParams, seed: int | None) -> dict[str, Any]:
-    """The samplers, under llama-server's names; seed None: a random one."""
+    """The sampling settings under llama-server's names; seed None: a random one."""
     known = {name: getattr(params, OTHER_NAMES.get(name, name)) for name in FIELDS}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
     return {**listed, "seed": RANDOM_SEEDS[1] if seed is None else seed, **_FIXED}
 
 
 def generation_settings(served: Served, body: AnswerFields, job: Job) -> dict[str, Any]:
-    """How the answer was drawn."""
+    """All settings of the answer."""
     sampler, tokenizer = job.drawing.sampler, served.model.tokenizer
     biases = dict(sampler.params.logit_bias)
     if body.ignore_eos:
@@ -59,7 +59,7 @@ def generation_settings(served: Served, body: AnswerFields, job: Job) -> dict[st
 def whole_answer(
     served: Served, body: AnswerFields, index: int, job: Job, pieces: Sequence[TextPiece], *, tokens: bool = False
 ) -> dict[str, Any]:
-    """Everything about it. tokens: with the ids that were drawn."""
+    """The complete answer object. tokens: include the sampled ids."""
     result = job.result
     answer = {
         "index": index,
@@ -84,5 +84,5 @@ def whole_answer(
 
 
 def probabilities(served: Served, job: Job, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
-    """Of the tokens whose logprobs were asked for."""
+    """Probabilities of the tokens, if they were asked for."""
     return [Pausing(each) for each in listed(served.model.tokenizer, pieces, job.drawing.sampled)]

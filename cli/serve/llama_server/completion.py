@@ -1,4 +1,4 @@
-"""POST /completion: llama-server's own shape, for prompts that are texts, tokens, or both in one."""
+"""POST /completion: llama-server's own API, for prompts of text, tokens, or both mixed."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from .answer import probabilities, whole_answer
 
 
 class PromptObject(Strict):
-    """A text, and what goes with it: these models read text only."""
+    """A prompt with its attachments; these models read text only."""
 
     prompt_string: str
     multimodal_data: Annotated[list[str], Field(max_length=0)] | None = None
@@ -38,7 +38,7 @@ Mixed = list[int | str]
 
 
 class NativeCompletionRequest(AnswerFields):
-    """One or more prompts, and how what follows them is drawn."""
+    """One or more prompts, and settings of their continuations."""
 
     prompt: str | PromptObject | list[int | str | Mixed | PromptObject]
     n_cmpl: Annotated[int, Field(ge=1, le=64)] | None = None
@@ -51,7 +51,7 @@ class NativeCompletionRequest(AnswerFields):
 
 
 def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Client) -> list[Job]:
-    """n answers to every prompt."""
+    """n answers per prompt."""
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
     prompts = prompts_of(maker, request.prompt, whose)
@@ -59,7 +59,7 @@ def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Clien
 
 
 def prompts_of(maker: Maker, prompt: Any, whose: Client) -> list[Prompt]:
-    """Each of them. A list that has a number is one prompt; others are a prompt for each of their items."""
+    """The prompts. A list with a number in it is one prompt; any other list has a prompt per item."""
     if isinstance(prompt, list) and not any(isinstance(part, int) for part in prompt):
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
@@ -69,7 +69,7 @@ def prompts_of(maker: Maker, prompt: Any, whose: Client) -> list[Prompt]:
 
 
 def _prompt(maker: Maker, prompt: Any, whose: Client) -> Prompt:
-    """Special tokens count wherever they are written; BOS comes before a text that begins the prompt."""
+    """Tokenizes a prompt. Special tokens in its texts are parsed; BOS comes before a text at its beginning."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
     if isinstance(prompt, str):
@@ -97,7 +97,7 @@ class CompletionShape:
         self._timings: dict[int, ServerTimings] = {}
 
     def whole(self, pieces: Sequence[Sequence[TextPiece]]) -> Any:
-        """An object for one answer, a list of them for more."""
+        """An object for one answer, a list for several."""
         answers = [
             self._chosen(whole_answer(self.served, self.body, i, job, some, tokens=self.body.return_tokens))
             for i, (job, some) in enumerate(zip(self.jobs, pieces, strict=True))
@@ -108,7 +108,7 @@ class CompletionShape:
         return iter(())
 
     def watch(self, news: Event) -> Iterator[str]:
-        """How far a prompt is read."""
+        """Events for how far a prompt is read."""
         if self.body.timings_per_token:
             self._timings[news.index] = news.timings
         if news.n_read is not None and self.body.return_progress:
@@ -122,7 +122,7 @@ class CompletionShape:
         yield event({**self._part(index, piece), **more})
 
     def ending(self, index: int) -> Iterator[str]:
-        """All about the answer but its text, which the stream has told."""
+        """The complete answer object without the text, which the stream has sent."""
         whole = whole_answer(self.served, self.body, index, self.jobs[index], ())
         yield event(self._chosen({**whole, "content": ""}))
 
@@ -146,7 +146,7 @@ class CompletionShape:
         }
 
     def _chosen(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The fields that were asked for; "a/b" is field b of a, under that name."""
+        """Only the fields that were asked for; "a/b" is field b of a, under that name."""
         if not self.body.response_fields:
             return answer
         found = {path: _at(answer, path) for path in self.body.response_fields}
@@ -165,7 +165,7 @@ def _at(answer: Any, path: str) -> Any:
 
 
 async def completion(served: Served, request: Request, body: NativeCompletionRequest) -> Response:
-    """What follows the prompts."""
+    """The continuations of the prompts."""
     if body.n_cmpl is not None:
         body.n = body.n_cmpl
     jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))

@@ -1,4 +1,4 @@
-"""POST /embedding and /embeddings: llama-server's shape, in which a text might have a vector for each of its tokens."""
+"""POST /embedding and /embeddings: llama-server's format, a list of vectors per text."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from ..served import Served
 
 
 class EmbeddingRequest(Strict):
-    """llama-server's: the texts under either of two names."""
+    """The texts, under either of llama-server's two names."""
 
     content: Texts | None = None
     input: Texts | None = None
@@ -23,7 +23,7 @@ class EmbeddingRequest(Strict):
 
 
 async def embedding(served: Served, request: Request, body: EmbeddingRequest) -> Response:
-    """A vector of each text in a list of its own."""
+    """For each text a list with its one vector."""
     if (body.content is None) == (body.input is None):
         raise RequestError("give one of content and input", param="content")
     texts = texts_of(body.input if body.content is None else body.content, served.model.tokenizer)

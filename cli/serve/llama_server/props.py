@@ -1,4 +1,4 @@
-"""GET /props and /version, GET /slots, and the routes of llama-server that answer 501 here."""
+"""GET /props, /version and /slots, and the routes of llama-server that answer 501 here."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -18,7 +18,7 @@ from .answer import sampling_settings
 
 
 def package_version() -> str:
-    """Of this package; "0" where it was not installed."""
+    """The version of this package; "0" if it is not installed."""
     try:
         return version("hybrid-lm")
     except PackageNotFoundError:
@@ -26,7 +26,7 @@ def package_version() -> str:
 
 
 async def props(served: Served, _: Request) -> Response:
-    """What is served, and how answers are drawn where a request does not say it."""
+    """The model, its templates, and default settings of answers."""
     model, maker = served.answers.model, served.maker
     params = maker.sampling
     n_predict = -1 if maker.defaults.n_predict is None else maker.defaults.n_predict
@@ -38,7 +38,7 @@ async def props(served: Served, _: Request) -> Response:
             "total_slots": served.answers.batcher.n_parallel,
             "model_alias": served.name,
             "model_ftype": model.file_type,
-            "model_path": model.path.name,  # a client learns the file, not the folder
+            "model_path": model.path.name,  # the name only: clients do not learn folders
             "modalities": {"vision": False, "video": False, "audio": False},
             "endpoint_slots": served.slots,
             "endpoint_props": False,
@@ -54,12 +54,12 @@ async def props(served: Served, _: Request) -> Response:
 
 
 def _stages(model: LoadedModel) -> list[dict[str, Any]]:
-    """First and last block of each stage, of a model that is divided (--stages)."""
+    """First and last block of each stage, for a model divided by --stages."""
     return [{"blocks": [blocks.start, blocks.stop - 1]} for blocks in model.engine.stages]
 
 
 def _templates(served: Served) -> dict[str, Any]:
-    """The model's template and what it can do, in llama-server's words."""
+    """The model's chat template and its capabilities, in llama-server's words."""
     template = served.maker.template
     if template is None:
         return {"chat_template": "", "chat_template_caps": {}}
@@ -78,12 +78,12 @@ def _templates(served: Served) -> dict[str, Any]:
 
 
 async def about_version(_served: Served, _: Request) -> Response:
-    """Of this package."""
+    """The version of this package."""
     return JSONResponse({"version": package_version()})
 
 
 async def slots(served: Served, request: Request) -> Response:
-    """The answers that can be drawn at a time, and what each is doing."""
+    """The slots for answers, and what each is doing."""
     if not served.slots:
         return errors.response(501, "this server does not show its slots (--no-slots)")
     running = {job.place: job for job in served.answers.running}
@@ -95,8 +95,7 @@ async def slots(served: Served, request: Request) -> Response:
 
 
 def _slot(served: Served, index: int, job: Job | None, owner: bytes) -> dict[str, Any]:
-    """Numbers only: what one client asks is nobody else's business. Settings, in which there may be texts, to their
-    owner."""
+    """Figures of a slot. Only the owner also sees the settings, which may contain texts."""
     slot = {"id": index, "n_ctx": served.model.n_ctx, "speculative": False, "is_processing": job is not None}
     if job is None:
         return slot
@@ -135,10 +134,10 @@ async def adapters(served: Served, _: Request) -> Response:
 
 
 def _refused(*paths: str, message: str) -> Endpoint:
-    """A POST that llama-server answers, and this server does not."""
+    """An endpoint for a POST of llama-server that this server does not support."""
 
     async def refuse(_served: Served, _: Request) -> Response:
-        """501: this server does not do that."""
+        """501 with the reason."""
         return errors.response(501, message)
 
     return Endpoint(paths, refuse, None, "POST", is_refusal=True)

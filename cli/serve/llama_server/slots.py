@@ -1,8 +1,7 @@
-"""POST /slots/{id}?action=save|restore|erase: the last text of a place as a file in the server's folder.
+"""POST /slots/{id}?action=save|restore|erase: the last text of a slot as a file in the server's folder.
 
-Files have the format of `hybrid`, or with "format": "llama.cpp" that of llama-server; which one is restored, the file
-says. A text that was restored is known wherever the next answer is drawn. Texts and files of another key are not there
-(whose.py).
+Files have the format of `hybrid`, or with "format": "llama.cpp" that of llama-server; restoring recognizes both. A
+restored text is known to every slot. Texts and files of another owner do not exist for a client (client.py).
 """
 
 import asyncio
@@ -27,21 +26,21 @@ from ..errors import RequestError
 from ..fields import Strict
 from ..served import Served
 
-BUSY_SECONDS = 0.05  # between two looks at a place that is in use
-LONGEST_NAME = 128  # characters, so that the name of the file while it is written fits, too
+BUSY_SECONDS = 0.05  # between two checks of a slot in use
+LONGEST_NAME = 128  # characters; the name of the temporary file is longer and must fit also
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(10))}
 Result = TypeVar("Result")
 
 
 class SlotFile(Strict):
-    """What to save to, or restore from."""
+    """The file to save to or restore from."""
 
     filename: str
     format: Literal["hybrid", "llama.cpp"] = "hybrid"
 
 
 async def act(served: Served, request: Request) -> Response:
-    """Save, restore or erase what a place holds."""
+    """Saves, restores or erases the text of a slot."""
     if served.store is None:
         return errors.response(501, "this server keeps no states. Start it with --state-dir")
     place = _place(served, request.path_params["id"])
@@ -73,7 +72,7 @@ async def act(served: Served, request: Request) -> Response:
 
 
 async def _when_idle(call: Callable[[], Result]) -> Result:
-    """What `call` gives in a thread of its own, once no answer is drawn in its place."""
+    """The result of `call`, run in a thread once no answer uses its slot."""
     while True:
         try:
             return await run_in_threadpool(call)
@@ -82,7 +81,7 @@ async def _when_idle(call: Callable[[], Result]) -> Result:
 
 
 def _named(path: Path, name: str, call: Callable[[], Result]) -> Result:
-    """Errors name the file as the client does: folders are nobody's business."""
+    """The result of `call`; errors name the file as the client does, without its folder."""
     try:
         return call()
     except StateError as error:
@@ -100,8 +99,7 @@ def _place(served: Served, given: str) -> int:
 
 
 def file_path(folder: Path, name: str, owner: bytes = b"") -> Path:
-    """A file of the folder itself, under a name that nobody but its owner can give. RequestError: the name could mean
-    anything else."""
+    """The path in `folder`; its name contains the owner. RequestError: `name` is not a plain file name."""
     bad = (
         not 0 < len(name) <= LONGEST_NAME
         or not name.isprintable()
@@ -124,7 +122,7 @@ def file_path(folder: Path, name: str, owner: bytes = b"") -> Path:
 
 
 def _check_room(store: CacheStore) -> None:
-    """Files that clients ask for may take as much of the disk as what the server keeps by itself."""
+    """RequestError: saved slots take as much of the disk as the server's prompt cache may."""
     used = sum(path.stat().st_size for path in store.folder.slots.iterdir() if path.is_file())
     if used >= store.files.budget:
         raise RequestError(

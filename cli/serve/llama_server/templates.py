@@ -1,4 +1,4 @@
-"""POST /apply-template: a conversation as the model would read it; and how many tokens that is."""
+"""POST /apply-template: a conversation as the model reads it; and the number of its tokens."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,19 +12,19 @@ from ..served import Served
 
 
 class TemplateRequest(ConversationFields):
-    """A conversation, with tools where the template or we write them into the prompt."""
+    """A conversation, with tools if they are written into the prompt."""
 
     model: str | None = None
 
 
 async def apply_template(served: Served, request: Request, body: TemplateRequest) -> Response:
-    """The prompt, as text."""
+    """The prompt as text."""
     chat = await in_thread(request, chat_of, served.maker, body, asked_by(request))
     return JSONResponse({"prompt": chat.written.text})
 
 
 async def input_tokens(served: Served, request: Request, body: ChatRequest) -> Response:
-    """How many tokens the prompt of a chat completion has."""
+    """The number of tokens of a chat prompt."""
     body.check()
     prompt = await in_thread(request, lambda: chat_of(served.maker, body, asked_by(request, body)).prompt)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})

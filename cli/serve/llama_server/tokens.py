@@ -12,8 +12,8 @@ from ..fields import Strict
 from ..in_thread import in_thread
 from ..served import Served
 
-MOST_TOKENS = 1 << 19  # to be decoded
-MOST_TEXT = 1 << 20  # characters: encoding takes about 100 bytes for each
+MOST_TOKENS = 1 << 19  # per /detokenize
+MOST_TEXT = 1 << 20  # characters per /tokenize; encoding takes about 100 bytes each
 
 
 class TokenizeRequest(Strict):
@@ -29,7 +29,7 @@ class TokenizeRequest(Strict):
 
 
 class DetokenizeRequest(Strict):
-    """Ids of tokens."""
+    """Token ids."""
 
     tokens: list[int]
     model: str | None = None
@@ -88,7 +88,7 @@ def _text_of(served: Served, ids: list[int]) -> Response:
 
 
 async def tokenizer_info(served: Served, _: Request) -> Response:
-    """As vLLM has it, from Hugging Face's tokenizer_config.json."""
+    """vLLM's route: contents of Hugging Face's tokenizer_config.json."""
     template = served.maker.template
     return JSONResponse(
         {

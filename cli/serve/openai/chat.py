@@ -29,7 +29,7 @@ from .shape import CompletionsShape, text_of, with_logprobs
 
 
 class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
-    """A conversation, and how the next message is drawn."""
+    """A conversation, and settings of its next message."""
 
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -42,7 +42,7 @@ class ChatRequest(AnswerFields, ConversationFields, ThoughtFields):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to one conversation: their jobs and their readers. notes: see AnswerRules."""
+    """The answers to one conversation: jobs and readers. notes: see AnswerRules."""
 
     chat: RequestChat
     jobs: list[Job]
@@ -51,7 +51,7 @@ class Answers:
 
 
 def answers_of(maker: Maker, request: ChatRequest, whose: Client, think: bool | None = None) -> Answers:
-    """n answers to a conversation. think: see chat_of."""
+    """Makes n answers to a conversation. think: see chat_of."""
     if request.top_logprobs and not request.logprobs:
         raise RequestError("top_logprobs needs logprobs = true", param="top_logprobs")
     chat = chat_of(maker, request, whose, think=think)
@@ -65,7 +65,7 @@ def answers_of(maker: Maker, request: ChatRequest, whose: Client, think: bool | 
 
 
 class ChatShape(CompletionsShape):
-    """A message for each answer."""
+    """One message per answer."""
 
     kind, part_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-"
 
@@ -75,7 +75,7 @@ class ChatShape(CompletionsShape):
         self._has_functions = body.has_functions
 
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
-        """One of `choices`: the message as its reader has split it, without text that is empty beside calls."""
+        """One of `choices`: the message in the parts that its reader found; empty text beside calls is left out."""
         read = self._splits[self.jobs.index(job)].reader
         message: dict[str, Any] = {"role": "assistant", "content": read.text if read.text or not read.calls else None}
         if read.thoughts and self._with_thoughts:
@@ -101,12 +101,12 @@ class ChatShape(CompletionsShape):
 
     # --- streams ---
     def opening(self) -> Iterator[str]:
-        """Whose the messages are."""
+        """The event with the role."""
         for index in range(len(self.jobs)):
             yield self._chunk(index, {"delta": {"role": "assistant", "content": None}, "logprobs": None})
 
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """Events for what has become certain; the logprobs are with the last of them."""
+        """Events for the parts that became certain; the last one carries the logprobs."""
         deltas = self._deltas(self._splits[index].push(piece))
         if not deltas and piece.logprobs is not None:
             deltas = [{"content": ""}]
@@ -116,13 +116,13 @@ class ChatShape(CompletionsShape):
             yield self._chunk(index, {"delta": delta, "logprobs": self._logprobs([piece])})
 
     def ending(self, index: int) -> Iterator[str]:
-        """What was held back, and why it ended."""
+        """Events for the text held back, and the reason of the end."""
         for delta in self._deltas(self._splits[index].rest):
             yield self._chunk(index, {"delta": delta, "logprobs": None})
         yield from super().ending(index)
 
     def part(self, piece: TextPiece | None) -> dict[str, Any]:
-        """Nothing: parts are told by `piece`."""
+        """Not used: `piece` sends the parts."""
         return {"delta": {}, "logprobs": None}
 
     def _deltas(self, parts: Sequence[AnswerPart]) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ class ChatShape(CompletionsShape):
 
 
 def _delta(part: AnswerPart) -> dict[str, Any]:
-    """Of a message."""
+    """The delta of a part."""
     if part.kind == "thought":
         return {"reasoning_content": part.text}
     if part.kind == "text":
@@ -147,7 +147,7 @@ def _delta(part: AnswerPart) -> dict[str, Any]:
 
 
 def _older_delta(part: AnswerPart) -> dict[str, Any]:
-    """The delta of an answer to a request with `functions`."""
+    """The delta of a part, for a request with `functions`."""
     if part.kind in ("thought", "text"):
         return _delta(part)
     return {
@@ -156,7 +156,7 @@ def _older_delta(part: AnswerPart) -> dict[str, Any]:
 
 
 def token_logprobs(tokenizer: Tokenizer, pieces: Sequence[TextPiece]) -> list[dict[str, Any]]:
-    """Of each token that has them: itself, as text and bytes, and the likeliest ones."""
+    """For each token with logprobs: its text, bytes and logprob, and those of the most likely tokens."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         text, raw = text_of(tokenizer, token)

@@ -1,6 +1,6 @@
-"""POST /v1/completions: OpenAI's older shape, for prompts that are texts or tokens.
+"""POST /v1/completions: OpenAI's older API, for prompts of text or tokens.
 
-With `echo` a choice's text begins with its prompt, as the model read it; with `logprobs`, too, so do the lists of
+With `echo` a choice's text begins with its prompt, as the model read it; with `logprobs` also, so do the lists of
 tokens.
 """
 
@@ -25,11 +25,11 @@ from ..served import Served
 from ..streaming import respond
 from .shape import CompletionsShape, with_logprobs
 
-FEW = 16  # max_tokens where it is not given: OpenAI's
+FEW = 16  # OpenAI's default of max_tokens
 
 
 class CompletionRequest(AnswerFields):
-    """One or more prompts, and how what follows them is drawn."""
+    """One or more prompts, and settings of their continuations."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -39,7 +39,7 @@ class CompletionRequest(AnswerFields):
 
 
 def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> list[Job]:
-    """n answers to every prompt; with echo and logprobs the first one reads those of the prompt."""
+    """n answers per prompt; with echo and logprobs the first one computes those of the prompt."""
     if request.best_of not in (None, request.n):
         raise RequestError(
             f"best_of = {request.best_of}: this server gives all answers that it draws, n = {request.n}",
@@ -60,16 +60,16 @@ def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> 
 
 
 class TokenLists:
-    """The tokens of one text, as this shape lists them; what is listed later follows what was listed before."""
+    """The tokens of one text in this API's lists; each call continues the offsets of the one before."""
 
     def __init__(self, tokenizer: Tokenizer, *, special: bool = False) -> None:
-        """special: an answer's text has its control tokens."""
+        """special: control tokens are part of an answer's text."""
         self._tokenizer, self._special = tokenizer, special
         self._stream = tokenizer.stream(skip_special=not special)
-        self._at = 0  # characters that were complete before the next token
+        self._at = 0  # text offset of the next token, in characters
 
     def prompt(self, job: Job, logprobs: Sequence[TokenLogprobs | None]) -> dict[str, Any]:
-        """The prompt's tokens; before the first one there is nothing that could have foretold it."""
+        """The prompt's tokens; the first one has no logprob."""
         self._stream = self._tokenizer.stream(skip_special=True, at_start=True)
         listed = self._listed(zip(job.ids, logprobs, strict=True))
         self._at += len(self._stream.flush())
@@ -77,7 +77,7 @@ class TokenLists:
         return listed
 
     def answer(self, known: Sequence[tuple[int, TokenLogprobs]]) -> dict[str, Any] | None:
-        """Tokens that were drawn."""
+        """Sampled tokens."""
         return self._listed(known) if known else None
 
     def _listed(self, known: Iterable[tuple[int, TokenLogprobs | None]]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class TokenLists:
         return lists
 
     def _likeliest(self, text: str, logprobs: TokenLogprobs) -> dict[str, float]:
-        """By name, with the token itself; of those with one name the likeliest."""
+        """Logprobs by name of the token, including the sampled one; of tokens with equal names the most likely."""
         likeliest: dict[str, float] = {}
         for token, ln_p in logprobs.top:
             likeliest.setdefault(self._name(token), ln_p)
@@ -100,7 +100,7 @@ class TokenLists:
         return likeliest
 
     def _name(self, token: int) -> str:
-        """The text of a token; OpenAI's way of writing bytes where it is no text by itself."""
+        """The text of a token, or `bytes:` and hexadecimal escapes if it is not valid text."""
         piece = self._tokenizer.piece(token)
         try:
             return piece.decode()
@@ -109,12 +109,12 @@ class TokenLists:
 
 
 def prompt_text(tokenizer: Tokenizer, job: Job) -> str:
-    """The prompt as the model read it, without control tokens, as answers are."""
+    """The prompt as the model read it, without control tokens, as in answers."""
     return tokenizer.decode(job.ids, skip_special=True)
 
 
 class CompletionShape(CompletionsShape):
-    """A text for each answer."""
+    """One text per answer."""
 
     kind, part_kind, prefix = "text_completion", "text_completion", "cmpl-"
 
@@ -122,8 +122,8 @@ class CompletionShape(CompletionsShape):
         super().__init__(served, body, jobs)
         self._n, self._echo, self._with_logprobs = body.n, body.echo, body.logprobs is not None
         self._lists = [TokenLists(self.tokenizer, special=not body.skip_special_tokens) for _ in jobs]
-        self._begun: set[int] = set()  # choices of which a stream has told the prompt
-        # what came of other answers to a prompt before its logprobs were known; None: their end
+        self._begun: set[int] = set()  # choices whose prompt was sent
+        # pieces that arrived before the logprobs of their prompt; None: the end of an answer
         self._held: dict[int, list[TextPiece | None]] = {}
 
     def choice(self, job: Job, pieces: Sequence[TextPiece]) -> dict[str, Any]:
@@ -138,16 +138,16 @@ class CompletionShape(CompletionsShape):
         return {"text": "", "logprobs": None}
 
     def opening(self) -> Iterator[str]:
-        """The prompts, where nothing about them is to be found out."""
+        """The prompts, if nothing about them must be computed first."""
         for index in range(len(self.jobs)) if self._echo and not self._with_logprobs else ():
             yield from self._opened(index)
 
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """An event for what can be seen, after one for the prompt where it is asked for."""
+        """An event for the visible text, after the event for the prompt if `echo` asks for one."""
         return self._told(index, piece)
 
     def ending(self, index: int) -> Iterator[str]:
-        """Why it ended."""
+        """The event with the reason of the end."""
         return self._told(index, None)
 
     def _told(self, index: int, piece: TextPiece | None) -> Iterator[str]:
@@ -173,7 +173,7 @@ class CompletionShape(CompletionsShape):
         yield self._chunk(index, {"text": text, "logprobs": listed})
 
     def _prompt(self, index: int) -> tuple[str, dict[str, Any] | None]:
-        """What a choice begins with: text, and lists of tokens."""
+        """The beginning of a choice: the prompt's text and lists of tokens."""
         job, first = self.jobs[index], self.jobs[index - index % self._n]
         if not self._echo:
             return "", None
@@ -181,7 +181,7 @@ class CompletionShape(CompletionsShape):
         return prompt_text(self.tokenizer, job), listed
 
     def _end(self, job: Job) -> list[tuple[int, TokenLogprobs]]:
-        """The token that ended the answer: it is listed, with no text."""
+        """The token that ended the answer: it is listed without text."""
         eog, logprobs = job.result.eog, job.drawing.end_logprobs
         return [] if eog is None or logprobs is None else [(eog, logprobs)]
 
@@ -193,7 +193,7 @@ def _joined(first: dict[str, Any] | None, second: dict[str, Any] | None) -> dict
 
 
 async def completions(served: Served, request: Request, body: CompletionRequest) -> Response:
-    """What follows the prompts."""
+    """The continuations of the prompts."""
     jobs = await in_thread(request, completion_jobs, served.maker, body, asked_by(request, body))
     shape = CompletionShape(served, body, jobs)
     return await respond(served, request, jobs, shape, stream=body.stream, watcher=shape.watcher)

@@ -23,27 +23,27 @@ from ..warning_log import with_warnings
 
 
 class InputPart(Strict):
-    """A piece of a text: these models read text only."""
+    """A part of a text; these models read text only."""
 
     type: Literal["text"]
     text: str
 
 
 class TextObject(Strict):
-    """A text as llama-server's clients may give it: whole, or in pieces with nothing between them."""
+    """A text in llama-server's format: whole, or in parts that are joined."""
 
     prompt_string: str | None = None
     content: Annotated[list[InputPart], Field(min_length=1)] | None = None
 
     @property
     def text(self) -> str:
-        """RequestError: it is both, or neither."""
+        """The text. RequestError: both spellings are given, or neither."""
         if (self.prompt_string is None) == (self.content is None):
             raise RequestError("input: an object has one of prompt_string and content", param="input")
         return self.prompt_string or "".join(part.text for part in self.content or ())
 
 
-Tokens = list[int | str]  # a text of tokens, with texts between them
+Tokens = list[int | str]  # one text, as ids and pieces of text
 Texts = str | TextObject | list[int | str | Tokens | TextObject]
 
 
@@ -58,14 +58,14 @@ class EmbeddingsRequest(Strict):
 
 
 def texts_of(given: Any, tokenizer: Tokenizer) -> list[Text]:
-    """Each as text or ids. A list that has a number is one text; others are a text for each of their items."""
+    """Each text as a string or ids. A list with a number in it is one text; any other list has a text per item."""
     if not isinstance(given, list) or any(isinstance(part, int) for part in given):
         return [_text(given, tokenizer)]
     return [_text(one, tokenizer) for one in given]
 
 
 def _text(given: Any, tokenizer: Tokenizer) -> Text:
-    """What goes around a text goes around one that begins it, not around tokens: who gives them gives all."""
+    """The text, or the ids of a mixed list; special tokens are added only if the list begins with a text."""
     if isinstance(given, TextObject):
         return given.text
     if isinstance(given, str):
@@ -84,7 +84,7 @@ def _text(given: Any, tokenizer: Tokenizer) -> Text:
 async def vectors(
     served: Served, request: Request, texts: list[Text], encoding: str, *, normalize: bool
 ) -> tuple[list[Any], int]:
-    """Of each text, as JSON has them; and the tokens of all. As long as the client waits."""
+    """Vectors in the requested encoding, and the number of tokens. Ends when the client goes."""
     embedding = served.embedding
     if embedding is None:
         raise RequestError("this server was started without a sequence for embeddings", status=501)
@@ -104,12 +104,12 @@ async def vectors(
 def _encoded(rows: np.ndarray, encoding: str) -> list[Any]:
     if encoding == "base64":
         return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows]
-    # the shortest number that gives the same f32 again
+    # str(): the shortest text that reads back as the same f32
     return [[float(str(value)) for value in row] for row in rows]
 
 
 async def embeddings(served: Served, request: Request, body: EmbeddingsRequest) -> Response:
-    """A vector of each text, of length 1."""
+    """A vector of length 1 for each text."""
     if served.embedding is not None and body.dimensions not in (None, n := served.embedding.source.n_embd):
         raise RequestError(f"dimensions = {body.dimensions}: vectors of this model have {n} values", param="dimensions")
     texts = texts_of(body.input, served.model.tokenizer)

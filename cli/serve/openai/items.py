@@ -1,4 +1,4 @@
-"""Items of /v1/responses: those that come in, as messages; those of an answer, whole and as events."""
+"""Items of /v1/responses: input items as messages, and the items of an answer, whole and as events."""
 
 import json
 import uuid
@@ -15,7 +15,7 @@ from ..strict import PassedOver, other_than
 
 
 class TextPart(Strict):
-    """A part of a message, of the user's or of an earlier answer. Images and files are refused."""
+    """A part of a message of the user or of an earlier answer. Images and files are refused."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
@@ -24,14 +24,14 @@ class TextPart(Strict):
 
 
 class RefusalPart(Strict):
-    """What an answer said instead of one."""
+    """A refusal in place of an answer."""
 
     type: Literal["refusal"]
     refusal: str
 
     @property
     def text(self) -> str:
-        """As of other parts."""
+        """The refusal, under the name that other parts have."""
         return self.refusal
 
 
@@ -39,7 +39,7 @@ ContentPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
 
 
 class MessageItem(Strict):
-    """A message, as somebody wrote it or as an earlier response had it."""
+    """A message of the user or of an earlier response."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[ContentPart]
@@ -50,7 +50,7 @@ class MessageItem(Strict):
 
 
 class CallItem(Strict):
-    """A call of a tool, of an earlier response. arguments: JSON."""
+    """A call in an earlier response. arguments: JSON."""
 
     type: Literal["function_call"]
     call_id: str
@@ -61,7 +61,7 @@ class CallItem(Strict):
 
 
 class CustomCallItem(Strict):
-    """A call of a tool whose arguments are one text, as another server drew it."""
+    """A call in an earlier response of another server, whose argument is one text."""
 
     type: Literal["custom_tool_call"]
     call_id: str
@@ -77,7 +77,7 @@ class CustomCallItem(Strict):
 
 
 class ResultItem(Strict):
-    """What a call gave."""
+    """The result of a call."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
@@ -105,7 +105,7 @@ class ReasoningItem(Strict):
 
 
 class HostedItem(PassedOver):
-    """What a server of OpenAI's did for itself; what its searches found is in the texts that followed."""
+    """A record of a tool that OpenAI's servers ran; the messages after it hold what its searches found."""
 
     type: Literal[
         "web_search_call",
@@ -125,17 +125,17 @@ InputItem = MessageItem | CallItem | CustomCallItem | ResultItem | ReasoningItem
 
 
 class OtherTool(PassedOver):
-    """One that OpenAI's servers run, or whose calls are not JSON."""
+    """A tool that OpenAI's servers run, or whose calls are not JSON."""
 
     type: other_than("function")  # type: ignore[valid-type]
 
     def as_chat(self) -> dict[str, Any]:
-        """The type alone: the route of chats also passes over it."""
+        """The type alone: the chat route ignores it also."""
         return {"type": self.type}
 
 
 class FunctionTool(Strict):
-    """A tool of the client's."""
+    """A tool that the client runs."""
 
     type: Literal["function"]
     name: str
@@ -145,13 +145,13 @@ class FunctionTool(Strict):
     defer_loading: Ignored
 
     def as_chat(self) -> dict[str, Any]:
-        """As the route of chats has it."""
+        """The tool in the chat route's format."""
         function: dict[str, Any] = {"name": self.name, "parameters": self.parameters or {}}
         return {"type": "function", "function": {**function, "description": self.description or ""}}
 
 
 class NamedChoice(Strict):
-    """This function has to be called."""
+    """The answer must call this function."""
 
     type: Literal["function"]
     name: str
@@ -161,12 +161,12 @@ Choice = Literal["none", "auto", "required"] | NamedChoice
 
 
 def choice_as_chat(given: Choice | None) -> Any:
-    """As the route of chats has it."""
+    """The choice in the chat route's format."""
     return {"type": "function", "function": {"name": given.name}} if isinstance(given, NamedChoice) else given
 
 
 def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
-    """Messages of the route of chats. Thoughts, text and calls that follow each other are one message's."""
+    """Messages for the chat route. Consecutive thoughts, text and calls become one message."""
     messages: list[dict[str, Any]] = []
     for item in items:
         if isinstance(item, ResultItem):
@@ -187,7 +187,7 @@ def messages_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
 
 
 def _open(messages: list[dict[str, Any]], closed_by: Sequence[str]) -> dict[str, Any]:
-    """The assistant's message that goes on; a new one where the last one has what closes it."""
+    """The assistant's message to continue; a new one if the last message has the field `closed_by`."""
     if not messages or messages[-1]["role"] != "assistant" or any(name in messages[-1] for name in closed_by):
         messages.append({"role": "assistant"})
     return messages[-1]
@@ -199,7 +199,7 @@ def _text(content: str | list[ContentPart]) -> str:
 
 @dataclass
 class Item:
-    """Of an answer: thoughts ("reasoning"), text ("message") or a call ("function_call")."""
+    """An item of an answer: thoughts ("reasoning"), text ("message") or a call ("function_call")."""
 
     kind: str
     index: int
@@ -213,7 +213,7 @@ class Item:
         self.id = f"{prefix}{uuid.uuid4().hex}"
 
     def as_json(self, status: str) -> dict[str, Any]:
-        """As it is now; in progress without its text."""
+        """The item as JSON; without its text while in progress."""
         begun = status == "in_progress"
         head = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "function_call":
@@ -224,7 +224,7 @@ class Item:
         return {**head, "summary": [], "content": content, "encrypted_content": None}
 
     def part(self, text: str) -> dict[str, Any]:
-        """Its content."""
+        """Its content as a part."""
         if self.kind == "reasoning":
             return {"type": "reasoning_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs}
@@ -239,14 +239,14 @@ _EVENTS = {
 
 
 class ItemEvents:
-    """The items of one answer as they come, and the events that tell of them; `send` writes one."""
+    """The items of one answer and their events; `send` writes an event."""
 
     def __init__(self, send: Callable[..., str]) -> None:
         self._send = send
         self.items: list[Item] = []  # the last one is open
 
     def begin(self, kind: str, **more: Any) -> Iterator[str]:
-        """Another item."""
+        """Opens another item."""
         yield from self.end("completed")
         item = Item(kind, len(self.items), **more)
         self.items.append(item)
@@ -255,7 +255,7 @@ class ItemEvents:
             yield self._of_item("response.content_part.added", part=item.part(""))
 
     def told(self, parts: Sequence[AnswerPart], logprobs: list[Any]) -> Iterator[str]:
-        """What has become certain; logprobs: of text."""
+        """Events for the parts that became certain; logprobs: of text."""
         for part in parts:
             kind = KINDS[part.kind]
             if part.kind == "call":
@@ -269,7 +269,7 @@ class ItemEvents:
             yield self._delta("", logprobs)
 
     def end(self, status: str) -> Iterator[str]:
-        """The item that is open, as a whole."""
+        """Closes the open item."""
         if not self.items:
             return
         item = self.items[-1]

@@ -1,4 +1,4 @@
-"""POST /v1/responses: OpenAI's newer shape. No response is kept: every request brings its whole conversation."""
+"""POST /v1/responses: OpenAI's newer API. Responses are not stored: every request brings its whole conversation."""
 
 import json
 import re
@@ -34,29 +34,29 @@ from .items import Choice, FunctionTool, InputItem, Item, ItemEvents, OtherTool,
 from .shape import usage
 
 LOGPROBS = "message.output_text.logprobs"
-INCLUDED = (LOGPROBS, "reasoning.encrypted_content")  # thoughts come as text: nothing of them would be missing
+INCLUDED = (LOGPROBS, "reasoning.encrypted_content")  # thoughts are sent as text, so no encrypted copy is needed
 
 
 class TextFormat(NamedSchema):
-    """Of the text: a schema is given here, not below another name."""
+    """The form of the text; here the schema is not nested."""
 
     type: Literal["text", "json_object", "json_schema"]
 
     def as_chat(self) -> dict[str, Any]:
-        """As `response_format`."""
+        """The same as `response_format`."""
         schema = {} if self.schema_ is None else {"json_schema": {"schema": self.schema_}}
         return {"type": self.type, **schema}
 
 
 class TextConfig(Strict):
-    """What the text is like."""
+    """Settings of the text."""
 
     format: TextFormat | None = None
     verbosity: Ignored
 
 
 class Reasoning(Strict):
-    """Of models that think. effort: "none" ends it; others are a variable of the model's template."""
+    """Settings of thoughts. effort: "none" turns them off; other values are a variable of the model's template."""
 
     effort: str | None = None
     summary: Ignored
@@ -64,7 +64,7 @@ class Reasoning(Strict):
 
 
 class ResponsesRequest(Strict):
-    """A text or a conversation, and how the answer is drawn."""
+    """A text or a conversation, and settings of the answer."""
 
     input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
@@ -100,7 +100,7 @@ class ResponsesRequest(Strict):
     prompt_cache_retention: Ignored
 
     def unheeded(self) -> Iterator[tuple[str, str]]:
-        """Also what a response cannot hold, and how a conversation that does not fit would be cut."""
+        """Adds what a response cannot contain, and how a conversation that does not fit would be cut."""
         yield from super().unheeded()
         for name in self.include or ():
             if name not in INCLUDED:
@@ -110,7 +110,7 @@ class ResponsesRequest(Strict):
 
 
 def answers_of(maker: Maker, body: ResponsesRequest, whose: Client) -> Answers:
-    """The answer of the route of chats to the same conversation."""
+    """The same conversation, answered by the chat route."""
     messages = [{"role": "system", "content": body.instructions}] if body.instructions else []
     if isinstance(body.input, str):
         messages.append({"role": "user", "content": body.input})
@@ -136,7 +136,7 @@ def answers_of(maker: Maker, body: ResponsesRequest, whose: Client) -> Answers:
 
 
 class ResponseShape:
-    """The answer as items: thoughts, text, calls. Where it can only be text it is one message, which a stream begins at
+    """The answer as items: thoughts, text, calls. If it can only be text, it is one message, which a stream opens at
     once."""
 
     def __init__(self, served: Served, body: ResponsesRequest, answers: Answers) -> None:
@@ -144,10 +144,10 @@ class ResponseShape:
         self._chat = answers.chat
         self.tokenizer, self._body = served.model.tokenizer, body
         self._with_logprobs = LOGPROBS in (body.include or ())
-        self._number = -1  # of the last event
+        self._number = -1  # sequence number of the last event
         self._items = ItemEvents(self._event)
         self._with_progress, self._with_timings = body.return_progress, body.timings_per_token
-        self._timings: ServerTimings | None = None  # of what an event is about
+        self._timings: ServerTimings | None = None  # for the next event
         self._head = {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -196,18 +196,18 @@ class ResponseShape:
         return token_logprobs(self.tokenizer, pieces) if self._with_logprobs else []
 
     def _output(self, items: Sequence[Item]) -> list[dict[str, Any]]:
-        """Only the last one may not be whole."""
+        """The items as JSON; only the last one may be incomplete."""
         return [item.as_json("completed") for item in items[:-1]] + [
             item.as_json(self._status()) for item in items[-1:]
         ]
 
     @property
     def watcher(self) -> "ResponseShape | None":
-        """Itself, where a stream has what llama-server adds."""
+        """Itself, if llama-server's extra events are asked for."""
         return self if self._with_progress or self._with_timings else None
 
     def watch(self, news: Event) -> Iterator[str]:
-        """How far the prompt is read, and how long what comes next took."""
+        """Events for how far the prompt is read, and timings for the next event."""
         if self._with_timings:
             self._timings = news.timings
         if news.n_read is not None and self._with_progress:
@@ -227,20 +227,20 @@ class ResponseShape:
         return self._response(self._status(), self._output(items))
 
     def opening(self) -> Iterator[str]:
-        """The response, and where it can only be text its message, all empty."""
+        """The empty response and, if the answer can only be text, its empty message."""
         yield self._event("response.created", response=self._response("in_progress", []))
         yield self._event("response.in_progress", response=self._response("in_progress", []))
         if self._chat.is_plain:
             yield from self._items.begin("message")
 
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """Events for what has become certain."""
+        """Events for the parts that became certain."""
         n = len(self._split.spoken)
         parts = self._split.push(piece)
         yield from self._items.told(parts, self._known(self._split.spoken[n:]))
 
     def ending(self, index: int) -> Iterator[str]:
-        """What was held back, and each of the parts as a whole."""
+        """Events for the text held back, and for each part as a whole."""
         status = self._status()
         yield from self._items.told(self._split.rest, [])
         if not self._items.items:
@@ -249,11 +249,11 @@ class ResponseShape:
         yield self._event(f"response.{status}", response=self._response(status, self._output(self._items.items)))
 
     def closing(self) -> Iterator[str]:
-        """Nothing: the last event says that it is."""
+        """No events: `ending` has sent the last one."""
         return iter(())
 
     def failure(self, error: Exception) -> Iterator[str]:
-        """The response without an answer, and why."""
+        """The failed response with the error."""
         told = json.loads(bytes(errors.of_exception(error).body))["error"]
         failed = {**self._response("failed", []), "error": {"code": "server_error", "message": told["message"]}}
         yield self._event("response.failed", response=failed)
@@ -266,7 +266,7 @@ class ResponseShape:
 
 
 def _as_json(given: Any) -> Any:
-    """Of a part of the request, as it was sent."""
+    """A part of the request as it was sent."""
     return given.model_dump(exclude_none=True) if isinstance(given, Strict) else given
 
 

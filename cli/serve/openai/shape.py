@@ -1,4 +1,4 @@
-"""What OpenAI's two shapes of completions have in common."""
+"""What the chat and completions APIs of OpenAI share."""
 
 import json
 import time
@@ -24,7 +24,7 @@ FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"
 
 
 def usage(jobs: Sequence[Job], prompts: Sequence[Job]) -> dict[str, Any]:
-    """Tokens of all answers, and of each prompt once; `prompts`: the first job of each."""
+    """Token counts: of all answers, and of each prompt once; `prompts`: the first job of each."""
     n_prompt, n_answer = sum(len(job.ids) for job in prompts), sum(len(job.result.ids) for job in jobs)
     return {
         "prompt_tokens": n_prompt,
@@ -36,7 +36,7 @@ def usage(jobs: Sequence[Job], prompts: Sequence[Job]) -> dict[str, Any]:
 
 
 class CompletionsShape:
-    """The answers of one request: a choice each."""
+    """The answers of one request, a choice each."""
 
     kind, part_kind, prefix = "", "", ""
 
@@ -65,11 +65,11 @@ class CompletionsShape:
 
     @property
     def watcher(self) -> "CompletionsShape | None":
-        """Itself, where events are asked for that llama-server adds."""
+        """Itself, if llama-server's extra events are asked for."""
         return self if self._body.return_progress or self._body.timings_per_token else None
 
     def watch(self, news: Event) -> Iterator[str]:
-        """How far a prompt is read, and how long what comes next took."""
+        """Events for how far a prompt is read, and timings for the next event."""
         if self._body.timings_per_token:
             self._timings[news.index] = news.timings
         if news.n_read is not None and self._body.return_progress:
@@ -77,20 +77,20 @@ class CompletionsShape:
             yield self._chunk(news.index, self.nothing, prompt_progress=progress)
 
     def opening(self) -> Iterator[str]:
-        """Nothing, unless a kind of answer begins with something."""
+        """No events; subclasses may add some."""
         return iter(())
 
     def piece(self, index: int, piece: TextPiece) -> Iterator[str]:
-        """An event for what can be seen."""
+        """An event for the visible text."""
         if piece.text or piece.logprobs is not None:
             yield self._chunk(index, self.part(piece))
 
     def ending(self, index: int) -> Iterator[str]:
-        """Why it ended."""
+        """The event with the reason of the end."""
         yield self._last_chunk(index, self.part(None))
 
     def closing(self) -> Iterator[str]:
-        """The usage where it was asked for, and OpenAI's mark."""
+        """The usage, if asked for, and `[DONE]`."""
         if self._with_usage:
             timings = ServerTimings.of(self.jobs[0]).as_json()
             more = {"choices": [], "usage": self.usage(), "timings": timings}
@@ -98,7 +98,7 @@ class CompletionsShape:
         yield "data: [DONE]\n\n"
 
     def failure(self, error: Exception) -> Iterator[str]:
-        """An event in the shape of an error's response."""
+        """An event in the shape of an error response."""
         yield event(json.loads(bytes(errors.of_exception(error).body)))
 
     def _chunk(self, index: int, part: dict[str, Any], reason: str | None = None, **more: Any) -> str:
@@ -109,7 +109,7 @@ class CompletionsShape:
         return event({**self._head, "object": self.part_kind, "choices": [choice], **more})
 
     def _last_chunk(self, index: int, part: dict[str, Any]) -> str:
-        """Of an answer: with the reason, and what it took unless the usage says it."""
+        """The last event of an answer, with its reason, and timings unless the usage has them."""
         self._timings.pop(index, None)
         more = self._verbose(index, ())
         if not self._with_usage:
@@ -117,7 +117,7 @@ class CompletionsShape:
         return self._chunk(index, part, self.finish(index), **more)
 
     def _verbose(self, index: int, pieces: Sequence[TextPiece]) -> dict[str, Any]:
-        """How the answer was drawn, where `verbose` asks for it."""
+        """llama-server's details on the answer, if `verbose` asks for them."""
         if not self._body.verbose:
             return {}
         return {"__verbose": whole_answer(self._served, self._body, index, self.jobs[index], pieces)}
@@ -132,29 +132,29 @@ class CompletionsShape:
         raise NotImplementedError
 
     def finish(self, index: int) -> str:
-        """Why an answer has ended."""
+        """Why an answer ended."""
         return FINISH[self.jobs[index].result.reason]
 
     def usage(self) -> dict[str, Any]:
-        """Of the request."""
+        """Token counts of the request."""
         return with_warnings(usage(self.jobs, self.prompts), self._body)
 
     @property
     def nothing(self) -> dict[str, Any]:
-        """Of an event that has no part of the answer."""
+        """The fields of an event without any part of the answer."""
         return self.part(None)
 
     def text_of(self, token: int) -> tuple[str, list[int]]:
-        """Of one token alone: as text, and its bytes."""
+        """Text and bytes of one token alone."""
         return text_of(self.tokenizer, token)
 
 
 def text_of(tokenizer: Tokenizer, token: int) -> tuple[str, list[int]]:
-    """Of one token alone: as text, and its bytes."""
+    """Text and bytes of one token alone."""
     piece = tokenizer.piece(token)
     return piece.decode("utf-8", "replace"), list(piece)
 
 
 def with_logprobs(pieces: Sequence[TextPiece]) -> list[tuple[int, TokenLogprobs]]:
-    """The tokens of which logprobs are known, with these."""
+    """The tokens that have logprobs, with these."""
     return [(piece.id, piece.logprobs) for piece in pieces if piece.id is not None and piece.logprobs is not None]

@@ -1,1 +1,1 @@
-"""The page of `hybrid serve`: its files, and what it asks beside the API."""
+"""The web page of `hybrid serve`: its files, and its routes besides the API."""

@@ -1,11 +1,11 @@
-"""POST /page/costs: what going to each of several conversations would cost, before anybody goes there.
+"""POST /page/costs: the tokens that continuing each of several conversations would read.
 
     {"conversations": [{"messages": [...]}, ...]}  ->  {"costs": [{"tokens": 900, "reused": 812, "read": 88}, ...]}
 
-Each is what `usage` and `timings` of a chat completion of the same fields would say if nothing else came before it. It
-is found as an answer finds it, in the ledger, in memory and on disk, and nothing is read, kept or moved for it. Answers
-in flight come first: one conversation is encoded at a time, for half of the time while anything is being answered, and
-the thread that draws is asked for LOOK_SECONDS between two steps.
+Figures are those that a chat completion with the same fields would report in `usage` and `timings`. They are looked
+up in the ledger, in memory and on disk, without reading or changing anything. Running answers come first: one
+conversation is encoded at a time, for at most half of the time while answers run, and a turn in the model's thread
+takes at most LOOK_SECONDS.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from ..served import Served
 from ..strict import Strict
 
 MOST = 64  # conversations
-LOOK_SECONDS = 0.002  # in the thread that draws; the conversation that runs over it is the last
+LOOK_SECONDS = 0.002  # of a turn in the model's thread
 
 
 class CostsRequest(Strict):
-    """Conversations, each with what else a chat completion takes that changes its prompt."""
+    """Conversations, each with the fields of a chat completion that change its prompt."""
 
     conversations: Annotated[list[ConversationFields], Field(max_length=MOST)]
     model: str | None = None
@@ -45,7 +45,7 @@ class CostsRequest(Strict):
 
 
 def encoded(served: Served, conversation: ConversationFields, whose: Client) -> Tokens | str:
-    """The tokens of the prompt; or why a chat completion would be refused, in the same words."""
+    """The tokens of the prompt, or the error message of a chat completion that would be refused."""
     try:
         ids = chat_of(served.maker, conversation, whose).peek()
         served.answers.batcher.check_prompt(ids)
@@ -59,7 +59,7 @@ def encoded(served: Served, conversation: ConversationFields, whose: Client) -> 
 
 
 async def looked_up(service: Service, texts: Sequence[Tokens], owner: bytes = b"") -> list[int]:
-    """For each text of an owner, how many tokens would not be read."""
+    """For each text, how many tokens this owner would not have to read."""
     found: list[int] = []
 
     def look() -> None:
@@ -75,11 +75,11 @@ async def looked_up(service: Service, texts: Sequence[Tokens], owner: bytes = b"
 
 
 async def costs(served: Served, request: Request, body: CostsRequest) -> Response:
-    """What going to each of several conversations would cost: its tokens, and those that have to be read."""
+    """For each conversation, its tokens and how many would be read."""
     asking, prompts = asked_by(request, body), list[Tokens | str]()
     for conversation in body.conversations:
         if await request.is_disconnected():
-            raise ClientDisconnect  # a page asks again whenever something changes
+            raise ClientDisconnect  # the page asks again when anything changes
         async with served.counting:
             begin = time.perf_counter()
             prompts.append(await in_thread(request, encoded, served, conversation, asking))

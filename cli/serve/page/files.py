@@ -1,4 +1,4 @@
-"""The files of the page, as they are sent: from the package, read once, each with its type and its hash."""
+"""The files of the page, read once from the package, with content type and hash."""
 
 import gzip
 import hashlib
@@ -20,7 +20,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class PageFile:
-    """packed: the content by gzip; tag: of the content however it is sent, for the header ETag."""
+    """A file of the page. packed: compressed by gzip; tag: its ETag, the same for both encodings."""
 
     content: bytes
     packed: bytes
@@ -30,7 +30,7 @@ class PageFile:
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """All of them by the path of their URL. Only these are sent: no name of a request reaches the disk."""
+    """All files by URL path. Only these can be requested: no name in a request reaches the disk."""
     found = (path for path in sorted(STATIC.rglob("*")) if path.suffix in TYPES)
     return {_url(path.relative_to(STATIC).as_posix()): _read(path) for path in found}
 

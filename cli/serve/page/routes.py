@@ -1,8 +1,8 @@
-"""GET /, /state and /page/...: the pages that a browser shows.
+"""GET /, /state and /page/...: the files of the web page.
 
-They hold nothing of this server and are sent without a key: what they show they ask of the API, with the key that the
-person before them gives. What a model writes is shown in them, so that nothing in them may run, load or send anything
-but the files beside them: the policy says so to the browser, whatever a bug of ours lets through.
+They contain nothing of this server and need no API key: the page asks the API, with the key that its user enters. The
+page shows text written by models, so its Content-Security-Policy forbids it to run, load or send anything except its
+own files, even if a bug lets markup through.
 """
 
 import re
@@ -24,7 +24,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # text becomes elements by DOMPurify or not at all, in browsers that know this
+        # only DOMPurify may turn text into elements, in browsers that support trusted types
         "require-trusted-types-for 'script'",
         "trusted-types dompurify",
     )
@@ -35,17 +35,17 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # asked each time whether it is still the same, so that an update is one at once
+    "Cache-Control": "no-cache",  # browsers revalidate each time, so that an update takes effect at once
 }
 
 
 def is_page(method: str, path: str) -> bool:
-    """Whether this asks for a file of the page, which needs no key."""
+    """Whether a request asks for a file of the page, which needs no API key."""
     return method in ("GET", "HEAD") and path in page_files()
 
 
 async def page_file(request: Request) -> Response:
-    """A file of the page; 304 where the browser has it already."""
+    """A file of the page; 304 if the browser has it."""
     found = page_files()[request.scope["path"]]
     known = header(request.scope, b"if-none-match") or ""
     headers = {**HEADERS, "ETag": found.tag, "Vary": "Accept-Encoding"}
@@ -57,7 +57,7 @@ async def page_file(request: Request) -> Response:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """By Accept-Encoding: "gzip;q=0" refuses it."""
+    """Whether Accept-Encoding allows gzip; "gzip;q=0" refuses it."""
     for one in accepted.lower().split(","):
         name, _, more = one.partition(";")
         if name.strip() == "gzip":
@@ -66,5 +66,5 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def page_routes() -> list[Route]:
-    """One for each file."""
+    """A route per file."""
     return [Route(path, page_file, methods=["GET"]) for path in page_files()]
