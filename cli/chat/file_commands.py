@@ -17,7 +17,7 @@ def save(chat: ChatSession, argument: str) -> None:
 
 def load(chat: ChatSession, argument: str) -> None:
     chat.conversation.load(_path("/load", argument))
-    console.note(f"{len(chat.conversation.seq.tokens)} tokens, as they were")
+    console.note(f"{len(chat.conversation.seq.tokens)} tokens, unchanged")
     chat.replay()
 
 

@@ -23,7 +23,7 @@ def model(chat: ChatSession, argument: str) -> None:
         console.note(f"{title(now)}; {now.path}")
         return
     if chat.load is None:
-        raise UsageError("this chat cannot go on with another model.")
+        raise UsageError("this chat cannot continue with another model.")
     before = chat.conversation.model
     after = chat.load(argument)
     try:
@@ -40,7 +40,7 @@ def model(chat: ChatSession, argument: str) -> None:
     reads = "; it reads the conversation when you write next" * bool(conversation.turns.path)
     console.note(f"{title(after)}{reads}")
     if conversation.template is None:
-        console.note("it has no chat template: what you write is continued, not answered")
+        console.note("it has no chat template: it continues your text instead of answering it")
 
 
 def title(model: "LoadedModel") -> str:

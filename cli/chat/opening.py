@@ -99,14 +99,14 @@ def told_first(model: "LoadedModel", start: Start, most: int) -> list[str]:
     """Notes on a model that has no template, or is used without it: how it treats messages."""
     if start.is_bundled:
         return [BUNDLED]
-    continued = "what you write is continued, not answered"
+    continued = "it continues your text instead of answering"
     many = f"{most} tokens at a time (-n)" if most >= 0 else "until the context is full (-n) or you press Ctrl-C"
     if model.chat_template is None:
         return [
             f"{model.path.name} has no chat template, so it was most likely not trained to chat: {continued}, {many}. "
-            "What you write next goes on behind that; /clear begins anew."
+            "Your next text is appended; /clear starts over."
         ]
-    return [] if start.in_template else [f"--no-template: {continued}, {many}."]
+    return [] if start.in_template else [f"--no-template: the model continues your text instead of answering, {many}."]
 
 
 def _another(name: str, start: Start, first: "LoadedModel") -> "LoadedModel":
@@ -125,4 +125,4 @@ def _keep(session: ChatSession, model: "LoadedModel", start: Start) -> None:
     how = f"--state {start.state}" if start.state is not None else "--continue"
     if now is not model:
         how = f"hybrid run {now.path} {how}"
-    console.note(f"kept in {keeper.path}, {console.size(size)}; {how} goes on with it")
+    console.note(f"saved to {keeper.path}, {console.size(size)}; {how} continues it")

@@ -30,9 +30,9 @@ def tools(chat: ChatSession, argument: str) -> None:
 
 def skip(chat: ChatSession, _: str) -> None:
     if chat.call is None:
-        raise UsageError("there is no call that waits for its result.")
+        raise UsageError("no call waits for a result.")
     chat.skipped = chat.conversation.turns.head
-    console.note("the model gets no result; what you write next is a question")
+    console.note("the model gets no result; your next message is a question")
 
 
 def think(chat: ChatSession, argument: str) -> None:
@@ -46,7 +46,7 @@ def think(chat: ChatSession, argument: str) -> None:
         return
     head = conversation.turns.head
     if head is None or not head.answer.thoughts:
-        raise UsageError("there are no thoughts behind the last answer.")
+        raise UsageError("the last answer has no thoughts.")
     console.out(console.dim(console.harmless(head.answer.thoughts)))
 
 
@@ -58,7 +58,7 @@ def system(chat: ChatSession, argument: str) -> None:
     if conversation.system:
         console.note(console.harmless(conversation.system))
     else:
-        console.note("the model is told nothing first (/system TEXT tells it something)")
+        console.note("there is no system message (/system TEXT sets one)")
 
 
 def files_of_tools(chat: ChatSession, typed: str) -> Words:

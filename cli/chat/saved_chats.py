@@ -20,10 +20,10 @@ from hybrid.quant.ggml.errors import UsageError
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
 
-KEPT = 10  # chats of one model
+KEPT = 10  # chats per model
 SUFFIX = ".state"
-TURN_CHECKPOINTS = 32 << 20  # bytes of checkpoints that are written after a turn: nobody waits for more
-_begun = itertools.count()  # chats of this process
+TURN_CHECKPOINTS = 32 << 20  # bytes of checkpoints written after a turn: more would make the user wait
+_begun = itertools.count()  # numbers the chats of this process
 
 
 @dataclass
@@ -36,8 +36,8 @@ class Keeper:
     conversation: Conversation
     path: Path
     among_chats: bool
-    _found: tuple[object, ...] = field(init=False)  # what the file held at the beginning
-    _saved: tuple[object, ...] = field(init=False)  # what it holds now
+    _found: tuple[object, ...] = field(init=False)  # contents of the file at the beginning
+    _saved: tuple[object, ...] = field(init=False)  # contents of the file now
 
     def __post_init__(self) -> None:
         self._found = self._saved = self._now()
@@ -103,7 +103,7 @@ def last(model: "LoadedModel") -> Path:
 def new(model: "LoadedModel") -> Path:
     """A path for a new kept chat."""
     when = time.strftime("%Y%m%d-%H%M%S")
-    n = next(_begun)  # this process may begin several in a second: with one model, another, and the first again
+    n = next(_begun)  # a process may start several chats in one second, by switching models
     return folder() / f"{_stem(model)}-{when}-{os.getpid()}{f'-{n}' if n else ''}{SUFFIX}"
 
 
@@ -130,5 +130,5 @@ def _newest_first(paths: Iterable[Path]) -> list[Path]:
 
 
 def _stem(model: "LoadedModel") -> str:
-    # of the path, so that models of the same name stay apart, and `name-*` cannot mean another model
+    # a hash of the path keeps models of the same name apart, and `name-*` matches one model only
     return f"{model.path.stem[:40]}-{hashlib.sha256(str(model.path.resolve()).encode()).hexdigest()[:8]}"

@@ -74,25 +74,25 @@ class ChatSession:
     in_template: bool = True
     examples: Sequence[str] = ()
     n_begun: int = 0  # conversations of this session
-    said_so: bool = False  # that the context was shifted
-    results: list[str] = field(default_factory=list)  # of the calls of `called`, as far as they are known
+    said_so: bool = False  # the note on the context shift was printed
+    results: list[str] = field(default_factory=list)  # results so far for the calls of `called`
     called: "Turn | None" = None
-    skipped: "Turn | None" = None  # its calls get no results
+    skipped: "Turn | None" = None  # a turn whose calls get no results
 
     def loop(self) -> None:
         """Reads, answers and runs commands until the user leaves."""
-        interrupted = False  # by the Ctrl-C before this message
+        interrupted = False  # Ctrl-C was the last input
         while True:
             try:
                 if interrupted:
-                    console.note("once more Ctrl-C leaves; so do Ctrl-D and /exit")
+                    console.note("press Ctrl-C again to leave; Ctrl-D and /exit leave also")
                 text = self.read(self.prompt)
             except EOFError:
                 return
             except KeyboardInterrupt as interrupt:
-                if interrupt.args:  # no key, but a signal that ends the program
+                if interrupt.args:  # not a key but a signal that ends the program
                     raise
-                # the second may come while the prompt of the first is being put away, as a signal then
+                # the second Ctrl-C may come as a signal while the first prompt is being removed
                 if interrupted or isinstance(interrupt.__context__, KeyboardInterrupt):
                     return
                 interrupted = True
@@ -117,7 +117,7 @@ class ChatSession:
         elif text.strip():
             self.tell(text)
         if self.keeper is not None:
-            with contextlib.suppress(KeyboardInterrupt):  # the file is then as it was
+            with contextlib.suppress(KeyboardInterrupt):  # the file is then unchanged
                 self.keeper.after_turn()
 
     @property
@@ -229,7 +229,7 @@ class ChatSession:
             if ended:
                 signal.raise_signal(signal.SIGTERM)
 
-    # --- what is there ---
+    # --- display ---
     def replay(self) -> None:
         """Prints a loaded conversation."""
         if self.conversation.system:

@@ -13,7 +13,7 @@ from ..options.sampling_options import Sampling
 from ..terminal.line_editing import Words
 from .session import ChatSession
 
-DEFAULT = "default"  # as a value: the model's own
+DEFAULT = "default"  # the value that resets a setting to the model's default
 _SWITCH = {"on": True, "off": False}
 
 
@@ -41,7 +41,7 @@ def _change(chat: ChatSession, field: str, text: str) -> None:
     value = None if text == DEFAULT else _value(field, text)
     changed: dict[str, Any] = {field: bool(value) if field == "greedy" else value}
     sampling = replace(chat.sampling, **changed)
-    # each of them says what the other one did
+    # options that exclude each other
     if field == "temp" and value:
         sampling = replace(sampling, greedy=False)
     if field == "greedy" and value:
@@ -131,6 +131,6 @@ def _kind(field: str) -> type:
 
 def _option(field: str) -> str:
     option = _parameter(field)[1]
-    # behind Annotated typer takes the first declaration where a default would stand
+    # with Annotated, typer takes the first option name as if it were the default
     declared = [text for text in (option.default, *(option.param_decls or ())) if str(text).startswith("--")]
     return str(declared[0]) if declared else "--" + field.replace("_", "-")

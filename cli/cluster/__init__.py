@@ -1,1 +1,1 @@
-"""Work divided over the worker processes of a Dask cluster (`--cluster`). Nothing here is imported without it."""
+"""Work divided over the worker processes of a Dask cluster (`--cluster`). Imported only with that option."""

@@ -1,11 +1,11 @@
 """The connection of a command to the workers of `--cluster`.
 
     with connected(address, slots=8) as connection:
-        connection.hold(ModelAsked.of(path, options))     # every worker has that file, and those that join later, too
+        connection.hold(ModelAsked.of(path, options))     # every worker has that file; later ones are checked also
         future = connection.client.submit(function, ...)  # Dask's own client: its retries, stealing, as_completed
 
-`local:N` are N processes of this machine on its loopback interface, with a certificate of their own that nobody else
-has: whoever may talk to a scheduler can have its workers run any code. They end with the connection.
+`local:N` starts N processes on this machine's loopback interface, with a certificate that only they have: anyone who
+can talk to a scheduler can run any code on its workers. They end with the connection.
 """
 
 import asyncio
@@ -27,15 +27,17 @@ from .local_workers import kept_up, loop_without_interrupts
 from .plugin import TOPIC, Fits, Shares, checked, label
 
 CONNECT_SECONDS = 20
-START_SECONDS = 120  # for processes of local:N to find each other
+START_SECONDS = 120  # until all processes of local:N have connected
 NO_LIMIT = 1 << 53  # bytes
-LOST_SECONDS = 60  # for a process of local:N that died to come again; its imports are slow on a busy machine
+LOST_SECONDS = 60  # until a dead process of local:N is replaced; imports are slow on a busy machine
 
 
 class ClusterConnection:
-    """client    Dask's
-    n_threads   of the models of a worker; 0: as many as tasks that Dask gives it at a time
-    on_refused  called with one line when a worker that joined later does not fit, in a thread of Dask
+    """A connection to workers.
+
+    client      Dask's client
+    n_threads   threads of each worker's models; 0: as many as tasks that Dask gives it at a time
+    on_refused  called, in a thread of Dask, with one line if a worker that joins later does not fit
     """
 
     def __init__(self, client: Client, address: ClusterAddress, n_threads: int = 0) -> None:
@@ -47,43 +49,43 @@ class ClusterConnection:
 
     @property
     def n_workers(self) -> int:
-        """Processes that are there now."""
+        """Number of workers now."""
         return len(self._infos())
 
     @property
     def slots(self) -> dict[str, int]:
-        """Of every worker, by its address: tasks that it can run at a time."""
+        """For each worker, by address, the number of tasks that it can run at a time."""
         return {address: info["nthreads"] for address, info in self._infos().items()}
 
     @property
     def memory(self) -> int:
-        """Bytes that what a task needs may have on any worker, or Dask refuses it."""
+        """Memory limit of the smallest worker, in bytes: Dask refuses tasks that need more."""
         limits = (info["memory_limit"] for info in self._infos().values())
         return min((limit for limit in limits if limit), default=NO_LIMIT)
 
     @property
     def n_slots(self) -> int:
-        """Tasks that can run now."""
+        """Number of tasks that can run now."""
         return sum(self.slots.values())
 
     def labels(self) -> dict[str, str]:
-        """Of every worker, by its address: how to name it."""
+        """For each worker, by address, its name in messages."""
         return {address: label(info["name"], address) for address, info in self._infos().items()}
 
     def hold(self, asked: ModelAsked | None) -> None:
-        """Checks all workers, and those that join later: their program, with `asked` the model's file, too, and that
-        their bits are the same. Nothing is loaded yet: `holding.open_model` in a task does. ClusterError names the
+        """Checks all workers, and those that join later: the version of the program, and with `asked` the model file
+        and that results have the same bits. Loads nothing: `holding.open_model` in a task does. ClusterError names the
         first worker that does not fit, and why."""
         first: WorkerFacts | None = None
         infos = self._infos()
-        for worker, info in infos.items():  # one after the other: all have to fit the first
+        for worker, info in infos.items():  # in turn: each is compared with the first
             n_threads = self.n_threads or info["nthreads"]
             try:
                 found = self.client.run(
                     checked, program_version(), first, asked, n_threads, workers=[worker], on_error="return"
                 )
                 answer = found.get(worker)
-            except OSError as error:  # it has gone meanwhile
+            except OSError as error:  # the worker has gone
                 answer = error
             if isinstance(answer, HybridError):
                 raise ClusterError(f"{label(info['name'], worker)}: {answer}.")
@@ -97,8 +99,8 @@ class ClusterConnection:
         self._register(Fits(program_version(), first, asked, self.n_threads), self._name)
 
     def share(self, value: object) -> str:
-        """A value that every worker has, and those that join later: `HERE.shared(key)` in a task. The key, of which
-        `HERE.thing(key, ...)` is closed when the connection is."""
+        """Sends a value to every worker, present and future; a task reads it with `HERE.shared(key)`. Returns the key,
+        whose `HERE.thing(key, ...)` is closed with the connection."""
         key = f"{self._name}-{len(self._plugins)}"
         self._register(Shares(key, value), key)
         return key
@@ -107,7 +109,7 @@ class ClusterConnection:
         if name in self._plugins:
             self._remove(name)
         self._plugins.append(name)
-        with suppress(OSError):  # a worker that has gone meanwhile is no concern of it
+        with suppress(OSError):  # ignore workers that have gone
             self.client.register_plugin(plugin, name=name)
 
     def _remove(self, name: str) -> None:
@@ -116,8 +118,8 @@ class ClusterConnection:
             self.client.unregister_worker_plugin(name)
 
     def close(self) -> None:
-        """The workers let go of what they hold."""
-        with suppress(Exception):  # whatever is left of a cluster that broke
+        """Makes the workers drop all that they hold for this connection."""
+        with suppress(Exception):  # the cluster may be broken
             self.client.unsubscribe_topic(TOPIC)
             for name in reversed(self._plugins[:]):
                 if self.client.status == "running":
@@ -134,12 +136,12 @@ class ClusterConnection:
 
 @contextmanager
 def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) -> Iterator[ClusterConnection]:
-    """The workers of `address`, for as long as the work takes.
+    """The workers of `address`, for the duration of the context.
 
-    slots      tasks at a time on a worker of local:N; of another cluster whoever started its workers has said it
-    n_threads  of the models of a worker; 0: one with local:N, otherwise as many as tasks at a time
+    slots      tasks at a time per worker of local:N; in other clusters whoever started the workers has set it
+    n_threads  threads of each worker's models; 0: one with local:N, otherwise as many as tasks at a time
 
-    ClusterError: nobody answers there, no worker is there, or one has another version of this program.
+    ClusterError: no scheduler answers, there are no workers, or one has another version of this program.
     """
     _quiet()
     try:
@@ -158,7 +160,7 @@ def connected(address: ClusterAddress, *, slots: int = 1, n_threads: int = 0) ->
 
 
 def _quiet() -> None:
-    """What Dask would log is said by us, in one line, or is no concern of who runs the command."""
+    """Silences Dask's log: what matters is reported by us in one line."""
     dask.config.set(
         {
             "distributed.scheduler.allowed-failures": 0,
@@ -168,7 +170,7 @@ def _quiet() -> None:
         }
     )
     for name in [*logging.root.manager.loggerDict]:
-        if name.split(".")[0] in ("distributed", "tornado", "asyncio"):  # Dask gives each a level of its own
+        if name.split(".")[0] in ("distributed", "tornado", "asyncio"):  # Dask sets a level for each
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
@@ -209,7 +211,7 @@ def _remote(address: ClusterAddress) -> Iterator[Client]:
     try:
         Client.__init__(client, **where, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
-        client.status = "closed"  # its destructor would wait for the end of a connection that never was, and complain
+        client.status = "closed"  # otherwise its destructor waits for a connection that was never made, and complains
         raise ClusterError(f"--cluster {shown(address.text)}: {_reason(error)}") from None
     with _closed(client):
         yield client
@@ -217,7 +219,8 @@ def _remote(address: ClusterAddress) -> Iterator[Client]:
 
 @contextmanager
 def _closed(client: Client) -> Iterator[Client]:
-    """Closed afterwards. What Dask raises in that, of a connection that is gone already, hides nothing."""
+    """Closes the client afterwards. Errors of a connection that is gone already are ignored, so that they hide no other
+    error."""
     try:
         yield client
     finally:

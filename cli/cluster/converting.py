@@ -1,4 +1,4 @@
-"""`hybrid convert --cluster`: tensors over workers, each writing its own places of the new file."""
+"""`hybrid convert --cluster`: divides tensors over workers; each writes its own part of the new file."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from .sources import FolderAsked, check_everywhere
 
 @dataclass(frozen=True)
 class ConversionAsked:
-    """A checkpoint, the type of its matrices, and whether its heads that guess tokens ahead are converted."""
+    """A checkpoint, the type of its matrices, and whether its heads for guessing tokens are converted."""
 
     source: FolderAsked
     outtype: str
@@ -34,12 +34,12 @@ class OpenConversion:
         )
 
     def close(self) -> None:
-        """Nothing is open between parts."""
+        """Does nothing: no file is open between parts."""
 
 
 @contextmanager
 def spread(address: ClusterAddress, source: Path, outtype: str, heads: bool) -> Iterator[Spread]:
-    """Who does the parts of a conversion of `source`."""
+    """The workers that convert the parts of `source`."""
     with connected(address) as connection:
         asked = ConversionAsked(FolderAsked.of(source), outtype, heads)
 
@@ -52,5 +52,5 @@ def spread(address: ClusterAddress, source: Path, outtype: str, heads: bool) -> 
 
 
 def _fill(asked: ConversionAsked, part: ConvertPart) -> int:
-    """On a worker."""
+    """Converts a part, on a worker."""
     return fill(HERE.thing(asked, lambda: OpenConversion(asked)).prepared, part, 1)

@@ -1,6 +1,6 @@
-"""Results of tasks as they complete, those that are there fetched together.
+"""Results of tasks as they complete; those that are ready are fetched together.
 
-One by one, each would take a way to the scheduler and back, during which nothing else is begun.
+Fetched one by one, each would take a round trip to the scheduler, during which no task is started.
 """
 
 import time
@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 
 from distributed import CancelledError, Client, Future, as_completed
 
-T = TypeVar("T")  # what a task results in
+T = TypeVar("T")  # type of a result
 
 
 class Fetching(Generic[T]):
-    """Futures are added at any time; `next` gives each once. Results must not be None."""
+    """Futures may be added at any time; `next` returns each once. Results must not be None."""
 
-    WAKE_SECONDS = 0.1  # as often as Dask's own waiting looks
+    WAKE_SECONDS = 0.1  # interval of Dask's own polling
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -22,17 +22,18 @@ class Fetching(Generic[T]):
         self._waited: set[Future[T]] = set()
 
     def add(self, future: "Future[T]") -> None:
-        """It is waited for from now on."""
+        """Waits for this future also from now on."""
         self._waited.add(future)
         self._completed.add(future)
 
     def next(self, seconds: float | None = None) -> list[tuple["Future[T]", T | Exception]]:
-        """At least one future that has been added and is over, each with its result or the exception it failed with;
-        none after that many seconds.
+        """At least one finished future, each with its result or exception; an empty list after `seconds`.
 
-        A result whose worker died before it was fetched is not there: Dask has it computed anew, and it is waited for
-        again. What Dask has forgotten, while many workers come and go, has a CancelledError for its exception: whoever
-        needs it asks anew. CancelledError or CommClosedError: the scheduler is gone.
+        If a worker dies before its result was fetched, Dask computes it again, and it is waited for again. A future
+        that Dask
+        has forgotten, while many workers come and go, has a CancelledError as its exception: submit the task again.
+        Raises
+        CancelledError or CommClosedError if the scheduler is gone.
         """
         over: list[tuple[Future[T], T | Exception]] = []
         until = None if seconds is None else time.monotonic() + seconds

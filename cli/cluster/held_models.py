@@ -1,9 +1,9 @@
-"""What a worker's process holds from one task to the next: each model once, opened when the first task asks for it.
+"""Models that a worker's process keeps between tasks; each is opened by the first task that needs it.
 
     def a_task(asked: ModelAsked) -> float:       # runs on a worker
-        with whole(asked) as model: ...           # nobody else computes with it meanwhile
+        with whole(asked) as model: ...           # no other task uses it in this block
 
-Tasks of one process run in threads of Dask; a model is used by one at a time. Nothing here imports Dask.
+Tasks of one process run in threads of Dask; only one at a time uses a model. Nothing here imports Dask.
 """
 
 import threading
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class Holdable(Protocol):
-    """A thing that can be held."""
+    """A thing that can be held and closed."""
 
     def close(self) -> None:
-        """Gives back what it has."""
+        """Frees its resources."""
 
 
 T = TypeVar("T", bound=Holdable)
 
 
 class Holding:
-    """Things of a process by key, each made once, by whoever needs it first; the others wait for it.
+    """Things of a process by key. The first thread that needs one makes it; others wait for it.
 
-    n_threads: of models that say 0
+    n_threads: for models that ask for 0
     """
 
     def __init__(self) -> None:
@@ -44,10 +44,9 @@ class Holding:
         self._lock = threading.Lock()
 
     def thing(self, key: object, make: Callable[[], T]) -> T:
-        """That of `key`, made by `make` if there is none. It is closed (`close`) by `forget` or `release`.
+        """The thing of this key; `make` makes it if it is missing. `forget` and `release` close it.
 
-        ClusterError: whom it was for has gone (a task that was begun goes on when its run is interrupted), so that
-        nobody would close it.
+        ClusterError: the client has gone (tasks go on when their run is interrupted), so nobody would close it.
         """
         with self.lock_of(("made", key)):
             with self._lock:
@@ -70,39 +69,40 @@ class Holding:
             raise ClusterError("nobody uses what this worker holds: whoever asked for it has ended.")
 
     def lock_of(self, key: object) -> threading.Lock:
-        """One for each key."""
+        """The lock of this key."""
         with self._lock:
             return self._busy.setdefault(key, threading.Lock())
 
     def share(self, key: str, value: object) -> None:
-        """What tasks that name the key work with."""
+        """Stores a value for the tasks that name the key."""
         self._shared[key] = value
 
     def shared(self, key: str) -> Any:
-        """What the client has shared (`ClusterConnection.share`). ClusterError: nothing, or it has ended."""
+        """The value that the client has shared (`ClusterConnection.share`). ClusterError: there is none, or it was
+        dropped."""
         if key not in self._shared:
             raise ClusterError(f"this worker knows nothing of {key}: whoever asked for it has ended.")
         return self._shared[key]
 
     def forget(self, key: str) -> None:
-        """What was shared under the key, and what was made of it: it is closed then, whoever else forgets it."""
+        """Drops the shared value of the key, and closes the thing made from it."""
         self._shared.pop(key, None)
         with self.lock_of(("made", key)):
             if (thing := self._things.pop(key, None)) is not None:
                 thing.close()
 
     def change(self, key: str, how: Callable[[Any], None]) -> None:
-        """What was made under the key, if anything was."""
+        """Applies `how` to the thing of the key, if it was made."""
         if (thing := self._things.get(key)) is not None:
             how(thing)
 
     def use(self) -> None:
-        """Somebody works with what is here, until `release`."""
+        """Counts a user of this process's things, until `release`."""
         with self._lock:
             self._users += 1
 
     def release(self) -> None:
-        """The last who goes closes everything, the youngest first: what was made of a model goes before it."""
+        """The last user closes everything, the newest first: things made from a model are closed before it."""
         with self._lock:
             self._users -= 1
             if self._users > 0:
@@ -112,11 +112,11 @@ class Holding:
             thing.close()
 
 
-HERE = Holding()  # of this process
+HERE = Holding()  # the things of this process
 
 
 def open_model(asked: ModelAsked) -> "LoadedModel":
-    """The model of this process, loaded now if it was not. ClusterError: its file is not here, or is another one."""
+    """The model in this process, loaded if necessary. ClusterError: its file is missing here, or differs."""
 
     def load() -> "LoadedModel":
         from hybrid.infer import LoadedModel
@@ -129,6 +129,6 @@ def open_model(asked: ModelAsked) -> "LoadedModel":
 
 @contextmanager
 def whole(asked: ModelAsked) -> "Iterator[LoadedModel]":
-    """The model, which no other task uses meanwhile."""
+    """The model, reserved for this task."""
     with HERE.lock_of(("used", asked)):
         yield open_model(asked)

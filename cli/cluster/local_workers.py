@@ -1,4 +1,4 @@
-"""Processes of this machine that work for one command: what they inherit from it."""
+"""Worker processes on this machine for one command."""
 
 import signal
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def loop_without_interrupts() -> "Iterator[IOLoop]":
-    """An event loop in a thread of its own that does not take Ctrl-C, nor do the processes that are started from it.
+    """An event loop in its own thread; neither it nor processes started from it receive Ctrl-C.
 
-    A terminal sends it to them, too; who ends them is this process, which says that it was interrupted.
+    A terminal sends Ctrl-C to them also. This process ends them instead, and reports the interrupt.
     """
-    resource_tracker.ensure_running()  # whoever starts it takes SIGINT again, before Python 3.12
+    resource_tracker.ensure_running()  # before Python 3.12, starting it unblocks SIGINT in the caller
     runner = LoopRunner(asynchronous=False)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        runner.start()  # a thread begins with the mask of who starts it
+        runner.start()  # a thread inherits its starter's signal mask
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
@@ -38,15 +38,15 @@ LOOK_SECONDS = 1.0
 
 @contextmanager
 def kept_up(cluster: LocalCluster, n: int) -> Iterator[None]:
-    """Within, `cluster` has n workers again after some have died.
+    """While open, `cluster` is brought back to n workers if some die.
 
-    Dask starts a process that died again, but where that one dies before it is up, too, it gives the place up for good.
+    Dask restarts a process that dies, but gives up a worker for good if its process dies again before it is up.
     """
 
     loop = cluster.loop
     assert loop is not None, "a cluster that runs"
 
-    def look() -> None:  # in the cluster's loop, as all that changes its workers
+    def look() -> None:  # runs in the cluster's loop, as everything that changes its workers must
         if cluster.status != Status.running:
             return
         for name, worker in [*cluster.workers.items()]:

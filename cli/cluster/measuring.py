@@ -1,4 +1,4 @@
-"""A model that is measured by the workers of a cluster: `infer/evaluate` asks it as it asks one of this process."""
+"""A model that the workers of a cluster measure, with the interface of a model in this process."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,9 +39,9 @@ class ClusterModel(SpreadModel):
 
 @contextmanager
 def spread(address: ClusterAddress, path: Path, options: "LoadOptions") -> Iterator[ClusterModel]:
-    """The model of a file, loaded by all workers of `address` with `options`; n_threads = 0: see `connected`.
+    """The model, loaded with `options` by all workers of `address`; n_threads = 0: see `connected`.
 
-    UsageError: a context is not said. ClusterError: there are no workers, or one does not fit.
+    UsageError: no context length is given. ClusterError: there are no workers, or one does not fit.
     """
     if not options.n_ctx:
         raise UsageError(
@@ -55,7 +55,7 @@ def spread(address: ClusterAddress, path: Path, options: "LoadOptions") -> Itera
 
 @contextmanager
 def held(connection: ClusterConnection, path: Path, asked: ModelAsked) -> Iterator[ClusterModel]:
-    """The model of a file, which is all that the workers of a connection hold. n_threads: see `connected`."""
+    """The model, as the only thing that the workers of a connection hold. n_threads: see `connected`."""
     asked = replace(asked, options=replace(asked.options, n_threads=0))
     with open_gguf(path) as gguf:
         connection.hold(asked)
@@ -64,11 +64,11 @@ def held(connection: ClusterConnection, path: Path, asked: ModelAsked) -> Iterat
 
 
 def _on_model(asked: ModelAsked, function: "Callable[[LoadedModel, P], R]", part: P) -> R:
-    """On a worker."""
+    """Applies `function` to a part, on a worker."""
     with whole(asked) as model:
         return function(model, part)
 
 
 def _facts(model: "LoadedModel", path: Path) -> ModelFacts:
-    """path: of the client's file, by which results name it."""
+    """Facts about the model. path: the client's file, which results name."""
     return replace(ModelFacts.of(model), path=path)

@@ -1,7 +1,7 @@
-"""Parts of a work, done by workers as they are free, with results in the order of the parts.
+"""Parts of a work, computed by workers as they are free, with results in the order of the parts.
 
-A part that was on a worker which died is done again, by another or by the one that takes its place: parts give the same
-wherever and however often they are done.
+A part on a worker that died is computed again, on another or on its replacement: a part gives the same result wherever
+and however often it is computed.
 """
 
 import math
@@ -23,20 +23,21 @@ from .plugin import label
 P = TypeVar("P")
 R = TypeVar("R")
 
-QUEUED = 3  # parts a worker is given for each that it can do at a time: no worker waits for the next one
-AHEAD = 32  # parts for each, at most, that are done or begun before their turn: their results are kept here
+QUEUED = 3  # parts sent per slot of a worker, so that it never waits for the next one
+AHEAD = 32  # limit of parts per slot that are started before their turn; their results are kept here
 ASK_SECONDS = 1.0
-MOST_DEATHS = 4  # of workers that had a part, which may have been any of those that they had
+MOST_DEATHS = 4  # of workers that held a part; any of their parts may be the cause
 
 
 def in_order(
     connection: ClusterConnection, function: Callable[[P], R], parts: Iterable[P], *, alone: bool = False
 ) -> Iterator[R]:
-    """function(part) of every part, in their order, computed by the workers. Both must be picklable.
+    """function(part) of every part, in order, computed by the workers. Both must be picklable.
 
-    alone: a worker does one at a time, whatever the number of its slots.
-    Raises what the first part to fail raises, with the worker's name before an error of its files; ClusterError when
-    the scheduler is gone, or workers die of a part. What is still running afterwards gives nothing to anybody.
+    alone: one part at a time per worker, whatever the number of its slots.
+    Raises what the first failing part raised, with the worker's name in front of an error about its files; ClusterError
+    if
+    the scheduler is gone, or a part kills its workers. Parts that still run then are ignored.
     """
     work = _Work(connection, partial(_done, function), iter(parts), alone)
     try:
@@ -51,27 +52,27 @@ class _Work:
     ) -> None:
         self._connection, self._function, self._parts, self._alone = connection, function, parts, alone
         self._running: dict[Future[Any], int] = {}
-        self._part: dict[int, Any] = {}  # by number, of those that run
+        self._part: dict[int, Any] = {}  # running parts by number
         self._deaths: dict[int, int] = {}
-        self._found: dict[int, Any] = {}  # results before their turn
+        self._found: dict[int, Any] = {}  # results that wait for their turn
         self._begun = self._turn = 0
         self._slots, self._asked_at = 1, -math.inf
         self._fetching = Fetching[Any](connection.client)
 
     def results(self) -> Iterator[Any]:
-        """The results, in the order of the parts. Raises as `in_order` does."""
+        """The results in order. Raises as `in_order` does."""
         self._fill()
         while self._running:
             self._take()
             while self._turn in self._found:
                 result = self._found.pop(self._turn)
                 self._turn += 1
-                self._fill()  # before the result is used
+                self._fill()  # start further parts before the result is used
                 yield result
             self._fill()
 
     def cancel(self) -> None:
-        """Nothing of it is begun any more."""
+        """Starts no further parts."""
         if self._running and self._connection.client.status == "running":
             self._connection.client.cancel(list(self._running), force=True)
         self._running = {}
@@ -88,21 +89,21 @@ class _Work:
             self._begun += 1
 
     def _n_slots(self) -> int:
-        """As the scheduler has lately said it: workers come and go."""
+        """Slots of all workers, as the scheduler last reported: workers come and go."""
         if time.monotonic() > self._asked_at + ASK_SECONDS:
-            with suppress(OSError):  # the scheduler is gone: so are the results, which tell it
+            with suppress(OSError):  # the scheduler is gone; the results report it
                 self._slots = max(1, self._connection.n_workers if self._alone else self._connection.n_slots)
             self._asked_at = time.monotonic()
         return self._slots
 
     def _submit(self, number: int) -> None:
-        # the first ones first: their results are waited for
+        # the first parts first: their results are needed first
         future = self._connection.client.submit(self._function, self._part[number], pure=False, priority=-number)
         self._running[future] = number
         self._fetching.add(future)
 
     def _take(self) -> None:
-        """Some that are over."""
+        """Handles some finished parts."""
         try:
             over = self._fetching.next()
         except (CancelledError, CommClosedError):
@@ -125,7 +126,8 @@ class _Work:
 
 
 def _done(function: Callable[[P], R], part: P) -> tuple[R]:
-    """On a worker: the result, which may be None, in a tuple. Errors of its own or of its files name the worker."""
+    """Computes a part on a worker; the result, which may be None, in a tuple. Its own errors, and those of its files,
+    name the worker."""
     try:
         return (function(part),)
     except HybridError as error:

@@ -1,6 +1,6 @@
-"""What every worker does when a run begins, or when it joins one: it looks whether it fits.
+"""Check of every worker when a run begins, or when the worker joins it.
 
-A worker that joined later and does not fit begins nothing and leaves the cluster. The client hears of it on the topic
+A worker that joins later and does not fit starts no task and leaves the cluster. The client is told through the topic
 TOPIC of Dask's events.
 """
 
@@ -17,12 +17,16 @@ from .held_models import HERE
 from .prompt_worker import BEGINNING
 
 TOPIC = "hybrid-workers"
-LEAVE_SECONDS = 0.5  # the event goes first
+LEAVE_SECONDS = 0.5  # so that the event is sent first
 
 
 def checked(client: str, first: WorkerFacts | None, asked: ModelAsked | None, n_threads: int) -> WorkerFacts:
-    """On a worker: its facts. ClusterError says why it does not fit. client: the version there; first: facts of the
-    worker it is to give the same bits as; n_threads: of models, where they do not say it."""
+    """On a worker: its facts. ClusterError says why it does not fit.
+
+    client     version of the program at the client
+    first      facts of the worker whose bits it must give
+    n_threads  for models that ask for 0
+    """
     facts = WorkerFacts.here()
     if why := misfit(facts, client, first or facts, asked):
         raise ClusterError(why)
@@ -33,20 +37,20 @@ def checked(client: str, first: WorkerFacts | None, asked: ModelAsked | None, n_
 
 
 class Fits(WorkerPlugin):
-    """n_threads: of the models of a worker; 0: as many as tasks that Dask gives it at a time."""
+    """Dask's plugin that checks each worker. n_threads: of a worker's models; 0: as many as tasks at a time."""
 
     def __init__(self, client: str, first: WorkerFacts, asked: ModelAsked | None, n_threads: int) -> None:
         self.client, self.first, self.asked, self.n_threads = client, first, asked, n_threads
 
     async def setup(self, worker: Worker) -> None:
-        """On the worker."""
+        """Runs on the worker."""
         try:
             await asyncio.to_thread(
                 checked, self.client, self.first, self.asked, self.n_threads or worker.state.nthreads
             )
         except HybridError as error:
             worker.log_event(TOPIC, {"refused": label(worker.name, worker.address), "why": str(error)})
-            # Dask counts it among its workers since before it was asked: what it has been sent meanwhile others do.
+            # Dask has counted it as a worker since before the check: others do the tasks it was sent.
             worker.status = Status.closing_gracefully
             worker.loop.call_later(LEAVE_SECONDS, worker.loop.add_callback, _leave, worker)
             raise
@@ -54,32 +58,33 @@ class Fits(WorkerPlugin):
         self.worker, self.bandwidth = worker, worker.bandwidth
 
     def transition(self, key: Any, start: str, finish: str, **_more: Any) -> None:
-        """Dask measures its connections by what arrives: of a `Beginning` only the size that it says does not."""
+        """Keeps Dask's estimate of bandwidth: it measures by the size of what arrives, and a `Beginning` states a size
+        that is not its own."""
         if start == "flight" and finish == "memory" and str(key).startswith(BEGINNING):
             self.worker.bandwidth = self.bandwidth
 
     def teardown(self, worker: Worker) -> Any:
-        """On the worker, when the run is over."""
+        """Runs on the worker at the end of the run."""
         return asyncio.to_thread(HERE.release)
 
 
 class Shares(WorkerPlugin):
-    """A value that every worker has under a key, those that join later, too."""
+    """Dask's plugin that gives every worker, present and future, a value under a key."""
 
     def __init__(self, key: str, value: object) -> None:
         self.key, self.value = key, value
 
     def setup(self, worker: Worker) -> None:
-        """On the worker."""
+        """Runs on the worker."""
         HERE.share(self.key, self.value)
 
     def teardown(self, worker: Worker) -> Any:
-        """On the worker, when the run is over."""
+        """Runs on the worker at the end of the run."""
         return asyncio.to_thread(HERE.forget, self.key)
 
 
 async def _leave(worker: Worker) -> None:
-    """As one that its user ends, and not as one that dies: what it was sent is not to blame."""
+    """Leaves as if closed by its user: Dask does not blame the tasks, as it would for a death."""
     with suppress(OSError):  # the scheduler may be gone
         await worker.scheduler.retire_workers(
             workers=[worker.address], close_workers=False, remove=True, stimulus_id="hybrid-does-not-fit"

@@ -1,7 +1,7 @@
-"""What a worker does for a file of prompts: it draws the answers that it is sent, as many at a time as it has slots.
+"""The worker's side of a file of prompts: computes the answers it is sent, as many at a time as it has slots.
 
-The tasks of a worker are threads that wait; one more thread steps the model for all of them (`Service`), so that they
-form one batch, which an answer joins and leaves at any step.
+A task is a thread that waits; one more thread steps the model for all tasks (`Service`), so they form one batch, which
+answers join and leave at any step.
 """
 
 import math
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Grammar
     from hybrid.infer.answers.drawing.drawing import TextPiece
 
-MOST_WAITING = 1 << 16  # as many as Dask has threads for
+MOST_WAITING = 1 << 16  # no limit of ours: Dask's threads limit it
 
 
 @dataclass(frozen=True)
 class Run:
-    """How the prompts of a file are answered: the same on all workers. form, asked: of lines that do not say it.
+    """How the prompts of a file are answered, the same on all workers. form, asked: for lines that do not set them.
 
-    settings: fields of `PromptBatch` but the model and what was compiled with it
+    settings: fields of `PromptBatch` except the model and objects compiled for it
     """
 
     model: ModelAsked
@@ -41,14 +41,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Answered:
-    """line: of the output, without its end; counted: see `prompt_files.counted`."""
+    """An answer. line: of the output, without its line end; counted: see `prompt_files.counted`."""
 
     line: str
     counted: tuple[int, ...]
 
 
 class SharedOrAlone:
-    """Any number of threads at a time, or one alone, for which no more may begin."""
+    """A lock for any number of threads at a time, or for one alone, which blocks new ones."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -57,7 +57,7 @@ class SharedOrAlone:
 
     @contextmanager
     def turn(self, alone: bool) -> Iterator[None]:
-        """Within, it is this thread's turn."""
+        """Holds the lock."""
         with self._changed:
             self._alone_waiting += alone
             self._changed.wait_for(lambda: not (self._alone or (self._running if alone else self._alone_waiting)))
@@ -74,7 +74,7 @@ class SharedOrAlone:
 
 
 class PromptWorker:
-    """The model of a worker, answering the prompts of one run."""
+    """A worker's model, answering the prompts of one run."""
 
     def __init__(self, run: Run) -> None:
         from hybrid.infer.answers.batch.service import Service
@@ -86,14 +86,14 @@ class PromptWorker:
         self._forms = Forms(model.tokenizer)
         self._batch = PromptBatch(model, forms=self._forms, **run.settings)
         self._reader = PromptReader(model, run.form, self._forms, run.asked)
-        self._reading = threading.Lock()  # a template is rendered by one thread at a time
+        self._reading = threading.Lock()  # one thread at a time renders the template
         self._service = Service(
             model, self._batch.n_parallel, most_waiting=MOST_WAITING, step_seconds=math.inf
-        )  # nobody watches these answers: all of a pass for prompts
+        )  # nobody watches these answers: a pass may be filled with prompts
 
     def answer(self, number: int, line: str, parts: tuple[int, ...] = ()) -> Answered:
-        """The answer of this number to a line of the file. parts: after how many tokens of its prompt others part from
-        it. HybridError: it cannot be drawn."""
+        """Answer `number` to a line of the file. parts: token counts after which other prompts differ from this one.
+        HybridError: it cannot be computed."""
         from hybrid.infer.answers.prompt_files.prompt_files import counted
 
         index, sample = divmod(number, self._batch.n_samples)
@@ -114,21 +114,21 @@ class PromptWorker:
         return Answered(self._batch.line(asked.prompt, sample, job, pieces), counted(job))
 
     def close(self) -> None:
-        """Gives up what is being drawn."""
+        """Cancels running answers."""
         self._service.close()
         self._forms.close()
 
 
-BEGINNING = "hybrid-begin"  # of the names of tasks that make one
+BEGINNING = "hybrid-begin"  # prefix of the names of `begin` tasks
 
 
 class Beginning:
-    """What a group of prompts has in common, as Dask sees it: data on one worker that would take long to move.
+    """The common beginning of a group of prompts, as a Dask result that lives on one worker and is expensive to move.
 
-    n_bytes: that Dask weighs before it moves an answer
+    n_bytes: the size that Dask believes, when it decides whether to move an answer
     """
 
-    BYTES_PER_SECOND = 100_000_000  # what Dask takes its connections for until it has measured them
+    BYTES_PER_SECOND = 100_000_000  # Dask's default estimate of its bandwidth
 
     def __init__(self, n_bytes: int) -> None:
         self._size = n_bytes
@@ -139,20 +139,20 @@ class Beginning:
 
 # --- tasks ---
 def begin(n_bytes: int) -> Beginning:
-    """Where this ran the prompts of its group go. Nothing is read yet: the first of them does it."""
+    """A task: the worker that runs it becomes the worker of a group's prompts. Reads nothing: the first prompt does."""
     return Beginning(n_bytes)
 
 
 def begun_name(key: str, number: int) -> str:
-    """Of the event that a prompt tried alone has begun."""
+    """The name of the event "a prompt that is tried alone has begun"."""
     return f"hybrid-{key}-{number}"
 
 
 def answer(
     key: str, number: int, line: str, alone: bool, parts: tuple[int, ...] = (), beginning: Beginning | None = None
 ) -> Answered:
-    """An answer of the run `key`. alone: nothing else runs in this process meanwhile, since it may kill it. parts: see
-    `PromptWorker.answer`."""
+    """A task: an answer of the run `key`. alone: nothing else may run in this process, which the prompt may kill.
+    parts: see `PromptWorker.answer`."""
     answering = HERE.thing(key, lambda: PromptWorker(HERE.shared(key)))
     with answering.turns.turn(alone):
         if alone:

@@ -1,8 +1,8 @@
-"""A file of prompts answered by the workers of a cluster: the bytes that one process writes, in the same order.
+"""A file of prompts answered by the workers of a cluster: the same bytes in the same order as from one process.
 
-One task is one answer, which Dask has done; `Schedule` says which come next. What a worker's death costs is decided
-here, as Dask does not know which of a worker's tasks had begun: those are tried again each alone in its process, the
-others as before. Who kills a worker then, too, is set aside: its line has "error" and no text.
+A task is one answer; `Schedule` chooses the next ones. When a worker dies, Dask does not know which of its tasks had
+begun: those tasks are tried again one at a time, each alone in its process, the others as usual. A prompt that
+kills a worker again is set aside: its line has "error" and no text.
 """
 
 import json
@@ -35,16 +35,15 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Grammar
     from hybrid.infer.progress import AnswerProgress
 
-LOOK_SECONDS = 1.0  # between two looks at how many slots there are
-ALONE_SECONDS = 20.0  # without any worker, before it is said: one that died is back before
-MOST_DEATHS = 5  # under an answer that never began: the cluster falls apart
-PROMPT_RATE = 100.0  # tokens per second, until it is known how long answers take
+LOOK_SECONDS = 1.0  # between two checks of the number of slots
+ALONE_SECONDS = 20.0  # without any worker, before a note; a dead one is replaced sooner
+MOST_DEATHS = 5  # of workers that held an answer which never began: the cluster is failing
+PROMPT_RATE = 100.0  # assumed tokens per second, until answers have been timed
 
 
 @dataclass
 class _Asked:
-    """An answer that is being waited for. parts: see `Group`; branch: that it is of, at its first try; deaths: of
-    workers that it was on."""
+    """An answer in progress. parts: see `Group`; branch: its branch, at the first try; deaths: of workers it was on."""
 
     number: int
     parts: tuple[int, ...] = ()
@@ -57,7 +56,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class ClusterBatch:
-    """How to answer. key: under which the workers have the `Run`; on_note: told in one line what went wrong."""
+    """How to answer a file. key: under which the workers have the `Run`; on_note: called with a line per problem."""
 
     connection: ClusterConnection
     batch: PromptBatch
@@ -67,10 +66,10 @@ class ClusterBatch:
     def run(
         self, prompts: list[PromptLine], target: Path | TextIO, progress: "AnswerProgress | None" = None
     ) -> BatchResult:
-        """Write the answers to `target`; a file that has some answers is continued, whoever wrote them.
+        """Writes the answers to `target`; a file that has some answers is continued, whoever wrote them.
 
-        OSError names the file when no more can be written, ClusterError what became of the cluster; the file then
-        holds the answers so far.
+        OSError names the file if it cannot be written, ClusterError the problem of the cluster; the file then holds the
+        answers so far.
         """
         before = self.batch.resume(prompts, target) if isinstance(target, Path) else 0
         return _Answers(self, prompts, target, before, progress).run()
@@ -85,8 +84,8 @@ def batch_on(
     asked: "ChatOptions",
     on_note: Callable[[str], None],
 ) -> Iterator[ClusterBatch]:
-    """The workers of `address`, ready to do what `batch` says with a model loaded as by `options`; form, asked: of
-    lines that do not say it. ClusterError: see `connected` and `ClusterConnection.hold`."""
+    """The workers of `address`, with the model loaded with `options`, ready to answer as `batch` says. form, asked: for
+    lines that do not set them. ClusterError: see `connected` and `ClusterConnection.hold`."""
     settings = {f.name: getattr(batch, f.name) for f in fields(batch) if f.name not in ("model", "forms")}
     model = batch.model
     loaded = replace(options, n_ctx=model.n_ctx, n_seq_max=batch.n_parallel)
@@ -123,7 +122,7 @@ class _Answers:
         self.out = Lines(target)
 
     def run(self) -> BatchResult:
-        """Write all answers, in the order of the prompts."""
+        """Writes all answers, in the order of the prompts."""
         self.client.subscribe_topic(self.key, self._begun)
         over = threading.Event()
         threading.Thread(target=self._watch, args=(over,), name="hybrid-watch", daemon=True).start()
@@ -138,12 +137,12 @@ class _Answers:
         return replace(BatchResult(self.total - self.before, self.before, *self.sums), set_aside=tuple(self.set_aside))
 
     def _watch(self, over: threading.Event) -> None:
-        """Says so, once, when no worker has been left for a while: Dask waits for some to come."""
+        """Notes once if there has been no worker for a while: Dask waits for new ones."""
         n_looks = 0
         while n_looks < 2 and not over.wait(ALONE_SECONDS / 2):
             try:
                 n_looks = 0 if self.connection.n_workers else n_looks + 1
-            except Exception:  # the cluster is being closed, or gone, which is told elsewhere
+            except Exception:  # the cluster is closing or gone, which is reported elsewhere
                 return
         if not over.is_set():
             self.on_note("no worker is left: waiting for some to join; Ctrl-C ends this")
@@ -153,7 +152,7 @@ class _Answers:
         running = Fetching[Answered](self.client)
         until, self.began = 0.0, time.monotonic()
         while self.schedule.n_left or self.waiting:
-            if self.schedule.n_left and time.monotonic() > until:  # asking takes a way to the scheduler and back
+            if self.schedule.n_left and time.monotonic() > until:  # asking takes a round trip to the scheduler
                 self.slots, self.memory = self.connection.slots, self.connection.memory
                 until = time.monotonic() + LOOK_SECONDS
             for number, parts, branch in self.schedule.next(self.slots, self._rate()):
@@ -175,7 +174,7 @@ class _Answers:
                     running.add(self._ask(again))
 
     def _groups(self) -> Iterator[Group]:
-        """Of answers, by their numbers."""
+        """The groups, by numbers of answers."""
         n, first = self.batch.n_samples, self.before
         left = range(first // n, len(self.prompts))
         ids = [self.batch.ids(self.prompts[i]) for i in left]
@@ -191,13 +190,13 @@ class _Answers:
 
     # --- asking ---
     def _rate(self) -> float:
-        """Answers per second of all workers; 0.0 while each has hardly begun."""
+        """Answers per second of all workers; 0.0 until each has done some."""
         n_done = self.total - self.before - self.schedule.n_left - len(self.waiting)
         return n_done / (time.monotonic() - self.began) if n_done > sum(self.slots.values()) else 0.0
 
     def _beginning(self, branch: GroupBranch) -> "Future[prompt_worker.Beginning]":
-        """What the answers of a branch go after: data on its worker, too large to be moved while others have work, and
-        then of a size that takes as long as reading it."""
+        """The `Beginning` of a branch on its worker, too large to be moved while others have work, and then with a size
+        that takes as long to move as reading it takes."""
         if branch.beginning is None:
             group, rate = branch.group, self._rate()
             n_bytes = self.memory * 9 // 10
@@ -218,7 +217,7 @@ class _Answers:
         number = asked.number
         asked.begun = False
         line = self.prompts[number // self.batch.n_samples].line
-        # a name of its own for each try: what Dask knows of the last one is over
+        # a new name per try: Dask knows the last one as finished
         name = f"hybrid-{'alone' if asked.alone else 'answer'}-{self.key}-{number}-{asked.tries}"
         asked.tries += 1
         branch = asked.branch
@@ -239,21 +238,23 @@ class _Answers:
         return future
 
     def _begun(self, event: tuple[float, int]) -> None:
-        """In Dask's thread."""
+        """Handles an event, in Dask's thread."""
         if (asked := self.by_number.get(event[1])) is not None:
             asked.begun = True
 
     # --- what becomes of it ---
     def _over(self, asked: _Asked, outcome: Answered | Exception) -> _Asked | None:
-        """After an answer, or a failure; not None: it is to be asked for again."""
+        """Handles an answer or a failure; returns an answer that must be computed again, or None."""
         if isinstance(outcome, KilledWorker):
             return self._killed(asked, outcome)
         if isinstance(outcome, CancelledError):
             if asked.tries > MOST_DEATHS:
                 raise self._lost()
-            asked.branch = None  # whose beginning may be what is forgotten
+            asked.branch = None  # Dask may have forgotten its Beginning
             return asked
-        if isinstance(outcome, MemoryError) and asked.branch is not None:  # Dask: a newcomer has less than the others
+        if (
+            isinstance(outcome, MemoryError) and asked.branch is not None
+        ):  # from Dask: a new worker has less memory than the others
             asked.branch = None
             return asked
         if isinstance(outcome, Exception):
@@ -303,5 +304,5 @@ class _Answers:
 
 
 def _there(branch: GroupBranch | None) -> dict[str, Any]:
-    """For Dask: the worker of a branch, or another where that is gone."""
+    """Keywords for Dask: prefer the branch's worker, or any if that is gone."""
     return {"workers": [branch.worker], "allow_other_workers": True} if branch and branch.worker else {}

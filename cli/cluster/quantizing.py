@@ -1,4 +1,4 @@
-"""`hybrid quantize --cluster`: tensors over workers, each writing its own places of the new file."""
+"""`hybrid quantize --cluster`: divides tensors over workers; each writes its own part of the new file."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ from .sources import OpenSource, SourceAsked, asked_of, check_everywhere
 
 @contextmanager
 def spread(address: ClusterAddress, source: Path | CheckpointSource, n_threads: int) -> Iterator[Spread]:
-    """Who does the parts of a quantization of `source`; n_threads: of each part, 0: one."""
+    """The workers that quantize the parts of `source`; n_threads: per part, 0: one."""
     with connected(address) as connection:
         yield spread_on(connection, source, n_threads)
 
 
 def spread_on(connection: ClusterConnection, source: Path | CheckpointSource, n_threads: int) -> Spread:
-    """`spread` of workers that are connected."""
+    """As `spread`, on connected workers."""
     asked = asked_of(source)
 
     def done(parts: Iterable[TensorPart]) -> Iterator[FilledPart]:
@@ -35,5 +35,5 @@ def spread_on(connection: ClusterConnection, source: Path | CheckpointSource, n_
 
 
 def _fill(asked: SourceAsked, n_threads: int, part: TensorPart) -> FilledPart:
-    """On a worker."""
+    """Quantizes a part, on a worker."""
     return fill(HERE.thing(asked, lambda: OpenSource(asked)).source, part, n_threads)

@@ -1,6 +1,6 @@
-"""Files that workers read and write in a folder that all of them share: what they are to find there, and where.
+"""Files that workers read and write in a shared folder, and checks that they see the same ones.
 
-Each worker opens a source once, and looks whether it is the client's: the same GGUF file, or the same checkpoint.
+Each worker opens a source once, and compares it with the client's: the same GGUF file, or the same checkpoint.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from .connection import ClusterConnection
 
 @dataclass(frozen=True)
 class FolderAsked:
-    """A checkpoint that workers are to read, as the client has it: its folder, or a file in it, and its `identity`."""
+    """The client's checkpoint that workers shall read: its folder, or a file in it, and its `identity`."""
 
     path: Path
     identity: str
 
     @classmethod
     def of(cls, path: Path) -> "FolderAsked":
-        """Reads the beginnings and ends of its files."""
+        """Makes one; reads the first and last bytes of the checkpoint's files."""
         return cls(path.resolve(), folder_identity(path))
 
     def found(self) -> Path:
-        """The same path here. ClusterError: it is not there, or it is not the same."""
+        """The same path on this machine. ClusterError: it is missing, or differs."""
         if not self.path.exists():
             raise ClusterError(str(not_seen(self.path)))
         if folder_identity(self.path) != self.identity:
@@ -39,7 +39,7 @@ class FolderAsked:
 
 
 def folder_identity(path: Path) -> str:
-    """A hash of the names and sizes of a folder's files, and of both ends of each."""
+    """A hash of the names and sizes of a folder's files and of both ends of each."""
     digest = hashlib.sha256()
     folder = path if path.is_dir() else path.parent
     for file in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")):
@@ -56,12 +56,12 @@ SourceAsked = FileAsked | FolderAsked
 
 
 def asked_of(source: Path | CheckpointSource) -> SourceAsked:
-    """What workers are to read: a GGUF file, or a checkpoint."""
+    """A description of the source for workers: a GGUF file, or a checkpoint."""
     return FileAsked.of(source) if isinstance(source, Path) else FolderAsked.of(source.path)
 
 
 class OpenSource:
-    """A source of this process."""
+    """A source that this process has opened."""
 
     def __init__(self, asked: SourceAsked) -> None:
         self.source: Source
@@ -76,18 +76,18 @@ class OpenSource:
 
 
 def check_everywhere(connection: ClusterConnection, asked: SourceAsked | None, files: Iterable[Path]) -> None:
-    """ClusterError names a worker that does not see one of the files, or another source, and the path."""
+    """ClusterError names a worker that misses one of the files or has another source, and the path."""
     wanted = list(files)
     answers = connection.client.run(_seen, asked, wanted, on_error="return")
     for address, answer in answers.items():
         if isinstance(answer, HybridError):
             raise ClusterError(f"{connection.labels().get(address, address)}: {answer}")
-        if isinstance(answer, Exception) and not isinstance(answer, OSError):  # an OSError: it has gone meanwhile
+        if isinstance(answer, Exception) and not isinstance(answer, OSError):  # OSError: the worker has gone
             raise answer
 
 
 def _seen(asked: SourceAsked | None, files: Iterable[Path]) -> None:
-    """On a worker."""
+    """The check on one worker."""
     if isinstance(asked, FileAsked):
         find(asked)
     elif asked is not None:

@@ -1,14 +1,14 @@
-"""A stage of a model in a worker's process: its door for the leader's orders and for the rows of the stage before it.
+"""A stage of a model in a worker's process: it receives the leader's orders, and rows from the stage before it.
 
-Streams are Dask's own (`distributed.comm`), with its certificates where it has some. Messages are dictionaries; the
-first one says who comes:
+Streams are Dask's own (`distributed.comm`), encrypted if the cluster is. Messages are dictionaries; the first one
+identifies the sender:
 
     {"who": "leader", "next": address or None}   answered with {"ready": True}; then {"n": number, "order": pickled}
     {"who": "before"}                            then {"n": number, "rows": f32 bytes, "shape": [tok, width]}
 
 and to the leader {"n": number, "answer": pickled}, {"n": number, "error": pickled} or {"note": a line}. With
-{"stay": True} the leader leaves to open the stages anew: what this one keeps in files stays. Orders are obeyed by a
-thread of their own, one after the other: Dask's has to answer its scheduler meanwhile.
+{"stay": True} the leader leaves to open the stages again: this stage's files stay. A thread carries out orders, one
+after the other; Dask's thread must answer its scheduler meanwhile.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from hybrid.quant.ggml.errors import ClusterError
 from .held_models import HERE
 
 Message = dict[str, Any]
-FOLDER = "hybrid-stages"  # of what is kept, beside the folder that Dask gives the worker
-LEFT_SECONDS = 1800.0  # after which nobody comes back for what a killed worker has left there
-LAST_SECONDS = 2.0  # that the last message may take
+FOLDER = "hybrid-stages"  # name of the folder for kept files, beside Dask's folder of the worker
+LEFT_SECONDS = 1800.0  # age after which files of a killed worker are removed
+LAST_SECONDS = 2.0  # limit for sending the last message
 
 
 class Sender:
-    """What is to go out on a stream, in order; `send` may be called from any thread."""
+    """A queue of messages for a stream; `send` may be called from any thread."""
 
     def __init__(self, comm: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.comm, self._loop = comm, loop
@@ -46,7 +46,7 @@ class Sender:
         self._task = loop.create_task(self._write())
 
     def send(self, message: Message) -> None:
-        """Does not wait."""
+        """Queues a message; does not wait."""
         self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
 
     async def _write(self) -> None:
@@ -55,29 +55,29 @@ class Sender:
                 await self.comm.write(message)
             await self.comm.close()
         except (CommClosedError, OSError):
-            pass  # whoever reads it notices
+            pass  # the reader notices
 
     def finish(self, message: Message) -> None:
-        """In the loop's thread: what is to go out last."""
+        """Queues the last message. Call it in the loop's thread."""
         self._queue.put_nowait(message)
         self._queue.put_nowait(None)
         self._loop.call_later(LAST_SECONDS, self.close)
 
     def close(self) -> None:
-        """In the loop's thread."""
+        """Stops sending. Call it in the loop's thread."""
         self._task.cancel()
         self.comm.abort()
 
 
 def loop_of(one: Any) -> asyncio.AbstractEventLoop:
-    """That of a worker or a client."""
+    """The event loop of a worker or client."""
     loop: asyncio.AbstractEventLoop = one.loop.asyncio_loop
     return loop
 
 
 class Station:
-    """See the head of this file. key: of this station among what the worker holds; stays: whether another one takes its
-    place, for which it leaves its files."""
+    """A stage on a worker: see the top of this file. key: under which the worker holds it; stays: another station takes
+    its place and needs its files."""
 
     def __init__(self, worker: Worker, stage: Stage, key: str) -> None:
         self.stage, self.key, self._worker, self.stays = stage, key, worker, False
@@ -113,7 +113,7 @@ class Station:
                     self._rows.put(np.frombuffer(message["rows"], np.float32).reshape(message["shape"]))
         except (CommClosedError, OSError):
             pass
-        if comm is getattr(self._leader, "comm", None):  # nobody needs this any more
+        if comm is getattr(self._leader, "comm", None):  # the leader has gone
             threading.Thread(target=HERE.forget, args=(self.key,), daemon=True).start()
 
     async def _obey_leader(self, comm: Any, after: str | None) -> None:
@@ -134,7 +134,7 @@ class Station:
     def _work(self) -> None:
         while (item := self._orders.get()) is not None:
             n, order = item
-            if self._closed:  # nobody waits for it
+            if self._closed:  # no one waits for the answer
                 continue
             try:
                 message = self._obeyed(pickle.loads(order))
@@ -150,14 +150,14 @@ class Station:
             sender.send({"n": n, **message})
 
     def _obeyed(self, order: Order) -> Message | None:
-        """What is to be sent, if anything."""
+        """Carries out an order; returns the message to send, or None."""
         if not isinstance(order.what, Pass):
             answer = self.stage.obey(order)
             return {"answer": pickle.dumps(answer, 5)} if order.is_answered else None
         entering = None
         if self.stage.blocks.start:
             entering = self._rows.get()
-            if entering is None:  # it closes
+            if entering is None:  # the stream closes
                 return None
         leaving = self.stage.obey(order, entering)
         if self._next is None:
@@ -166,7 +166,7 @@ class Station:
         return {"rows": leaving.tobytes(), "shape": list(leaving.shape)}
 
     def close(self) -> None:
-        """Ends the thread, when it is done with its order, and the streams."""
+        """Ends the thread, after its current order, and the streams."""
         self._closed = True
         self._orders.put(None)
         self._rows.put(None)
@@ -175,7 +175,7 @@ class Station:
         self._loop.call_soon_threadsafe(self._close)
 
     def leave_files(self) -> None:
-        """When it is closed: another one takes its place."""
+        """Keeps the files when it is closed: another station takes its place."""
         self.stays = True
 
     def _close(self) -> None:
@@ -197,8 +197,8 @@ def _pickled(error: BaseException) -> bytes:
 
 
 def open_station(asked: ModelAsked, opening: Opening, key: str, before: str, run: str) -> str:
-    """A task: the address of a new station of this worker. before: the key of one that is in the way; run: the name of
-    the folder in which those of one leader keep their files."""
+    """A task: opens a station on this worker and returns its address. before: key of an older one to close; run: name
+    of the folder for the files of one leader."""
     worker = get_worker()
     HERE.change(before, Station.leave_files)
     HERE.forget(before)
@@ -223,5 +223,5 @@ def open_station(asked: ModelAsked, opening: Opening, key: str, before: str, run
 
 
 async def close_station(key: str) -> None:
-    """On a worker, when the run is over: nothing of it is left."""
+    """Removes a station and all that it holds from a worker, at the end of the run."""
     await asyncio.to_thread(HERE.forget, key)

@@ -1,7 +1,7 @@
-"""A model in stages on the workers of a cluster: the leader's end of infer/stages.
+"""A model in stages on the workers of a cluster: the leader's side of infer/stages.
 
-Dask starts the stations (station.py), one in each of n workers, and notices who has gone; orders and answers go over
-streams of its own kind, and rows directly from one station to the next.
+Dask starts a station (stage_worker.py) in each of n workers and notices lost workers. Orders and answers use separate
+streams, and rows go directly from one station to the next.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from ..options.cluster_options import ClusterAddress
 from .connection import ClusterConnection, connected
 from .stage_worker import Sender, close_station, loop_of, open_station
 
-BACK_SECONDS = 600.0  # that a lost worker is waited for
-LOOK_SECONDS = 0.05  # between looks at whether somebody wants to stop
-ANSWER_SECONDS = 1.0  # in which answers that are there arrive, or it is looked whether their workers are there
-CLOSE_SECONDS = 30.0  # that stations have to end what they do
+BACK_SECONDS = 600.0  # waiting time for a lost worker
+LOOK_SECONDS = 0.05  # between two checks of `stop`
+ANSWER_SECONDS = 1.0  # waiting time for answers, before their workers are checked
+CLOSE_SECONDS = 30.0  # for stations to finish their orders
 
 
 class _Ticket:
-    """An order under way, with as many answers as it gets."""
+    """An order in progress, and the answers it has received."""
 
     def __init__(self, n: int) -> None:
         self.answers: list[Answer] = [None] * n
@@ -67,19 +67,19 @@ class _Ticket:
 
 
 def _memory_here() -> tuple[str, MachineMemory]:
-    """On a worker: where its memory is, and how much."""
+    """On a worker: the name of its memory's machine, and the size."""
     return memory_place(), machine_memory()
 
 
 def _part(memory: MachineMemory, n: int) -> MachineMemory:
-    """Of n workers in one place."""
+    """The share of memory of each of n workers on one machine."""
     return MachineMemory(memory.total // n, memory.available // n, memory.mappable)
 
 
 class ClusterLine:
-    """n stages, each on a worker of its own; AUTO: as many as are opened.
+    """n stages, each on its own worker; n = AUTO: as many as are opened.
 
-    said: gets a line when a worker cannot keep checkpoints; back_seconds: how long one that was lost is waited for
+    said: called with a line if a worker cannot keep checkpoints; back_seconds: how long to wait for a lost worker
     """
 
     def __init__(
@@ -95,22 +95,22 @@ class ClusterLine:
         self._client = connection.client
         self._loop = loop_of(self._client)
         self._key = ""
-        self._last = ""  # the key of the stations that were opened last
+        self._last = ""  # key of the newest stations
         self._workers: list[str] = []
         self._order: list[str] = []
         self._gone: set[str] = set()
         self._senders: list[Sender] = []
         self._openings: Sequence[Opening] = ()
-        self._tickets: dict[int, tuple[_Ticket, int]] = {}  # with the stage of its first answer
+        self._tickets: dict[int, tuple[_Ticket, int]] = {}  # ticket, and the stage of its first answer
         self._count = 0
         self._failure: BaseException | None = None
 
     def machines(self) -> list[MachineMemory]:
-        """Those with the most memory first."""
+        """Memory of each worker, the largest first."""
         self._found(wait=False)
         answers = self._client.run(_memory_here, on_error="return")
         found = {worker: answer for worker, answer in answers.items() if isinstance(answer, tuple)}
-        if len(found) < max(1, self.n):  # one has gone meanwhile
+        if len(found) < max(1, self.n):  # a worker has gone
             raise self._too_few(len(found))
         sharing = Counter(place for place, _ in found.values())
         parts = {worker: _part(memory, sharing[place]) for worker, (place, memory) in found.items()}
@@ -118,7 +118,7 @@ class ClusterLine:
         return [parts[worker] for worker in self._order[: self.n or None]]
 
     def _found(self, *, wait: bool, stop: Stop | None = None) -> list[str]:
-        """n workers, those first that have a stage already."""
+        """n workers; those that have a stage already come first."""
         begin = time.monotonic()
         while True:
             self._check_scheduler()
@@ -145,7 +145,7 @@ class ClusterLine:
             raise ClusterError("the scheduler has gone: start it again, then this.")
 
     def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
-        """As `Line.open`. ClusterError: nobody has come back."""
+        """As `Line.open`. ClusterError: no replacement has come for a lost worker."""
         again = bool(self._workers)
         self.n = len(openings)
         while True:
@@ -153,7 +153,7 @@ class ClusterLine:
             found = self._found(wait=again, stop=stop)
             before, self._key = self._last, f"stage-{uuid4().hex[:12]}"
             self._last = self._key
-            if again:  # those that stay have the same blocks, whose tensors are in their memory
+            if again:  # workers that stay keep their blocks, whose tensors are in their memory
                 old = [worker if worker in found else None for worker in self._workers]
                 new = iter(worker for worker in found if worker not in self._workers)
                 found = [worker or next(new) for worker in old]
@@ -187,8 +187,8 @@ class ClusterLine:
                 time.sleep(LOOK_SECONDS)
 
     def _opened(self, tasks: Sequence["Future[str]"]) -> list[str]:
-        """Addresses of the stations. CommClosedError: a worker has gone meanwhile, for which Dask would wait: while its
-        station is opened, and afterwards, until its answer is here."""
+        """Addresses of the stations. CommClosedError: a worker has gone while its station was opened, or before its
+        answer was here; Dask would wait for it."""
         while True:
             self._check_scheduler()
             if not set(self._workers) <= set(self.connection.labels()):
@@ -201,7 +201,7 @@ class ClusterLine:
                 return addresses
 
     async def _answers(self, tasks: Sequence["Future[str]"]) -> list[str]:
-        """TimeoutError: not within ANSWER_SECONDS."""
+        """The results of tasks. TimeoutError: not complete within ANSWER_SECONDS."""
         gathered: list[str] = await asyncio.wait_for(
             self._client.gather(list(tasks), asynchronous=True), ANSWER_SECONDS
         )
@@ -240,7 +240,7 @@ class ClusterLine:
                 self._fail(gone, key)
 
     def _fail(self, error: BaseException, key: str) -> None:
-        """All orders under way come to nothing, and those that follow."""
+        """Fails all orders in progress and all later ones."""
         if key != self._key or self._failure is not None:
             return
         self._failure = error
@@ -274,7 +274,7 @@ class ClusterLine:
             sender.send({"n": n, "order": order})
 
     def _hang_up(self, *, stay: bool) -> None:
-        """The stations let go of everything when nobody is there. stay: but not of their files, since others follow."""
+        """Makes the stations drop everything when no one uses them. stay: except their files, for their successors."""
         self._key = ""
         senders, self._senders = self._senders, []
 
@@ -291,7 +291,7 @@ class ClusterLine:
     def close(self) -> None:
         there = [worker for worker in self._workers if worker in self.connection.labels()]
         if there and self._client.status == "running":
-            with suppress(OSError, RuntimeError):  # who has gone, or does not answer, has closed its station or will
+            with suppress(OSError, RuntimeError):  # a worker that has gone or does not answer closes its station itself
                 self._client.sync(self._end, there)
         self._hang_up(stay=False)
 
@@ -304,10 +304,10 @@ class ClusterLine:
 def loader(
     path: Path, options: LoadOptions, address: ClusterAddress, n: int, said: Callable[[str], None]
 ) -> Iterator[Callable[..., LoadedModel]]:
-    """What loads the model at `path` in n stages, or AUTO, on workers of a cluster, with fields of `options` that
-    differ. said: gets a line when a worker was lost, or is too small.
+    """A function that loads the model at `path` in n stages, or AUTO, on workers of a cluster; its keywords replace
+    fields of `options`. said: called with a line if a worker is lost or too small.
 
-    ClusterError, UsageError: there are too few workers, they do not fit, or the model cannot be cut so.
+    ClusterError, UsageError: too few workers, workers that do not fit, or a model that cannot be cut there.
     """
     with connected(address, n_threads=options.n_threads) as connection:
         asked = ModelAsked.of(path, replace(options, n_ctx=options.n_ctx or 1))

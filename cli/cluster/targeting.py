@@ -1,4 +1,4 @@
-"""`hybrid quantize --target-bpw --cluster` and `--max-kld`: matrices and files, measured by workers."""
+"""`hybrid quantize --target-bpw --cluster` and `--max-kld`: workers measure matrices and files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,18 +21,18 @@ from .ordered import in_order
 from .quantizing import spread_on
 from .sources import OpenSource, check_everywhere
 
-SHARE = 8  # matrices that a worker measures beside one pass of the original
+SHARE = 8  # matrices that a worker measures per pass of the original
 
 
 @dataclass(frozen=True)
 class _CopyAsked:
-    """A copy of a file, to be changed."""
+    """A copy of a file that workers change."""
 
     file: FileAsked
     n_threads: int
 
     def made(self) -> ProbedCopy:
-        """In the worker's own folder: when a worker was killed, Dask removes that, whoever begins there next."""
+        """The copy, in the worker's own folder, which Dask removes if the worker is killed."""
         from distributed import get_worker
 
         from hybrid.infer import LoadedModel
@@ -41,11 +41,11 @@ class _CopyAsked:
 
 
 class TargetWorkers:
-    """Implements `pipeline.target.Elsewhere`. n_threads: of each process, 0: see `connected`."""
+    """Implements `pipeline.target.Elsewhere`. n_threads: per process, 0: see `connected`."""
 
     def __init__(self, connection: ClusterConnection, path: Path, n_threads: int) -> None:
         self._connection, self._path, self._file = connection, path, FileAsked.of(path)
-        self._n_threads = n_threads or 1  # of what is no model
+        self._n_threads = n_threads or 1  # for work without a model
         check_everywhere(connection, self._file, [])
 
     def errors(
@@ -70,12 +70,12 @@ class TargetWorkers:
             yield from found
 
     def spread(self) -> Spread:
-        """Who does the parts of a quantization of the file."""
+        """The workers that quantize the file's parts."""
         return spread_on(self._connection, self._path, self._n_threads)
 
     @contextmanager
     def model(self, path: Path, n_ctx: int, n_seq_max: int) -> Iterator[ClusterModel]:
-        """The model of a file that all see. Afterwards no worker has it open."""
+        """The model of a file in the shared folder. Afterwards no worker has it open."""
         from hybrid.infer import LoadOptions
 
         asked = ModelAsked.of(path, LoadOptions(n_ctx=n_ctx, n_seq_max=n_seq_max))
@@ -85,7 +85,7 @@ class TargetWorkers:
 
 
 def _only(imatrix: Imatrix | None, tensors: Sequence[PlannedTensor]) -> Imatrix | None:
-    """What it says of some tensors."""
+    """The importance of some tensors only."""
     if imatrix is None:
         return None
     return Imatrix({t.name: imatrix.entries[t.name] for t in tensors if t.name in imatrix.entries})
@@ -93,7 +93,8 @@ def _only(imatrix: Imatrix | None, tensors: Sequence[PlannedTensor]) -> Imatrix 
 
 @contextmanager
 def measuring(address: ClusterAddress, path: Path, n_threads: int) -> Iterator[TargetWorkers]:
-    """Who measures what types do to a file; n_threads: of each process, 0: one, and of models see `connected`."""
+    """The workers that measure the effect of types on a file; n_threads: per process, 0: one; for models see
+    `connected`."""
     with connected(address, n_threads=n_threads) as connection:
         yield TargetWorkers(connection, path, n_threads)
 
@@ -101,7 +102,7 @@ def measuring(address: ClusterAddress, path: Path, n_threads: int) -> Iterator[T
 def _errors(
     file: FileAsked, n_threads: int, effort: int, part: tuple[PlannedTensor, Imatrix | None]
 ) -> list[Candidate]:
-    """On a worker."""
+    """Measures matrices, on a worker."""
     t, imatrix = part
     source = HERE.thing(file, lambda: OpenSource(file)).source
     return measure(source, [t], imatrix, None, n_threads, effort)[t.name]
@@ -110,7 +111,7 @@ def _errors(
 def _divergences(
     asked: _CopyAsked, text: str, effort: int, part: tuple[Sequence[PlannedTensor], Imatrix | None]
 ) -> list[tuple[str, float]]:
-    """On a worker, which changes its copy for one part at a time."""
+    """Measures divergences, on a worker, which changes its copy for one part at a time."""
     tensors, imatrix = part
     with HERE.lock_of(("used", asked)):
         copy = HERE.thing(asked, asked.made)

@@ -1,9 +1,9 @@
 """Completion of command lines in bash, zsh and fish.
 
-    options       what commands and options there are, kept in a file so that no command has to be imported
-    candidates    what may stand at the end of a line
-    shells        the scripts that ask, and where they are installed
-    answering     the answer to a shell that asks
+    options       commands and their options, cached in a file so that no command must be imported
+    candidates    completions for the end of a line
+    shells        the shells' scripts, and where to install them
+    reply         the answer to a shell
 
-Nothing here ever writes an error: it would land in somebody's prompt.
+No error is ever printed here: it would land in the user's prompt.
 """

@@ -1,4 +1,4 @@
-"""What may stand at the end of a command line."""
+"""Completions for the end of a command line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ ANYWHERE = {
 
 @dataclass(frozen=True)
 class CompletionWords:
-    """words: with what each is; files: whether the shell adds file names, and which: "" none, "gguf", "any"."""
+    """words: completions with descriptions; files: file names that the shell adds: "" none, "gguf", "any"."""
 
     words: tuple[tuple[str, str], ...] = ()
     files: str = ""
 
 
 def candidates(words: Sequence[str], last: str) -> CompletionWords:
-    """After `words` (without the program), for what begins with `last`."""
+    """Completions that begin with `last`, after `words` (without the program's name)."""
     if not words:
         known = ANYWHERE if last.startswith("-") else COMMANDS
         return _beginning(last, list(known.items()))
@@ -64,13 +64,13 @@ def _of_command(known: Table, words: Sequence[str], last: str) -> CompletionWord
 
 
 def _all_names(options: dict[str, Parameter], word: str) -> tuple[str, ...]:
-    """Those of the option that `word` is, if it can be given only once."""
+    """All names of the option `word`, if it may be given only once."""
     option = options.get(word.partition("=")[0])
     return () if option is None or option.many else option.names
 
 
 def _read(options: dict[str, Parameter], words: Sequence[str]) -> tuple[Parameter | None, int, bool]:
-    """The option whose value comes next, how many arguments there are, and whether `--` ended the options."""
+    """The option whose value comes next, the number of arguments so far, and whether `--` ended the options."""
     waiting: Parameter | None = None
     n_arguments, ended = 0, False
     for word in words:

@@ -1,4 +1,4 @@
-"""What can follow on a command line, of every command: read from the commands once, then kept.
+"""The options and arguments of every command: read from the commands once, then cached.
 
 <cache>/completion.json    {"stamp": of the commands' files, "commands": {NAME: Table}}
 """
@@ -21,8 +21,8 @@ MODEL, FILE, TEXT, FLAG = "model", "file", "text", "flag"
 
 @dataclass(frozen=True)
 class Parameter:
-    """names: of an option, none of an argument. kind: what it takes: a model, a file, a text, nothing; values: the
-    only ones it takes; many: whether it can be given again."""
+    """An option or argument. names: of an option, empty for an argument; kind: type of its value (model, file, text,
+    nothing); values: all allowed values; many: may be repeated."""
 
     names: tuple[str, ...]
     kind: str
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Table:
-    """Of a command: its options, its arguments in order, and its own commands with what they do."""
+    """A command: its options, its arguments in order, and its subcommands with their descriptions."""
 
     options: tuple[Parameter, ...] = ()
     arguments: tuple[Parameter, ...] = ()
@@ -41,7 +41,7 @@ class Table:
 
 
 def table(name: str) -> Table:
-    """Of `run`, or `gguf split`. Empty for a command that there is not."""
+    """The table of a command such as `run` or `gguf split`; empty for an unknown one."""
     command = name.split()[0]
     if command not in COMMANDS:
         return Table()
@@ -91,7 +91,7 @@ def _parameter(param: Any, annotation: Any) -> Parameter:
 
 
 def _plain(annotation: Any) -> Any:
-    """Without Annotated, and without None."""
+    """The annotation without Annotated and without None."""
     if typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):
@@ -109,7 +109,7 @@ def _takes(annotation: Any) -> tuple[str, tuple[str, ...]]:
 
 # --- kept ---
 def _stamp() -> str:
-    """Changes when the code does: a newer version, or an edit in a checkout."""
+    """A stamp that changes with the code: another version, or an edit in a checkout."""
     files = Path(__file__).parent.parent.rglob("*.py")
     return str(max(path.stat().st_mtime_ns for path in files))
 

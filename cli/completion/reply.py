@@ -1,6 +1,6 @@
-"""The answer to a shell: lines, the first of which says which files the shell shall add: none, gguf or any.
+"""The answer to a shell: lines, the first of which says which files the shell adds: none, gguf or any.
 
-The shell asks by running the program with
+The shell runs the program with these environment variables:
 
     _HYBRID_COMPLETE          bash, zsh or fish
     _HYBRID_COMPLETE_LINE     bash: the line up to the cursor
@@ -21,7 +21,7 @@ VARIABLE = "_HYBRID_COMPLETE"
 
 
 def answer(environment: Mapping[str, str]) -> str:
-    """What is printed for a shell that asks."""
+    """The text to print for the shell."""
     from .candidates import candidates
 
     shell = environment.get(VARIABLE, "")
@@ -41,7 +41,7 @@ def answer(environment: Mapping[str, str]) -> str:
 
 
 def _split(line: str) -> list[str]:
-    """The words of a line, the last one perhaps empty or with a quote that is still open."""
+    """The words of a line; the last one may be empty or have an open quote."""
     for end in ("", '"', "'"):
         lexer = shlex.shlex(line + end, posix=True, punctuation_chars=False)
         lexer.whitespace_split, lexer.commenters = True, ""
@@ -54,7 +54,7 @@ def _split(line: str) -> list[str]:
 
 
 def _for_bash(found: "CompletionWords", last: str, breaks: str) -> list[str]:
-    """Without what readline takes for earlier words: `org/name:` of org/name:Q8_0."""
+    """Completions without the part that readline counts as earlier words: `org/name:` of org/name:Q8_0."""
     cut = max((last.rfind(mark) + 1 for mark in breaks if mark in ":=@"), default=0)
     return [word[cut:] for word, _ in found.words]
 
@@ -65,13 +65,13 @@ def _for_zsh(word: str, text: str) -> str:
 
 
 def main() -> None:
-    """Answers the shell that asks, whatever happens."""
+    """Answers the shell; never fails."""
     result = ""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123  Path would be imported for it
         errors, sys.stderr = sys.stderr, nowhere
         try:
             result = answer(os.environ)
-        except Exception:  # of anything: nobody at a prompt wants to read it
+        except Exception:  # any error: it must not appear in a prompt
             result = ""
         finally:
             sys.stderr = errors

@@ -1,4 +1,4 @@
-"""The scripts with which shells ask, and where they go."""
+"""The shells' completion scripts, and where they are installed."""
 
 import os
 import shlex
@@ -70,14 +70,14 @@ _SCRIPTS = dict(zip(SHELLS, (_BASH, _ZSH, _FISH), strict=True))
 
 
 def script(shell: str) -> str:
-    """What the shell has to read. UsageError: another shell."""
+    """The script for a shell. UsageError: an unknown shell."""
     if shell not in _SCRIPTS:
         raise UsageError(f"{shown(shell)}: there is completion for {', '.join(SHELLS)}.")
     return _SCRIPTS[shell]
 
 
 def install(shell: str) -> str:
-    """Writes the script, and for bash and zsh the line that reads it at a shell's start; says what was done."""
+    """Writes the script, and for bash and zsh the line in the start file that reads it; returns what was done."""
     text = script(shell)
     if shell == "fish":
         path = _folder("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "hybrid.fish"
@@ -101,7 +101,7 @@ def install(shell: str) -> str:
 
 
 def _add_line(start: Path, line: str) -> None:
-    """At the end, unless it is there."""
+    """Appends the line unless the file has it."""
     before = start.read_bytes() if start.exists() else b""
     if line.encode() in before.splitlines():
         return
@@ -114,7 +114,7 @@ def _folder(variable: str, default: str) -> Path:
 
 
 def running() -> str:
-    """The shell that runs this program, or else the user's. UsageError: neither is one of these."""
+    """The shell that runs this program, or else the user's. UsageError: neither is supported."""
     for name in (_parent(), Path(os.environ.get("SHELL", "")).name):
         if name in SHELLS:
             return name

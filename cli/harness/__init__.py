@@ -1,1 +1,1 @@
-"""lm-evaluation-harness (the extra `eval`) with our models: who imports from here imports it, which takes seconds."""
+"""lm-evaluation-harness (the extra `eval`) with our models. Importing this package imports it, which takes seconds."""

@@ -1,4 +1,4 @@
-"""An evaluation by lm-evaluation-harness: its own protocol, its own results."""
+"""An evaluation by lm-evaluation-harness: its protocol, its results."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,13 @@ from .. import console
 from .model import HarnessModel
 from .tasks import Loaded, reason
 
-SEEDS = (0, 1234, 1234)  # of Python's random numbers, of numpy's, of the choice of examples: the harness's own
-BOOTSTRAPS = 100_000  # samples for standard errors that have no formula
+SEEDS = (0, 1234, 1234)  # for Python, numpy and the choice of examples: the harness's defaults
+BOOTSTRAPS = 100_000  # bootstrap samples for standard errors without a formula
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How tasks are asked: the harness's settings, by its names."""
+    """Settings of the harness, under its names."""
 
     num_fewshot: int | None = None
     limit: float | None = None
@@ -32,11 +32,14 @@ class Protocol:
 
 
 def evaluate(lm: HarnessModel, tasks: Loaded, protocol: Protocol) -> dict[str, Any]:
-    """The harness's results. UsageError: a task cannot be asked; the reason in one line. HybridError: of the model."""
+    """The harness's results. UsageError: a task cannot be used, and why. HybridError: from the model."""
     from lm_eval import evaluator
 
     start = time.time()
-    before, evaluator.get_git_commit_hash = evaluator.get_git_commit_hash, lambda: None  # of wherever it is called
+    before, evaluator.get_git_commit_hash = (
+        evaluator.get_git_commit_hash,
+        lambda: None,
+    )  # it would be the commit of the current folder
     random, numpy, fewshot = protocol.seeds
     try:
         results = evaluator.simple_evaluate(
@@ -78,7 +81,7 @@ def evaluate(lm: HarnessModel, tasks: Loaded, protocol: Protocol) -> dict[str, A
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether it comes out of our code, behind the harness's: the model's errors, and faults."""
+    """Whether an error comes from our code, called by the harness."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -89,13 +92,13 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def as_text(results: Mapping[str, Any]) -> str:
-    """The results as JSON, as the harness has them but for NaN (an error of one sample), which is null."""
+    """The results as JSON in the harness's format; NaN (the error of one sample) becomes null."""
     return console.indented(results)
 
 
 @dataclass(frozen=True)
 class MetricRow:
-    """Of the table of results: one metric of a task or a group. stderr: None where there is none."""
+    """A row of the results: one metric of a task or a group. stderr: None if there is none."""
 
     name: str
     version: str
@@ -107,7 +110,7 @@ class MetricRow:
 
 
 def lines(results: Mapping[str, Any]) -> Iterator[MetricRow]:
-    """All metrics, first those of tasks, then those of groups."""
+    """All metrics, of tasks first, then of groups."""
     for column in ("results", "groups"):
         for name, values in results.get(column, {}).items():
             if column == "results" and name in results.get("groups", {}):

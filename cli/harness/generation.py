@@ -1,4 +1,4 @@
-"""Answers as tasks ask for them (`generation_kwargs`), drawn many at a time."""
+"""Answers for tasks that generate text (`generation_kwargs`), many at a time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.evaluate.parts import Measurable
 
-SHARE = 32  # answers that one of several models is asked for together
-MOST = 256  # tokens of an answer where a task does not say it, as for all models of the harness
-# names of the number of tokens, of which the first that is given counts
+SHARE = 32  # answers per request to one of several models
+MOST = 256  # tokens of an answer, if the task sets no limit; the harness's default
+# names of the limit on tokens; the first one given counts
 MOST_NAMES = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-# transformers' samplers, each turned off: tasks say all that they want
+# transformers' samplers, turned off: tasks set all that they want
 OFF = {
     "top_k": 0,
     "top_p": 1.0,
@@ -32,12 +32,16 @@ OFF = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-WITHOUT_EFFECT = {"num_beams": 1, "num_return_sequences": 1, "use_cache": True}  # at these values
+WITHOUT_EFFECT = {
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "use_cache": True,
+}  # settings without effect at these values
 
 
 @dataclass(frozen=True)
 class TaskPrompt:
-    """One answer that is asked for. lost: tokens that its prompt had to lose on the left."""
+    """A requested answer. lost: tokens cut off at the beginning of its prompt."""
 
     ids: list[int]
     params: SamplingParams
@@ -47,7 +51,7 @@ class TaskPrompt:
 
     @classmethod
     def of(cls, maker: PairMaker, context: str, settings: Mapping[str, Any], seed: int) -> "TaskPrompt":
-        """From a task's text and settings. UsageError: one that is not known here, or has no room."""
+        """Made from a task's text and settings. UsageError: an unknown setting, or no room for the answer."""
         rest = dict(settings)
         given = [value for name in MOST_NAMES if (value := rest.pop(name, None)) is not None]
         most = int(given[0]) if given else MOST
@@ -66,7 +70,7 @@ class TaskPrompt:
 
 
 def _params(settings: dict[str, Any], seed: int) -> SamplingParams:
-    """The likeliest token always, unless a task asks for samples."""
+    """Greedy sampling, unless the task asks for samples."""
     temperature, sampled = settings.pop("temperature", None), settings.pop("do_sample", None)
     if sampled is None:
         sampled = bool(temperature)
@@ -81,7 +85,7 @@ def _params(settings: dict[str, Any], seed: int) -> SamplingParams:
 
 
 def generated(model: "Measurable", prompts: Sequence[TaskPrompt], progress: TokenProgress | None = None) -> list[str]:
-    """The answers, in the order of the prompts: text up to what ends it. HybridError: one could not be drawn."""
+    """The answers in the order of the prompts, each up to its stop text. HybridError: one could not be computed."""
     if not isinstance(model, SpreadModel):
         return generated_share(model, prompts, progress)
     texts: list[str] = []
@@ -96,7 +100,7 @@ def generated(model: "Measurable", prompts: Sequence[TaskPrompt], progress: Toke
 def generated_share(
     model: "LoadedModel", prompts: Sequence[TaskPrompt], progress: TokenProgress | None = None
 ) -> list[str]:
-    """As `generated`, by one model."""
+    """As `generated`, by one of several models."""
     asker, jobs = Asker(model.tokenizer, None, model.n_vocab), []
     for prompt in prompts:
         settings = AnswerSettings(prompt.params, prompt.most, prompt.until)

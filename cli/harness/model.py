@@ -1,4 +1,4 @@
-"""A loaded model as lm-evaluation-harness wants it: what its tasks ask for, in texts, answered in our own words.
+"""A loaded model with the interface that lm-evaluation-harness expects.
 
 Imports `lm_eval`. torch is not needed and never imported.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from hybrid.infer.evaluate.parts import Measurable
 
-LabelledProgress = Callable[[str, int, int], None]  # what is being done, how much of it is done, how much there is
+LabelledProgress = Callable[[str, int, int], None]  # (label, done, total)
 
 
 class HarnessModel(LM):  # type: ignore[misc]
-    """What tasks ask a model.
+    """The harness's `LM` over one of our models.
 
-    add_bos   whether BOS begins texts that do not have it; None: what the model says
-    seed      of answers that are sampled
+    add_bos   whether to add BOS to texts that lack it; None: as the model says
+    seed      of sampled answers
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class HarnessModel(LM):  # type: ignore[misc]
         self.model, self.seed = model, seed
         self.pairs = PairMaker(model.tokenizer, model.n_ctx, add_bos)
         self._progress = progress
-        self.n_truncated = 0  # requests that lost the beginning of their context
+        self.n_truncated = 0  # requests whose context was cut at the beginning
         self.n_without_system = 0  # prompts whose system message the template refused
         self.n_tokens = self.n_processed = 0
 
     # --- what tasks ask ---
     def loglikelihood(self, requests: "list[Instance]") -> list[tuple[float, bool]]:
-        """ln p of continuations, and whether each is what the model itself would say."""
+        """ln p of continuations, and whether each is the model's greedy continuation."""
         pairs = []
         for request in requests:
             pair, lost = self.pairs.pair(*request.args)
@@ -62,7 +62,7 @@ class HarnessModel(LM):  # type: ignore[misc]
         return results
 
     def loglikelihood_rolling(self, requests: "list[Instance]") -> list[float]:
-        """ln p of whole texts, each by itself."""
+        """ln p of whole texts."""
         windows = [self.pairs.windows(request.args[0]) for request in requests]
         scored = iter(self._scored([pair for some in windows for pair in some], "scoring texts"))
         results = [sum(next(scored).ln_p for _ in some) for some in windows]
@@ -71,7 +71,7 @@ class HarnessModel(LM):  # type: ignore[misc]
         return results
 
     def generate_until(self, requests: "list[Instance]") -> list[str]:
-        """What the model says after contexts."""
+        """The model's continuations of contexts."""
         prompts = []
         for number, request in enumerate(requests):
             context, settings = request.args
@@ -95,9 +95,9 @@ class HarnessModel(LM):  # type: ignore[misc]
 
     # --- chats ---
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """Messages as the model's template writes them; without `add_generation_prompt` the last one is left open.
+        """Messages in the model's template; without `add_generation_prompt` the last one stays open.
 
-        As the harness does it for models of transformers, a system message that the template refuses is left out.
+        Like the harness's class for transformers, it drops a system message that the template refuses.
         """
         try:
             return self._rendered(chat_history, add_generation_prompt)
@@ -117,17 +117,17 @@ class HarnessModel(LM):  # type: ignore[misc]
         return begun(messages, template.render, None)[0]
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The source of the template that is applied."""
+        """The source of the template."""
         template = self.model.chat_template
         return template.source if chat_template and template is not None else None
 
     @property
     def tokenizer_name(self) -> str:
-        """What identifies the tokenizer: the model's file."""
+        """A name that identifies the tokenizer: the model's file."""
         return self.model.fingerprint
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the results say of the model."""
+        """Facts about the model for the results."""
         return {
             "model_num_parameters": self.model.n_params,
             "model_dtype": self.model.file_type,

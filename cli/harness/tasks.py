@@ -1,4 +1,4 @@
-"""Which tasks are meant: names of the harness's own, of files in folders, and files; loaded with their data."""
+"""Loads tasks with their data: the harness's own by name, tasks in folders, and task files."""
 
 import contextlib
 import difflib
@@ -17,14 +17,14 @@ from hybrid.quant.ggml.errors import UsageError, shown
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
-MOST_SHOWN = 5  # names that are like a missing one
+MOST_SHOWN = 5  # similar names listed for a missing one
 
 
 @contextlib.contextmanager
 def quiet(verbose: bool) -> Iterator[None]:
-    """Within, the harness and what it loads data with write nothing: no logging, no bars, no text on stdout.
-    verbose: they write to stderr."""
-    # bootstraps would start processes that are copies of this one, with its threads
+    """While open, the harness and its data loaders print nothing: no logging, no bars, no stdout. verbose: they print
+    to stderr."""
+    # bootstrapping would fork this process with its threads
     before = os.environ.get("DISABLE_MULTIPROC")
     os.environ["DISABLE_MULTIPROC"] = "1"
     disabled = logging.root.manager.disable
@@ -47,7 +47,7 @@ def quiet(verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
-    """tqdm's, which the harness, datasets and the hub's client draw."""
+    """While open, tqdm (used by the harness, datasets and the hub's client) draws no bars."""
     from tqdm import std
 
     original = std.tqdm.__init__
@@ -63,9 +63,8 @@ def _no_bars() -> Iterator[None]:
 
 
 def found(names: Sequence[str], folders: Sequence[Path], metadata: dict[str, Any] | None = None) -> "TaskManager":
-    """What knows all these tasks. The harness's own, of which there are many thousand files, are read only when one is
-    not in the folders. UsageError: a folder or a task is missing.
-    """
+    """A manager that knows all these tasks. The harness's many thousand files are read only if a task is not in the
+    folders. UsageError: a folder or task is missing."""
     from lm_eval.tasks import TaskManager
 
     for folder in folders:
@@ -95,22 +94,22 @@ def _is_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Tasks and groups of them, with their data, and what knows their files."""
+    """Tasks and groups with their data, and the manager of their files."""
 
     items: list[Any]
     manager: "TaskManager"
 
     @property
     def kinds(self) -> set[str]:
-        """What they ask a model for: multiple_choice, generate_until..."""
+        """Kinds of requests that the tasks make: multiple_choice, generate_until..."""
         groups = [item.get_all_tasks() if hasattr(item, "get_all_tasks") else [item] for item in self.items]
         return {str(task.get_config("output_type")) for tasks in groups for task in tasks}
 
 
 def loaded(manager: "TaskManager", names: Sequence[str]) -> Loaded:
-    """Tasks by their names. UsageError: one cannot be loaded; the reason in one line.
+    """Tasks by name. UsageError: one cannot be loaded; one line with the reason.
 
-    Local data needs no network, and nobody is told that it was loaded.
+    Local data needs no network; no usage report is sent.
     """
     import datasets
 
@@ -119,7 +118,7 @@ def loaded(manager: "TaskManager", names: Sequence[str]) -> Loaded:
     for name in names:
         try:
             known = _loaded(manager, name)
-        except Exception as error:  # what is wrong with a task file, or with where its data is, can be anything
+        except Exception as error:  # a task file, or the place of its data, may be wrong in any way
             raise UsageError(f"task {shown(name)} cannot be loaded: {reason(error)}") from error
         groups = known.get("groups", {})
         items += [groups[name]] if name in groups else known["tasks"].values()
@@ -127,7 +126,7 @@ def loaded(manager: "TaskManager", names: Sequence[str]) -> Loaded:
 
 
 def _loaded(manager: "TaskManager", name: str) -> Any:
-    """What the harness makes of a name. Its files are looked for here, then beside the task file."""
+    """The harness's task of a name. Its data files are looked up in the current folder, then beside the task file."""
     try:
         return manager.load([name])
     except FileNotFoundError:
@@ -140,7 +139,7 @@ def _loaded(manager: "TaskManager", name: str) -> Any:
 
 
 def reason(error: BaseException) -> str:
-    """An error of somebody else's code in a line: its first sentence or two."""
+    """An error of other people's code in one line: its first sentence or two."""
     text = " ".join(str(error).split()) or type(error).__name__
     offline = type(error).__name__ in ("OfflineModeIsEnabled", "ConnectionError", "LocalEntryNotFoundError")
     offline |= "couldn't reach" in text.lower()

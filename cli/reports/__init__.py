@@ -1,1 +1,1 @@
-"""What was measured: tables, pictures, memory."""
+"""Reports of measurements: tables, plots, memory."""

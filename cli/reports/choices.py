@@ -1,4 +1,4 @@
-"""Tests with answers to choose from, for `hybrid perplexity`: tasks read, scored, and llama-perplexity's tables."""
+"""Multiple-choice tests of `hybrid perplexity`: reads tasks, scores them and prints llama-perplexity's tables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Test:
-    """One that was asked for: its option without --, and how many of its tasks are scored (None: all)."""
+    """A requested test: its option without --, and the number of tasks to score (None: all)."""
 
     name: str
     n_tasks: int | None
@@ -44,14 +44,14 @@ class Test:
 
 @dataclass(frozen=True)
 class Loading:
-    """How the model is loaded that is tested, and by whom."""
+    """How the tested model is loaded, and the workers that run it."""
 
     model: Path | None
     workers: "ClusterAddress | None"
     options: "LoadOptions"
 
     def loaded(self, n_texts: int) -> "AbstractContextManager[Measurable]":
-        """For tests with so many texts."""
+        """The model, with sequences for `n_texts` texts at a time."""
         from hybrid.infer.evaluate.choices import TOGETHER
 
         from .measured_model import opened
@@ -60,7 +60,7 @@ class Loading:
 
 
 def wanted(given: Mapping[str, tuple[bool, int | None]]) -> Test | None:
-    """The test of the one option that was given; for each: whether it was, and the value of --NAME-tasks."""
+    """The one test whose option was given, or None. given: for each test, whether, and the value of --NAME-tasks."""
     names = [name for name, (asked, _) in given.items() if asked]
     for name, (asked, n_tasks) in given.items():
         if n_tasks is not None and not asked:
@@ -71,7 +71,7 @@ def wanted(given: Mapping[str, tuple[bool, int | None]]) -> Test | None:
 
 
 def hellaswag(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
-    """Score the first n_tasks HellaSwag tasks of the file (None: all) and print the table."""
+    """Scores the first n_tasks HellaSwag tasks of the file (None: all) and prints the table."""
     from hybrid.infer.evaluate import hellaswag as library
 
     from ..options import text_options
@@ -93,7 +93,7 @@ def hellaswag(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) 
 
 
 def winogrande(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
-    """Score the first n_tasks Winogrande tasks of the file (None: all) and print the table."""
+    """Scores the first n_tasks Winogrande tasks of the file (None: all) and prints the table."""
     from hybrid.infer.evaluate import winogrande as library
     from hybrid.infer.evaluate.choices import some_of
 
@@ -118,7 +118,7 @@ def winogrande(file: Path, loading: Loading, n_tasks: int | None, as_json: bool)
 
 
 def multiple_choice(file: Path, loading: Loading, n_tasks: int | None, as_json: bool) -> None:
-    """Score the first n_tasks multiple-choice tasks of the file (None: all) and print the table."""
+    """Scores the first n_tasks multiple-choice tasks of the file (None: all) and prints the table."""
     from hybrid.infer.evaluate import multiple_choice as library
     from hybrid.infer.evaluate.choices import some_of, standard_error
 

@@ -1,4 +1,4 @@
-"""KL divergence for `hybrid perplexity`: writing the base, comparing with it, llama-perplexity's report."""
+"""KL divergence for `hybrid perplexity`: writes the base, compares with it, prints llama-perplexity's report."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ def write_base(
     chunks: int | None,
     as_json: bool,
 ) -> None:
-    """Evaluates the text and keeps the log-probabilities of all tokens in `base`."""
+    """Evaluates the text and writes the log-probabilities of all tokens to `base`."""
     from ..options import text_options
     from .measured_model import opened
 
@@ -65,7 +65,7 @@ def compare(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Compares the model with what `base` holds, on the text that it was made from; `plot`: the picture to draw."""
+    """Compares the model with `base`, on the text in that file; `plot`: the picture to draw."""
     from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence
 
     from .measured_model import opened

@@ -1,4 +1,4 @@
-"""`hybrid bench --spec` and `--draft`: what is measured instead of the usual tests, and what does not go with it."""
+"""`hybrid bench --spec` and `--draft`: timings with guesses, and the options that do not go with them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.bench.guess_tests import GuessRow
 
-# parameter of the command -> the option, and why it has nothing to say there
+# parameter -> (option, why it does not apply)
 REFUSED = {
     "prompts": ("-p", "prompts are read without guesses. -d is how much of the text comes first"),
     "pairs": ("-pg", "prompts are read without guesses. -d is how much of the text comes first"),
@@ -36,12 +36,12 @@ REFUSED = {
 
 
 def is_given(ctx: typer.Context, name: str) -> bool:
-    """Whether a parameter stands on the command line."""
+    """Whether a parameter was given on the command line."""
     return getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def check_given(ctx: typer.Context, guesses: bool) -> None:
-    """UsageError: an option that the tests with guesses, or those without, would ignore."""
+    """UsageError: an option that would be ignored, with guesses or without."""
     if not guesses:
         if is_given(ctx, "text_file"):
             raise UsageError("-f is the text that guesses go on from. Add --spec or --draft, or leave it out.")
@@ -59,12 +59,12 @@ def measure(
     text_file: Path | None,
     workers: WorkerOptions,
 ) -> "list[GuessRow]":
-    """All files in turn."""
+    """Measures all files, one after the other."""
     from hybrid.infer.bench.guess_tests import GuessedText, guess_tests, measure_guesses
     from hybrid.pipeline.models import bundled_prose, resolve
 
     workers.check_guesses(guessing)
-    guess_tests(options)  # says what is wrong before a model is loaded
+    guess_tests(options)  # raises before a model is loaded
     text = text_options.read_text(text_file or bundled_prose())
     small = None if guessing.draft is None else resolve(guessing.draft, console.SCREEN)
     guessing = replace(guessing, draft=small)
@@ -80,7 +80,7 @@ def _loader(
     path: Path, loading: LoadOptions, guessing: GuessOptions, workers: WorkerOptions
 ) -> "AbstractContextManager[Callable[..., LoadedModel]]":
     if workers.stages is not None:
-        return loader(path, loading, workers)  # guesses n-grams where it is asked to
+        return loader(path, loading, workers)  # guesses n-grams if asked to
 
     def load(**fields: Any) -> "LoadedModel":
         return loaded_with(path, replace(loading, **fields), guessing)

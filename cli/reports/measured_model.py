@@ -1,4 +1,4 @@
-"""The model that a command measures: loaded here, or by the workers of a cluster."""
+"""The model of a command that measures: loaded here, or by the workers of a cluster."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,8 +20,8 @@ def opened(
     stages: int | None = None,
     **fields: "Unpack[LoadFields]",
 ) -> "AbstractContextManager[Measurable]":
-    """Resolves and loads MODEL with `options`, of which `fields` count first. cluster: None, or who loads it; stages:
-    the layers are divided over so many of them, not the text."""
+    """Resolves and loads MODEL with `options`, over which `fields` take precedence. cluster: the workers that load it,
+    or None; stages: divide the layers over so many workers, not the text."""
     from hybrid.pipeline import models
 
     if cluster is None:

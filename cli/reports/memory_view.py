@@ -1,4 +1,4 @@
-"""What a model needs of memory and what of it fits a machine, as `hybrid inspect` shows it."""
+"""Memory that a model needs, and context lengths that fit a machine, for `hybrid inspect`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from hybrid.infer.engine.estimate import Account, Estimate
     from hybrid.infer.memory.needs import KindNeeds
 
-LENGTHS = (4096, 32768)  # tokens, beside what the model was trained for
+LENGTHS = (4096, 32768)  # context lengths in tokens, besides the trained one
 SEQUENCES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """Of n_seq sequences with keys and values in kv_type: what kinds of layers keep, and what is needed at lengths."""
+    """Memory of n_seq sequences with a KV cache of type kv_type: per kind of layer, and at several context lengths."""
 
     kv_type: KVTypeName
     n_seq: int
@@ -28,14 +28,14 @@ class MemoryFacts:
     accounts: "list[Account]"
 
     def plain(self) -> dict[str, Any]:
-        """As what JSON has."""
+        """The same for JSON."""
         accounts = [{**console.plain(one), "total": one.total} for one in self.accounts]
         return {**console.plain(self), "accounts": accounts}
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The longest context that each of n_seq sequences can have, 0: none worth it."""
+    """The longest context of each of n_seq sequences; 0: too short to be useful."""
 
     n_seq: int
     kv_type: KVTypeName
@@ -44,7 +44,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class FitFacts:
-    """margin: bytes of what is available that stay free; cache: of what is kept of earlier texts, at most."""
+    """margin: bytes of the available memory that stay free; cache: limit of the prompt cache."""
 
     machine: MachineMemory
     is_this_machine: bool
@@ -54,7 +54,7 @@ class FitFacts:
     fits: list[Fit]
 
     def plain(self) -> dict[str, Any]:
-        """As what JSON has; mappable is null where there is no limit."""
+        """The same for JSON; mappable is null if there is no limit."""
         machine: dict[str, Any] = console.plain(self.machine)
         if self.machine.mappable == ENDLESS:
             machine["mappable"] = None
@@ -62,7 +62,7 @@ class FitFacts:
 
 
 def memory_facts(estimate: "Estimate", kv_type: KVTypeName, n_seq: int, n_ctx: int) -> MemoryFacts:
-    """n_ctx: a length to reckon for beside the usual ones; 0: none."""
+    """n_ctx: a context length to add to the usual ones; 0: none."""
     trained = estimate.n_ctx_train
     lengths = sorted({n for n in (*LENGTHS, trained) if n <= trained} | ({n_ctx} if n_ctx else set()))
     accounts = [estimate.account(n, n_seq=n_seq, kv_type=kv_type) for n in lengths]
@@ -82,7 +82,7 @@ def fit_facts(estimate: "Estimate", ram: int | None, cache: int) -> FitFacts:
 
 
 def show_memory(facts: MemoryFacts) -> None:
-    """Print it, for a person."""
+    """Prints the facts as text."""
     several = f", {facts.n_seq} sequences" if facts.n_seq > 1 else ""
     console.out(console.bold(f"memory: keys and values in {facts.kv_type}{several}"))
     rows = [(k.mixer, k.n_layers, _or_dash(k.per_token), _or_dash(k.state)) for k in facts.kinds]
@@ -100,7 +100,7 @@ def show_memory(facts: MemoryFacts) -> None:
 
 
 def show_fit(facts: FitFacts) -> None:
-    """Print it, for a person."""
+    """Prints the facts as text."""
     machine = facts.machine
     if facts.is_this_machine:
         of = f"this machine: {console.size(machine.available)} of {console.size(machine.total)} are available"

@@ -1,7 +1,7 @@
-"""Pictures of what was measured (--plot FILE.svg or FILE.png), drawn by matplotlib, which the extra `plot` installs.
+"""Plots of measurements (--plot FILE.svg or FILE.png), drawn by matplotlib, which the extra `plot` installs.
 
-The ground is transparent, lines and text are in greys and a blue that can be read on white and on black: a picture does
-not know on which of the two it will stand. Names from outside are shown as they are: no mathematics in `$`.
+The background is transparent; lines and text are in greys and a blue that can be read on white and on black. Names from
+outside are drawn literally: `$` does not start mathematics.
 """
 
 import importlib.util
@@ -30,14 +30,14 @@ Plot = Annotated[
 ]
 TEXT, LINE, BAND = "#757d87", "#3b82d6", "#8ab4e8"
 WIDTH, HEIGHT = 8.0, 4.5  # inches, of 72 points
-DPI = 160  # of a PNG
-MOST_MARKS = 64  # points that are marked on a line
-MOST_DOTS = 1500  # tokens that are drawn one by one
-N_PARTS = 120  # of a text with more tokens than that
-LEAST_KLD = 1e-6  # nats: what is less is rounding
-_SETTINGS: Any = {  # of matplotlib, by its own names
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "hybrid",  # the same figures give the same file
+DPI = 160  # of PNG files
+MOST_MARKS = 64  # largest number of points that get a marker
+MOST_DOTS = 1500  # largest number of tokens drawn one by one
+N_PARTS = 120  # parts of a longer text
+LEAST_KLD = 1e-6  # nats: smaller values are rounding
+_SETTINGS: Any = {  # matplotlib's settings
+    "svg.fonttype": "none",  # text is not turned into paths
+    "svg.hashsalt": "hybrid",  # the same data gives the same file
     "font.family": ["DejaVu Sans", "sans-serif"],
     "font.size": 9,
     "text.color": TEXT,
@@ -57,7 +57,7 @@ _SETTINGS: Any = {  # of matplotlib, by its own names
 
 
 def checked(path: Path | None) -> Path | None:
-    """The file, before anything is measured for it. UsageError: another kind of picture, no place, no matplotlib."""
+    """The path, checked before anything is measured. UsageError: another file type, no such folder, no matplotlib."""
     if path is None:
         return None
     if path.suffix.lower() not in KINDS:
@@ -71,7 +71,7 @@ def checked(path: Path | None) -> Path | None:
 
 
 def perplexity_by_position(path: Path, buckets: "Sequence[PositionBucket]", name: str) -> None:
-    """A line through the middles of the buckets, with one standard error around it."""
+    """Draws a line through the middles of the buckets, with one standard error around it."""
     import numpy as np
 
     x = np.array([(b.first + b.end - 1) / 2 for b in buckets])
@@ -94,7 +94,7 @@ def perplexity_by_position(path: Path, buckets: "Sequence[PositionBucket]", name
 
 
 def kl_divergence_by_token(path: Path, kld: "np.ndarray", name: str) -> None:
-    """kld, f64 [scored tokens], in the order of the text: each of them, or median and percentiles of equal parts."""
+    """kld, f64 [scored tokens], in the order of the text: draws each, or median and percentiles of equal parts."""
     import numpy as np
 
     values = np.maximum(kld, LEAST_KLD)
@@ -121,21 +121,21 @@ def kl_divergence_by_token(path: Path, kld: "np.ndarray", name: str) -> None:
 
 
 def quantization_errors(path: Path, rows: "Sequence[TensorReport]", name: str) -> bool:
-    """Relative errors of the matrices that were quantized, in cells: kinds below each other, layers side by side.
-    False, and no picture, when there is none."""
+    """Draws the relative errors of quantized matrices as cells: kinds as rows, layers as columns. False, and no plot,
+    if there are none."""
     import numpy as np
 
     cells = {_place(t.name): (100 * t.rmse / t.rms, t.target.name) for t in rows if t.rmse and t.rms}
     if not cells:
         return False
     kinds = list(dict.fromkeys(kind for kind, _ in cells))
-    layers = sorted({layer for _, layer in cells})  # -1, of no layer, comes first
+    layers = sorted({layer for _, layer in cells})  # -1 (no layer) comes first
     errors = np.full((len(kinds), len(layers)), np.nan)
     types: dict[str, dict[str, None]] = {}
     for (kind, layer), (error, type_name) in cells.items():
         errors[kinds.index(kind), layers.index(layer)] = error
         types.setdefault(kind, {})[type_name] = None
-    bright = np.nanmin(errors) + 0.6 * np.ptp(errors[np.isfinite(errors)])  # colours on which black can be read
+    bright = np.nanmin(errors) + 0.6 * np.ptp(errors[np.isfinite(errors)])  # above this, cells are bright: black text
     cell_width = (WIDTH - 3) / len(layers)
 
     def draw(ax: "Axes") -> None:
@@ -148,7 +148,7 @@ def quantization_errors(path: Path, rows: "Sequence[TensorReport]", name: str) -
         ax.tick_params(length=0)
         for spine in ax.spines.values():
             spine.set_visible(False)
-        if cell_width >= 0.36:  # inches: room for the figure
+        if cell_width >= 0.36:  # inches: wide enough for a figure
             for (row, column), error in np.ndenumerate(errors):
                 if np.isfinite(error):
                     color = "white" if error < bright else "black"
@@ -162,7 +162,7 @@ def quantization_errors(path: Path, rows: "Sequence[TensorReport]", name: str) -
 
 
 def _logarithmic(ax: "Axes") -> None:
-    """The y axis, with plain numbers: matplotlib's own are mathematics."""
+    """Makes the y axis logarithmic with plain numbers, where matplotlib would write mathematics."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     ax.set_yscale("log")
@@ -171,27 +171,27 @@ def _logarithmic(ax: "Axes") -> None:
 
 
 def _place(tensor: str) -> tuple[str, int]:
-    """Kind and layer of a tensor: ("ffn_down", 3) of `blk.3.ffn_down.weight`; -1 when it is of no layer."""
+    """Kind and layer of a tensor: ("ffn_down", 3) of `blk.3.ffn_down.weight`; layer -1 if it has none."""
     match = re.fullmatch(r"(.*?)blk\.(\d+)\.(.+)", tensor)
     kind, layer = (match[1] + match[3], int(match[2])) if match else (tensor, -1)
     return shown(kind.removesuffix(".weight")), layer
 
 
 def _cut(name: str, length: int) -> str:
-    """Not longer than that, without its middle."""
+    """The name, shortened in its middle to `length`."""
     half = (length - 1) // 2
     return name if len(name) <= length else f"{name[:half]}…{name[-half:]}"
 
 
 def _save(path: Path, draw: "Callable[[Axes], None]", title: str, name: str, height: float = HEIGHT) -> None:
-    """One diagram under a title and the name of what was measured. HybridError when it cannot be written."""
+    """Draws one diagram under a title and the name of the file. HybridError: it cannot be written."""
     import matplotlib
     from matplotlib.figure import Figure
 
     kind = path.suffix.lower().removeprefix(".")
     picture = io.BytesIO()
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # characters that the font lacks
+        warnings.simplefilter("ignore")  # missing glyphs
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         ax = figure.add_subplot()
         draw(ax)

@@ -50,7 +50,7 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
                 shown.write(part.text if last else part.text.lstrip())
                 last = part.text
     result, turn = conversation.result, conversation.turns.head
-    if result is None or turn is None:  # interrupted while the prompt was read
+    if result is None or turn is None:  # interrupted while reading the prompt
         raise KeyboardInterrupt
     if as_json:
         whole = conversation.reading.answer(result) if conversation.reading else turn.answer

@@ -23,7 +23,7 @@ class AnswerView:
 
     def __init__(self, screen: "Screen | None" = None) -> None:
         self._text = CodeText(screen)
-        self._last = ""  # that was printed
+        self._last = ""  # last printed text
         self._status = console.StatusLine()
         self._n_thought = 0
         self._thinks = False
@@ -39,7 +39,7 @@ class AnswerView:
         elif part.kind == "text" and part.text:
             self._end_thoughts()
             self._end_call()
-            # sentencepiece's space before the first word is not for the eye
+            # drop the space that sentencepiece puts before the first word
             self._print(part.text if self._last else part.text.lstrip())
         elif part.kind == "call":
             self._end_thoughts()
@@ -92,7 +92,7 @@ def call_text(name: str, arguments: str) -> str:
     if isinstance(values, dict):
         given = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
     else:
-        given = f"{arguments} ...".lstrip()  # it was cut off
+        given = f"{arguments} ...".lstrip()  # the call was cut off
     return console.one_line(f"{name}({given})")
 
 

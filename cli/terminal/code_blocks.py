@@ -13,7 +13,7 @@ from .terminal import Screen
 
 _OPENING = re.compile(r"[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
 _LANGUAGE = re.compile(r"\{?\.?([\w+#.-]+)")
-MOST_LINES, LONGEST = 500, 20_000  # lines and characters of a block: some languages are read slowly
+MOST_LINES, LONGEST = 500, 20_000  # limits of a block, in lines and characters: some lexers are slow
 LEAST_COLUMNS = 8
 
 
@@ -37,7 +37,7 @@ class CodeText:
     def __init__(self, screen: Screen | None = None) -> None:
         self._screen = screen if console.has_colours(sys.stdout) else None
         self._is_terminal = sys.stdout.isatty()
-        self._line = ""  # since the last line feed
+        self._line = ""  # text since the last line feed
         self._block: Block | None = None
 
     def write(self, text: str, *, ours: bool = False) -> None:
@@ -55,7 +55,7 @@ class CodeText:
             line, self._line = self._line[:-1], ""
             again = self._ended(line)
             if again:
-                # what moves the cursor counts on all before it being there
+                # flush first: moving the cursor relies on it
                 console.out(ready, end="")
                 ready = again
         console.out(ready, end="")
@@ -94,7 +94,7 @@ class CodeText:
         taken = [rows_taken(line, columns) for line in (*block.lines, closing)]
         n = sum(each or 0 for each in taken)
         code = "\n".join(block.lines)
-        if None in taken or n >= rows or len(code) > LONGEST:  # the cursor has a row of its own
+        if None in taken or n >= rows or len(code) > LONGEST:  # the cursor needs a row also
             return ""
         coloured = console.coloured_code(code, block.language)
         return f"\r\x1b[{n}A\x1b[J{coloured}\n{closing}\n" if coloured else ""

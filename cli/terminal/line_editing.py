@@ -25,7 +25,7 @@ class Words:
 
 
 NO_WORDS = Words()
-Arguments = Callable[[str, str], Words]  # of a command, and what has been typed behind it
+Arguments = Callable[[str, str], Words]  # (command, text typed after it)
 
 
 def prompt_reader(
@@ -70,7 +70,7 @@ def prompt_reader(
 
     @keys.add("tab")
     def _(event: KeyPressEvent) -> None:
-        # prompt_toolkit's own does nothing while the completer that runs at every key has not ended: fingers are faster
+        # prompt_toolkit's own Tab does nothing while the completer of the last key still runs
         buffer = event.current_buffer
         if buffer.complete_state is not None:
             buffer.complete_next()

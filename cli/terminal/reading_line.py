@@ -20,7 +20,7 @@ class ReadingLine:
     def __init__(self) -> None:
         self._status = console.StatusLine()
         self._done, self._total = 0, 0  # tokens
-        self._begun = self._told = 0.0  # when the first and the last progress came
+        self._begun = self._told = 0.0  # times of the first and the last progress
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 

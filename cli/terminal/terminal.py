@@ -31,7 +31,7 @@ class Screen:
 
 
 def _size() -> tuple[int, int] | None:
-    # not COLUMNS of the environment, which does not change with the window
+    # not $COLUMNS, which does not change with the window
     try:
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):

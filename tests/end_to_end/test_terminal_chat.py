@@ -120,13 +120,13 @@ def test_a_model_without_a_template_says_so(run: Run, without_template: Path) ->
     at_prompt(t)
     said = " ".join(t.text.split())
     assert "plain.gguf has no chat template, so it was most likely not trained to chat" in said
-    assert "what you write is continued, not answered, 3 tokens at a time (-n)" in said and t.lines[-1] == ">"
+    assert "it continues your text instead of answering, 3 tokens at a time (-n)" in said and t.lines[-1] == ">"
 
 
 def test_a_template_that_is_not_used(run: Run, chatting: Path) -> None:
     t = run(chatting, "--no-template")
     at_prompt(t)
-    assert "--no-template: what you write is continued, not answered, 128 tokens" in " ".join(t.text.split())
+    assert "--no-template: the model continues your text instead of answering, 128 tokens" in " ".join(t.text.split())
     t = run(chatting)
     at_prompt(t)
     assert "continued" not in t.text
@@ -142,7 +142,7 @@ def test_ctrl_c_stops_an_answer_and_twice_leaves(run: Run, chatting: Path) -> No
     assert "^C" not in t.text
     at_prompt(t, 2)
     t.type(CTRL_C)
-    t.shows("once more Ctrl-C leaves")
+    t.shows("press Ctrl-C again to leave")
     at_prompt(t, 3)
     t.type("/stats", ENTER)
     t.shows("generated")
@@ -150,7 +150,7 @@ def test_ctrl_c_stops_an_answer_and_twice_leaves(run: Run, chatting: Path) -> No
     t.type(CTRL_C)
     at_prompt(t, 5)
     t.type(CTRL_C)
-    assert t.ends() == 0 and "kept in" in t.text and "Traceback" not in t.text
+    assert t.ends() == 0 and "saved to" in t.text and "Traceback" not in t.text
 
 
 def test_many_lines_that_are_pasted_are_one_message(run: Run, chatting: Path) -> None:
@@ -263,7 +263,7 @@ def test_another_model_goes_on(run: Run, chatting: Path, without_template: Path)
     t.shows("3 And now  [*main]")
     t.type(CTRL_D)
     assert t.ends() == 0
-    assert "kept in" in t.text and "Traceback" not in t.text
+    assert "saved to" in t.text and "Traceback" not in t.text
     names = sorted(path.name.partition("-")[0] for path in (chatting.parent / "state" / "chats").glob("*.state"))
     assert names == ["own", "own", "plain"], "each model's part of it can be gone on with"
 

@@ -67,7 +67,7 @@ def test_thoughts_are_folded_and_can_be_seen(capsys: pytest.CaptureFixture[str])
     out, err = capsys.readouterr()
     assert out == "Yes.\n\nWhat is it?\nHm.\nNo.\n\n"
     assert "thought for 23 tokens (/think shows it)" in err and "thoughts: off" in err
-    assert "error: there are no thoughts behind the last answer." in err
+    assert "error: the last answer has no thoughts." in err
     assert "error: /think maybe: expected on, off or auto" in err
     assert chat.model.seq.prefills[1].endswith("<user>b</s><bot>")
 
@@ -78,7 +78,7 @@ def test_results_can_be_left_out_taken_back_and_changed(capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     weather, clock = "result of weather> ", "result of clock> "
     assert chat.prompts == ["> ", "> ", weather, "> ", clock, "> ", clock, clock, "> ", weather]
-    assert "error: there is no call that waits for its result." in err
+    assert "error: no call waits for a result." in err
     assert "taken back: clock: noon (/switch 3 goes there again)" in err and "> 2 b  [*main]" in err
     assert out.endswith(
         '> a\n(thought for 10 tokens)\ncall weather(city="Rome")  ' + chat.conversation.calls[0].id + "\n"

@@ -112,7 +112,7 @@ def test_a_setting_can_be_the_models_again(chat: ChatSession, capsys: pytest.Cap
 
 
 def test_what_the_model_is_told_first(chat: ChatSession, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(chat, "/system", capsys).startswith("the model is told nothing first")
+    assert told(chat, "/system", capsys).startswith("there is no system message")
     assert told(chat, "/system Be brief.", capsys) == "Be brief.\n"
     told(chat, "hello", capsys)
     assert chat.conversation.model.seq.prefills == ["<s><sys>Be brief.</s><user>hello</s><bot>"]  # type: ignore[attr-defined]
