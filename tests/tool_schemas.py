@@ -105,9 +105,9 @@ CODE = of(
 NODE = {"type": "object", "properties": {"name": STRING, "children": {"type": "array", "items": {"$ref": "#"}}}}
 
 
-def unheld(what: str, instead: str = "any string is taken", place: str = "parameters.v") -> str:
+def unheld(what: str, instead: str = "any string is accepted", place: str = "parameters.v") -> str:
     """A note."""
-    return f"`{what}` at {place} cannot be held: {instead}"
+    return f"`{what}` at {place} cannot be enforced: {instead}"
 
 
 CASES: dict[str, Case] = {
@@ -136,26 +136,26 @@ CASES: dict[str, Case] = {
     "uri": Case(one(type="string", format="uri", minLength=1)),
     "format of another type": Case(one(type="string", format={"a": 1}), (unheld("format: {'a': 1}"),)),
     "uniqueItems": Case(
-        one(type="array", items=STRING, uniqueItems=True), (unheld("uniqueItems", "repeated items are taken"),)
+        one(type="array", items=STRING, uniqueItems=True), (unheld("uniqueItems", "repeated items are accepted"),)
     ),
     "uniqueItems false": Case(one(type="array", items=STRING, uniqueItems=False)),
     "propertyNames": Case(
         one(type="object", propertyNames={"pattern": "^[a-z]+$"}, additionalProperties=STRING),
-        (unheld("propertyNames", "any names of properties are taken"),),
+        (unheld("propertyNames", "any names of properties are accepted"),),
     ),
     "record of zod": Case(one(type="object", propertyNames={"type": "string"}, additionalProperties={})),
     "unevaluatedProperties": Case({**of("v", v=STRING), "unevaluatedProperties": False}),
     "unevaluated beside allOf": Case(
         {"type": "object", "allOf": [of("v", v=STRING)], "unevaluatedProperties": False},
-        (unheld("unevaluatedProperties", "further properties are taken", "parameters"),),
+        (unheld("unevaluatedProperties", "further properties are accepted", "parameters"),),
     ),
     "dependentRequired": Case(
         {**of(v=STRING, w=STRING), "dependentRequired": {"v": ["w"]}},
-        (unheld("dependentRequired", "each property is taken without the others", "parameters"),),
+        (unheld("dependentRequired", "each property is accepted without the others", "parameters"),),
     ),
     "dependencies": Case(
         {**of(v=STRING, w=STRING), "dependencies": {"v": ["w"]}},
-        (unheld("dependencies", "each property is taken without the others", "parameters"),),
+        (unheld("dependencies", "each property is accepted without the others", "parameters"),),
     ),
     "not": Case(one(type="string", **{"not": {"enum": ["x"]}}), (unheld("not"),)),
     "not at the top": Case(
@@ -166,14 +166,16 @@ CASES: dict[str, Case] = {
         {**of("v", v=STRING), "if": {"required": ["v"]}, "then": {"required": ["w"]}, "else": {}},
         (unheld("if", "any object is taken", "parameters"),),
     ),
-    "contains": Case(one(type="array", contains=STRING, minContains=2), (unheld("contains", "any items are taken"),)),
+    "contains": Case(
+        one(type="array", contains=STRING, minContains=2), (unheld("contains", "any items are accepted"),)
+    ),
     "look-ahead": Case(one(type="string", pattern="^(?!-)[a-z-]+$"), (unheld("pattern"),)),
     "reference back": Case(one(type="string", pattern=r"^(.)\1$"), (unheld("pattern"),)),
     "boundary": Case(one(type="string", pattern=r"\bv[0-9]+\b"), (unheld("pattern"),)),
     "pattern": Case(one(type="string", pattern=r"^[\w.\-]+$", maxLength=20)),
     "anchors within": Case(one(type="string", pattern="^a|b$"), (), ("pattern",)),
     "not an expression": Case(
-        one(type="string", pattern="a{2,1}"), ("at parameters.v cannot be held: regex parse error",)
+        one(type="string", pattern="a{2,1}"), ("at parameters.v cannot be enforced: regex parse error",)
     ),
     "anyOf at the top": Case({"anyOf": [of("v", v=STRING), of("w", w={"type": "integer"})]}, (), ("anyOf",)),
     "oneOf at the top": Case(
@@ -183,18 +185,18 @@ CASES: dict[str, Case] = {
     ),
     "allOf at the top": Case({"allOf": [of("v", v=STRING), of(w={"type": "integer"})]}),
     "$ref at the top": Case({"$ref": "#/definitions/In", "definitions": {"In": of("v", v=STRING)}}),
-    "$ref to itself": Case(of(v={"$ref": "#/properties/v"}), xml=("held to the names of its parameters alone",)),
+    "$ref to itself": Case(of(v={"$ref": "#/properties/v"}), xml=("only the names of its parameters are enforced",)),
     "$ref elsewhere": Case(
         of(v={"$ref": "https://example.com/a.json"}),
-        (unheld("$ref: https://example.com/a.json", "any value is taken"),),
+        (unheld("$ref: https://example.com/a.json", "any value is accepted"),),
     ),
     "$ref to nothing": Case(
-        of(v={"$ref": "#/$defs/Gone"}), (unheld("$ref: #/$defs/Gone", "it leads nowhere, any value is taken"),)
+        of(v={"$ref": "#/$defs/Gone"}), (unheld("$ref: #/$defs/Gone", "it leads nowhere, any value is accepted"),)
     ),
     "additionalProperties": Case({**of("v", v=STRING), "additionalProperties": {"type": "integer"}}),
     "types": Case(one(type=["string", "null"])),
     "uppercase types": Case({"type": "OBJECT", "properties": {"v": {"type": "STRING"}}}),
-    "type any": Case(one(type="any"), (unheld("type: any", "any value is taken"),)),
+    "type any": Case(one(type="any"), (unheld("type: any", "any value is accepted"),)),
     "array of types": Case({"type": ["object", "null"], "properties": {"v": STRING}}),
     "draft 4": Case(
         {
@@ -219,7 +221,7 @@ CASES: dict[str, Case] = {
     "enum of another type": Case(one(type="string", enum=[1, 2]), json=("incompatible types",)),
     "empty range": Case(one(type="array", items=STRING, minItems=3, maxItems=1), ("minItems (3) is greater",)),
     "required of draft 3": Case(
-        of(v={"type": "string", "required": True}), ("`required: True` at parameters.v cannot be held",)
+        of(v={"type": "string", "required": True}), ("`required: True` at parameters.v cannot be enforced",)
     ),
     "forbidden and required": Case(
         of("v", v=False), xml=("`required` at parameters.v",), json=("required property 'v' is unsatisfiable",)
@@ -227,7 +229,7 @@ CASES: dict[str, Case] = {
     "overlapping names": Case(one(type="object", patternProperties={"^a": {}, "^ab": STRING}), ("not disjoint",)),
     "one or more properties": Case(
         {**of(v=STRING, w=STRING), "minProperties": 1},
-        (unheld("minProperties", "any number of properties is taken", "parameters"),),
+        (unheld("minProperties", "any number of properties is accepted", "parameters"),),
     ),
     "many options": Case(
         of(**{f"option_{i}": {"anyOf": [STRING, {"type": "null"}], "default": None, "title": "O"} for i in range(60)})

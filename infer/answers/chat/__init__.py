@@ -1,1 +1,1 @@
-"""What a chat model writes: thoughts, text, and calls of tools, in the form that its own template has for them."""
+"""What a chat model writes: thoughts, text and tool calls, in the format of its own template."""

@@ -1,6 +1,6 @@
-"""What a reader has told of an answer: parts one by one, and thoughts, text and calls as a whole.
+"""Collects what a reader finds in an answer: the parts in order, and thoughts, text and calls as a whole.
 
-White space that only keeps them apart is dropped here.
+Whitespace that only separates them is dropped here.
 """
 
 import secrets
@@ -17,13 +17,13 @@ _ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def new_id() -> str:
-    """Of a call: nine letters and digits, at random. Mistral's templates refuse others."""
+    """A random id for a call: nine letters and digits, since Mistral's templates refuse others."""
     return "".join(secrets.choice(_ID_LETTERS) for _ in range(9))
 
 
 @dataclass(frozen=True)
 class AnswerPart:
-    """A piece of an answer. text: of a call its name; index: of the call, from 0; id: of a call."""
+    """A piece of an answer. text: the name, for a call; index: number of the call, from 0; id: of a call."""
 
     kind: Literal["thought", "text", "call", "arguments"]
     text: str
@@ -32,25 +32,25 @@ class AnswerPart:
 
 
 class _Prose:
-    """Thoughts, or text: stretches of it, of which each begins and ends without white space where that is dropped.
+    """The thoughts or the text of an answer: stretches, joined by line feeds.
 
-    Stretches are a line feed apart.
+    Whitespace at the beginning and end of a stretch is dropped, unless keeps_front or keeps_back is set.
     """
 
     def __init__(self, kind: Literal["thought", "text"]) -> None:
         self.kind: Literal["thought", "text"] = kind
         self.pieces: list[str] = []
-        self.begun = False  # this stretch has something that is not white space
-        self.keeps_front = self.keeps_back = False  # its white space
+        self.begun = False  # this stretch has a character that is not whitespace
+        self.keeps_front = self.keeps_back = False  # whitespace at that end
         self._white: list[str] = []
 
     def stretch(self, *, keeps_front: bool) -> None:
-        """The next one begins; white space at the end of the one before is gone."""
+        """Begins the next stretch; whitespace at the end of the last one is dropped."""
         self.begun, self.keeps_front = False, keeps_front
         self._white = []
 
     def add(self, text: str) -> str:
-        """What may be told now."""
+        """Adds text; returns what can be passed on now."""
         body = text.rstrip(WHITE)
         if not body and not (self.begun and self.keeps_back):
             self._white.append(text)
@@ -67,7 +67,7 @@ class _Prose:
         return told
 
     def rest(self) -> str:
-        """White space at the end that stays."""
+        """Returns the whitespace at the end, as far as it is kept."""
         told = "".join(self._white) if self.begun or self.keeps_front else ""
         self._white = []
         self.pieces.append(told)
@@ -75,7 +75,7 @@ class _Prose:
 
 
 class AnswerParts:
-    """Where parsers put what they read."""
+    """Receives what the parsers read."""
 
     def __init__(self, tools: Sequence[Tool], make_id: Callable[[], str]) -> None:
         self.parts: list[AnswerPart] = []
@@ -94,7 +94,7 @@ class AnswerParts:
         return [ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls]
 
     def news(self) -> list[AnswerPart]:
-        """Parts since the last time; pieces of one thing are one part."""
+        """Returns the parts since the last call; consecutive pieces of one thing are one part."""
         news: list[list[AnswerPart]] = []
         for part in self.parts:
             if news and part.kind == news[-1][0].kind != "call" and part.index == news[-1][0].index:
@@ -110,17 +110,17 @@ class AnswerParts:
         self.thoughts.stretch(keeps_front=goes_on)
 
     def speak(self) -> None:
-        """Text comes next, behind thoughts or calls."""
+        """Text comes next, after thoughts or calls."""
         self._current = self.text
         self.text.stretch(keeps_front=False)
 
     def pass_over(self) -> None:
-        """What told nothing stands between two texts; thoughts go on behind it."""
+        """An empty list of calls was skipped: it splits text into two stretches; thoughts just go on."""
         if self._current is self.text:
             self.speak()
 
     def say(self, text: str) -> None:
-        """More of the thoughts or of the text."""
+        """Adds to the thoughts or the text, whichever is current."""
         if told := self._current.add(text):
             self.parts.append(AnswerPart(self._current.kind, told))
 
@@ -133,25 +133,27 @@ class AnswerParts:
         if name not in self._parameters:
             self._parameters[name] = parameters_of(tool.parameters)
         parameters = self._parameters[name]
-        known = name, key if key in parameters.known else None  # all others are alike
+        known = name, key if key in parameters.known else None  # all unknown parameters are alike
         if known not in self._types:
             self._types[known] = types_of(tool, key, parameters)
         return self._types[known]
 
     def call(self, name: str, id: str = "") -> None:
-        """A call begins; text comes behind it. id: what the model wrote for one, maybe nothing or that of another."""
+        """Begins a call; text comes after it. id: as the model wrote it; one that is missing, too long or repeated is
+        replaced.
+        """
         self.speak()
         is_new = 0 < len(id) <= LONGEST_ID and all(id != taken for taken, _, _ in self._calls)
         self._calls.append((id if is_new else self._make_id(), name, []))
         self.parts.append(AnswerPart("call", name, len(self._calls) - 1, self._calls[-1][0]))
 
     def arguments(self, text: str) -> None:
-        """More of the arguments of the last call."""
+        """Adds to the arguments of the last call."""
         if text:
             self._calls[-1][2].append(text)
             self.parts.append(AnswerPart("arguments", text, len(self._calls) - 1))
 
     def finish(self) -> None:
-        """Nothing follows: white space at the end of a text was part of it."""
+        """The answer has ended: whitespace at the end of its text belongs to it."""
         if self._current is self.text and (told := self.text.rest()):
             self.parts.append(AnswerPart("text", told))

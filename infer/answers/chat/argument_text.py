@@ -1,4 +1,4 @@
-"""Arguments written as JSON while they are read from another notation."""
+"""Writes arguments as JSON while they are read from another notation."""
 
 import re
 
@@ -6,15 +6,15 @@ from .cursor import WHITE, Sink
 from .parameter_types import STRING, escaped, quoted, typed
 
 _NUMBER = re.compile(rf"[{WHITE}\d.eE+-]*")
-_LONGEST_WORD = 8  # more than any of those below, to see that a text is none
-# By which character a value of a type begins. Other characters begin a string.
+_LONGEST_WORD = 8  # longer than any of the words below: enough to rule them out
+# The characters with which a value of a type may begin. All other characters begin a string.
 _DIGITS = "-0123456789"
 _BEGIN = {"object": "{", "array": "[", "number": _DIGITS, "integer": _DIGITS, "boolean": "tTfF", "null": "nN"}
 _WORDS = ("true", "false", "null", "none")
 
 
 class ObjectText:
-    """An object: keys and values in turn."""
+    """Writes an object: keys and values in turn."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -29,23 +29,23 @@ class ObjectText:
 
 
 class TypedText:
-    """A value that arrives as bare text, in pieces. What can only be a string is written at once.
+    """Writes a value that arrives as bare text, in pieces. Text that can only be a string is passed on at once.
 
-    trail  what stands between the text and the mark behind it, if it does
+    trail  the format's text between the value and the tag after it; dropped if it is there
     """
 
     def __init__(self, types: frozenset[str], trail: str, sink: Sink) -> None:
         self._types, self._trail, self._sink = types, trail, sink
         self._others = "".join(_BEGIN[kind] for kind in types if kind != "string")
         self._pieces: list[str] = []
-        self._head = ""  # the beginning, white space before it left out
-        self._held = ""  # of a string: the last characters, which may be the trail
+        self._head = ""  # the beginning, without leading whitespace
+        self._held = ""  # of a string: its end, which may be the trail
         self._streams = types == STRING
         if self._streams:
             sink('"')
 
     def add(self, text: str) -> None:
-        """More of the value's text, in pieces of any size. Told at once as soon as it can be nothing but a string."""
+        """Adds a piece of the value's text."""
         if self._streams:
             self._write(text)
             return
@@ -61,7 +61,7 @@ class TypedText:
             self._write("".join(pieces))
 
     def end(self) -> None:
-        """The value is whole."""
+        """The value is complete."""
         if self._streams:
             self._sink(escaped(self._held.removesuffix(self._trail)) + '"')
         else:
@@ -73,7 +73,7 @@ class TypedText:
             self._sink(escaped(self._held.removesuffix(self._trail)))
 
     def _may_be_other(self, text: str) -> bool:
-        """Whether it may be of a type other than string, after one more piece."""
+        """Whether the value may still be of a type other than string, now that `text` was added."""
         if not self._head:
             return True
         if self._head[0] not in self._others:

@@ -1,12 +1,12 @@
-"""What may be drawn for an answer with thoughts, calls of tools, or a form: one grammar from its first token on.
+"""The grammar of an answer with thoughts, tool calls or a form: one grammar from its first token on.
 
     grammar = answer_grammar(format, tokenizer, tools, choice, thinks=prompt.thinks)
     constraint = Constraint(grammar, tokenizer)
 
-"auto": text as the model likes (free_text.py), and from the mark of a call on only what is one. "required" and a
-name: calls at once, or behind the thoughts. A form stands behind the thoughts; with "auto", calls may take its place.
-Thoughts are free text up to their closing mark. Those that the prompt opened end with the mark of a call, too; those
-that the model opens itself have it as their text. After calls the answer ends.
+"auto": free text (free_text.py); after the tag of a call, only a call. "required" or a name: calls at once, or after
+the thoughts. A form comes after the thoughts; with "auto", calls may replace it. Thoughts are free text up to their
+closing tag. Thoughts that the prompt opened also end at the tag of a call; thoughts that the model opens may contain
+that tag. After calls the answer ends.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
     from .tools import Tool, ToolChoice
 
-GAP = r"/[ \t\r\n]{1,8}/"  # behind thoughts
+GAP = r"/[ \t\r\n]{1,8}/"  # after thoughts
 
 
 def answer_grammar(
@@ -39,19 +39,19 @@ def answer_grammar(
     thinks: bool = False,
     form: Grammar | None = None,
 ) -> Grammar | None:
-    """None: nothing is constrained.
+    """The grammar of an answer; None: nothing is constrained.
 
     parallel  several calls may be made
     thinks    the prompt opened thoughts
-    form      of the answer's text; nothing of it is changed where there are neither thoughts nor tools
+    form      of the answer's text; returned unchanged if there are neither thoughts nor tools
 
-    Its `notes` say what of the tools' schemas calls are not held to. UsageError: a form that stands beside calls which
-    have no mark.
+    The grammar's `notes` say which parts of the tools' schemas are not enforced. Raises UsageError for a form beside
+    calls without a tag.
     """
     chosen = [] if choice.mode == "none" else [tool for tool in tools if choice.name in (None, tool.name)]
     thoughts = format.thoughts
     if thoughts is None or not thoughts.closing or Mark.of(thoughts.closing, tokenizer).token in tokenizer.eog:
-        thoughts, thinks = None, False  # thoughts end as an answer does: they cannot be told apart
+        thoughts, thinks = None, False  # their tag ends the answer: thoughts and text look alike
     may_think = thoughts is not None and (thinks or (bool(thoughts.opening) and not thoughts.is_opened))
     if not chosen and (form is None or not may_think):
         return form
@@ -84,7 +84,7 @@ class _Answer:
             assert format.thoughts is not None
             self._opening = Mark.of(format.thoughts.opening, tokenizer)
             self._closing = Mark.of(format.thoughts.closing, tokenizer)
-        self._marks: list[tuple[Mark, str]] = []  # of calls, and the rules behind them
+        self._marks: list[tuple[Mark, str]] = []  # tags of calls, and the rules after them
         self._section = self._starts = ""
         if tools:
             self._calls(CallRules(self._rules, format.calls, tools, tokenizer), format, tokenizer, parallel)
@@ -92,7 +92,7 @@ class _Answer:
     def _calls(self, rules: CallRules, format: ChatFormat, tokenizer: "Tokenizer", parallel: bool) -> None:
         calls = format.calls
         before = (calls.begin + calls.call.opening).lstrip()
-        mark = replace(Mark.of(calls.mark, tokenizer), behind=())  # that is in `before`
+        mark = replace(Mark.of(calls.mark, tokenizer), behind=())  # `before` has the rest
         self._section = rules.section(before, parallel)
         if mark.text and mark.text in before:
             behind = before[before.index(mark.text) + len(mark.text) :]
@@ -103,13 +103,13 @@ class _Answer:
             self._starts = rules.starts()
             if self._form is not None:
                 raise UsageError(
-                    "this model's calls have no mark that tells them from a text: ask for calls or a form."
+                    "no tag tells this model's calls from text: ask either for calls or for a form, not for both."
                 )
         self.parts |= rules.parts
         self.notes = rules.notes
 
     def auto(self) -> str:
-        """Text, in which thoughts and then calls may begin."""
+        """Free text, in which thoughts and then calls may begin."""
         opened, opening = self._opened()
         is_like_opening = self._spelled(self._opening) if opened and self._opening.token is None else ""
         if not self._marks:
@@ -130,7 +130,7 @@ class _Answer:
         return self._rules.text(answer)
 
     def at_once(self) -> str:
-        """Calls or a form, at once or behind thoughts."""
+        """Calls or a form, at once or after thoughts."""
         choices = [choice for choice in (self._form and "@form", self._section) if choice]
         body = self._rules.rule(" | ".join(choices))
         if not self._may_think:
@@ -145,7 +145,7 @@ class _Answer:
         return self._rules.text(start)
 
     def _opened(self) -> tuple[str, str]:
-        """Thoughts that the model opens and closes, and how it opens them; "" where it may not."""
+        """Rules for thoughts that the model opens and closes, and for their opening; "" if it may not open any."""
         if not self._may_think or self._thinks or not self._opening.text:
             return "", ""
         if self._opening.token is None:

@@ -1,4 +1,4 @@
-"""A text with calls that we know, taken apart: which kind of call it is, and the marks around and between them."""
+"""Finds the call format in a text with known calls: the kind of call, and the tags around and between calls."""
 
 import ast
 import json
@@ -10,12 +10,12 @@ from typing import Any
 from .format import Call, CallFormat, JsonCall, NamedCall, PythonCall, XmlCall
 from .renderings import SampleCall, common_prefix, common_suffix
 
-MOST_TRIES = 32  # places where an object may begin, or a Python call end
+MOST_TRIES = 32  # indices where an object may begin, or a Python call end
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A call in a text: where it is, and its kind without the marks around it."""
+    """A call in a text: its range, and its kind without the tags around it."""
 
     begin: int
     end: int
@@ -23,7 +23,7 @@ class _Found:
 
 
 def found_format(one: str, two: str | None, calls: Sequence[SampleCall], as_text: bool) -> CallFormat | None:
-    """The format in which `one` has the first of the calls and `two` the first two; None: no kind that is known."""
+    """The format in which `one` writes the first call and `two` the first two calls; None if it is unknown."""
     for find in (_json_call, _named_call, _python_call, _xml_call):
         first = find(one, 0, calls[0])
         if first is None:
@@ -40,14 +40,14 @@ def found_format(one: str, two: str | None, calls: Sequence[SampleCall], as_text
 
 
 def _gap(two: str | None, find: "_Finder", calls: Sequence[SampleCall], kind: Call) -> str | None:
-    """What stands between two calls; None: the template does not write two."""
+    """The text between two calls; None if the template does not write two."""
     if two is None or len(calls) < 2:
         return None
     first = find(two, 0, calls[0])
     second = find(two, first.end, calls[1]) if first else None
     if first is None or second is None or first.kind != kind:
         return None
-    return two[first.end : second.begin].replace(calls[1].id, calls[0].id)  # an id beside the name is part of a mark
+    return two[first.end : second.begin].replace(calls[1].id, calls[0].id)  # an id beside the name is part of a tag
 
 
 _Finder = Callable[[str, int, SampleCall], _Found | None]
@@ -55,7 +55,7 @@ _Finder = Callable[[str, int, SampleCall], _Found | None]
 
 # --- the kinds ---
 def _objects(text: str, start: int) -> "list[tuple[int, int, Any]]":
-    """JSON objects that begin behind `start`: begin, end, value."""
+    """JSON objects that begin at or after `start`: begin, end, value."""
     found = []
     at = text.find("{", start)
     for _ in range(MOST_TRIES):
@@ -71,7 +71,7 @@ def _objects(text: str, start: int) -> "list[tuple[int, int, Any]]":
 
 
 def _same(value: object, arguments: Mapping[str, Any]) -> bool:
-    """Whether these are the arguments, or their JSON text."""
+    """Whether the value is these arguments, or their JSON text."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -121,13 +121,13 @@ def _python_call(text: str, start: int, call: SampleCall) -> _Found | None:
             break
         arguments = _keywords(text[begin:end])
         if arguments is not None:
-            # a template that writes quotes as they are makes texts that are no Python: such a call is none of ours
+            # a template that does not escape quotes writes other values: such a call cannot be read
             return _Found(begin, end, PythonCall()) if arguments == call.arguments else None
     return None
 
 
 def _keywords(text: str) -> dict[str, Any] | None:
-    """The arguments of a call in Python; None: it is none."""
+    """The keyword arguments of a Python call; None if the text is not such a call."""
     try:
         node = ast.parse(text, mode="eval").body
         if isinstance(node, ast.Call) and not node.args:
@@ -181,7 +181,7 @@ class _Section:
 
 
 def _section(before: str, gap: str | None, behind: str) -> _Section:
-    """From what stands before, between and behind two calls: what belongs to the section, and what to each call."""
+    """Splits the texts before, between and after two calls into tags of the section and tags of each call."""
     if gap is None:
         return _Section("", before, behind, "")
     rest = gap[len(behind) :]
@@ -197,7 +197,7 @@ def _section(before: str, gap: str | None, behind: str) -> _Section:
 
 
 def _whole_marks_at_end(text: str) -> str:
-    """`text` without the piece of a mark that it may begin with."""
+    """`text` without a partial tag at its beginning."""
     closes = text.find(">")
     if closes >= 0 and not 0 <= text.find("<") < closes:
         text = text[closes + 1 :]
@@ -205,7 +205,7 @@ def _whole_marks_at_end(text: str) -> str:
 
 
 def _whole_marks_at_start(text: str) -> str:
-    """`text` without the piece of a mark that it may end with."""
+    """`text` without a partial tag at its end."""
     opens = text.rfind("<")
     return text[:opens] if opens > text.rfind(">") else text
 
@@ -214,6 +214,6 @@ _MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]|[^\s\w]\S*")
 
 
 def _mark(before: str) -> str:
-    """The first mark of what stands before a name; "" where there is none."""
+    """The first tag in the text before a name; "" if there is none."""
     found = _MARK.match(before)
     return "" if found is None or not any(c.isalnum() or c == ">" for c in found[0]) else found[0]

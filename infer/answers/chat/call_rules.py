@@ -1,8 +1,8 @@
-"""Rules of calls: what may stand between two marks, so that arguments fit their tool's schema.
+"""Grammar rules of calls: the text between two tags, such that the arguments fit their tool's schema.
 
-Names, keys and marks are as the model's template writes them; within JSON there may be white space as in other forms.
-The arguments have no properties beside those that the tool's schema names, unless it says additionalProperties itself:
-nothing is gained by parameters that no tool knows. Objects inside them are as their schemas say.
+Names, keys and tags are as the model's template writes them; whitespace within JSON may vary as in other forms. The
+arguments have only the properties that the tool's schema names, unless it sets additionalProperties itself: parameters
+that no tool knows are useless. Objects inside the arguments are as their schemas say.
 """
 
 import re
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
     from .tools import Tool
 
-# keywords beside which a schema's own properties may not be all that there are
+# keywords that may add properties to those of `properties`
 _COMBINED = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
-_VARIABLE = re.compile(r"([\w-]*\d[\w-]*)")  # an id or a number, as readers take it
+_VARIABLE = re.compile(r"([\w-]*\d[\w-]*)")  # an id or a number, as readers recognize them
 _ID, _NUMBER = "/[A-Za-z0-9_-]{1,64}/", "/[0-9]{1,9}/"
 
 
 class CallRules:
-    """Writes rules of calls of some tools; `parts` are the schemas that they refer to.
+    """Writes the rules of calls of some tools; `parts` are the schemas that the rules refer to.
 
-    notes  what of the tools' schemas calls are not held to
+    notes  which parts of the tools' schemas are not enforced
     """
 
     def __init__(self, rules: Rules, format: CallFormat, tools: "Sequence[Tool]", tokenizer: "Tokenizer") -> None:
@@ -41,7 +41,7 @@ class CallRules:
         self._arguments = [self._arguments_of(tool) for tool in tools]
 
     def section(self, before: str, parallel: bool) -> str:
-        """Calls from behind a mark on. before: what stands between the mark and the first name."""
+        """Rule for calls, from the end of their tag on. before: the text between the tag and the first name."""
         format, call = self._format, self._format.call
         one = self._calls(before)
         end = self._rules.row(self._text(call.closing + format.end, ends=True))
@@ -52,7 +52,7 @@ class CallRules:
         return self._rules.rule(f"{one} ({again})* {end}")
 
     def starts(self) -> str:
-        """A terminal for the beginning of an answer that is calls, where no mark tells so."""
+        """Terminal for the beginning of an answer that is calls without a tag."""
         if isinstance(self._format.call, JsonCall):
             return self._rules.terminal(r"/[\s\[]*\{/")
         before = self._format.begin + self._format.call.opening
@@ -70,8 +70,9 @@ class CallRules:
         )
 
     def _text(self, text: str, *, varies: bool = False, ends: bool = False) -> list[str | int]:
-        """Bodies of terminals, and tokens. varies: words with digits may be others; ends: a token that ends an answer
-        is left to the model, which draws it as such."""
+        """Bodies of terminals, and tokens, of a tag. varies: words with digits may be any others; ends: leave out a
+        token that ends an answer, since the model samples it by itself.
+        """
         items: list[str | int] = []
         for piece in mark_pieces(text, self._tokenizer):
             if isinstance(piece, int):
@@ -86,7 +87,7 @@ class CallRules:
         return items
 
     def _head(self, before: str, name: str) -> list[str | int]:
-        """From behind a mark to where the arguments begin."""
+        """From the end of a tag to the beginning of the arguments."""
         call = self._format.call
         match call:
             case JsonCall():
@@ -104,7 +105,7 @@ class CallRules:
                 return [*self._text(before), literal(f"{name}(")]
 
     def _arguments_of(self, tool: "Tool") -> str:
-        """From where the arguments begin to behind the call's last character that is no mark."""
+        """From the beginning of the arguments to the closing tag of the call."""
         match call := self._format.call:
             case JsonCall():
                 w = self._rules.white
@@ -124,22 +125,22 @@ class CallRules:
         return f'{_key(key)} {w} ":" {w} {literal(chr(34))} {_ID} {literal(chr(34))}'
 
     def _object(self, tool: "Tool") -> str:
-        """The part that is all arguments of a tool as one JSON object."""
+        """Name of the part for all arguments of a tool as one JSON object."""
         return self._part(tool, closed(tool.parameters))
 
     def _part(self, tool: "Tool", schema: Any, pointer: str = "") -> str:
-        """What a schema is referred to as. pointer: where in the tool's it stands."""
+        """Adds a schema to the parts and returns its name. pointer: its place in the tool's schema."""
         key, name = f"a{len(self.parts)}", f"the schema of the tool '{tool.name}'"
         try:
             self.parts[key] = Subform(Grammar.json_schema(schema), name, pointer)
         except UsageError as error:  # it is nested too deep, or is `false`
-            self.notes.append(f"tool `{tool.name}`: {error.args[0]} Any value is taken at {spoken(pointer)}.")
+            self.notes.append(f"tool `{tool.name}`: {error.args[0]} Any value is accepted at {spoken(pointer)}.")
             self.parts[key] = Subform(Grammar.json_schema({} if pointer else {"type": "object"}), name, pointer)
         return key
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema of an object, without other properties than those it names as far as it leaves that open."""
+    """An object's schema that allows only the properties that it names, unless it says otherwise."""
     schema = {**schema, "type": "object"}
     known = schema.get("properties")
     if known is None or "additionalProperties" in schema or _COMBINED & schema.keys():

@@ -1,4 +1,4 @@
-"""Calls as a model of some format writes them: for messages whose template does not write calls."""
+"""Writes calls in a model's format, for templates that do not write the calls in messages."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 from .format import CallFormat, JsonCall, NamedCall, XmlCall
 
-Called = tuple[str, str, Mapping[str, Any] | str]  # id, name, arguments; text: they are not whole
+Called = tuple[str, str, Mapping[str, Any] | str]  # id, name, arguments; as text if they are not a whole object
 
 
 def written_calls(form: CallFormat, calls: Sequence[Called]) -> str:
-    """The calls with all marks, nothing before or behind them."""
+    """The calls with all their tags, and nothing before or after them."""
     texts = [_written(form, *call) for call in calls]
     if form.between is not None:
         return form.begin + form.between.join(texts) + form.end
@@ -18,7 +18,7 @@ def written_calls(form: CallFormat, calls: Sequence[Called]) -> str:
 
 
 def as_object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    """Arguments as an object. Arguments that are text become one entry of it."""
+    """The arguments as an object; text becomes its only entry, "arguments"."""
     return {"arguments": arguments} if isinstance(arguments, str) else dict(arguments)
 
 
@@ -51,7 +51,7 @@ def _json(value: object) -> str:
 
 
 def _literal(value: object) -> str:
-    """In Python, texts in double quotes."""
+    """The value as a Python literal, with strings in double quotes."""
     if isinstance(value, str):
         return _json(value)
     if isinstance(value, list):

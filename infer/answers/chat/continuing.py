@@ -1,4 +1,4 @@
-"""Where an answer that has been begun goes on: the last message up to its end, without what would close it."""
+"""The prompt for the rest of an answer: the conversation up to the end of the last message, without closing tags."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,16 +8,16 @@ from hybrid.quant.ggml.errors import TemplateError, UsageError
 from .format import ThoughtFormat
 from .messages import text_of, thoughts_in
 
-END = "kq end of what is written"  # stands behind it in a rendering, which is cut there
+END = "kq end of what is written"  # put after the message; the rendering is cut there
 
 Message = Mapping[str, Any]
 Write = Callable[[Sequence[Message], bool], str]  # messages, and whether the next answer is asked for
 
 
 def begun(messages: Sequence[Message], write: Write, form: ThoughtFormat | None) -> tuple[str, bool, str]:
-    """The text up to the end of the last message; whether it ends inside thoughts; what of it is the answer's.
+    """The text up to the end of the last message; whether it ends inside thoughts; the part of it that is the answer.
 
-    UsageError: the last message is none that can go on.
+    Raises UsageError if the last message cannot be continued.
     """
     last = messages[-1] if messages else {}
     if last.get("role") != "assistant" or last.get("tool_calls"):
@@ -26,19 +26,19 @@ def begun(messages: Sequence[Message], write: Write, form: ThoughtFormat | None)
     is_raw = form is not None and (form.opening in content or form.closing in content)
     try:
         asked = write(messages[:-1], True)
-    except TemplateError:  # an answer without a question
+    except TemplateError:  # there is no question before the answer
         asked = None
     if asked is not None and not content and not thoughts:
         return asked, form is not None and _ends_in(asked, form.opening), ""
     opens = asked is not None and form is not None and _ends_in(asked, form.opening)
-    header = asked  # without thoughts that the prompt opens, or has closed
+    header = asked  # the prompt without thoughts that it opens, or opens and closes
     if asked is not None and form is not None and (opens or _ends_in(asked, form.closing)):
         header = asked[: asked.rfind(form.opening)]
     text = None if is_raw and header is not None else _rendered(messages, write, content, thoughts)
     if text is None or (header is not None and not text.startswith(header)) or thoughts.strip() not in text:
         text = None
     elif content and opens and form is not None and _is_open(form, _behind(text, asked, header, content), opens):
-        text = None  # a template that takes text for thoughts
+        text = None  # the template writes text as thoughts
     if text is None:
         if asked is None or header is None:
             raise TemplateError("the chat template does not write the message that is to be continued.")
@@ -58,7 +58,7 @@ def _ends_in(text: str, mark: str) -> bool:
 
 
 def _rendered(messages: Sequence[Message], write: Write, content: str, thoughts: str) -> str | None:
-    """As the template writes it; None: it does not write the end of the message, or more than once."""
+    """The template's text up to the end of the message; None: it does not write that end, or more than once."""
     last = {key: value for key, value in messages[-1].items() if key not in ("content", "reasoning", "thinking")}
     if thoughts and not content:
         last |= {"content": "", "reasoning_content": thoughts + END}
@@ -72,15 +72,13 @@ def _rendered(messages: Sequence[Message], write: Write, content: str, thoughts:
         whole = write(messages, False)
     except TemplateError:
         return None
-    if not whole.startswith(
-        text
-    ):  # a template that strips messages; the space before the rest of an answer is part of it
+    if not whole.startswith(text):  # the template strips messages; trailing space is part of the answer to be continued
         text = text.rstrip() + content[len(content.rstrip()) :]
     return text
 
 
 def _behind(text: str, asked: str | None, header: str | None, content: str) -> str:
-    """What of the text is the answer: all behind the prompt for one."""
+    """The part of the text that is the answer: all after its prompt."""
     for before in (asked, header):
         if before is not None and text.startswith(before):
             return text[len(before) :]

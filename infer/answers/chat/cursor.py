@@ -1,11 +1,11 @@
-"""A text that arrives in pieces, read as if it were there: readers are generators that yield where it ends so far.
+"""Reads a text that arrives in pieces: readers are generators that yield when they need more of it.
 
-    def reader(cursor):                            # a Reading
+    def reader(cursor):
         if (yield from cursor.literal("<think>")):
             ...
 
-Whatever the pieces are, a reader takes the same steps: each of these waits until what follows cannot change its result.
-Nothing that was taken is looked at again, and at most a literal's length waits: reading is linear in the text.
+A reader takes the same steps however the text is cut: each step waits until more text cannot change its result. Text
+that was taken is never looked at again, and at most a literal's length waits: reading takes linear time.
 """
 
 import re
@@ -15,11 +15,11 @@ WHITE = " \t\r\n"
 _WHITE = re.compile(f"[{WHITE}]*")
 
 Sink = Callable[[str], object]
-"""What takes a text in pieces."""
+"""Receives a text in pieces."""
 
 
 class Cursor:
-    """A place in the text. data[at:]: what has arrived and was not taken."""
+    """A position in the text. data[at:]: what has arrived and was not taken."""
 
     def __init__(self) -> None:
         self.data = ""
@@ -32,7 +32,7 @@ class Cursor:
         self.at = 0
 
     def take(self, n: int) -> str:
-        """The next `n` characters, which have arrived."""
+        """Takes the next `n` characters, which must have arrived."""
         text = self.data[self.at : self.at + n]
         self.at += n
         if self._kept is not None:
@@ -40,20 +40,20 @@ class Cursor:
         return text
 
     def keep(self) -> None:
-        """What is taken from here on may be asked for again."""
+        """Keeps what is taken from here on, for `kept`."""
         self._kept = []
 
     def kept(self) -> str:
-        """What was taken since `keep`; nothing is kept any more."""
+        """Returns what was taken since `keep`, and stops keeping."""
         kept, self._kept = self._kept, None
         return "".join(kept or [])
 
     def forget(self) -> None:
-        """Nothing is kept any more."""
+        """Stops keeping."""
         self._kept = None
 
     def peek(self) -> Generator[None, None, str]:
-        """The next character; "" at the end of the text."""
+        """The next character, which is not taken; "" at the end of the text."""
         while self.at >= len(self.data):
             if self.ended:
                 return ""
@@ -61,7 +61,7 @@ class Cursor:
         return self.data[self.at]
 
     def run(self, pattern: re.Pattern[str], sink: Sink | None = None) -> Generator[None, None, int]:
-        """Takes all that fits `pattern`, a class of characters repeated, and tells how many they were."""
+        """Takes all that matches `pattern`, a repeated character class; returns the number of characters."""
         n = 0
         while True:
             match = pattern.match(self.data, self.at)
@@ -75,11 +75,11 @@ class Cursor:
             yield
 
     def white(self, sink: Sink | None = None) -> Generator[None, None, int]:
-        """Takes white space."""
+        """Takes whitespace; returns the number of characters."""
         return (yield from self.run(_WHITE, sink))
 
     def ahead(self, literals: Sequence[str]) -> Generator[None, None, str]:
-        """The longest of the literals that the text goes on with; "" for none. Takes nothing."""
+        """The longest of the literals that comes next; "" if none does. Takes nothing."""
         while True:
             left = len(self.data) - self.at
             longer = any(len(literal) > left and literal.startswith(self.data[self.at :]) for literal in literals)
@@ -89,26 +89,26 @@ class Cursor:
             yield
 
     def literal(self, literals: Sequence[str]) -> Generator[None, None, str]:
-        """As `ahead`, and takes it."""
+        """Like `ahead`, but takes the literal."""
         found = yield from self.ahead(literals)
         if found:
             self.take(len(found))
         return found
 
     def mark(self, mark: str) -> Generator[None, None, bool]:
-        """Takes white space, and a mark behind it. False: another text is there."""
+        """Takes whitespace, and a tag after it. Returns False if the tag is missing; the whitespace stays taken."""
         yield from self.white()
         return bool((yield from self.literal((mark,))))
 
     def marks(self, marks: Sequence[str]) -> Generator[None, None, bool]:
-        """Takes marks one behind the other, white space before each or not. False: one is missing."""
+        """Takes tags in order, each with any whitespace before it. Returns False at the first that is missing."""
         for mark in marks:
             if not (yield from self.mark(mark)):
                 return False
         return True
 
     def until(self, stops: "Stops", sink: Sink) -> Generator[None, None, bool]:
-        """Takes the text before the first of the stops; False: none came before the end."""
+        """Takes the text before the first stop. Returns False if the text ends without one."""
         while True:
             found, begun = stops.find(self.data, self.at)
             place = found if self.ended else min(found, begun)
@@ -135,7 +135,7 @@ class Stops:
         self._beginnings = beginnings
 
     def find(self, text: str, at: int) -> tuple[int, int]:
-        """Where the first literal is, and where one may have begun that is not whole yet; len(text) where none."""
+        """Index of the first literal, and of the beginning of a literal that is not whole yet; len(text) for none."""
         match = self._pattern.search(text, at)
         found = match.start() if match is not None else len(text)
         start = max(at, len(text) - self._longest + 1)

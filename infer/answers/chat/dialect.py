@@ -1,11 +1,11 @@
-"""How one model chats: its template, how thoughts and calls are written in it, and what an answer needs for both.
+"""How one model chats: its template, the format of its thoughts and calls, and what each answer needs.
 
 dialect = Dialect(template, tokenizer)                       # once per model
 exchange = dialect.exchange(messages, Asked(tools=tools))    # for one answer
 drawing = Drawing(..., **exchange.rules.drawn)               # or generate(...)
 parts = exchange.reader.push(piece.text)
 
-Several answers to the same messages share `prompt` and `rules`; only the last two lines are done for each.
+Several answers to the same messages share `prompt` and `rules`; only the last two lines are repeated for each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,13 +35,13 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """What is asked for beside messages.
+    """What an answer may use besides the messages.
 
     choice    whether tools are to be called
-    parallel  an answer may have several calls
-    think     whether the model is to think; None: as its template has it
-    budget    tokens of thoughts, at most; None: any number
-    documents, variables  what the template gets beside them
+    parallel  one answer may contain several calls
+    think     whether the model is to think; None: the template's default
+    budget    limit on the tokens of thoughts; None: no limit
+    documents, variables  passed to the template
     """
 
     tools: tuple[Tool, ...] = ()
@@ -59,23 +59,23 @@ class ChatOptions:
 
     @property
     def relaxed(self) -> "ChatOptions":
-        """For the answer to results: who has to call tools always would never say what came of it."""
+        """The options for the answer to tool results: a model that must always call tools would never report them."""
         return replace(self, choice=AUTO) if self.choice.mode == "required" else self
 
 
 NOTHING = ChatOptions()
 REQUIRED = ToolChoice("required")
 MOST_WIDER = 8  # lists of tools whose wider schemas are kept
-NO_CALLS = CallFormat("", "", "", JsonCall())  # none of whose marks is a token
+NO_CALLS = CallFormat("", "", "", JsonCall())  # a format without tags, and so without special tokens
 
 
 @dataclass(frozen=True)
 class AnswerRules:
-    """How answers to one prompt are drawn, beside the samplers.
+    """How the answers to one prompt are sampled, beside the samplers.
 
-    form    of each answer, to be copied for it
-    shown   the special tokens that are part of its text
-    budget  makes that of the thoughts of one answer
+    form    the constraint; each answer gets a copy
+    shown   the special tokens that count as text of the answer
+    budget  makes the thought budget of one answer
     """
 
     form: "Constraint | None" = None
@@ -84,12 +84,12 @@ class AnswerRules:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that say what of the tools' schemas calls are not held to."""
+        """One sentence for each part of the tools' schemas that is not enforced."""
         return () if self.form is None else self.form.grammar.notes
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """What `Drawing` and `generate` take of it: for one answer, whose own it is."""
+        """Arguments for `Drawing` and `generate`, for one answer only: the constraint and the budget keep its state."""
         return {
             "constraint": None if self.form is None else self.form.copy(),
             "shown": self.shown,
@@ -99,7 +99,7 @@ class AnswerRules:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A prompt and one answer: how that is drawn, and read (None: it is text)."""
+    """A prompt, and how one answer to it is sampled (`rules`) and read (`reader`; None: as plain text)."""
 
     messages: Sequence[Message]
     asked: ChatOptions
@@ -109,7 +109,7 @@ class Exchange:
 
 
 class Dialect:
-    """See above. `format`: how the template writes thoughts and calls. forms: where grammars are compiled."""
+    """See the module. format: how the template writes thoughts and calls. forms: compiles the grammars."""
 
     def __init__(self, template: "ChatTemplate", tokenizer: "Tokenizer", forms: "Forms | None" = None) -> None:
         from ..constraints.forms import Forms
@@ -121,7 +121,7 @@ class Dialect:
         self._wider: dict[Grammar, Grammar] = {}
 
     def check(self, asked: ChatOptions) -> None:
-        """UsageError: the model cannot do that."""
+        """Raises UsageError if the model cannot answer with these options."""
         if self.format.thoughts is None and (asked.think or asked.budget is not None):
             raise UsageError("the model has no thoughts: its chat template does not know any.")
         if asked.choice.name is not None and all(tool.name != asked.choice.name for tool in asked.tools):
@@ -136,18 +136,20 @@ class Dialect:
         asked: ChatOptions = NOTHING,
         form: "Constraint | None" = None,
     ) -> Exchange:
-        """The answer that follows messages. form: of its text. UsageError, TemplateError: it cannot be asked for."""
+        """The next answer to the messages. form: constraint on its text. Raises UsageError or TemplateError if it is
+        impossible.
+        """
         self.check(asked)
         prompt = self.prompt(messages, asked)
         return Exchange(messages, asked, prompt, self.rules(asked, prompt, form), self.reader(asked, prompt))
 
     def is_plain(self, asked: ChatOptions) -> bool:
-        """Whether an answer is nothing but text."""
+        """Whether an answer is only text: the model has no thoughts, and no tool may be called."""
         return self.format.thoughts is None and not asked.callable
 
     # --- text ---
     def prompt(self, messages: Sequence[Message], asked: ChatOptions, *, continues: bool = False) -> ChatPrompt:
-        """The messages as the template wants them, and their text. continues: see chat_prompt."""
+        """The prompt: the messages as the template accepts them, and their text. continues: see chat_prompt."""
         return chat_prompt(
             self.template,
             self.format,
@@ -161,18 +163,18 @@ class Dialect:
         )
 
     def rendered(self, prompt: ChatPrompt, messages: Sequence[Message] | None = None) -> str:
-        """Messages of a prompt as the template got them, None: all, without what stands before an answer.
+        """The text of a prompt's messages (None: all of them), without the beginning of an answer.
 
-        TemplateError: not every template takes every beginning of a conversation.
+        Raises TemplateError: not every template accepts every prefix of a conversation.
         """
         messages = prompt.messages if messages is None else messages
         return self.template.render(messages, **{**prompt.variables, "add_generation_prompt": False})
 
     def rendered_with(self, messages: Sequence[Message], asked: ChatOptions, answer: Any) -> str:
-        """Messages, and the answer to them, as they come back. answer: as message_of takes it.
+        """The text of the messages and of the answer to them, as the next prompt will have it. answer: see message_of.
 
-        TemplateError: the template does not take the answer. UsageError: a call in it was cut off, so that the template
-        would write another text.
+        Raises TemplateError if the template does not accept the answer, UsageError if a call in it was cut off: the
+        template would write another text.
         """
         if any(isinstance(object_in(call.arguments), str) for call in answer.calls):
             raise UsageError("a call of the answer was cut off.")
@@ -180,22 +182,22 @@ class Dialect:
 
     # --- answers ---
     def rules(self, asked: ChatOptions, prompt: ChatPrompt, form: "Constraint | None" = None) -> AnswerRules:
-        """How the answers to a prompt are drawn. form: of their text. UsageError: they cannot be asked for."""
+        """How the answers to a prompt are sampled. form: constraint on their text. Raises UsageError: see `grammar`."""
         if self.is_plain(asked):
             return AnswerRules(form)
         constraint = self._constraint(asked, prompt.thinks, form)
         return AnswerRules(constraint, self.shown(asked), partial(self.budget, asked, prompt.thinks))
 
     def reader(self, asked: ChatOptions, prompt: ChatPrompt, *, split: bool = True) -> AnswerReader:
-        """Of one answer. split: its thoughts are told apart from its text."""
+        """A reader for one answer. split: separate thoughts from text."""
         form = self.format if split else replace(self.format, thoughts=None)
         return AnswerReader(form, asked.callable, thinks=split and prompt.thinks, continues=bool(prompt.written))
 
     def grammar(self, asked: ChatOptions, thinks: bool, form: "Grammar | None") -> "Grammar | None":
-        """What may be drawn: see answer_grammar. thinks: the answer begins inside thoughts.
+        """The grammar of an answer: see answer_grammar. thinks: the answer begins inside thoughts.
 
-        A grammar with tools has been compiled. A tool whose schema cannot be compiled has a wider schema in it, and
-        `notes` say so. UsageError: the form cannot be used, or not beside tools.
+        A grammar with tools is already compiled. A tool whose schema does not compile gets a wider schema, and `notes`
+        say so. Raises UsageError if the form cannot be used, or not together with tools.
         """
         from .call_grammar import answer_grammar
 
@@ -222,7 +224,7 @@ class Dialect:
         raise refused
 
     def _refused(self, grammar: "Grammar") -> UsageError | None:
-        """Why a form cannot be compiled."""
+        """The error of compiling a grammar; None if it compiles."""
         try:
             self._forms.compiled(grammar)
         except UsageError as error:
@@ -230,13 +232,13 @@ class Dialect:
         return None
 
     def shown(self, asked: ChatOptions) -> frozenset[int]:
-        """The special tokens that are marks of what an answer may have."""
+        """The special tokens that are tags in such an answer."""
         from .marks import shown_tokens
 
         return shown_tokens(self.format if asked.callable else replace(self.format, calls=NO_CALLS), self.tokenizer)
 
     def budget(self, asked: ChatOptions, thinks: bool) -> "ThoughtBudget | None":
-        """The budget of the thoughts of one answer; it tells thoughts, too, where they may be of any length."""
+        """The thought budget of one answer; it also tells thoughts from text if their length has no limit."""
         if self.format.thoughts is None:
             return None
         from .thoughts import ThoughtBudget

@@ -1,15 +1,15 @@
-"""How a model writes thoughts and calls of tools: found by probing.py in what its template renders, never by its name.
+"""How a model writes thoughts and tool calls: found by probing.py in what its template renders, never by its name.
 
-    format = probed(template)                      # once per model
-    reader = AnswerReader(format, tools)           # once per answer: text in, thoughts, text and calls out
-    grammar = call_grammar(format, tools, choice)  # what may be drawn, so that arguments fit their schema
+    format = probed(template)                                   # once per model
+    reader = AnswerReader(format, tools)                        # once per answer: text in, thoughts, text and calls out
+    grammar = answer_grammar(format, tokenizer, tools, choice)  # makes arguments fit their schema
 
 A section of calls is
 
     begin  call  (between  call)*  end
 
-and a call is one of the kinds below. Marks are as the template writes them, white space included. Models write white
-space otherwise at times: readers take any between marks; grammars allow what the template writes.
+and a call is one of the kinds below. Tags are as the template writes them, whitespace included. Models sometimes write
+other whitespace: readers accept any between tags; grammars allow only the template's.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class JsonCall:
-    """{"name": "f", "arguments": {...}}, in marks of its own or in none.
+    """{"name": "f", "arguments": {...}}, with or without tags of its own.
 
-    opening, closing  around each call; "" where the marks of the section are all there is
+    opening, closing  around each call; "" if only the section has tags
     id_key            None: the template writes no id
-    Brackets of a list of objects are in the marks of the section.
+    Brackets around a list of objects belong to the tags of the section.
     """
 
     opening: str = ""
@@ -33,10 +33,10 @@ class JsonCall:
 
 @dataclass(frozen=True)
 class NamedCall:
-    """The name between marks, then the arguments as one JSON object: <function=f>{...}</function>.
+    """The name between tags, then the arguments as one JSON object: <function=f>{...}</function>.
 
-    A template that writes an id or a number beside the name has it in `before_arguments` or `opening` as the text that
-    the probe found; a reader takes digits and word characters for it.
+    If a template writes an id or a number beside the name, `before_arguments` or `opening` contains the one that the
+    probe found; readers accept any word in its place.
     """
 
     opening: str
@@ -46,7 +46,8 @@ class NamedCall:
 
 @dataclass(frozen=True)
 class XmlCall:
-    """Name and parameters between marks; values are texts, or JSON where the tool's schema says another type.
+    """Name and parameters between tags; values are bare text, or JSON if the tool's schema has a type other than
+    string.
 
     <tool_call>\\n<function=NAME>\\n<parameter=KEY>\\nVALUE\\n</parameter>\\n</function>\\n</tool_call> is
     opening "<tool_call>\\n<function=", after_name ">\\n", before_key "<parameter=", after_key ">\\n",
@@ -63,7 +64,7 @@ class XmlCall:
 
 @dataclass(frozen=True)
 class PythonCall:
-    """f(a="x", b=1): Python's literals, JSON's true, false and null too. Read by `ast`, nothing is evaluated."""
+    """f(a="x", b=1): Python literals, and JSON's true, false and null. Parsed by `ast`, never evaluated."""
 
     opening: str = ""
     closing: str = ""
@@ -74,14 +75,14 @@ Call = JsonCall | NamedCall | XmlCall | PythonCall
 
 @dataclass(frozen=True)
 class CallFormat:
-    """How calls of tools are written.
+    """How tool calls are written.
 
-    mark        what tells that calls follow: the first of what stands before a name that no text would have, without
-                white space: "<tool_call>", "<TOOLCALL>", "<|tool_call_start|>"; "" where there is none (a JSON object
-                alone: an answer is calls when it begins as one)
-    between     of two calls in one section; None: a section has one call, and several calls are several sections, one
-                behind the other, `again` between them
-    as_text     arguments go to the template as JSON text, not as an object
+    mark        the tag that announces calls, without whitespace: the first one before a name that no ordinary text
+                would contain: "<tool_call>", "<TOOLCALL>", "<|tool_call_start|>"; "" if there is none (a bare JSON
+                object: an answer is calls if it begins like one)
+    between     text between two calls in one section; None: a section has one call, and several calls are several
+                sections with `again` between them
+    as_text     the template gets arguments as JSON text, not as an object
     """
 
     mark: str
@@ -94,19 +95,19 @@ class CallFormat:
 
 
 FALLBACK = CallFormat("<tool_call>", "", "", JsonCall("<tool_call>\n", "\n</tool_call>"), again="\n")
-"""Of models that were not taught any: the form that most of them have seen."""
+"""For models that were not taught a format: the one that most of them have seen."""
 
 
 @dataclass(frozen=True)
 class ThoughtFormat:
-    """How thoughts are written, and how they are asked for.
+    """How thoughts are written, and how they are switched on and off.
 
-    opening, closing  the marks, without white space around them: "<think>", "</think>"
-    is_opened         whether the prompt for an answer ends behind the opening mark unless they are switched off
-    field             of a message that comes back: "reasoning_content", "thinking"...; None: the template takes none,
-                      and thoughts that come back are left out
-    variable          of the template that switches them: "enable_thinking", "thinking"; None: there is none
-    on, off           words of the system message that switch them ("/think", "/no_think"), where there is no variable
+    opening, closing  the tags, without whitespace around them: "<think>", "</think>"
+    is_opened         whether the prompt of an answer ends after the opening tag, unless thoughts are switched off
+    field             of a message in the conversation: "reasoning_content", "thinking"...; None: there is none, and the
+                      thoughts of earlier answers are left out
+    variable          of the template, which switches thoughts: "enable_thinking", "thinking"; None: there is none
+    on, off           words of the system message that switch thoughts ("/think", "/no_think") if there is no variable
     """
 
     opening: str
@@ -120,16 +121,17 @@ class ThoughtFormat:
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """What is known of a model's template.
+    """What a model's template supports.
 
-    thoughts  None: nothing in it is about thoughts
-    calls     how calls are written; FALLBACK where the template knows no tools, which then are described to the model
-              by us (takes_tools False)
+    thoughts  None: the template has no thoughts
+    calls     how calls are written; FALLBACK if the template has no tools: then we describe them to the model
+              (takes_tools False)
     takes_tools     the template writes `tools`
-    takes_calls     it writes `tool_calls` of messages; where not, calls are text in the content
-    takes_results   it takes messages of the role "tool"
-    tools_variable  under which it takes them: "tools" but for a few
-    calls_alone     content of a message that has calls and no text: some write the calls of "", some only of None
+    takes_calls     it writes `tool_calls` of messages; if not, calls become text in the content
+    takes_results   it accepts messages of the role "tool"
+    tools_variable  its variable for the tools: nearly always "tools"
+    calls_alone     content of a message that has only calls: some templates write the calls only beside "", some beside
+                    None
     """
 
     thoughts: ThoughtFormat | None = None

@@ -1,7 +1,7 @@
-"""Text that a model writes as it likes, up to a mark: any text, and any special tokens but those that end an answer.
+"""Rules for free text up to a tag: any text, and any special tokens that do not end an answer.
 
-Text is valid UTF-8: a byte that no character has at its place is not drawn, which is all that a constraint changes
-about an answer that comes to no mark. Characters of several tokens are drawn like others.
+Text is valid UTF-8: a byte that no character has at its position is not sampled. An answer without tags is constrained
+in no other way. Characters of several tokens are sampled like others.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mark:
-    """token: where the vocabulary has one for it, the model draws that and never its letters. behind: what else the
-    mark has behind the token."""
+    """A tag. token: its special token, if the vocabulary has one: the model samples that and never its letters. behind:
+    the rest of the tag, after the token.
+    """
 
     text: str
     token: int | None
@@ -28,7 +29,7 @@ class Mark:
 
     @classmethod
     def of(cls, text: str, tokenizer: "Tokenizer") -> "Mark":
-        """Of a text with a special token in it that token, which says as much."""
+        """The tag in a text. If the text contains a special token, the tag begins there."""
         pieces = mark_pieces(text, tokenizer)
         for i, piece in enumerate(pieces):
             if isinstance(piece, int):
@@ -47,33 +48,33 @@ class FreeText:
         return frozenset(special_tokens(self._tokenizer)) - self._tokenizer.eog
 
     def whole(self, marks: Sequence[Mark], not_first: str = "") -> str:
-        """Text without marks, maybe none; not_first: terminal that nothing at its beginning is like."""
+        """Text without these tags, maybe empty. not_first: terminal that the beginning of the text must not match."""
         text = self._text(marks)
         first = self._rules.terminal(f"{text} & ~({not_first} {ANY})") if not_first else text
         special = self._specials(marks)
         return self._rules.rule(f"{first}? ({special} {text}?)*" if special else f"{first}?")
 
     def up_to(self, mark: Mark, others: Sequence[Mark] = (), not_first: str = "") -> str:
-        """Text without marks, and the mark behind it."""
+        """Text without these tags, followed by `mark`."""
         marks = [mark, *others]
         if mark.token is not None:
             return self._rules.rule(f"{self.whole(marks, not_first)} {self.drawn(mark)}")
         bare = f"({ANY}{without([m.text for m in marks])})"
         last = self._ends_with(f"{bare} {literal(mark.text)}")
-        # what begins otherwise than `not_first` is all the text up to the mark
+        # the whole text up to the mark, unless it begins like `not_first`
         alone = self._ends_with(f"({bare} {literal(mark.text)}) & ~({not_first} {ANY})") if not_first else last
         text, special = self._text(marks), self._specials(marks)
         first = self._rules.terminal(f"{text} & ~({not_first} {ANY})") if not_first else text
         return self._rules.rule(f"{alone} | {first}? {special} ({text}? {special})* {last}" if special else alone)
 
     def drawn(self, mark: Mark) -> str:
-        """A mark that is a token, with what is behind it."""
+        """A tag that is a token, with the rest of the tag."""
         assert mark.token is not None
         behind = [literal(piece) if isinstance(piece, str) else piece for piece in mark.behind]
         return self._rules.row([mark.token, *behind])
 
     def _ends_with(self, body: str) -> str:
-        """A rule for what is as short as it can be."""
+        """A lazy rule: the shortest match."""
         return self._rules.rule(self._rules.terminal(body), "[lazy]")
 
     def _text(self, marks: Sequence[Mark]) -> str:

@@ -1,9 +1,8 @@
-"""Calls as JSON objects, read while they are written: {"name": "f", "arguments": {...}}.
+"""Reads calls written as JSON objects, {"name": "f", "arguments": {...}}, while they arrive.
 
-Keys may come in any order: arguments before the name wait until it is known. Other keys are passed over. Arguments are
-told as the model wrote them; where that is a text of JSON ("{\\"a\\": 1}"), it is unwrapped. JSON is read leniently:
-what counts is where strings and brackets end, so that a slip of the model's reaches the caller in the arguments and
-loses no call.
+Keys may come in any order: arguments before the name wait for it. Other keys are skipped. Arguments are passed on as
+the model wrote them; a JSON string as arguments ("{\\"a\\": 1}") is unwrapped. JSON is read leniently: only the ends of
+strings and brackets matter, so a mistake of the model reaches the caller in the arguments and loses no call.
 """
 
 import json
@@ -23,14 +22,14 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class JsonCalls:
-    """Reads calls of one format. stops: marks that end one wherever they stand outside of strings."""
+    """Reads calls of one format. stops: tags that end a call wherever they occur outside strings."""
 
     def __init__(self, call: JsonCall, stops: Sequence[str]) -> None:
         self._name_key, self._argument_keys = call.name_key, (call.arguments_key, "arguments", "parameters")
         self._stops = stops
 
     def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
-        """Reads one object. False: it calls no tool."""
+        """Reads one object. Returns False if it calls no known tool."""
         if not (yield from cursor.literal(("{",))):
             return False
         named, given = False, False
@@ -62,7 +61,7 @@ class JsonCalls:
 
 
 def json_arguments(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, None]:
-    """Reads the value of a call's arguments: an object or what else the model wrote. Nothing and null are {}."""
+    """Reads the value of a call's arguments: an object, or whatever the model wrote. Nothing and null become {}."""
     first = yield from cursor.peek()
     if first and first in "{[":
         yield from _value(cursor, sink, stops)
@@ -78,15 +77,15 @@ def json_arguments(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generato
 
 
 class _Unwrapped:
-    """What a string says, told as it is where it is an object as text, else as the string that it was."""
+    """The value of a JSON string: an object is passed on raw, any other text as a JSON string again."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._front: list[str] | None = []  # white space before it says which
+        self._front: list[str] | None = []  # leading whitespace, until the next character decides
         self._is_text = False
 
     def add(self, text: str) -> None:
-        """More of what the string says, unescaped."""
+        """More of the string's value, unescaped."""
         if self._front is not None:
             self._front.append(text)
             if not text.strip(WHITE):
@@ -98,7 +97,7 @@ class _Unwrapped:
         self._sink(escaped(text) if self._is_text else text)
 
     def end(self) -> None:
-        """The string is over. One of white space alone is no arguments at all: `{}`."""
+        """The string has ended. If it was empty or whitespace, the arguments are `{}`."""
         if self._front is not None:
             self._sink("{}")
         elif self._is_text:
@@ -110,7 +109,7 @@ def _nothing(_text: str) -> None:
 
 
 def _value(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, None]:
-    """A value as it is written, up to where its brackets are closed; a stop before that ends it too."""
+    """Copies a value as written, up to its closing bracket or to a stop before that."""
     first = yield from cursor.peek()
     if first == '"':
         yield from _string(cursor, sink)
@@ -134,7 +133,7 @@ def _value(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, 
 
 
 def _string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
-    """A string as it is written, in its quotes. False: it is not closed."""
+    """Copies a string as written, with its quotes. Returns False if it is not closed."""
     sink(cursor.take(1))
     while True:
         yield from cursor.run(_IN_STRING, sink)
@@ -149,7 +148,7 @@ def _string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
 
 
 def _text(cursor: Cursor) -> Generator[None, None, str | None]:
-    """What a string says, white space before it passed over. None: there is none, or it is not JSON."""
+    """The value of the string that comes next, after whitespace; None if there is none, or it is not valid JSON."""
     yield from cursor.white()
     if (yield from cursor.peek()) != '"':
         return None
@@ -163,16 +162,16 @@ def _text(cursor: Cursor) -> Generator[None, None, str | None]:
 
 
 class _Surrogates:
-    """Says texts and characters to a sink; of a surrogate pair when both halves are there.
+    """Passes text and characters on to a sink, and joins surrogate pairs.
 
-    Half a pair stays an escape: it is a part of JSON again.
+    A lone half stays an escape, since it goes into JSON again.
     """
 
     def __init__(self, sink: Sink) -> None:
         self._sink, self._half = sink, ""
 
     def end(self) -> None:
-        """No other half comes."""
+        """No second half follows."""
         if self._half:
             self._sink(f"\\u{ord(self._half):04x}")
             self._half = ""
@@ -182,7 +181,7 @@ class _Surrogates:
         self._sink(text)
 
     def code(self, code: int) -> None:
-        """A character by its UTF-16 code."""
+        """A character as a UTF-16 code unit."""
         if self._half and 0xDC00 <= code < 0xE000:
             pair, self._half = 0x10000 + ((ord(self._half) - 0xD800) << 10) + (code - 0xDC00), ""
             self._sink(chr(pair))
@@ -196,7 +195,7 @@ class _Surrogates:
 
 
 def _unescaped(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
-    """What a string says, while it is written. False: it is not closed."""
+    """Passes a string's value on while it arrives. Returns False if the string is not closed."""
     said = _Surrogates(sink)
     cursor.take(1)
     while True:

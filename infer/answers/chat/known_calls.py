@@ -1,10 +1,10 @@
-"""Calls that templates tell the model to write and do not write themselves: known by what they say of tools."""
+"""Call formats that templates describe to the model but never write: recognized by their description of the tools."""
 
 from .format import FALLBACK, CallFormat, JsonCall, PythonCall
 
 PYTHON_LIST = CallFormat("<|tool_call_start|>", "<|tool_call_start|>[", "]<|tool_call_end|>", PythonCall(), ", ")
 
-# what the template writes for tools -> what its model was taught to answer
+# part of the template's description of tools -> the format that its model was taught
 _TOLD = (
     ("<|tool_list_start|>[", PYTHON_LIST),
     ("system\nList of tools: [", PYTHON_LIST),
@@ -16,5 +16,5 @@ _TOLD = (
 
 
 def told_format(told: str) -> CallFormat | None:
-    """The format that `told`, what the template writes for tools, asks for; None: it says nothing that we know."""
+    """The format that `told`, the template's description of tools, asks for; None if it is unknown."""
     return next((form for words, form in _TOLD if words in told), None)

@@ -1,8 +1,7 @@
-"""Grammars in llguidance's Lark, written piece by piece.
+"""Writes grammars in llguidance's Lark dialect, piece by piece.
 
-Rules (small letters) are made of terminals (capitals), which are matched greedily: where two go on from the same place,
-the longer one is taken and nothing is taken back. So whatever begins like something else that may stand at its place is
-one terminal up to where they differ.
+Rules (lower case) consist of terminals (upper case), which match greedily: if two fit at the same position, the longer
+one is taken, without backtracking. So alternatives that begin alike are one terminal up to where they differ.
 """
 
 import json
@@ -11,16 +10,16 @@ from itertools import groupby
 
 from ..constraints.grammar import WHITE_SPACE
 
-ANY = "/(?s:.)*/"  # of text: valid UTF-8, beginnings of characters too as long as they are gone on with
+ANY = "/(?s:.)*/"  # any text: valid UTF-8, or part of it while the last character is incomplete
 
 
 def literal(text: str) -> str:
-    """A text, as it stands in a rule or a terminal."""
+    """A text, quoted for a rule or a terminal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def token(*ids: int) -> str:
-    """One of some tokens, in a rule."""
+    """Any one of these tokens, in a rule."""
     runs: list[list[int]] = []
     for i in sorted(ids):
         if runs and runs[-1][1] == i - 1:
@@ -35,7 +34,7 @@ def either(bodies: Sequence[str]) -> str:
 
 
 def without(texts: Collection[str]) -> str:
-    """What follows a terminal that must not have any of these texts in it."""
+    """A suffix for a terminal that must not contain any of these texts."""
     return "".join(f" & ~({ANY} {literal(text)} {ANY})" for text in texts if text)
 
 
@@ -44,19 +43,20 @@ class Rules:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._names: dict[str, str] = {}  # by what they stand for
+        self._names: dict[str, str] = {}  # by body
 
     def rule(self, body: str, options: str = "") -> str:
-        """The name of a rule."""
+        """Adds a rule; returns its name."""
         return self._add("r", f"{options}: {body}")
 
     def terminal(self, body: str) -> str:
-        """The name of a terminal."""
+        """Adds a terminal; returns its name."""
         return self._add("T", f": {body}")
 
     def row(self, items: Iterable[str | int]) -> str:
-        """Bodies of terminals and tokens, one behind the other, in a rule: what stands between two tokens is one
-        terminal."""
+        """A sequence of bodies of terminals and of tokens, for a rule: the bodies between two tokens become one
+        terminal.
+        """
         made: list[str] = []
         for is_token, group in groupby(items, lambda item: isinstance(item, int)):
             run = list(group)
@@ -65,7 +65,7 @@ class Rules:
 
     @property
     def white(self) -> str:
-        """White space within JSON, none too: only in terminals."""
+        """Optional whitespace within JSON; for terminals only."""
         return self.terminal(f"/{WHITE_SPACE}/")
 
     def text(self, start: str) -> str:

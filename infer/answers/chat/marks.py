@@ -1,4 +1,4 @@
-"""Marks of thoughts and calls as a vocabulary has them: text, special tokens, or both in a row."""
+"""Tags of thoughts and calls in a vocabulary: text, special tokens, or both in a row."""
 
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def mark_pieces(text: str, tokenizer: "Tokenizer") -> list[str | int]:
-    """Stretches of text, never empty, and special tokens. White space is text, also where a token is nothing else."""
+    """Splits a tag into nonempty texts and special tokens. A token that is only whitespace counts as text."""
     pieces: list[str | int] = []
     for part in tokenizer.parts(text):
         if isinstance(part, int) and not tokenizer.is_control(part):
@@ -24,9 +24,8 @@ def mark_pieces(text: str, tokenizer: "Tokenizer") -> list[str | int]:
 
 
 def shown_tokens(format: ChatFormat, tokenizer: "Tokenizer") -> frozenset[int]:
-    """The special tokens that are marks, or parts of them: an answer's text has to show them to who reads it.
-
-    None that ends an answer.
+    """The special tokens in tags: the reader of an answer needs them in its text. Tokens that end an answer are left
+    out.
     """
     calls = format.calls
     marks = [calls.mark, calls.begin, calls.end, calls.between or "", calls.again]

@@ -1,4 +1,4 @@
-"""Marks of a format, one by one."""
+"""Splits a format's text into single tags."""
 
 import re
 
@@ -6,5 +6,5 @@ _TOKENS = re.compile(r"\[/?\w+\]|<[^<>\s]*>?|[^\s\[\]<>{},]+|\S")
 
 
 def tokens(marks: str) -> list[str]:
-    """Marks without the white space between them: a model may write any there, or none."""
+    """The tags without whitespace between them: a model may write any there, or none."""
     return _TOKENS.findall(marks)

@@ -1,4 +1,4 @@
-"""OpenAI's messages as one template takes them: calls, thoughts and results of tools in its fields, or as text."""
+"""Converts OpenAI's messages for one template: calls, thoughts and tool results go into its fields, or become text."""
 
 import hashlib
 import json
@@ -11,21 +11,21 @@ from .call_text import Called, as_object, written_calls
 from .format import ChatFormat
 
 Message = dict[str, Any]
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # where clients send them
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # the fields in which clients send them
 ID_LENGTH = 9  # letters and digits: what the strictest templates take
 
 MOST_DEPTH = 100  # of the objects and lists in arguments
 
 
 def for_template(messages: Sequence[Mapping[str, Any]], form: ChatFormat, short_ids: bool = False) -> list[Message]:
-    """The messages as this template takes them.
+    """The messages as this template accepts them.
 
-    short_ids  ids of calls become nine letters and digits, the same everywhere
-    UsageError: a message, or a call in one, is not OpenAI's.
+    short_ids  ids of calls become nine letters and digits; equal ids stay equal
+    Raises UsageError if a message, or a call in one, is not in OpenAI's format.
     """
     names: dict[str, str] = {}
     made: list[Message] = []
-    joins = False  # whether the last one was made of results, and what the user says now belongs to it
+    joins = False  # the last message was made of results, and a user message right after belongs to it
     for i, message in enumerate(messages):
         role, content = message.get("role"), text_of(message.get("content"), f"messages/{i}/content")
         if not isinstance(role, str):
@@ -48,7 +48,7 @@ def for_template(messages: Sequence[Mapping[str, Any]], form: ChatFormat, short_
 
 
 def told_to_system(messages: list[Message], said: list[str]) -> list[Message]:
-    """The messages with `said` at the end of the system's."""
+    """The messages with `said` appended to the system message."""
     if not said:
         return messages
     first = messages[0] if messages and messages[0]["role"] == "system" else None
@@ -57,7 +57,7 @@ def told_to_system(messages: list[Message], said: list[str]) -> list[Message]:
 
 
 def told_to_user(messages: list[Message], said: list[str]) -> list[Message]:
-    """The same for templates without a system: it and `said` are the beginning of what the user says first."""
+    """The same for templates without a system role: its text and `said` go before the first message of the user."""
     if messages and messages[0]["role"] == "system":
         said, messages = [messages[0]["content"], *said], messages[1:]
     at = next((i for i, message in enumerate(messages) if message["role"] == "user"), None)
@@ -72,7 +72,7 @@ def _paragraphs(parts: list[str]) -> str:
 
 
 def without_text_as_arguments(messages: list[Message], form: ChatFormat) -> list[Message]:
-    """For templates that take arguments as objects alone: cut arguments become an object that holds their text."""
+    """For templates that accept only objects as arguments: arguments cut off become an object that holds their text."""
 
     def changed(call: dict[str, Any]) -> dict[str, Any]:
         function = call["function"]
@@ -89,9 +89,9 @@ def without_text_as_arguments(messages: list[Message], form: ChatFormat) -> list
 
 
 def one_call_each(messages: list[Message]) -> list[Message]:
-    """For templates that take one call in a message: each stands in one of its own, with its result behind it."""
-    made: list[tuple[Message, list[Message]]] = []  # each with its results, the last result first
-    asked: dict[str, int] = {}  # where each call stands
+    """For templates that accept one call per message: each call gets its own message, followed by its result."""
+    made: list[tuple[Message, list[Message]]] = []  # each with its results, which are written last first
+    asked: dict[str, int] = {}  # index in `made` of the message with this call
     for message in messages:
         calls = message.get("tool_calls", [])
         if message["role"] == "tool" and message["tool_call_id"] in asked:
@@ -106,17 +106,17 @@ def one_call_each(messages: list[Message]) -> list[Message]:
 
 
 def thoughts_in(message: Mapping[str, Any]) -> str:
-    """What the assistant thought, under whichever name a client sends it; "" for nothing."""
+    """The thoughts in an assistant message, in any of the fields that clients use; "" if there are none."""
     return next((message[key] for key in THOUGHTS if isinstance(message.get(key), str)), "")
 
 
 def has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a tool was called, or answered, in these messages."""
+    """Whether the messages contain calls or results of tools."""
     return any(message.get("tool_calls") or message.get("role") == "tool" for message in messages)
 
 
 def text_of(content: object, where: str) -> str | None:
-    """A message's content, which may be a list of texts. UsageError: something else is in it."""
+    """A message's content as a string; it may be a list of texts. Raises UsageError if it contains anything else."""
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
@@ -150,7 +150,7 @@ def _list(value: object, where: str) -> list[Any]:
 
 
 def _called(call: object, where: str, short: bool) -> Called:
-    """A call of OpenAI's. Arguments stay text where that is no JSON object: `max_tokens` cuts off some calls."""
+    """Parses OpenAI's call. Arguments stay text if they are not a JSON object: `max_tokens` cuts off some calls."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise UsageError(
@@ -167,7 +167,7 @@ def _called(call: object, where: str, short: bool) -> Called:
 
 
 def object_in(text: str) -> dict[str, Any] | str:
-    """The JSON object in a text; the text itself, if it has another kind of content."""
+    """The JSON object in a text; the text itself if it contains anything else."""
     try:
         value = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Calls as a name between marks and one JSON object, read while they are written: <function=f>{"a": 1}</function>."""
+"""Reads calls written as a name between tags and a JSON object, <function=f>{"a": 1}</function>, while they arrive."""
 
 import re
 from collections.abc import Generator, Sequence
@@ -15,13 +15,13 @@ _WORD = re.compile(r"[\w-]*")
 
 
 class NamedCalls:
-    """Reads calls of one format. stops: marks that end arguments wherever they stand outside of strings."""
+    """Reads calls of one format. stops: tags that end the arguments wherever they occur outside strings."""
 
     def __init__(self, call: NamedCall, stops: Sequence[str]) -> None:
         self._before_arguments, self._stops = tokens(call.before_arguments), stops
 
     def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
-        """Reads one call from its name on. False: it calls no tool."""
+        """Reads one call from its name on. Returns False if it calls no known tool."""
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)
         name = "".join(pieces)
@@ -41,9 +41,10 @@ class NamedCalls:
 
 
 def varying_marks(cursor: Cursor, marks: Sequence[str], sink: Sink | None = None) -> Generator[None, None, bool]:
-    """Takes marks in which words with digits are ids, or numbers alone: any word is right there. False: one is missing.
+    """Takes tags in order. Words with digits in them are ids or numbers: any word is accepted there. False: one is
+    missing.
 
-    sink  takes ids
+    sink  receives the ids
     """
     for mark in marks:
         yield from cursor.white()

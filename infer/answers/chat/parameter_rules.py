@@ -1,8 +1,8 @@
-"""Calls that write parameters one by one, in XML or as Python does: those that the schema names, in its order.
+"""Rules of calls that write parameters one by one, in XML or Python: those that the schema names, in its order.
 
-XML: required parameters must stand there, others may. Python: required ones first. Parameters that only
-additionalProperties or patternProperties would allow are never drawn: nothing says how their names are written.
-What cannot be held is in `notes`.
+XML: required parameters must occur, others may. Python: required ones come first. Parameters that only
+additionalProperties or patternProperties allow are never sampled: nothing says how to write their names. `notes` say
+what cannot be enforced.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ from .text_values import TextValues, without_strings
 if TYPE_CHECKING:
     from .tools import Tool
 
-_SHARED = ("$defs", "definitions", "$schema")  # what references in a parameter's schema go to
-_WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # of Python, beside JSON's
+_SHARED = ("$defs", "definitions", "$schema")  # targets of references in a parameter's schema
+_WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # Python's, beside JSON's
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Parameter:
 class ParameterRules:
     """Writes the rules of one tool's calls.
 
-    text  bodies of terminals and tokens of a mark
-    part  the name of a schema in the grammar, given the tool, the schema, and where it stands
+    text  splits a tag into bodies of terminals and tokens
+    part  the name of a schema in the grammar, given the tool, the schema, and its place
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ParameterRules:
         self._parameters = self._found()
 
     def all(self, call: XmlCall | PythonCall) -> str:
-        """From behind what opens the parameters to behind the last character that is no mark."""
+        """All parameters: from the end of the opening tag to the beginning of the closing tag."""
         return self._python() if isinstance(call, PythonCall) else self._xml(call)
 
     def _found(self) -> list[Parameter]:
@@ -64,7 +64,7 @@ class ParameterRules:
         known = {**found.known, **{key: rest for key in found.required if key not in found.known}}
         for key in found.required:
             if known[key] is False:
-                self._note("required", key, "no value fits it, any is taken")
+                self._note("required", key, "no value fits it, any is accepted")
                 known[key] = True
         return [
             Parameter(key, value, key in found.required, types_of(self._tool, key, found))
@@ -78,7 +78,7 @@ class ParameterRules:
         for parameter in self._parameters:
             key = parameter.key
             if key != key.strip() or not key or any(mark in key for mark in [*tokens(call.after_key), "\n"]):
-                self._note("properties", key, "its name cannot be told from the marks, it is left out")
+                self._note("properties", key, "its name looks like a tag, it is left out")
                 continue
             begin = self._rules.row([*self._text(call.before_key), literal(key), *self._text(call.after_key)])
             body = f"{begin} {self._xml_value(parameter, call)}"
@@ -86,7 +86,7 @@ class ParameterRules:
         return " ".join(made)
 
     def _xml_value(self, parameter: Parameter, call: XmlCall) -> str:
-        """A value and the mark behind it."""
+        """A value and the tag after it."""
         text = self._values.terminal(parameter.schema, parameter.types, parameter.key)
         choices = [] if text is None else [self._up_to(text, call.after_value)]
         schema = parameter.schema
@@ -94,12 +94,12 @@ class ParameterRules:
             schema = without_strings(schema, parameter.types) if "string" in parameter.types else schema
             choices.append(f"@{self._schema(parameter, schema)} {self._rules.row(self._text(call.after_value))}")
         if not choices:
-            self._note("enum", parameter.key, "no string fits it, any is taken")
+            self._note("enum", parameter.key, "no string fits it, any is accepted")
             choices = [self._up_to(ANY, call.after_value)]
         return self._rules.rule(" | ".join(choices))
 
     def _up_to(self, text: str, mark: str) -> str:
-        """A text that does not have the mark in it, and the mark."""
+        """A text that does not contain the tag, followed by the tag."""
         bare = f"(({text}) & {ANY}{without(tokens(mark)[:1])})"
         before, *rest = self._text(mark)
         if isinstance(before, int):
@@ -144,5 +144,5 @@ class ParameterRules:
     def _note(self, what: str, where: str, instead: str) -> None:
         place = f"parameters.{shown(where, 120)}" if where else "parameters"
         self.notes.append(
-            f"tool `{self._tool.name}`: `{what}` at {place} cannot be held in this model's calls: {instead}"
+            f"tool `{self._tool.name}`: `{what}` at {place} cannot be enforced in this model's calls: {instead}"
         )

@@ -1,4 +1,4 @@
-"""Which JSON types a parameter may have, and values that were written without quotes turned into JSON by them."""
+"""The JSON types that a parameter may have, and conversion of values without quotes to JSON of such a type."""
 
 import json
 import re
@@ -10,8 +10,8 @@ from .tools import Tool
 
 TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 STRING = frozenset({"string"})
-MOST_STEPS = 1000  # subschemas that are looked at
-MOST_DEPTH = 50  # of subschemas and references in one another
+MOST_STEPS = 1000  # subschemas that are visited
+MOST_DEPTH = 50  # nesting of subschemas and references
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ZEROS = re.compile(r"^(-?)0+(?=\d)")
@@ -19,11 +19,11 @@ _ZEROS = re.compile(r"^(-?)0+(?=\d)")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that a tool's schema names, at its top or in its combinations.
+    """The parameters that a tool's schema names, at its top level or in its combinations.
 
-    known        their schemas; of what several of anyOf name any of those
+    known        their schemas; a parameter of several parts of anyOf fits any of them
     required     names of the parameters that every call has
-    are_of_some  some are named by schemas of anyOf, of which one has to fit
+    are_of_some  some are named in parts of anyOf or oneOf, one of which must fit
     """
 
     known: dict[str, Any]
@@ -32,12 +32,12 @@ class Parameters:
 
 
 def parameters_of(schema: dict[str, Any]) -> Parameters:
-    """schema: of a tool's arguments."""
+    """The parameters in the schema of a tool's arguments."""
     return _Types(schema).parameters(schema)
 
 
 def types_of(tool: Tool, key: str, parameters: Parameters | None = None) -> frozenset[str]:
-    """Of the parameter `key`. One that the tool does not have is a string, one of which nothing is said is anything."""
+    """Types of the parameter `key`: string if the tool does not know it, all types if nothing is said of it."""
     known = (parameters_of(tool.parameters) if parameters is None else parameters).known
     schema = known.get(key, tool.parameters.get("additionalProperties"))
     if key not in known and not isinstance(schema, dict):
@@ -46,14 +46,16 @@ def types_of(tool: Tool, key: str, parameters: Parameters | None = None) -> froz
 
 
 class _Types:
-    """Of the schemas of one document."""
+    """Reads the schemas of one document."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._left = MOST_STEPS
 
     def of(self, schema: Any, depth: int = 0) -> frozenset[str]:
-        """Types that a value may have, by the keywords that name types or values. {} where they contradict."""
+        """Types that a value may have, from the keywords that name types or values; empty if they contradict each
+        other.
+        """
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0 or depth > MOST_DEPTH:
             return TYPES
@@ -80,7 +82,7 @@ class _Types:
         return types
 
     def parameters(self, schema: Any, depth: int = 0) -> Parameters:
-        """Parameters that the schema of an object names."""
+        """The parameters that an object's schema names."""
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0 or depth > MOST_DEPTH:
             return Parameters({}, [])
@@ -97,7 +99,7 @@ class _Types:
         return Parameters(known, required, any(more.are_of_some for more in some))
 
     def _referred(self, reference: str) -> Any:
-        """What "#/$defs/name" means; None where it leads nowhere or out of the document."""
+        """The target of "#/$defs/name"; None if it is missing or outside the document."""
         if not reference.startswith("#"):
             return None
         found: Any = self._root
@@ -107,7 +109,7 @@ class _Types:
 
 
 def _either(parts: list[Parameters]) -> Parameters:
-    """Parameters of an object that fits one of several schemas."""
+    """The parameters of an object that fits one of several schemas."""
     named: dict[str, list[Any]] = {}
     for part in parts:
         for key, value in part.known.items():
@@ -118,9 +120,9 @@ def _either(parts: list[Parameters]) -> Parameters:
 
 
 def typed(text: str, types: frozenset[str]) -> str:
-    """JSON of a value that was written as `text`: of one of its types where it can be read so, else a string.
+    """JSON of a value written without quotes as `text`: of one of the types if it can be read so, else a string.
 
-    Python's True, False and None and leading zeros of numbers are read too: some templates and models write them.
+    Python's True, False and None and leading zeros of numbers are also read: some templates and models write them.
     """
     if types == STRING:
         return quoted(text)
@@ -134,7 +136,7 @@ def typed(text: str, types: frozenset[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """As it stands in a JSON string, without quotes: each character by itself, so that a text may come in pieces."""
+    """The text as it stands in a JSON string, without quotes; texts may be escaped piece by piece."""
     inside = json.dumps(text, ensure_ascii=False)[1:-1]
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", inside)
 
@@ -144,7 +146,7 @@ def quoted(text: str) -> str:
 
 
 def _type_of_json(text: str) -> str | None:
-    """None: it is not JSON. Numbers are not converted: they may be of any length."""
+    """The JSON type of a text; None if it is not JSON. Numbers are not converted: they may be of any length."""
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")

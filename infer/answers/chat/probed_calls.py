@@ -1,4 +1,4 @@
-"""Calls in a template: the text that it writes for calls of ours, taken apart."""
+"""Finds a template's call format in the text that it writes for sample calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from .renderings import (
 )
 
 MOST_SECTION = 4000  # characters of one section of calls
-MOST_TAIL = 200  # of what follows an answer
+MOST_TAIL = 200  # of the text after an answer
 
 
 @dataclass(frozen=True)
 class WrittenCalls:
     """Calls as the template writes them.
 
-    content   of a message that has calls alone
-    is_exact  whether arguments of any kind are in what it writes
+    content   of a message that has only calls
+    is_exact  whether the template writes arguments of every type so that they can be read
     """
 
     format: CallFormat
@@ -41,7 +41,7 @@ class WrittenCalls:
 
 
 def calls_of(render: Renderings, thoughts: ThoughtFormat | None) -> WrittenCalls | None:
-    """What the template writes for calls; None: nothing that is known."""
+    """The calls that the template writes; None if there are none, or their format is unknown."""
     inexact = None
     for as_text in (False, True):
         for content in ("", None):
@@ -56,7 +56,7 @@ def calls_of(render: Renderings, thoughts: ThoughtFormat | None) -> WrittenCalls
 
 
 def told_calls(render: Renderings) -> CallFormat | None:
-    """What the template tells the model to write, where it does not write calls itself."""
+    """The format that the template tells the model to use, if it does not write calls itself."""
     text, without = render([USER], tools=TOOLS), render([USER])
     if text is None or without is None:
         return None
@@ -65,7 +65,7 @@ def told_calls(render: Renderings) -> CallFormat | None:
 
 
 def takes_tools(render: Renderings) -> bool:
-    """Whether the template writes tools; from then on renderings have them under the variable that it takes."""
+    """Whether the template writes tools; later renderings pass them in the variable that worked."""
     for render.tools_variable in ("tools", "xml_tools"):
         text = render([USER], ask=True, tools=TOOLS)
         if text is not None and FIRST.name in text and SECOND.name in text:
@@ -81,7 +81,7 @@ def takes_results(render: Renderings, as_text: bool, content: str | None) -> boo
 
 
 class _Sections:
-    """The calls that the template writes with this content and these arguments."""
+    """The calls that the template writes for messages with this content; as_text: and arguments as JSON text."""
 
     def __init__(self, render: Renderings, thoughts: ThoughtFormat | None, content: str | None, as_text: bool) -> None:
         self.render, self.thoughts, self.content, self.as_text = render, thoughts, content, as_text
@@ -93,23 +93,24 @@ class _Sections:
         if self.one is None:
             return None
         found = found_format(self.one, self.section(FIRST, SECOND), [FIRST, SECOND], self.as_text)
-        if found is None or (found.mark and found.mark in (self.render([USER, reply()]) or "")):  # marks of any answer
+        if found is None or (found.mark and found.mark in (self.render([USER, reply()]) or "")):  # a tag of any answer
             return None
-        odd = ODD if isinstance(found.call, XmlCall) else TYPED  # in XML, what is no text may be written in any way
+        # in XML, values other than text may be written in any way
+        odd = ODD if isinstance(found.call, XmlCall) else TYPED
         again = self.section(odd)
         is_exact = again is not None and found_format(again, None, [odd], self.as_text) is not None
         return WrittenCalls(found, self.content, is_exact)
 
     def has_own_way(self) -> bool:
-        """Whether the arguments are there, in no way that is known: as JSON text they would only seem to be."""
+        """Whether the template writes the arguments in an unknown format: as JSON text they would only seem known."""
         return (
             self.one is not None
             and all(text in self.one for item in FIRST.arguments.items() for text in item)
-            and str(FIRST.arguments) not in self.one  # Python's: nothing that was thought of
+            and str(FIRST.arguments) not in self.one  # Python's repr: an oversight of the template, not a format
         )
 
     def section(self, *calls: SampleCall) -> str | None:
-        """What the template writes for an answer that is these calls, up to the mark of its end."""
+        """What the template writes for an answer of these calls, up to the tag of its end."""
         asking = reply(self.content, tool_calls=[call.as_message(self.as_text) for call in calls])
         for following in ([*map(result, calls)], [USER], []):
             text = self.render([USER, asking, *following], tools=TOOLS)
@@ -119,8 +120,9 @@ class _Sections:
         return None
 
     def cut(self, text: str, plain: str, calls: Sequence[SampleCall]) -> str | None:
-        """The section in `text`; None: nothing that names the call. plain: the same with an answer of text alone."""
-        header = _without_thoughts(plain[: plain.rfind(REPLY)], self.thoughts)  # some write the question otherwise
+        """The section in `text`; None if it does not name the call. plain: the same conversation with a text answer."""
+        # some templates write the question otherwise here
+        header = _without_thoughts(plain[: plain.rfind(REPLY)], self.thoughts)
         start = max(text.find(QUESTION) + len(QUESTION), common_prefix(text, self.asked), common_prefix(text, header))
         name = text.find(calls[0].name, start)
         if name < 0:
@@ -135,13 +137,13 @@ class _Sections:
 
 
 def _without_thoughts(text: str, thoughts: ThoughtFormat | None) -> str:
-    """What stands before an answer, without the mark of thoughts that it ends with, or thoughts that are empty."""
+    """A prompt without the opening tag of thoughts, or the empty thoughts, at its end."""
     at = text.rfind(thoughts.opening) if thoughts else -1
     return text[:at] if at > text.rfind(QUESTION) else text
 
 
 def _end_of_answer(section: str, start: int, tail: str) -> int:
-    """Where what follows an answer begins: the longest agreement with what follows a plain one."""
+    """Index of the text after an answer: where it agrees longest with `tail`, the text after a plain answer."""
     best, at = 0, len(section)
     for i in range(max(start, 0), len(section)):
         n = common_prefix(section[i:], tail)

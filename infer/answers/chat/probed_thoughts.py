@@ -1,4 +1,4 @@
-"""Thoughts in a template: their marks, the field of messages that holds them, and what switches them."""
+"""Finds how a template writes thoughts: their tags, the message field that holds them, and what switches them."""
 
 import re
 
@@ -10,7 +10,7 @@ VARIABLES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning")
 LONGEST_MARK = 100
 ON, OFF = "/think", "/no_think"
 
-# looked for where no message shows them: in what stands before an answer, then in the template's source
+# tried if no message shows the tags: in the prompt of an answer, then in the template's source
 PAIRS = (
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
@@ -27,7 +27,7 @@ _MARK_BEHIND = re.compile(r"(?:<[^<>\s]+>|\[/[A-Z_]+\])")
 
 
 def thoughts_of(render: Renderings) -> ThoughtFormat | None:
-    """How the template writes thoughts; None: nothing in it is about thoughts."""
+    """How the template writes thoughts; None if nothing in it is about thoughts."""
     asked = render([USER], ask=True) or ""
     variable, switched = _variable(render)
     field, marks = _field(render, asked)
@@ -54,7 +54,7 @@ def _behind_question(text: str) -> str:
 
 
 def _variable(render: Renderings) -> tuple[str | None, tuple[str, ...]]:
-    """The variable that changes what is asked, and the prompts with it on and off."""
+    """The variable that changes the prompt, and the prompts with it on and off."""
     for name in VARIABLES:
         on, off = (render([USER], ask=True, variables={name: value}) for value in (True, False))
         if on is not None and off is not None and on != off:
@@ -63,7 +63,7 @@ def _variable(render: Renderings) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _words(render: Renderings, asked: str) -> tuple[str, str]:
-    """Words of the system message that change how an answer begins."""
+    """Words in the system message that change the beginning of an answer."""
     system = {"role": "system", "content": f"kq system {OFF}"}
     text = render([system, USER], ask=True)
     if text is None or OFF not in render.source or _behind_question(text) == _behind_question(asked):
@@ -72,7 +72,7 @@ def _words(render: Renderings, asked: str) -> tuple[str, str]:
 
 
 def _field(render: Renderings, asked: str) -> tuple[str | None, tuple[str, str] | None]:
-    """The field whose text the template writes, and the marks around it.
+    """The field that the template writes as thoughts, and the tags around them.
 
     Some write it only in the last message, some only beside calls.
     """
@@ -90,18 +90,18 @@ def _field(render: Renderings, asked: str) -> tuple[str | None, tuple[str, str] 
 
 
 def _around(text: str, plain: str, asked: str) -> tuple[str, str] | None:
-    """The marks around THOUGHT. plain: the same message without it; asked: what stands before an answer."""
+    """The tags around THOUGHT. plain: the same message without it; asked: the prompt of an answer."""
     before, behind = (part.strip() for part in text.split(THOUGHT))
     header = plain.partition(REPLY)[0]
     opening, closing = _MARK_BEFORE.search(before), _MARK_BEHIND.match(behind)
     if closing is None:
         return None
-    if opening is None:  # a mark and a word
+    if opening is None:  # a tag and a word
         words = before[common_prefix(before, header) :].strip()
         return (words, closing[0]) if words and len(words) <= LONGEST_MARK else None
     if not header.rstrip().endswith(opening[0]):
         return opening[0], closing[0]
-    # the mark of any message: what tells thoughts from others stands before it
+    # that tag begins any message: the text that distinguishes thoughts is before it
     longer, reply_at = before[common_prefix(before, asked) :].strip(), behind.find(REPLY)
     if not longer or reply_at <= 0 or max(len(longer), reply_at) > LONGEST_MARK:
         return None

@@ -1,7 +1,7 @@
-"""What a model's template knows of tools and thoughts: found in what it writes for conversations of our own.
+"""Finds what a model's template knows of tools and thoughts, in what it writes for sample conversations.
 
-Neither the model's name nor the template's is looked at. What a template refuses, or writes in no way that is known, is
-nothing that it has: its tools are then described by us (FALLBACK).
+The names of model and template do not matter. What a template refuses, or writes in an unknown format, is unsupported:
+we then describe its tools ourselves (FALLBACK).
 """
 
 from ...text.chat_template import ChatTemplate
@@ -17,7 +17,7 @@ def probed(template: ChatTemplate) -> ChatFormat:
 
 
 def probed_with(render: Renderings) -> ChatFormat:
-    """The same, of what these render."""
+    """The template's format from these renderings."""
     thoughts = thoughts_of(render)
     if not takes_tools(render):
         return ChatFormat(thoughts)

@@ -1,10 +1,10 @@
-"""Conversations with tools and thoughts as the prompt of an answer, and the answer as a message that comes back.
+"""Turns a conversation with tools and thoughts into a prompt, and an answer into a message for the next prompt.
 
     prompt = chat_prompt(template, probed(template), messages, tools=tools, think=False)
     ... an answer follows prompt.text, and AnswerReader(..., thinks=prompt.thinks) reads it
     messages.append(message_of(reader))
 
-What a template does not take is written as it does: see messages.py.
+messages.py converts what a template does not accept.
 """
 
 import json
@@ -48,13 +48,13 @@ EMPTY_TOOL = {"description": "", "parameters": {"type": "object", "properties": 
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """What an answer follows.
+    """The prompt of an answer.
 
     text       the conversation, and the beginning of the answer
     messages   as the template got them
-    variables  what else it got, `tools` and `documents` among them
-    thinks     whether the answer goes on inside thoughts
-    written    what of the answer stands in `text` already, thoughts included: the message that is continued
+    variables  what else the template got, `tools` and `documents` included
+    thinks     whether the answer begins inside thoughts
+    written    the part of the answer that `text` contains already, thoughts included: of a message that is continued
     """
 
     text: str
@@ -78,12 +78,12 @@ def chat_prompt(
 ) -> ChatPrompt:
     """The prompt for the next answer, or for the rest of the last message (`continues`).
 
-    messages   OpenAI's: calls with arguments as JSON text, which may be cut off, results in the role "tool", thoughts
-               under any usual name
-    choice     "none": the template gets no tools, unless some were called before
-    think      whether the model is to think; None: as the template has it
-    documents, variables  what the template gets beside them
-    UsageError: something in them cannot be used; TemplateError: the template refuses the conversation.
+    messages   in OpenAI's format: calls with arguments as JSON text, which may be cut off; results in the role "tool";
+               thoughts under any usual name
+    choice     "none": the template gets no tools, unless the messages contain calls
+    think      whether the model is to think; None: the template's default
+    documents, variables  passed to the template
+    Raises UsageError if an input cannot be used, TemplateError if the template refuses the conversation.
     """
     if choice.mode == "none" and not has_calls(messages):
         tools = ()
@@ -92,7 +92,7 @@ def chat_prompt(
 
 
 class ReadAnswer(Protocol):
-    """An answer that was read: an AnswerReader, or what was kept of one."""
+    """An answer after reading: an AnswerReader, or what was saved of one."""
 
     @property
     def thoughts(self) -> str: ...
@@ -103,7 +103,7 @@ class ReadAnswer(Protocol):
 
 
 def message_of(answer: ReadAnswer) -> Message:
-    """The answer as a message of OpenAI's, which can come back."""
+    """The answer as an OpenAI message for the next prompt."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in answer.calls
@@ -115,7 +115,7 @@ def message_of(answer: ReadAnswer) -> Message:
 
 
 class _Writer:
-    """One conversation's way into the template."""
+    """Renders one conversation with the template."""
 
     def __init__(
         self,
@@ -143,19 +143,19 @@ class _Writer:
     def _switch(self, think: bool | None) -> dict[str, bool]:
         thoughts = self.form.thoughts
         if think and thoughts is None:
-            raise UsageError("this model has no thoughts that could be switched on: its template has none.")
+            raise UsageError("thoughts cannot be switched on: this model's chat template has none.")
         return {thoughts.variable: think} if think is not None and thoughts and thoughts.variable else {}
 
     # --- an answer ---
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> ChatPrompt:
-        """For a new answer."""
+        """The prompt for a new answer."""
         text, taken = self.render(messages, ask=True)
         self._check_documents(messages)
         text, thinks = self._opened(text)
         return ChatPrompt(text, taken, self.variables, thinks)
 
     def _opened(self, text: str) -> tuple[str, bool]:
-        """With thoughts closed where nothing else switches them off; whether the answer begins inside them."""
+        """The prompt, with thoughts closed if nothing else switches them off; whether the answer begins inside them."""
         thoughts = self.form.thoughts
         if thoughts is None:
             return text, False
@@ -177,7 +177,7 @@ class _Writer:
 
     # --- rendering ---
     def render(self, messages: Sequence[Mapping[str, Any]], *, ask: bool) -> tuple[str, list[Message]]:
-        """The text, and the messages as the template got them, in the first of the ways that it takes."""
+        """The text, and the messages as the template got them, in the first variant that the template accepts."""
         refusal, tried = None, []
         for variables, arranged in self._ways(messages):
             if (variables, arranged) in tried:
@@ -187,17 +187,17 @@ class _Writer:
                 text = self.template.render(arranged, add_generation_prompt=ask, **variables)
             except TemplateError as error:
                 refusal = refusal or error
-                if self.template.steps > MAX_STEPS:  # it would not end in another way either
+                if self.template.steps > MAX_STEPS:  # another variant would not end either
                     break
                 continue
             if not self.described or self._description() in text:
                 self.variables = variables
                 return text, arranged
-        raise refusal or TemplateError(f"{self.template.name} writes no description of tools: the model has no tools.")
+        raise refusal or TemplateError(f"{self.template.name} leaves out the tools' description: tools cannot be used.")
 
     def _ways(self, messages: Sequence[Mapping[str, Any]]) -> Iterable[tuple[dict[str, Any], list[Message]]]:
         given, name = self.variables, self.form.tools_variable
-        # some go through tools without asking for any; some cannot do without all that a tool may have
+        # some templates loop over tools that are not given; some need every field that a tool may have
         whole = [{**tool, "function": {**EMPTY_TOOL, **tool["function"]}} for tool in self.tools]
         for variables in (given, {**given, name: whole or given[name] or []}):
             for short_ids in (False, True):
@@ -207,9 +207,9 @@ class _Writer:
                         yield variables, arranged
 
     def _arrangements(self, messages: list[Message]) -> Iterable[list[Message]]:
-        """The messages in the ways in which a template may take them, the likeliest first.
+        """The messages in variants that a template may accept, the most likely first.
 
-        What we say of tools and thoughts is the system's, or where there is no such role, the user's.
+        Our instructions on tools and thoughts go into the system message, or without such a role into the user's.
         """
         said = [self._description()] if self.described else []
         thoughts = self.form.thoughts
@@ -225,7 +225,7 @@ class _Writer:
 
     # --- the rest of an answer ---
     def continued(self, messages: Sequence[Mapping[str, Any]]) -> ChatPrompt:
-        """For the rest of the last message."""
+        """The prompt for the rest of the last message."""
 
         def write(some: Sequence[Mapping[str, Any]], ask: bool) -> str:
             text, _ = self.render(some, ask=ask)
@@ -235,13 +235,13 @@ class _Writer:
         self._check_documents(messages)
         try:
             _, taken = self.render(messages, ask=False)
-        except TemplateError:  # it was continued without the template
+        except TemplateError:  # the template did not write that message
             taken = for_template(messages, self.form)
         return ChatPrompt(text, taken, self.variables, thinks, written)
 
 
 def _closing(thoughts: ThoughtFormat, text: str, is_open: bool) -> str:
-    """What, behind `text`, are thoughts that have ended."""
+    """The text that closes the thoughts at the end of `text`, or empty thoughts if none are open."""
     if is_open:
         return ("\n" if text.endswith("\n") else "") + f"{thoughts.closing}\n\n"
     return f"{thoughts.opening}\n\n{thoughts.closing}\n\n"

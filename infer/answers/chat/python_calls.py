@@ -1,7 +1,7 @@
-"""Calls as Python writes them, read while they are written: f(a="x", b=[1, True]).
+"""Reads calls in Python's notation, f(a="x", b=[1, True]), while they arrive.
 
-A string is told as it comes, any other value when it is whole. What is no literal is told as a string. A value without
-a name gets that of the parameter which the tool's schema has at its place.
+A string is passed on as it arrives, any other value when it is complete. A value that is not a literal becomes a
+string. A value without a name gets that of the parameter at its index in the tool's schema.
 """
 
 import re
@@ -21,13 +21,13 @@ _QUOTES = ("'", '"')
 
 
 class PythonCalls:
-    """Reads calls. stops: marks that end one wherever they stand outside of strings."""
+    """Reads calls. stops: tags that end a call wherever they occur outside strings."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
 
     def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
-        """Reads one call. False: it calls no tool."""
+        """Reads one call. Returns False if it calls no known tool."""
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)
         name = "".join(pieces)
@@ -53,7 +53,7 @@ class PythonCalls:
     def _argument(
         self, cursor: Cursor, tool: Tool, told: AnswerParts, arguments: ObjectText, places: Iterator[str]
     ) -> Generator[None, None, bool]:
-        """One argument. False: the answer ends in it."""
+        """Reads one argument. Returns False if the answer ends in it."""
         pieces: list[str] = []
         yield from cursor.run(_WORD, pieces.append)
         word = "".join(pieces)
@@ -69,7 +69,7 @@ class PythonCalls:
         if not word and (yield from cursor.peek()) in _QUOTES:
             if not (yield from _strings(cursor, arguments.sink, self._stops)):
                 return False
-            if (yield from cursor.peek()) not in (",", ")"):  # no literal goes on so
+            if (yield from cursor.peek()) not in (",", ")"):  # not a literal: skip the rest
                 return (yield from LiteralSource().read(cursor, self._stops))
             return True
         source = LiteralSource(word)
@@ -86,7 +86,7 @@ def _properties(tool: Tool) -> dict[str, Any]:
 
 
 def _strings(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, bool]:
-    """Strings side by side, which are one. False: the answer ends in it."""
+    """Reads adjacent strings as one. Returns False if the answer ends in them."""
     sink('"')
     while (yield from cursor.peek()) in _QUOTES:
         if not (yield from python_string(cursor, lambda text: sink(escaped(text)), stops)):
@@ -97,7 +97,7 @@ def _strings(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None
 
 
 def _json_of(source: LiteralSource, *, is_string: bool) -> str:
-    """is_string: the schema says so; what is written without quotes is then text, but for None."""
+    """The value as JSON. is_string: by the schema; unquoted values other than None are then text."""
     json = source.json()
     if json is None or (is_string and json != "null" and not json.startswith('"')):
         return quoted(source.text())

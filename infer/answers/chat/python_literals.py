@@ -1,4 +1,4 @@
-"""Python's literals as JSON. Read by `ast`, of which only what is on a short list is seen; nothing is evaluated."""
+"""Converts Python literals to JSON. `ast` parses only tokens of a short list; nothing is evaluated."""
 
 import ast
 import math
@@ -8,13 +8,13 @@ from collections.abc import Generator, Sequence
 from .cursor import WHITE, Cursor, Sink
 from .parameter_types import quoted
 
-MOST_DEPTH = 50  # of lists and dicts in one another
+MOST_DEPTH = 50  # nesting of lists and dicts
 _IN_STRING = {quote: re.compile(rf"[^\\{quote}]*") for quote in "'\""}
 _ESCAPES = {
     "\n": "", "\\": "\\", "'": "'", '"': '"',
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
-_BEHIND = ("", *",:)]}")  # a string
+_BEHIND = ("", *",:)]}")  # what may follow a string
 _DIGITS = {"x": 2, "u": 4, "U": 8}
 _HEX = "0123456789abcdefABCDEF"
 _OCTAL = "01234567"
@@ -28,11 +28,11 @@ _NAMES = {"true": "true", "false": "false", "null": "null"}
 
 
 def python_string(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator[None, None, bool]:
-    """What a string says, while it is written. False: it is not closed.
+    """Passes a string's value on while it arrives. Returns False if the string is not closed.
 
-    Models put into strings what Python does not allow there, line feeds and the quotes that are around them: 'a 'b' c'.
-    A quote closes the string only where an argument, a list or the answer may go on behind it, or another string behind
-    white space. stops: marks with which it goes on.
+    Models write in strings what Python does not allow: line feeds, and the enclosing quotes: 'a 'b' c'. So a quote
+    closes the string only if an argument, a list or the answer may go on after it, or if whitespace and another string
+    follow. stops: tags with which the answer may go on.
     """
     quote = cursor.take(1)
     is_triple = bool((yield from cursor.literal((quote * 2,))))
@@ -58,7 +58,7 @@ def python_string(cursor: Cursor, sink: Sink, stops: Sequence[str]) -> Generator
 
 
 def _escape(cursor: Cursor, sink: Sink) -> Generator[None, None, None]:
-    """What stands behind a backslash; what is no escape is text, the backslash too."""
+    """Reads the rest of an escape; an unknown escape is text, backslash included."""
     char = yield from cursor.peek()
     if char in _ESCAPES:
         cursor.take(1)
@@ -82,14 +82,14 @@ def _some(cursor: Cursor, of: str, most: int) -> Generator[None, None, str]:
 
 
 class LiteralSource:
-    """A value other than a string alone, as it was written, up to a comma or a bracket that it did not open."""
+    """The source of a value that is not just one string, up to a comma or a bracket that it did not open."""
 
     def __init__(self, begin: str = "") -> None:
-        self._pieces: list[tuple[bool, list[str]]] = [(False, [begin])]  # whether of a string; its text
+        self._pieces: list[tuple[bool, list[str]]] = [(False, [begin])]  # whether inside a string; the text
         self._written = [begin]
 
     def read(self, cursor: Cursor, stops: Sequence[str]) -> Generator[None, None, bool]:
-        """False: the answer ends before the value does."""
+        """Reads the source. Returns False if the answer ends inside it."""
         depth = 0
         while True:
             yield from cursor.run(_BETWEEN_STRINGS, self._add)
@@ -114,7 +114,7 @@ class LiteralSource:
         self._written.append(text)
 
     def json(self) -> str | None:
-        """JSON of it; None where it is no literal."""
+        """The value as JSON; None if the source is not a literal."""
         source = self._checked()
         if source is None:
             return None
@@ -124,12 +124,12 @@ class LiteralSource:
             return None
 
     def text(self) -> str:
-        """As it was written, without quotes around it."""
+        """The source without quotes around it."""
         text = "".join(self._written).strip(WHITE)
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
     def _checked(self) -> str | None:
-        """The same in a few kinds of tokens, which `ast` reads without surprise. None: there are others in it."""
+        """The source rewritten in a few kinds of tokens that `ast` reads without surprises; None if it has others."""
         out: list[str] = []
         depth, before = 0, "open"
         for is_string, pieces in self._pieces:
@@ -163,7 +163,7 @@ class LiteralSource:
 
 
 def _json(node: ast.AST) -> str:
-    """ValueError: it is none of the literals that JSON has."""
+    """The node as JSON. Raises ValueError if JSON has no such literal."""
     match node:
         case ast.Constant(value=str(text)):
             return quoted(text)
@@ -172,7 +172,7 @@ def _json(node: ast.AST) -> str:
         case ast.Constant(value=bool(value)):
             return "true" if value else "false"
         case ast.Constant(value=int() | float() as number):
-            return "1e999" if number == math.inf else repr(number)  # a number of JSON however large it is
+            return "1e999" if number == math.inf else repr(number)  # overflow: still a JSON number
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=ast.Constant(value=number)):
             if type(number) in (int, float):
                 return ("-" if isinstance(sign, ast.USub) else "") + _json(node.operand)
@@ -187,7 +187,7 @@ def _json(node: ast.AST) -> str:
 
 
 def _key(node: ast.AST | None) -> str:
-    """Of an object: JSON's are strings, Python's anything."""
+    """The key of an object as JSON: always a string, while Python's may be anything."""
     if node is None or isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
         raise ValueError("no key")
     key = _json(node)

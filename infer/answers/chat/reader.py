@@ -1,4 +1,4 @@
-"""An answer read while it is written: thoughts, text, and calls of tools with their arguments.
+"""Reads an answer while it arrives: thoughts, text, and tool calls with their arguments.
 
     reader = AnswerReader(format, tools, thinks=prompt.thinks)
     for piece in pieces:
@@ -6,8 +6,8 @@
     parts = reader.finish()              # the rest
     reader.thoughts, reader.text, reader.calls
 
-The parts joined are the same however the answer is cut into pieces. Any text can be read, and nothing in it is an
-error: what looks like a call and is none is text; what is cut off is told as far as it goes.
+The joined parts are the same however the answer is cut into pieces. Any text can be read without errors: what only
+looks like a call is text; a call that is cut off is passed on as far as it goes.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -22,11 +22,11 @@ __all__ = ["AnswerPart", "AnswerReader"]
 
 
 class AnswerReader:
-    """Takes an answer apart.
+    """Splits an answer into thoughts, text and calls.
 
-    Thoughts have no white space at their ends. Text has none before it where thoughts or calls stood before, and none
-    before a call; an answer without thoughts and calls is text to the character. Thoughts may begin where no text has
-    come since the last thoughts or calls; several stretches of thoughts, or of text, are a line feed apart.
+    Thoughts have no whitespace at their ends. Text has none at its beginning after thoughts or calls, and none before a
+    call; an answer without thoughts and calls is kept exactly. Thoughts may begin only where no text has come since the
+    last thoughts or calls; several stretches of thoughts, or of text, are joined by line feeds.
     """
 
     def __init__(
@@ -38,8 +38,9 @@ class AnswerReader:
         continues: bool = False,
         new_id: Callable[[], str] = new_id,
     ) -> None:
-        """tools: without any, marks of calls are text. thinks: the answer begins inside thoughts, which the prompt
-        opened. continues: it begins in the middle of thoughts or text, so that white space at its beginning counts."""
+        """tools: if empty, tags of calls are text. thinks: the prompt opened thoughts, so the answer begins inside
+        them. continues: the answer begins within thoughts or text, so whitespace at its beginning counts.
+        """
         self._cursor = Cursor()
         self._told = AnswerParts(tools, new_id)
         self._sections = Sections(format.calls, self._told) if tools else None
@@ -60,14 +61,14 @@ class AnswerReader:
         return self._told.calls
 
     def push(self, text: str) -> list[AnswerPart]:
-        """More of the answer; what is certain now."""
+        """Takes more of the answer; returns the parts that are certain now."""
         if text:
             self._cursor.feed(text)
             next(self._reading, None)
         return self._told.news()
 
     def finish(self) -> list[AnswerPart]:
-        """The answer is at its end; what is left of it."""
+        """Ends the answer; returns its remaining parts."""
         if not self._cursor.ended:
             self._cursor.ended = True
             next(self._reading, None)
@@ -77,11 +78,11 @@ class AnswerReader:
     def _read(self, thinks: bool, continues: bool) -> Generator[None, None, None]:
         cursor, told = self._cursor, self._told
         if self._thoughts is None and self._sections is None:
-            told.text.begun = True  # white space before a text can only go where something else may come
+            told.text.begun = True  # only text can come: whitespace at its beginning need not wait
         if thinks:
             yield from self._think(is_opened=True, continues=continues)
         opening, closing = (self._thoughts.opening, self._thoughts.closing) if self._thoughts is not None else ("", "")
-        # closed again where they are closed, after thoughts that the prompt opened; elsewhere nobody opened any
+        # a model may repeat the closing tag of thoughts that the prompt opened; elsewhere that tag is text
         marks = [mark for mark in (opening, closing if thinks else "") if mark]
         while True:
             yield from cursor.white(told.say)
@@ -94,14 +95,14 @@ class AnswerReader:
                 return
 
     def _think(self, *, is_opened: bool, continues: bool = False) -> Generator[None, None, None]:
-        """Thoughts up to behind their mark. is_opened: by the prompt; a call ends such thoughts, others hold it."""
+        """Reads thoughts and their closing tag. is_opened: by the prompt; a call ends only such thoughts."""
         cursor, told, thoughts, sections = self._cursor, self._told, self._thoughts, self._sections
         assert thoughts is not None
         told.think(goes_on=continues)
         stops = Stops([thoughts.closing, *(sections.marks if sections is not None and is_opened else [])])
         opening = [thoughts.opening] if thoughts.opening else []
         yield from cursor.white(told.say)
-        while (yield from cursor.literal(opening)):  # opened again: it is open
+        while (yield from cursor.literal(opening)):  # the model repeats the opening tag
             yield from cursor.white(told.say)
         while (yield from cursor.until(stops, told.say)):
             if (yield from cursor.literal((thoughts.closing,))):
@@ -113,7 +114,7 @@ class AnswerReader:
             told.say(cursor.kept())
 
     def _speak(self) -> Generator[None, None, bool]:
-        """Text up to behind calls. False: the answer is at its end."""
+        """Reads text and the calls after it. Returns False at the end of the answer."""
         cursor, told, sections = self._cursor, self._told, self._sections
         if sections is not None and not sections.mark and sections.may_begin((yield from cursor.peek())):
             if (yield from sections.read(cursor)):

@@ -1,7 +1,7 @@
-"""Conversations of our own, written by a model's template: what probing looks at.
+"""Renders sample conversations with a model's template, for probing.
 
-The template comes with the model: it may refuse anything, write without end or loop as long as it may. What it takes in
-all is bounded, and a refusal is an answer like another.
+The template comes with the model: it may refuse anything, write without end, or loop up to its limit. The total work is
+limited, and a refusal is a normal result.
 """
 
 import json
@@ -15,7 +15,7 @@ from hybrid.quant.ggml.errors import TemplateError
 from ...text.chat_template import ChatTemplate
 
 MOST_RENDERINGS = 150
-MOST_STEPS = 100_000  # of all renderings together, before the last one: a probe of a real template takes some thousand
+MOST_STEPS = 100_000  # of all renderings but the last together: a probe of a real template takes some thousand
 MOST_CHARACTERS = 100_000  # of one rendering
 
 QUESTION, REPLY, THOUGHT, RESULT = "Question kq one?", "Reply kq two.", "Thought kq three.", "Result kq four."
@@ -26,14 +26,14 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SampleCall:
-    """A call that we let the template write."""
+    """A call for the template to write."""
 
     name: str
     arguments: Mapping[str, Any]
     id: str  # nine letters and digits: some templates refuse others
 
     def as_message(self, as_text: bool) -> dict[str, Any]:
-        """In OpenAI's form; as_text: arguments as JSON text."""
+        """The call in OpenAI's format; as_text: with arguments as JSON text."""
         arguments = json.dumps(self.arguments) if as_text else dict(self.arguments)
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
@@ -61,20 +61,20 @@ TOOLS = [_tool(FIRST), _tool(SECOND)]
 
 
 def reply(content: str | None = REPLY, **fields: Any) -> dict[str, Any]:
-    """A message of the assistant."""
+    """An assistant message."""
     return {"role": "assistant", "content": content, **fields}
 
 
 def result(call: SampleCall) -> dict[str, Any]:
-    """What the tool answered."""
+    """The message with the call's result."""
     return {"role": "tool", "content": RESULT, "tool_call_id": call.id, "name": call.name}
 
 
 class Renderings:
-    """What the template writes for a conversation; None where it refuses it, or has taken too much already.
+    """Renders conversations with a template; None if the template refuses, or the limits are used up.
 
     taken, steps    renderings so far, and their steps
-    tools_variable  under which the template gets tools
+    tools_variable  of the template, for the tools
     """
 
     def __init__(self, template: ChatTemplate) -> None:
@@ -91,7 +91,7 @@ class Renderings:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> str | None:
-        """`ask`: with the beginning of an answer."""
+        """ask: add the beginning of an answer."""
         if self.taken >= MOST_RENDERINGS or self.steps > MOST_STEPS:
             return None
         self.taken += 1
@@ -105,7 +105,7 @@ class Renderings:
 
 
 def common_prefix(a: str, b: str) -> int:
-    """Length of what both begin with."""
+    """Length of the common prefix."""
     low, high = 0, min(len(a), len(b))  # the answer is between them
     while low < high:
         middle = (low + high + 1) // 2
@@ -117,5 +117,5 @@ def common_prefix(a: str, b: str) -> int:
 
 
 def common_suffix(a: str, b: str) -> int:
-    """Length of what both end with."""
+    """Length of the common suffix."""
     return common_prefix(a[::-1], b[::-1])

@@ -1,8 +1,7 @@
-"""Sections of calls: their marks, and the calls in them by the parser of their format.
+"""Sections of calls: reads their tags, and the calls in them with the parser of their format.
 
-What stands between a mark and a name is kept until the name is complete: if it is no tool's, all of it is text.
-Brackets, commas and white space between marks may be there or not: models write them otherwise than their templates at
-times.
+The text between a tag and a name is kept until the name is complete: if it is not a tool's, all of it is text.
+Brackets, commas and whitespace between tags are optional: models sometimes deviate from their templates.
 """
 
 from collections.abc import Generator, Sequence
@@ -22,8 +21,8 @@ _LIST = ("[", "]", ",")
 class Sections:
     """Reads sections of one format.
 
-    marks          with which one begins; none where only a whole answer is one
-    marks_in_text  with which one begins outside of thoughts
+    marks          tags that begin a section; empty if only a whole answer can be one
+    marks_in_text  tags that begin a section outside thoughts
     """
 
     def __init__(self, format: CallFormat, told: AnswerParts) -> None:
@@ -54,18 +53,18 @@ class Sections:
         return [token for token in tokens if not (self._is_list and token in _LIST)]
 
     def may_begin(self, char: str) -> bool:
-        """Whether an answer that begins with `char` may be a section without a mark."""
+        """Whether an answer that begins with `char` may be a section without a tag."""
         return bool(char) and (char in "{[" or (self._is_python and (char.isalpha() or char == "_")))
 
     def read(self, cursor: Cursor) -> Generator[None, None, bool]:
-        """Reads one section. False: it has no call, and `cursor.kept()` is a text."""
+        """Reads one section. Returns False if it contains no call; `cursor.kept()` is then text."""
         cursor.keep()
         is_short = (yield from cursor.literal(self.marks_in_text)) == self._short != ""
         yield from self._optional(cursor, [] if is_short else self._begin)
         listed = self._is_list and bool((yield from cursor.mark("[")))
         if listed and self._end and (yield from cursor.marks(["]", *self._end])):
             cursor.forget()
-            self._told.pass_over()  # no calls: models say so where no tool helps
+            self._told.pass_over()  # an empty list: models write it if no tool helps
             return False
         if not (yield from self._item(cursor, [] if is_short else self._first)):
             return False
@@ -76,7 +75,7 @@ class Sections:
             cursor.keep()
             yield from self._optional(cursor, [",", *self._between] if listed else self._between)
             if listed and (yield from cursor.mark("]")):
-                yield from self._optional(cursor, self._closing)  # where a list stands in the marks of a call
+                yield from self._optional(cursor, self._closing)  # the tags of one call enclose the whole list
                 break
             if self._end and (yield from self._ahead(cursor, self._end[0])):
                 break
@@ -89,7 +88,7 @@ class Sections:
         return True
 
     def _go_on(self, cursor: Cursor) -> Generator[None, None, None]:
-        """Passes over what stands between two sections, if another follows."""
+        """Skips the text between two sections, if another follows."""
         if self._again and self.mark:
             cursor.keep()
             yield from self._optional(cursor, self._again)
@@ -99,7 +98,7 @@ class Sections:
                 self._told.say(cursor.kept())
 
     def _item(self, cursor: Cursor, opening: Sequence[str]) -> Generator[None, None, bool]:
-        """One call: the parser begins behind the marks that open it."""
+        """Reads one call and the tags that open it."""
         if self._is_list:
             yield from self._optional(cursor, opening)
         elif not (yield from varying_marks(cursor, opening)):
@@ -117,7 +116,7 @@ class Sections:
 
 
 def short_mark(format: CallFormat) -> str | None:
-    """The mark before a name, where models leave out the ones before it; None: there are none."""
+    """The tag just before a name, where models may omit the tags before it; None if there is none."""
     opening = tokens(format.call.opening) if isinstance(format.call, XmlCall) else []
     last = opening[-1] if opening else ""
     return last if last.startswith("<") and last != format.mark else None

@@ -1,7 +1,8 @@
-"""Parameters whose values are bare text: schemas of strings as terminals.
+"""String schemas as terminals, for parameters whose values are bare text.
 
-A text is what a reader (parameter_types.py) takes for a string: of a parameter that may only be one any text, of others
-none that begins like a value of another type, unless that type is all that the schema says of it.
+A terminal accepts only texts that a reader (parameter_types.py) takes for strings. For a parameter that may only be a
+string, these are all texts; for others, texts that do not begin like a value of another type, unless the schema says no
+more of that value than its type.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ _OTHERS = {
     "integer": "/-?(0|[1-9][0-9]{0,15})/",
     "number": r"/-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?/",
 }
-MOST_STEPS = 200  # references and parts
+MOST_STEPS = 200  # references and parts of one parameter
 
 _BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -41,22 +42,22 @@ FORMATS = {
 
 
 class TextValues:
-    """Values of the parameters of one tool.
+    """Writes the terminals for the values of one tool's parameters.
 
-    root  its schema, to which references refer
-    note  called with a keyword that cannot be held, its place, and the texts that are taken instead
+    root  the tool's schema, to which references refer
+    note  called with a keyword that cannot be enforced, its place, and what is accepted instead
     """
 
     def __init__(self, root: dict[str, Any], note: Callable[[str, str, str], None]) -> None:
         self._root, self._left, self._note = root, MOST_STEPS, note
 
     def terminal(self, schema: Any, types: frozenset[str], where: str) -> str | None:
-        """The body of a terminal; None: no string fits. types: that the parameter may have; where: its name."""
+        """The body of a terminal; None if no string fits. types: of the parameter; where: its name."""
         self._left = MOST_STEPS
         try:
             return self._terminal(schema, types, where)
         except _TooMuchError:
-            self._note("$ref", where, f"it has more than {MOST_STEPS} references and parts, any string is taken")
+            self._note("$ref", where, f"it has more than {MOST_STEPS} references and parts, any string is accepted")
             return ANY if types == STRING else rf"({ANY}) & ~({_beginnings(types - STRING)} {ANY})"
 
     def _terminal(self, schema: Any, types: frozenset[str], where: str) -> str | None:
@@ -73,21 +74,21 @@ class TextValues:
         return rf"({text}) & ~({_beginnings(others)} {ANY})"
 
     def resolved(self, schema: Any) -> Any:
-        """A schema that is only a reference, as what it refers to. UsageError: it leads nowhere."""
+        """The schema, or the target if it is a reference. Raises UsageError if the target does not exist."""
         while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             self._step()
             reference, found = schema["$ref"], self._root
             for step in reference[1:].split("/")[1:] if reference.startswith("#") else [None]:
                 key = step.replace("~1", "/").replace("~0", "~") if step is not None else None
                 if not isinstance(found, dict) or key not in found:
-                    raise UsageError(f"$ref {shown(reference)} leads nowhere in it.")
+                    raise UsageError(f"the target of $ref {shown(reference)} does not exist.")
                 found = found[key]
             rest = {key: value for key, value in schema.items() if key in CONSTRAINING - {"$ref"}}
             schema = {"allOf": [found, rest]} if rest else found
         return schema
 
     def covers(self, schema: Any, types: frozenset[str]) -> bool:
-        """Whether any value of the types other than string fits, so that whatever a text is read as is right."""
+        """Whether all values of the types other than string fit, so that any reading of a text is valid."""
         self._left = MOST_STEPS
         try:
             return self._covers(schema, types - STRING)
@@ -107,7 +108,7 @@ class TextValues:
         return said <= {"type"}
 
     def _string(self, schema: Any, where: str, types: frozenset[str]) -> str | None:
-        """The body of a terminal of the strings that fit; None: there are none."""
+        """The body of a terminal for the strings that fit; None if there are none."""
         self._step()
         schema = self.resolved(schema)
         if not isinstance(schema, dict):
@@ -141,7 +142,7 @@ class TextValues:
         if "pattern" in schema:
             body = _matching(str(schema["pattern"]))
             if body is None:
-                self._note("pattern", where, "any string is taken")
+                self._note("pattern", where, "any string is accepted")
             else:
                 bodies.append(body)
         if "format" in schema and schema["format"] in FORMATS:
@@ -155,16 +156,16 @@ class TextValues:
 
 
 class _TooMuchError(Exception):
-    """A parameter has more references and parts than are followed."""
+    """A parameter has more than MOST_STEPS references and parts."""
 
 
 def _beginnings(types: frozenset[str]) -> str:
-    """How values of these types may begin, as a terminal."""
+    """A terminal for the beginnings of values of these types."""
     return rf"/\s*[{''.join(sorted({_BEGINNINGS[kind] for kind in types}))}]/"
 
 
 def without_strings(schema: Any, types: frozenset[str]) -> dict[str, Any]:
-    """The same for values that are no strings."""
+    """The schema, restricted to values that are not strings."""
     kinds = sorted(types - STRING - ({"integer"} if "number" in types else set()))
     if isinstance(schema, dict) and "type" in schema:
         return {**schema, "type": kinds}
@@ -176,7 +177,7 @@ def _is_bare(schema: dict[str, Any]) -> bool:
 
 
 def _matching(pattern: str) -> str | None:
-    """Texts in which a pattern occurs; None: it cannot be read, or has anchors that cannot be held."""
+    """Texts that contain a match of the pattern; None if it cannot be read, or has anchors that cannot be enforced."""
     begins, inner = pattern.startswith("^"), with_white_space(pattern.removeprefix("^"))
     ends = inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2 == 1
     inner = inner[:-1] if ends else inner
@@ -193,7 +194,7 @@ def _matching(pattern: str) -> str | None:
 
 
 def _bare_characters(pattern: str) -> tuple[bool, bool]:
-    """Whether ^ or $ stand outside of classes, and | outside of groups."""
+    """Whether ^ or $ occurs outside character classes, and | outside groups."""
     anchors = is_split = in_class = escaped = False
     depth = 0
     for char in pattern:

@@ -1,4 +1,4 @@
-"""Where the thoughts of an answer are, and how long they may be: after the last token their closing mark is drawn."""
+"""Tracks the thoughts of an answer and limits their length: at the limit, their closing tag is forced."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -12,16 +12,16 @@ from .marks import shown_tokens
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
 
-MOST_WAITED = 3  # tokens for the rest of a character
+MOST_WAITED = 3  # tokens to wait for the end of a character
 
 
 class ThoughtMarks:
-    """Tells thoughts and their marks from the rest of an answer's text, which arrives in pieces of any size.
+    """Separates thoughts and their tags from the rest of an answer's text, which arrives in pieces of any size.
 
     thinks  the prompt opened thoughts
 
-    Thoughts begin where a reader (reader.py) sees them begin: with the answer, or where no text has come since the last
-    ones. The mark of a call ends thoughts that the prompt opened.
+    Thoughts begin where the reader (reader.py) sees them begin: at the start of the answer, or after other thoughts
+    without text in between. The tag of a call ends thoughts that the prompt opened.
     is_inside: the text so far ends in thoughts; is_over: text or a call has come, no thoughts can follow.
     """
 
@@ -29,30 +29,30 @@ class ThoughtMarks:
         thoughts = format.thoughts
         self._opening, self._closing = (thoughts.opening, thoughts.closing) if thoughts is not None else ("", "")
         self._call = format.calls.mark if thinks else ""
-        self._held = ""  # outside of thoughts: text that may be the beginning of a mark
-        self._tail = ""  # inside: the end of the text, in which a mark may have begun
+        self._held = ""  # outside thoughts: text that may be the beginning of a tag
+        self._tail = ""  # inside: the end of the text, where a tag may have begun
         self.is_inside, self.is_over = thinks, not self._closing
 
     def split(self, text: str) -> list[tuple[str, bool]]:
-        """Takes more text; returns stretches that are certain now, each with True if it is thoughts or their mark."""
+        """Takes more text. Returns the stretches that are certain now, with True for thoughts and their tags."""
         parts: list[tuple[str, bool]] = []
         while text and not self.is_over:
             text = self._inside(text, parts) if self.is_inside else self._outside(text, parts)
         return [*parts, (text, False)] if text else parts
 
     def rest(self) -> str:
-        """The text that was held back, at the end of the answer."""
+        """Returns the text that was held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held
 
     def copy(self) -> "ThoughtMarks":
-        """Another state for the text that comes next."""
+        """A copy of the state for the text that comes next, without the held text."""
         other = copy(self)
         other._held = ""
         return other
 
     def _outside(self, text: str, parts: list[tuple[str, bool]]) -> str:
-        """Takes a mark; returns the rest of the text."""
+        """Takes a tag if one comes next; returns the rest of the text."""
         seen, self._held = self._held + text, ""
         bare = seen.lstrip()
         marks = [mark for mark in (self._opening, self._closing) if mark]
@@ -86,13 +86,15 @@ class ThoughtMarks:
 
 
 class ThoughtBudget:
-    """Counts the thoughts of one answer. `accept` each token that was drawn, then `closing` has to come next, if it is
-    not empty. The accepted tokens alone make its state. forced: tokens of a restored answer that are yet to be drawn.
+    """Limits the thoughts of one answer. Pass each sampled token to `accept`; if `closing` is not empty, its tokens
+    must come next.
 
-    most    tokens of thoughts; 0: they are closed at once; None: any number
-    thinks  the prompt opened them
+    most    limit on the tokens of thoughts; 0: they are closed at once; None: no limit
+    thinks  the prompt opened thoughts
+    forced  tokens of a restored answer that are not sampled yet
 
-    A line feed comes before the closing mark, unless the thoughts end with one: so templates write it.
+    The accepted tokens determine the state. A line feed is put before the closing tag, as templates do, unless the
+    thoughts end with one.
     """
 
     def __init__(self, format: ChatFormat, tokenizer: "Tokenizer", most: int | None, thinks: bool) -> None:
@@ -115,19 +117,19 @@ class ThoughtBudget:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether thoughts may be too long."""
+        """Whether the thoughts have a limit."""
         return self._most is not None
 
     @property
     def left(self) -> int | None:
-        """Tokens of thoughts that may still be drawn; None: any number, or this is no thought."""
+        """Tokens of thoughts that may still be sampled; None: no limit, or not inside thoughts."""
         if self._most is None or not self.marks.is_inside or self.marks.is_over:
             return None
         return max(0, self._most - self.n_tokens)
 
     @property
     def closing(self) -> list[int]:
-        """The tokens that have to be drawn now; often none. In the middle of a character its end is waited for."""
+        """The tokens that must come now; often empty. In the middle of a character, its end is awaited first."""
         left = self.left
         if left is None or left:
             return []
@@ -137,7 +139,7 @@ class ThoughtBudget:
         return list(self._tokens[self._ends_line])
 
     def accept(self, token: int) -> None:
-        """The next token of the answer."""
+        """Takes the next token of the answer."""
         if self.marks.is_over:
             return
         self._said.append(token)
@@ -148,12 +150,12 @@ class ThoughtBudget:
         self.marks.split(text)
 
     def state(self, forced: Sequence[int]) -> dict[str, Any]:
-        """What `resumed` reads; `forced`: what has to follow, and is not drawn yet."""
+        """The state for `resumed`. forced: the tokens that must follow and are not sampled yet."""
         return {"most": self._most, "thinks": self._thinks, "said": list(self._said), "forced": list(forced)}
 
     @classmethod
     def resumed(cls, format: ChatFormat, tokenizer: "Tokenizer", state: object) -> "ThoughtBudget":
-        """Brought to where `state` was taken. StateError: it is no such state."""
+        """The budget at the time of `state`. Raises StateError if `state` is not valid."""
         given = state if isinstance(state, dict) else {}
         most, thinks = given.get("most"), given.get("thinks")
         said, forced = ([*ids] if isinstance(ids := given.get(key), list) else None for key in ("said", "forced"))
@@ -166,7 +168,7 @@ class ThoughtBudget:
         ):
             raise StateError("the state's budget of thoughts cannot be read.", remedy=Remedy.WITHOUT_STATE)
         if not all(type(token) is int and 0 <= token < tokenizer.n_vocab for token in [*said, *forced]):
-            raise StateError("the state's thoughts have no tokens of this vocabulary.", remedy=Remedy.WITHOUT_STATE)
+            raise StateError("the state's thoughts have tokens outside this vocabulary.", remedy=Remedy.WITHOUT_STATE)
         budget = cls(format, tokenizer, most, thinks)
         for token in said:
             budget.accept(token)

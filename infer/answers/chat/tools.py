@@ -1,10 +1,10 @@
-"""Tools that a model may call, which of them it should, and what it called: checked here, whoever sent them.
+"""The tools that a model may call, the client's choice among them, and the calls; checks what clients send.
 
     tools = tools_of([{"type": "function", "function": {"name": "f", "parameters": {...}}}])
     choice = choice_of("auto", tools)
 
-A tool is taken whatever its schema is: where calls cannot be held to it they are held to the nearest wider one
-(infer/answers/constraints/relaxed.py), and `notes` say so.
+A tool may have any schema: if it cannot be enforced, the nearest wider one is (infer/answers/constraints/relaxed.py),
+and `notes` say so.
 """
 
 import json
@@ -19,7 +19,7 @@ from ..constraints.relaxed import relaxed
 
 MOST_TOOLS = 1024
 MOST_BYTES = 1 << 20  # of all tools as JSON
-MOST_DEPTH = 100  # of objects and lists in one
+MOST_DEPTH = 100  # nesting of objects and lists
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -27,9 +27,9 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 class Tool:
     """A function that the model may call.
 
-    parameters  JSON schema of an object to which calls are held; {} for any object
+    parameters  JSON schema of an object that calls must satisfy; {} for any object
     as_given    what templates get: {"type": "function", "function": {...}}
-    notes       sentences: what of the schema that was given calls are not held to
+    notes       one sentence for each part of the given schema that is not enforced
     """
 
     name: str
@@ -41,7 +41,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """`name`: of the one tool that must be called; the mode is then "required"."""
+    """Whether tools are called. name: the one tool that must be called; the mode is then "required"."""
 
     mode: Literal["none", "auto", "required"]
     name: str | None = None
@@ -49,7 +49,7 @@ class ToolChoice:
 
 @dataclass
 class ToolCall:
-    """arguments: JSON text, as far as the model wrote it."""
+    """A call. arguments: JSON text, as far as the model wrote it."""
 
     id: str
     name: str
@@ -57,9 +57,9 @@ class ToolCall:
 
 
 def tools_of(value: object) -> list[Tool]:
-    """Of OpenAI's list, [{"type": "function", "function": {"name", "description", "parameters"}}, ...].
+    """Parses OpenAI's list, [{"type": "function", "function": {"name", "description", "parameters"}}, ...].
 
-    UsageError: what is wrong, and where (tools/2/function/name).
+    Raises UsageError with what is wrong, and where (tools/2/function/name).
     """
     if not isinstance(value, list):
         raise UsageError(f"tools is {_kind(value)}, expected a list.")
@@ -80,7 +80,9 @@ def tools_of(value: object) -> list[Tool]:
 
 
 def choice_of(value: object, tools: Sequence[Tool]) -> ToolChoice:
-    """Of "none", "auto", "required" or {"type": "function", "function": {"name": ...}}. UsageError: anything else."""
+    """Parses "none", "auto", "required" or {"type": "function", "function": {"name": ...}}. Raises UsageError for
+    others.
+    """
     if isinstance(value, str) and value in ("none", "auto", "required"):
         if value == "required" and not tools:
             raise UsageError("tool_choice is 'required', but there are no tools. Send some, or 'auto'.")
@@ -90,7 +92,7 @@ def choice_of(value: object, tools: Sequence[Tool]) -> ToolChoice:
         raise UsageError(f"tool_choice is {found}, expected none, auto, required or a function's name in an object.")
     if value.get("type") != "function":
         found = shown(json.dumps(value.get("type"), default=str))
-        raise UsageError(f'tool_choice/type is {found}, expected "function": of the other kinds there is none here.')
+        raise UsageError(f'tool_choice/type is {found}, expected "function": no other kind is supported.')
     function = value.get("function")
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
@@ -106,7 +108,7 @@ def _tool(entry: Any, where: str) -> Tool:
         raise UsageError(f"{where} is {_kind(entry)}, expected an object.")
     if entry.get("type") != "function":
         found = shown(json.dumps(entry.get("type")))
-        raise UsageError(f'{where}/type is {found}, expected "function": no other kind of tool can be called.')
+        raise UsageError(f'{where}/type is {found}, expected "function": no other kind is supported.')
     function = entry.get("function")
     if not isinstance(function, dict):
         raise UsageError(f"{where}/function is {_kind(function)}, expected an object.")
@@ -127,7 +129,7 @@ def _tool(entry: Any, where: str) -> Tool:
 
 
 def _parameters(value: Any, where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The schema that calls are held to, and notes."""
+    """The schema that is enforced, and notes."""
     if value is None:
         return {}, ()
     if not isinstance(value, dict):
@@ -137,12 +139,12 @@ def _parameters(value: Any, where: str) -> tuple[dict[str, Any], tuple[str, ...]
     if kinds != "object":
         schema["type"] = "object"
         if "object" not in kinds:
-            notes = (*notes, f"`type: {kinds}` at parameters cannot be held: arguments are an object")
+            notes = (*notes, f"`type: {kinds}` at parameters cannot be enforced: arguments are an object")
     return schema, notes
 
 
 def _kind(value: object) -> str:
-    """What JSON calls a value, for messages."""
+    """The JSON type of a value, as messages name it."""
     if value is None:
         return "missing"
     names = {bool: "a truth value", str: "a text", dict: "an object", list: "a list"}
@@ -150,15 +152,15 @@ def _kind(value: object) -> str:
 
 
 def _size(value: object) -> int:
-    """Bytes as JSON. UsageError: it is not JSON."""
+    """Bytes of the value as JSON. Raises UsageError if it is not JSON."""
     try:
         return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
-    except (TypeError, ValueError) as error:  # UnicodeError is a ValueError: half a surrogate pair
+    except (TypeError, ValueError) as error:  # half a surrogate pair raises UnicodeError, a ValueError
         raise UsageError(f"tools is not JSON: {shown(error)}.") from None
 
 
 def _depth(value: object) -> int:
-    """Levels of objects and lists, counted until they are too many: found without recursion."""
+    """Nesting of objects and lists, counted until it exceeds MOST_DEPTH; no recursion."""
     depth, level = 0, [value]
     while depth <= MOST_DEPTH:
         level = [

@@ -1,4 +1,4 @@
-"""Tools whose schemas cannot be compiled, held to wider ones.
+"""Wider schemas for tools whose own cannot be compiled.
 
 tools.py relaxes the keywords that the compiler does not have when it reads a tool. This module handles schemas that
 only the compiler refuses: they are too large, or nothing fits them. No tool is refused for its schema.
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from ..constraints import Grammar
     from ..constraints.forms import Forms
 
-MOST_FAILURES = 64  # tools, and groups of them, that cannot be compiled before the rest is taken for such
+MOST_FAILURES = 64  # tools and groups of tools that fail to compile before the rest is assumed to fail
 
 Makes = Callable[[Sequence[Tool]], "Grammar | None"]
-"""The grammar of answers with calls of some tools. UsageError: it cannot be made."""
+"""Makes the grammar of answers with calls of some tools. Raises UsageError if that fails."""
 
 
 def wider_tools(tools: Sequence[Tool], make: Makes, forms: "Forms") -> Iterator[list[Tool]]:
-    """The tools with wider and wider schemas, until some can be compiled together. make: for some of the tools."""
+    """Yields the tools with wider and wider schemas; the caller stops when a list compiles. make: for some of the
+    tools.
+    """
     n_failures = 0
 
     def compiles(some: Sequence[Tool]) -> bool:
@@ -52,7 +54,7 @@ def wider_tools(tools: Sequence[Tool], make: Makes, forms: "Forms") -> Iterator[
 
     yield wider(tools)
     yield [_names_alone(tool) for tool in tools]
-    yield [_noted(replace(tool, parameters=ANY_OBJECT), "calls have any object for arguments") for tool in tools]
+    yield [_noted(replace(tool, parameters=ANY_OBJECT), "any object is accepted as arguments") for tool in tools]
 
 
 def _widened(tool: Tool, forms: "Forms") -> Tool:
@@ -67,7 +69,7 @@ def _names_alone(tool: Tool) -> Tool:
     known = parameters_of(tool.parameters)
     properties = dict.fromkeys([*known.known, *known.required], True)
     schema = {"type": "object", "properties": properties, "required": known.required}
-    return _noted(replace(tool, parameters=schema), "calls are held to the names of its parameters alone")
+    return _noted(replace(tool, parameters=schema), "only the names of its parameters are enforced")
 
 
 def _noted(tool: Tool, *says: str) -> Tool:

@@ -1,8 +1,8 @@
-"""Calls with a mark for each parameter, read while they are written: <function=f>\\n<parameter=a>\\nx\\n</parameter>.
+"""Reads calls with a tag per parameter, <function=f>\\n<parameter=a>\\nx\\n</parameter>, while they arrive.
 
-A value is text between marks, from which a line feed on either side is taken if the format has one there; the tool's
-schema says whether it is a string or JSON. The mark behind a value ends it only where the format goes on behind that
-mark: a value may contain it otherwise.
+A value is the text between tags, less a line feed on either side if the format has one there; the tool's schema decides
+whether it is a string or JSON. The tag after a value ends it only if the format goes on after that tag: a value may
+contain the tag.
 """
 
 import re
@@ -31,7 +31,7 @@ class XmlCalls:
         self._next = [*self._before_key[:1], *self._closing[:1], *tokens(call.opening)[:1]]
 
     def read(self, cursor: Cursor, told: AnswerParts) -> Generator[None, None, bool]:
-        """Reads one call from its name on. False: it calls no tool."""
+        """Reads one call from its name on. Returns False if it calls no known tool."""
         pieces: list[str] = []
         yield from cursor.run(_NAME, pieces.append)
         name = "".join(pieces)
@@ -58,7 +58,9 @@ class XmlCalls:
         return True
 
     def _value(self, cursor: Cursor, value: TypedText) -> Generator[None, None, bool]:
-        """One value, up to behind its mark, or behind those of the call if its own is missing. False: it is cut off."""
+        """Reads one value and its closing tag, or the tags that close the call if its own is missing. False: it is cut
+        off.
+        """
         if self._lead:
             yield from cursor.literal((self._lead,))
         while (yield from cursor.until(self._value_stops, value.add)):
@@ -77,7 +79,7 @@ class XmlCalls:
         return False
 
     def _passes(self, cursor: Cursor, marks: Sequence[str], passed: list[str]) -> Generator[None, None, bool]:
-        """Takes marks one behind the other, and notes what it took. False: one is missing."""
+        """Takes tags in order and records them in `passed`. Returns False at the first that is missing."""
         for mark in marks:
             yield from cursor.white(passed.append)
             if not (yield from cursor.literal((mark,))):
@@ -86,6 +88,6 @@ class XmlCalls:
         return True
 
     def _goes_on(self, cursor: Cursor) -> Generator[None, None, bool]:
-        """Whether the answer goes on with what the format has behind a value, or is at its end."""
+        """Whether the next tag may follow a value, or the answer ends here."""
         yield from cursor.white()
         return not (yield from cursor.peek()) or bool((yield from cursor.ahead(self._next)))

@@ -1,4 +1,4 @@
-"""Answers in a form that was asked for: JSON of a schema, a grammar, an expression, one of some texts."""
+"""Forms of answers: a JSON schema, a grammar, a regular expression, a choice of texts."""
 
 from .constraint import Constraint
 from .grammar import Grammar

@@ -1,4 +1,4 @@
-"""Which tokens may come next in an answer of a form, and where it has to end."""
+"""Which tokens may come next in an answer with a form, and where the answer must end."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from .vocabulary import guide_of
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
 
-# Of llguidance: whoever sends a grammar cannot keep the others waiting. A mask takes 31 ms at most, of what was tried
-# (hostile_forms.py of the tests). The first bounds a compilation, and text without a choice, which is found with the
+# Limits of llguidance: nobody's grammar may keep the others waiting. A mask takes at most 31 ms in all that was tried
+# (hostile_forms.py of the tests). The first limits a compilation, and text without a choice, which is found with the
 # interpreter locked; 100 kB of tools need 100 000.
 LIMITS = {
     "initial_lexer_fuel": 400_000,
@@ -27,7 +27,7 @@ LIMITS = {
 
 
 class DeadEndError(HybridError):
-    """Nothing can follow in an answer. why: as llguidance says it."""
+    """No token can continue the answer. why: llguidance's message."""
 
     def __init__(self, grammar: Grammar, error: str) -> None:
         self.why = first_line(error)
@@ -35,10 +35,11 @@ class DeadEndError(HybridError):
 
 
 class Constraint:
-    """The state of one answer. `masked`, then `accept` of the token that was drawn, until `ended`.
+    """The state of one answer with a form. Repeat `masked`, then `accept` of the sampled token, until `ended`.
 
-    source: what the grammar is compiled from, where that is known (see Trial). UsageError: the grammar cannot be
-    compiled; of a schema it says which keyword, and where. Of a grammar from outside use `Forms`: this may take long.
+    source: llguidance's text of the grammar, if it is known (see Trial). Raises UsageError if the grammar cannot be
+    compiled; for a schema, the error names the keyword and its place. Use `Forms` for a grammar from outside: compiling
+    may take long.
     """
 
     def __init__(self, grammar: Grammar, tokenizer: "Tokenizer", source: str | None = None) -> None:
@@ -51,20 +52,20 @@ class Constraint:
         if self._matcher.is_error():
             raise _refusal(grammar, self._matcher.get_error(), tokenizer)
         self._said: list[int] = []
-        self._saved: list[int] = []  # what had to follow when the state was saved
+        self._saved: list[int] = []  # tokens that had to follow when the state was saved
         self._bits = np.zeros(-(-self.n_vocab // 32), np.uint32)
-        self._allow()  # only a look at what may come first tells whether anything may
+        self._allow()  # only the first mask shows whether any token may come
         error = self._matcher.get_error()
         if error and not error.startswith("NoExtension"):
             raise _refusal(grammar, error, tokenizer)
         if error or (self.ended and not self.may_end):
-            raise UsageError(f"nothing fits {grammar.name}: it asks for itself, or for what cannot be.")
+            raise UsageError(f"nothing fits {grammar.name}: it refers to itself without end, or contradicts itself.")
 
     def masked(self, logits: np.ndarray) -> np.ndarray:
-        """logits f32 [n_vocab] with -inf for tokens that cannot follow. DeadEndError: none can."""
+        """The logits, with -inf for tokens that cannot follow; f32 [n_vocab]. Raises DeadEndError if none can."""
         self._allow()
         self._check()
-        # a mask refuses nearly all tokens or, in free text, nearly none: only those unlike the others are looked at
+        # a mask refuses nearly all tokens or, in free text, nearly none: visit only the smaller group
         if 2 * np.count_nonzero(self._bits) < len(self._bits):
             allowed = self._tokens(self._bits)
             masked = np.full_like(logits, -np.inf)
@@ -75,38 +76,38 @@ class Constraint:
         return masked
 
     def _tokens(self, bits: np.ndarray) -> np.ndarray:
-        """Of bits u32 [n_vocab / 32] the tokens whose bit is set, int64."""
+        """The tokens whose bit is set in bits u32 [n_vocab / 32], int64."""
         words = np.flatnonzero(bits)
         rows, columns = np.nonzero(np.unpackbits(bits[words].view(np.uint8), bitorder="little").reshape(-1, 32))
         tokens = words[rows] * 32 + columns
         return tokens[tokens < self.n_vocab]
 
     def accept(self, token: int) -> None:
-        """The next token of the answer. DeadEndError: it cannot follow."""
+        """Takes the next token of the answer. Raises DeadEndError if it cannot follow."""
         self._matcher.consume_token(token)
         self._check()
         self._said.append(token)
 
     def forced(self) -> list[int]:
-        """The tokens that have to follow, as the tokenizer writes their text; often none."""
-        if self._saved:  # once begun, their text is not written in other tokens
+        """The tokens that must follow, as the tokenizer encodes their text; often empty."""
+        if self._saved:  # a text that was begun keeps its tokens
             saved, self._saved = self._saved, []
             return saved
         if self.ended:
             return []
         tokens = list(self._matcher.compute_ff_tokens())
-        self._check()  # a fault of the tokenizer would end the answer
+        self._check()  # an error of the tokenizer would end the answer
         return tokens
 
     def n_possible(self, tokens: Sequence[int]) -> int:
-        """How many of these tokens could follow."""
+        """How many of these tokens, from the first on, can follow."""
         n = 0 if self.ended else int(self._matcher.validate_tokens(list(tokens)))
         self._check()
         return n
 
     @property
     def may_end(self) -> bool:
-        """Whether the answer is whole."""
+        """Whether the answer is complete, and may end here."""
         return bool(self._matcher.is_accepting())
 
     @property
@@ -115,7 +116,7 @@ class Constraint:
         return bool(self._matcher.is_stopped())
 
     def copy(self) -> "Constraint":
-        """Another state, which goes its own way."""
+        """An independent copy of the state."""
         other = object.__new__(Constraint)
         other.__dict__.update(self.__dict__)
         other._matcher, other._bits = self._matcher.deep_copy(), np.zeros_like(self._bits)
@@ -123,15 +124,15 @@ class Constraint:
         return other
 
     def state(self, forced: Sequence[int]) -> dict[str, Any]:
-        """What `resumed` reads; `forced`: what has to follow, and is not drawn yet."""
+        """The state for `resumed`. forced: the tokens that must follow and are not sampled yet."""
         return {"grammar": self.grammar.to_json(), "said": list(self._said), "forced": list(forced)}
 
     def resumed(self, state: Mapping[str, Any]) -> "Constraint":
-        """A copy, at its beginning, brought to where `state` was taken. StateError: it is no such state."""
+        """A copy, from the beginning, advanced to where `state` was taken. Raises StateError if `state` is invalid."""
         other = self.copy()
         tokens = [state.get("said"), state.get("forced")]
         if not all(isinstance(some, list) and all(self._has(token) for token in some) for some in tokens):
-            raise StateError("the state's answer has no tokens of this vocabulary.", remedy=Remedy.WITHOUT_STATE)
+            raise StateError("the state's answer has tokens outside this vocabulary.", remedy=Remedy.WITHOUT_STATE)
         said, forced = tokens
         assert said is not None and forced is not None
         try:
@@ -139,10 +140,12 @@ class Constraint:
                 other.accept(token)
         except DeadEndError as error:
             raise StateError(
-                f"the state's answer does not have its form: {error.why}.", remedy=Remedy.WITHOUT_STATE
+                f"the state's answer does not match its form: {error.why}.", remedy=Remedy.WITHOUT_STATE
             ) from None
         if other.n_possible(forced) < len(forced):
-            raise StateError("the state's answer cannot go on as it says.", remedy=Remedy.WITHOUT_STATE)
+            raise StateError(
+                "the state's answer cannot continue with the tokens it names.", remedy=Remedy.WITHOUT_STATE
+            )
         other._saved = list(forced)
         return other
 
@@ -150,20 +153,20 @@ class Constraint:
         return type(token) is int and 0 <= token < self.n_vocab
 
     def _allow(self) -> None:
-        """Find out which tokens may come next, a bit for each."""
+        """Computes which tokens may come next, one bit per token."""
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
 
     def _check(self) -> None:
         if not self._matcher.is_error():
             return
         error = self._matcher.get_error()
-        if error.startswith("panic"):  # a fault of llguidance, or of our tokenizer: the text may have a traceback
+        if error.startswith("panic"):  # an error of llguidance or our tokenizer: the text may have a traceback
             raise RuntimeError(f"llguidance: {first_line(error)}")
         raise DeadEndError(self.grammar, error)
 
 
 def _refusal(grammar: Grammar, error: str, tokenizer: "Tokenizer") -> UsageError:
-    """What cannot be compiled, and where in a schema it is."""
+    """The error for a grammar that cannot be compiled, with the place in a schema."""
     for part in grammar.parts.values():
         if (says := _fault(part.grammar, tokenizer)) is not None:
             return _said(part.name, part.grammar, says, tokenizer, part.pointer)
@@ -171,7 +174,7 @@ def _refusal(grammar: Grammar, error: str, tokenizer: "Tokenizer") -> UsageError
 
 
 def _fault(grammar: Grammar, tokenizer: "Tokenizer") -> str | None:
-    """Why a form cannot be compiled; None: it can."""
+    """Why a form cannot be compiled; None if it can."""
     import llguidance
 
     limits = llguidance.LLParserLimits(**LIMITS, precompute_large_lexemes=False, verbose_errors=False)

@@ -1,9 +1,9 @@
-"""Schemas in other words, where llguidance 1.9 lets through what is not of them.
+"""Rewrites schemas where llguidance 1.9 would accept values that do not fit.
 
-Dates and times: 29 February in any year, and leap seconds at any time; here there are no leap seconds at all.
-A bound that is excluded, when it is whole and the other bound is less than 1 away: 0 is let through for
-{"exclusiveMinimum": 0, "maximum": 0.5}. What is a millionth from it is a bound that is not excluded.
-White space in patterns: ECMA-262, whose expressions these are, counts U+FEFF.
+Dates and times: it accepts 29 February in any year, and leap seconds at any time; here no leap second is accepted.
+An excluded bound that is whole, if the other bound is less than 1 away: it accepts 0 for {"exclusiveMinimum": 0,
+"maximum": 0.5}. Instead, the bound is moved by a millionth and included.
+Whitespace in patterns: in ECMA-262, whose patterns these are, it includes U+FEFF.
 """
 
 from typing import Any
@@ -17,13 +17,13 @@ _LEAP = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-
 _DATE = f"({_DAYS}|{_LEAP})"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}[Tt]{_TIME}$"}
-STEP = 1e-6  # what is nearer is taken for the whole number, by llguidance's integers
-MOST_WHOLE = 1e9  # floats have such fractions up to there
-VALUES = ("const", "default", "enum", "example", "examples")  # keywords whose values are no schemas
+STEP = 1e-6  # llguidance's integers take a nearer bound for the whole number
+MOST_WHOLE = 1e9  # up to which floats have such fractions
+VALUES = ("const", "default", "enum", "example", "examples")  # keywords whose values are not schemas
 
 
 def corrected(schema: Any) -> Any:
-    """A schema that means the same; see above."""
+    """A schema with the same meaning, for llguidance."""
     if isinstance(schema, list):
         return [corrected(item) for item in schema]
     if not isinstance(schema, dict):
@@ -61,14 +61,14 @@ def _with_included_bounds(schema: dict[str, Any]) -> dict[str, Any]:
 def _value(keyword: str, value: Any) -> Any:
     if keyword in VALUES:
         return value
-    if keyword in NAMED and isinstance(value, dict):  # the names may be those of keywords
+    if keyword in NAMED and isinstance(value, dict):  # names may look like keywords
         is_pattern = keyword == "patternProperties"
         return {with_white_space(name) if is_pattern else name: corrected(part) for name, part in value.items()}
     return corrected(value)
 
 
 def with_white_space(pattern: str) -> str:
-    """The same expression where \\s has U+FEFF and \\S has not; a \\S in a class stays."""
+    """The pattern with U+FEFF in \\s and not in \\S; a \\S inside a class stays unchanged."""
     made, at, in_class = "", 0, False
     while at < len(pattern):
         part = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]

@@ -1,5 +1,4 @@
-"""Whether a value may fit only one of several schemas, as far as types, constants and a property that names the kind
-tell."""
+"""Whether a value can fit only one of several schemas, judged by types, constants and properties that name the kind."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +6,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-MOST_PARTS = 32  # that are compared with one another
-MOST_REFERENCES = 20  # in a row
+MOST_PARTS = 32  # parts that are compared with each other
+MOST_REFERENCES = 20  # in a chain
 _NUMBERS = frozenset({"integer", "number"})
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """types: {} for any; values: all that fit, as JSON, None: they are not listed; tags: values of required
-    properties."""
+    """types: empty for any; values: all that fit, as JSON, None if they are not listed; tags: values of required
+    properties.
+    """
 
     types: frozenset[str] = frozenset()
     values: frozenset[str] | None = None
@@ -34,14 +34,14 @@ class _Facts:
 
 
 class Disjoint:
-    """Compares schemas of one document. definitions: what "#/$defs/NAME" refers to, by NAME."""
+    """Compares schemas of one document. definitions: targets of "#/$defs/NAME", by NAME."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
         self._known: dict[str, _Facts] = {}
 
     def are(self, parts: list[Any]) -> bool:
-        """Whether any two of the schemas have no value in common."""
+        """Whether no two of the schemas have a value in common; False if that is not certain."""
         if len(parts) > MOST_PARTS:
             return False
         return all(a.differ(b) for a, b in combinations([self._facts(part) for part in parts], 2))
@@ -78,7 +78,7 @@ class Disjoint:
 
 
 def _values(schema: Any) -> frozenset[str] | None:
-    """All that fit, as JSON; None: the schema does not list them."""
+    """All values that fit, as JSON; None if the schema does not list them."""
     if not isinstance(schema, dict):
         return None
     listed = [schema["const"]] if "const" in schema else schema.get("enum")

@@ -1,4 +1,4 @@
-"""The form of an answer as JSON asks for it: a line of a file of prompts, a field of a request."""
+"""Parses the form of an answer from JSON: a line of a prompt file, or a request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,9 @@ FIELDS = ("response_format", "json_schema", "grammar", "regex", "choice")
 
 
 def asked_form(fields: Mapping[str, Any]) -> Grammar | None:
-    """What FIELDS of an object ask for; None: nothing. UsageError begins with the field: it cannot be used, or there
-    are two."""
+    """The form that the FIELDS of an object ask for; None if there are none. Raises UsageError, which begins with the
+    field, if the form cannot be used, or if there are two.
+    """
     given = [name for name in FIELDS if fields.get(name) is not None]
     if len(given) > 1:
         raise UsageError(f"{given[0]} and {given[1]} are both given. Use one of them.")
@@ -40,8 +41,9 @@ def _form(name: str, value: Any) -> Grammar | None:
 
 
 def response_format(value: Any) -> Grammar | None:
-    """OpenAI's: {"type": "text"}, any text; "json_object", some object, or of a `schema` as llama-server has it;
-    "json_schema" with {"schema": ...}."""
+    """Parses OpenAI's field: {"type": "text"}: any text; "json_object": any object, or llama-server's `schema`;
+    "json_schema" with {"schema": ...}.
+    """
     kind = value.get("type") if isinstance(value, Mapping) else None
     if kind not in ("text", "json_object", "json_schema"):
         raise UsageError(f"expected a type of text, json_object or json_schema, found {shown(value)}.")

@@ -1,4 +1,4 @@
-"""Forms of one vocabulary, each compiled once: files of prompts and clients ask for the same few again and again."""
+"""Compiles the forms of one vocabulary once each: prompt files and clients ask for the same few again and again."""
 
 import threading
 from collections import OrderedDict
@@ -14,17 +14,18 @@ from .trial import Trial
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
 
-MOST_KEPT = 32  # compiled forms: some have 10 MB
-MOST_WAITING = 24  # forms that are compiled or wait for it: each holds a thread of whoever asks
+MOST_KEPT = 32  # compiled forms, up to 10 MB each
+MOST_WAITING = 24  # forms that are compiled or wait for it: each blocks its client's thread
 
 
 class TooManyFormsError(HybridError):
-    """As many forms wait to be compiled as may wait."""
+    """Too many forms wait to be compiled."""
 
 
 class Forms:
-    """What was compiled last. One form is compiled at a time, so that whoever sends many takes one core; who asks for
-    one that is being compiled waits for that. From any thread."""
+    """Compiles forms, and keeps the last ones. Forms are compiled one at a time, so many forms take only one core;
+    callers that ask for the same form wait for the same compilation. Thread-safe.
+    """
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         self._tokenizer = tokenizer
@@ -35,7 +36,9 @@ class Forms:
         self.n_compiled = 0
 
     def compiled(self, grammar: Grammar) -> Constraint:
-        """A constraint to be copied for each answer. UsageError: it cannot be compiled. TooManyFormsError: not now."""
+        """The constraint, to be copied for each answer. Raises UsageError if it cannot be compiled, TooManyFormsError
+        for now.
+        """
         with self._lock:
             if (known := self._known.get(grammar)) is not None:
                 self._known.move_to_end(grammar)
@@ -48,7 +51,7 @@ class Forms:
         return waiting.result() if waiting is not None else self._made(grammar, making)
 
     def fault(self, grammar: Grammar) -> str | None:
-        """Why a form cannot be compiled; None: it can. It is not kept."""
+        """Why a form cannot be compiled; None if it can. The result is not kept."""
         with self._turn:
             try:
                 self.trial.source(grammar)
@@ -80,5 +83,5 @@ class Forms:
         return made
 
     def close(self) -> None:
-        """Without the process for trials, which also ends with this object."""
+        """Ends the trial process, which otherwise ends with this object."""
         self.trial.close()

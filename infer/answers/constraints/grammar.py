@@ -1,9 +1,9 @@
-"""The form of an answer, as it is asked for: what a file, an option or a request says, checked and compiled.
+"""The form of an answer, as a file, an option or a request asks for it.
 
     grammar = Grammar.json_schema({"type": "object", ...})       # or gbnf, lark, regex, choice
     constraint = Constraint(grammar, model.tokenizer)            # UsageError where it cannot be compiled
 
-Compiled by llguidance (https://github.com/guidance-ai/llguidance), which refuses what it cannot express: nothing is
+llguidance (https://github.com/guidance-ai/llguidance) compiles it, and refuses what it cannot express: nothing is
 dropped from a schema to make it fit.
 """
 
@@ -21,15 +21,15 @@ Kind = Literal["json_schema", "gbnf", "lark", "regex", "choice", "composed"]
 
 MOST_BYTES = 1 << 20  # of a grammar as text
 MOST_CHOICES = 4096
-MOST_DEPTH = 100  # of a schema's objects and lists
-# between the parts of a JSON text: as people write it, but never white space without end
+MOST_DEPTH = 100  # nesting of a schema's objects and lists
+# between the parts of a JSON text: as people write it, but of limited length
 WHITE_SPACE = r"( |\n[ \t]{0,40})?"
 _NAMES = {"json_schema": "the schema", "gbnf": "the grammar", "lark": "the grammar", "regex": "the expression"}
 
 
 @dataclass(frozen=True)
 class Subform:
-    """A form inside another one. name: in sentences; pointer: where in what has that name its schema stands."""
+    """A form inside another one. name: for messages; pointer: place of its schema within what `name` names."""
 
     grammar: "Grammar"
     name: str
@@ -38,7 +38,7 @@ class Subform:
 
 @dataclass(frozen=True)
 class Grammar:
-    """A form, not compiled yet. text: of a schema, a choice or a composition JSON."""
+    """A form, not compiled yet. text: JSON for a schema, a choice or a composition."""
 
     kind: Kind
     text: str
@@ -52,7 +52,7 @@ class Grammar:
     # --- what may be asked for ---
     @classmethod
     def json_schema(cls, schema: object) -> "Grammar":
-        """JSON of a schema: a dict, a bool, or their text. UsageError: it is not JSON, or not a schema."""
+        """A JSON schema: a dict, a bool, or their text. Raises UsageError if it is not JSON, or not a schema."""
         if isinstance(schema, str):
             schema = _json(schema, "the schema")
         if schema is False:
@@ -66,17 +66,17 @@ class Grammar:
 
     @classmethod
     def any_json(cls) -> "Grammar":
-        """Some JSON object."""
+        """Any JSON object."""
         return cls.json_schema({"type": "object"})
 
     @classmethod
     def of_text(cls, text: str) -> "Grammar":
-        """A grammar in llama.cpp's GBNF or in Lark, whichever it is."""
+        """A grammar in llama.cpp's GBNF or in Lark, which is detected."""
         return cls("gbnf" if re.search(r"^\s*[\w-]+\s*::=", text, re.MULTILINE) else "lark", text)
 
     @classmethod
     def regex(cls, expression: str) -> "Grammar":
-        """The whole answer matches an expression (Rust's syntax: no look-around, no references back)."""
+        """The whole answer matches a regular expression (Rust's syntax: no look-around, no back-references)."""
         return cls("regex", expression)
 
     @classmethod
@@ -90,8 +90,9 @@ class Grammar:
 
     @classmethod
     def composed(cls, name: str, lark: str, parts: Mapping[str, Subform], notes: Sequence[str] = ()) -> "Grammar":
-        """Forms in a frame: a grammar of Lark's that calls them @x by their keys in `parts`. name: in sentences;
-        notes: see there."""
+        """A Lark grammar that refers to other forms as @key, by their keys in `parts`. name: for messages; notes: see
+        `notes`.
+        """
         made = {
             key: {"grammar": part.grammar.to_json(), "name": part.name, "pointer": part.pointer}
             for key, part in parts.items()
@@ -103,12 +104,12 @@ class Grammar:
     # --- what it is ---
     @property
     def name(self) -> str:
-        """In sentences."""
+        """The name in messages."""
         return str(json.loads(self.text)["name"]) if self.kind == "composed" else _NAMES.get(self.kind, "the choice")
 
     @property
     def parts(self) -> dict[str, Subform]:
-        """Of a composition."""
+        """The forms of a composition."""
         if self.kind != "composed":
             return {}
         return {
@@ -118,16 +119,16 @@ class Grammar:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about constraints that a composition does not hold."""
+        """One sentence for each constraint that a composition does not enforce."""
         return tuple(json.loads(self.text).get("notes", ())) if self.kind == "composed" else ()
 
     def source(self) -> str:
-        """What llguidance compiles. UsageError: it cannot be read."""
+        """The grammar for llguidance to compile. Raises UsageError if it cannot be read."""
         try:
             return self._source()
         except UsageError:  # of a part
             raise
-        except Exception as error:  # its converters raise what Python raises
+        except Exception as error:  # its converters raise errors of any type
             raise UsageError(f"{self.name} cannot be read: {first_line(error)}") from None
 
     def _source(self) -> str:
@@ -144,19 +145,19 @@ class Grammar:
             return str(matcher.grammar_from_regex(self.text))
         if self.kind == "choice":
             texts: list[str] = json.loads(self.text)
-            # one terminal: as many alternatives of a rule would be more than llguidance follows
+            # one terminal: llguidance does not follow so many alternatives of a rule
             return str(matcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(_lark_text, texts))))
         if self.kind == "lark":
             return str(matcher.grammar_from_lark(self.text))
         return str(llguidance.grammar_from("gbnf", _with_written_out_characters(self.text)))
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """The form for `from_json`."""
         return {"kind": self.kind, "text": self.text}
 
     @classmethod
     def from_json(cls, value: Any) -> "Grammar":
-        """ValueError: it is not what `to_json` gives."""
+        """The form. Raises ValueError if `value` is not from `to_json`."""
         if not isinstance(value, dict) or value.get("kind") not in get_args(Kind):
             raise ValueError("kind")
         if not isinstance(value.get("text"), str):
@@ -170,21 +171,23 @@ class Grammar:
 
 
 def _part(key: str, grammar: Grammar) -> dict[str, Any]:
-    """A form as one of a list of grammars. Some are made as such a list, others as the text of a grammar."""
+    """A form as an entry of a list of grammars. Its source is such a list, or the text of a grammar."""
     source = grammar.source()
     entry = json.loads(source)["grammars"][0] if source.startswith('{"grammars"') else {"lark_grammar": source}
     return {**entry, "name": key}
 
 
 def first_line(error: object) -> str:
-    """Of what a library says, without the rest that shows where; after a colon the error that it announces."""
+    """The first line of a library's message; if it ends with a colon, also the error that it announces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     why = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return shown(" ".join([lines[0], *why[:1]] if lines[0].endswith(":") else lines[:1]))
 
 
 def _with_written_out_characters(gbnf: str) -> str:
-    """Without \\u0041 and \\U00000041: the converter writes them without their zeros, which no expression takes."""
+    """Replaces \\u0041 and \\U00000041 by their characters: the converter drops their zeros, and no expression takes
+    that.
+    """
 
     def written_out(match: re.Match[str]) -> str:
         code = int(match[2] or match[3], 16) if match[2] or match[3] else 0
@@ -213,5 +216,5 @@ def _depth(value: object) -> int:
 
 
 def _lark_text(text: str) -> str:
-    """A literal of Lark's."""
+    """The text as a Lark literal."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,10 +1,10 @@
-"""The nearest wider schema that can be held: for tools, whose calls are wanted even where a keyword cannot be held.
+"""The nearest wider schema that can be enforced: for tools, which shall be called even if some keyword is not enforced.
 
     schema, notes = relaxed({"type": "string", "format": "path"})
-    notes[0].says    "`format: path` at parameters cannot be held: any string is taken"
+    notes[0]         "`format: path` at parameters cannot be enforced: any string is accepted"
 
-Every value of the schema is a value of the relaxed one. What `response_format` asks for is never relaxed.
-Annotations stay unchanged. References go to "$defs" of the relaxed schema, whatever they went to before.
+Every value of the schema fits the relaxed one. `response_format` is never relaxed. Annotations stay unchanged.
+References lead to "$defs" of the relaxed schema, wherever they led before.
 """
 
 import json
@@ -20,7 +20,7 @@ from .disjoint import Disjoint
 
 FORMATS = frozenset({*PATTERNS, "uri", "email", "ipv4", "ipv6", "hostname", "duration", "uuid"})
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-# keywords that say something about values, in a relaxed schema
+# keywords that constrain values, in a relaxed schema
 CONSTRAINING = {
     "$ref", "type", "enum", "const", "allOf", "anyOf", "oneOf", "minLength", "maxLength", "pattern", "format",
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "items", "prefixItems", "minItems",
@@ -28,53 +28,53 @@ CONSTRAINING = {
     "maxProperties",
 }  # fmt: skip
 MOST_NOTES = 20  # of one schema
-PER_BYTE = 0.5  # schemas that are looked at, for each byte of the whole one
-MOST_DIGITS = 10  # of a place in a list
-MOST_DEFINITIONS = 300  # among which references in circles are looked for
-# keywords that cannot be held, and the wider set of values; {} is the type
+PER_BYTE = 0.5  # subschemas that are visited, per byte of the whole schema
+MOST_DIGITS = 10  # of an index into a list
+MOST_DEFINITIONS = 300  # more are not searched for circular references
+# keywords that cannot be enforced, and what is accepted instead; {} is the type
 _DROPPED = {
-    "uniqueItems": "repeated items are taken",
-    "contains": "any items are taken",
-    "unevaluatedItems": "further items are taken",
-    "propertyNames": "any names of properties are taken",
-    "unevaluatedProperties": "further properties are taken",
-    "dependentRequired": "each property is taken without the others",
-    "dependentSchemas": "each property is taken without the others",
-    "dependencies": "each property is taken without the others",
-    "not": "any {} is taken",
-    "if": "any {} is taken",
-    "$dynamicRef": "any value is taken",
-    "$recursiveRef": "any value is taken",
+    "uniqueItems": "repeated items are accepted",
+    "contains": "any items are accepted",
+    "unevaluatedItems": "further items are accepted",
+    "propertyNames": "any names of properties are accepted",
+    "unevaluatedProperties": "further properties are accepted",
+    "dependentRequired": "each property is accepted without the others",
+    "dependentSchemas": "each property is accepted without the others",
+    "dependencies": "each property is accepted without the others",
+    "not": "any {} is accepted",
+    "if": "any {} is accepted",
+    "$dynamicRef": "any value is accepted",
+    "$recursiveRef": "any value is accepted",
 }
-# values of keywords that say nothing
+# values that have no effect
 _WITHOUT_EFFECT = {"uniqueItems": (False,), "not": (False,), "propertyNames": (True, {}, {"type": "string"})}
-_SILENT = ("then", "else", "minContains", "maxContains")  # nothing without `if` and `contains`
+_SILENT = ("then", "else", "minContains", "maxContains")  # no effect without `if` and `contains`
 _NAMING = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$defs", "definitions")
 _PLAIN = frozenset({"type", "description", "title", "default", "examples"})
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COMBINED = ("allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas")
-_OLD = re.compile(r"draft-0[3-7]")  # in these nothing counts beside a $ref
+_OLD = re.compile(r"draft-0[3-7]")  # these ignore keywords beside a $ref
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 
 
 def relaxed(schema: dict[str, Any], place: str = "parameters") -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The schema that can be held, and a sentence for each thing that cannot. place: what sentences call the schema."""
+    """The schema that can be enforced, and a sentence for each part that cannot. place: the schema's name in them."""
     made = _Relaxed(schema, place)
     return made.schema, tuple(made.notes)
 
 
 def spoken(pointer: str, place: str = "parameters") -> str:
-    """A JSON pointer as notes say it: "parameters.names[]"."""
+    """A JSON pointer as notes write it: "parameters.names[]"."""
     names = pointer.replace("/properties/", "/").replace("/items", "[]").replace("/", ".")
     return place + names.replace("~1", "/").replace("~0", "~")
 
 
 def can_be_matched(pattern: str) -> bool:
-    """Whether an expression of ECMA-262 means the same to the compiler, as far as its characters tell.
+    """Whether the compiler gives an ECMA-262 pattern the same meaning, judged by its characters.
 
-    False for look-around, references back, boundaries of words and escapes of other dialects, and for classes that
-    are empty or that Rust would read as sets of classes.
+    False for look-around, back-references, word boundaries and escapes of other dialects, and for character classes
+    that are empty or that Rust would read as sets of classes.
     """
     at, in_class = 0, False
     while at < len(pattern):
@@ -98,7 +98,7 @@ def can_be_matched(pattern: str) -> bool:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Names of definitions that a relaxed schema refers to."""
+    """Names of the definitions that a relaxed schema refers to."""
     if isinstance(schema, dict):
         if isinstance(schema.get("$ref"), str):
             yield schema["$ref"].removeprefix("#/$defs/")
@@ -116,11 +116,11 @@ class _Relaxed:
     def __init__(self, root: dict[str, Any], place: str) -> None:
         self._root, self._place = root, place
         self._ignores_siblings = bool(_OLD.search(str(root.get("$schema", ""))))
-        self._names: dict[str, str] = {}  # of definitions, by JSON pointers to them
+        self._names: dict[str, str] = {}  # names of definitions, by JSON pointer
         self._waiting: list[tuple[str, Any]] = []
         self._one_of: list[tuple[str, list[Any]]] = []
-        self._left = PER_BYTE * len(json.dumps(root, default=str)) + 100  # schemas: references repeat parts of it
-        self._beside: list[tuple[str, dict[str, Any]]] = []  # schemas in which something stands beside a reference
+        self._left = PER_BYTE * len(json.dumps(root, default=str)) + 100  # subschemas to visit: references repeat parts
+        self._beside: list[tuple[str, dict[str, Any]]] = []  # schemas with keywords beside a reference
         self.notes: list[str] = []
         self.schema: dict[str, Any] = self._node(root, place)
         definitions: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class _Relaxed:
                 self._note("oneOf", where, "a value may fit several of its schemas")
 
     def _note(self, what: str, where: str, instead: str) -> None:
-        note = f"`{shown(what, 60)}` at {shown(where, 120)} cannot be held: {instead}"
+        note = f"`{shown(what, 60)}` at {shown(where, 120)} cannot be enforced: {instead}"
         if note not in self.notes and len(self.notes) < MOST_NOTES:
             self.notes.append(note)
 
@@ -145,15 +145,15 @@ class _Relaxed:
         if isinstance(schema, dict):
             return self._node(schema, where)
         if not isinstance(schema, bool):
-            self._note(f"{schema!r}", where, "any value is taken")
+            self._note(f"{schema!r}", where, "any value is accepted")
         return schema is not False
 
     def _node(self, given: dict[str, Any], where: str) -> dict[str, Any]:
         self._left -= 1
         if self._left < 0:
-            self._note("$ref", where, "the schema refers to too much, any value is taken")
+            self._note("$ref", where, "the schema refers to too much, any value is accepted")
             return {}
-        if given.keys() <= _PLAIN and given.get("type", "string") in TYPES:  # to be quick: most schemas are such
+        if given.keys() <= _PLAIN and given.get("type", "string") in TYPES:  # a shortcut for most schemas
             return dict(given)
         schema = {key: value for key, value in given.items() if key not in _NAMING}
         if self._ignores_siblings and isinstance(schema.get("$ref"), str):
@@ -179,7 +179,7 @@ class _Relaxed:
         return made
 
     def _as_today(self, schema: dict[str, Any]) -> None:
-        """What older drafts write otherwise."""
+        """Rewrites what older drafts write differently."""
         for excluded, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             if isinstance(schema.get(excluded), bool) and schema.pop(excluded) and bound in schema:
                 schema[excluded] = schema.pop(bound)
@@ -203,7 +203,7 @@ class _Relaxed:
         if named and len(known) == len(named):
             schema["type"] = known if isinstance(value, list) else known[0]
         elif value is not None:
-            self._note(f"type: {value}", where, "any value is taken")
+            self._note(f"type: {value}", where, "any value is accepted")
 
     def _numbers(self, schema: dict[str, Any], where: str) -> None:
         for key in [key for key in schema if key in _COUNTS]:
@@ -219,10 +219,10 @@ class _Relaxed:
                 self._odd(schema, key, where)
 
     def _odd(self, schema: dict[str, Any], key: str, where: str) -> bool:
-        """Drop a keyword with a value of the wrong kind. False: it is null, which some programs write for nothing."""
+        """Drops a keyword with an invalid value. Returns False for null, which some programs write for nothing."""
         value = schema.pop(key)
         if value is not None:
-            self._note(f"{key}: {value}", where, "it is not what JSON Schema takes there")
+            self._note(f"{key}: {value}", where, "JSON Schema does not allow that value")
         return value is not None
 
     def _strings(self, schema: dict[str, Any], where: str) -> None:
@@ -231,11 +231,11 @@ class _Relaxed:
         if "pattern" in schema and not (isinstance(pattern, str) and can_be_matched(pattern)):
             del schema["pattern"]
             if may_be_text:
-                self._note("pattern", where, "any string is taken")
+                self._note("pattern", where, "any string is accepted")
         if "format" in schema and not (isinstance(schema["format"], str) and schema["format"] in FORMATS):
             named = schema.pop("format")
             if may_be_text:
-                self._note(f"format: {named}", where, "any string is taken")
+                self._note(f"format: {named}", where, "any string is accepted")
 
     # --- schemas in schemas ---
     def _refer(self, schema: dict[str, Any], where: str) -> None:
@@ -246,7 +246,7 @@ class _Relaxed:
         if isinstance(reference, str) and isinstance(own, str) and own:
             reference = reference.removeprefix(own.rstrip("#"))
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            self._note(f"$ref: {reference}", where, "any value is taken")
+            self._note(f"$ref: {reference}", where, "any value is accepted")
             return
         found: Any = self._root
         pointer = unquote(reference[1:])
@@ -257,7 +257,7 @@ class _Relaxed:
             elif isinstance(found, dict) and key in found:
                 found = found[key]
             else:
-                self._note(f"$ref: {reference}", where, "it leads nowhere, any value is taken")
+                self._note(f"$ref: {reference}", where, "it leads nowhere, any value is accepted")
                 return
         if pointer not in self._names:
             self._names[pointer] = f"d{len(self._names)}"
@@ -265,9 +265,9 @@ class _Relaxed:
         schema["$ref"] = f"#/$defs/{self._names[pointer]}"
 
     def _alone(self, definitions: dict[str, Any]) -> None:
-        """What refers to itself is held without what stands beside the reference."""
+        """Drops the keywords beside a circular reference, which cannot be enforced."""
         leads = {name: set(_references(schema)) for name, schema in definitions.items()}
-        found: dict[str, set[str]] = {}  # what each leads to in the end
+        found: dict[str, set[str]] = {}  # all definitions that each leads to
         for where, schema in self._beside if len(definitions) <= MOST_DEFINITIONS else []:
             name = schema["$ref"].removeprefix("#/$defs/")
             if name not in found:
@@ -278,7 +278,7 @@ class _Relaxed:
                     waiting += more
             for key in [key for key in schema if key not in ("$ref", "$defs", "description") and name in found[name]]:
                 del schema[key]
-                self._note(key, where, "it stands beside a reference to what refers to itself")
+                self._note(key, where, "it stands beside a circular reference")
 
     def _items(self, schema: dict[str, Any], where: str) -> None:
         if "items" in schema:
@@ -310,11 +310,11 @@ class _Relaxed:
         elif "patternProperties" in schema:
             del schema["patternProperties"]
             schema["additionalProperties"] = True
-            self._note("patternProperties", where, "further properties are taken")
+            self._note("patternProperties", where, "further properties are accepted")
         if not set(schema.get("properties", ())) <= set(schema.get("required", ())):
             for key in ("minProperties", "maxProperties"):
                 if schema.pop(key, 0):
-                    self._note(key, where, "any number of properties is taken")
+                    self._note(key, where, "any number of properties is accepted")
 
     def _combinations(self, schema: dict[str, Any], where: str) -> None:
         for key in ("allOf", "anyOf", "oneOf"):
@@ -343,7 +343,7 @@ class _Relaxed:
             del schema[key]
 
     def _nullable(self, schema: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        """As OpenAPI has it."""
+        """Applies OpenAPI's `nullable`."""
         if given.get("nullable") is not True:
             return schema
         if "type" in schema:

@@ -1,12 +1,12 @@
-"""Where in a schema something stands that cannot be expressed: the deepest part that cannot be compiled by itself."""
+"""Finds the place in a schema that cannot be compiled: the deepest part that does not compile by itself."""
 
 import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
-MOST_TRIED = 400  # parts that are compiled, to find out
-MOST_SECONDS = 0.5  # until the last of them
+MOST_TRIED = 400  # parts that are compiled to find out
+MOST_SECONDS = 0.5  # after which no more are compiled
 # keywords whose values are schemas, lists of schemas, or schemas by name
 ONE = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -14,11 +14,11 @@ ONE = (
 )  # fmt: skip
 LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-SHARED = ("$defs", "definitions", "$schema")  # what references in a part go to
+SHARED = ("$defs", "definitions", "$schema")  # targets of references in a part
 
 
 def place_of(text: str, guide: Any) -> str:
-    """JSON pointer (RFC 6901) of the part of a schema that is to blame; "" where that is the schema as a whole."""
+    """JSON pointer (RFC 6901) of the part of a schema that is to blame; "" for the whole schema."""
     import llguidance
 
     root = json.loads(text)
@@ -44,7 +44,7 @@ def place_of(text: str, guide: Any) -> str:
 
 
 def _parts(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Schemas directly below one, and the pointer that leads there."""
+    """The schemas directly inside a schema, with their pointers relative to it."""
     if not isinstance(schema, dict):
         return
     for name in ONE:

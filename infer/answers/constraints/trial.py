@@ -1,9 +1,9 @@
-"""Compiling a form in a process of its own first: what hangs, takes all memory or overflows a stack there harms nobody.
+"""Compiles a form in a separate process first: a hang, a stack overflow or too much memory there harms nobody.
 
-llguidance cannot be interrupted, and has no bound for everything: intersections of expressions, a chain of 20 000
-references. So a grammar is tried with a vocabulary of bytes, by a process that stays for the next one. It reads lines
-of JSON, {"kind", "text", "n_vocab", "control": {id: text}, "ends"}, and answers each with {"error"} or {"source"};
-with "widens", which is for schemas, with {"schema", "notes"}.
+llguidance cannot be interrupted and does not limit everything: intersections of expressions, a chain of 20 000
+references. So a process compiles the grammar first, with a vocabulary of bytes, and stays for the next one. It reads
+lines of JSON, {"kind", "text", "n_vocab", "control": {id: text}, "ends"}, and answers each with {"error"} or
+{"source"}; a schema with "widens" is answered with {"schema", "notes"}.
 """
 
 import json
@@ -32,27 +32,27 @@ from .widened import ANY_OBJECT, widened
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
 
-SECONDS = 2  # of the processor, for one form; 100 kB of tools take 0.1
-MOST_MEMORY = 2 << 30  # bytes of address space, beside what the libraries take
-STACK = 4 << 20  # bytes: threads that compile what was tried have more
-READY = b"ready\n"  # its first line
-STEPS = 4  # that are looked at: some grammars compile and cannot be followed
+SECONDS = 2  # of CPU time, for one form; 100 kB of tools take 0.1
+MOST_MEMORY = 2 << 30  # bytes of address space, beyond what the libraries take
+STACK = 4 << 20  # bytes: threads that compile the form afterwards have more
+READY = b"ready\n"  # the process's first line
+STEPS = 4  # tokens that are tried: some grammars compile and then fail
 N_BYTES = 256
 _PLACE = re.compile(r" \(at [^)]*\)$")
 WITHOUT_TOKENS = ("json_schema", "gbnf", "regex", "choice")  # other kinds may name tokens of the vocabulary
 
 
 class Trial:
-    """The process, begun when it is needed. From one thread at a time; it ends with this object."""
+    """The process, started on demand; it ends with this object. For one thread at a time."""
 
     def __init__(self, tokenizer: "Tokenizer", seconds: int = SECONDS) -> None:
         self._tokenizer, self._seconds = tokenizer, seconds
         self.process: subprocess.Popen[bytes] | None = None
-        self.n_ended = 0  # processes that have ended over a form
+        self.n_ended = 0  # processes that died of a form
         self._end: weakref.finalize[Any, Any] | None = None
 
     def source(self, grammar: Grammar) -> str:
-        """What llguidance is to compile. UsageError: it cannot, or it takes too much time or memory."""
+        """The grammar for llguidance. Raises UsageError if it does not compile, or takes too much time or memory."""
         asked: dict[str, Any] = grammar.to_json()
         if grammar.kind not in WITHOUT_TOKENS:
             asked |= _tokens(self._tokenizer)
@@ -67,15 +67,15 @@ class Trial:
         return str(reply["source"])
 
     def widened(self, schema: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """See widened.py: a schema that can be compiled, and a sentence for each part that is wider."""
+        """A schema that can be compiled, and a sentence for each widened part: see widened.py."""
         asked = {**Grammar.json_schema(schema).to_json(), "widens": True}
         reply = self._reply(json.dumps(asked).encode() + b"\n")
         if reply is None:
-            return ANY_OBJECT, ("the schema cannot be held: compiling it takes too much time or memory",)
+            return ANY_OBJECT, ("the schema cannot be enforced: compiling it takes too much time or memory",)
         return reply["schema"], tuple(reply["notes"])
 
     def _reply(self, line: bytes) -> dict[str, Any] | None:
-        """None: the process has ended over it."""
+        """The process's answer to a line; None if the process died of it."""
         process = self._begun()
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -84,7 +84,7 @@ class Trial:
             answer = process.stdout.readline()
         except BrokenPipeError:
             answer = b""
-        except BaseException:  # Ctrl-C: its answer would be taken for that to the next form
+        except BaseException:  # Ctrl-C: the next form would get this answer
             self.close()
             raise
         if not answer.endswith(b"\n"):
@@ -96,7 +96,7 @@ class Trial:
 
     def _begun(self) -> "subprocess.Popen[bytes]":
         if self.process is None:
-            # a session of its own: Ctrl-C is for whoever asks. -P: nothing is imported from the current folder
+            # a session of its own: Ctrl-C is for the caller. -P: nothing is imported from the current folder
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, str(self._seconds)],
                 stdin=subprocess.PIPE,
@@ -108,11 +108,13 @@ class Trial:
             assert self.process.stdout is not None
             if self.process.stdout.readline() != READY:
                 self.close()
-                raise HybridError(f"forms cannot be compiled: {sys.executable} for that, {__name__}, does not start.")
+                raise HybridError(
+                    f"forms cannot be compiled: {sys.executable} -m {__name__}, which tries them first, does not start."
+                )
         return self.process
 
     def close(self) -> None:
-        """End the process; another one is begun when it is needed."""
+        """Ends the process; the next use starts another."""
         if self._end is not None:
             self._end()
         self.process = self._end = None
@@ -123,7 +125,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
-        with suppress(BrokenPipeError):  # over what it was to read
+        with suppress(BrokenPipeError):  # unread input
             pipe.close()
 
 
@@ -135,7 +137,7 @@ def _tokens(tokenizer: "Tokenizer") -> dict[str, Any]:
 
 # --- in the process ---
 class ByteVocabulary:
-    """A vocabulary in which a text is its bytes. What else it has are control tokens: those of `control`, by id."""
+    """A vocabulary with a token for each byte. All others are control tokens: `control` has their texts, by id."""
 
     bos = eos = None
 
@@ -149,7 +151,7 @@ class ByteVocabulary:
         self.vocabulary = self
 
     def of_type(self, kind: object) -> list[int]:
-        """Tokens of a type: none has the one that is asked for."""
+        """No token has any type."""
         return []
 
     def is_control(self, token: int) -> bool:
@@ -163,9 +165,9 @@ class ByteVocabulary:
 
 
 def serve(lines: IO[bytes], answers: IO[bytes], seconds: int) -> None:
-    """Answer each line, in so many seconds of the processor, until there are no more."""
+    """Answers each line until there are no more; `seconds` of CPU time for each."""
     plain = ByteVocabulary()
-    whole: ByteVocabulary | None = None  # that of the one tokenizer which whoever asks has
+    whole: ByteVocabulary | None = None  # of the caller's only tokenizer
     for line in lines:
         _bound_time(seconds)
         asked = json.loads(line)
@@ -204,7 +206,7 @@ def _widened(grammar: Grammar, vocabulary: ByteVocabulary) -> dict[str, Any]:
 
 
 def _followed(constraint: Constraint, vocabulary: ByteVocabulary) -> None:
-    """The first steps of some answer. DeadEndError: they cannot be done."""
+    """Takes the first tokens of some answer. Raises DeadEndError if that fails."""
     some = -np.arange(vocabulary.n_vocab, dtype=np.float32)
     for _ in range(STEPS):
         if constraint.ended:
@@ -216,21 +218,21 @@ def _followed(constraint: Constraint, vocabulary: ByteVocabulary) -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """The system ends this process when it computes for longer from now on."""
+    """Sets a limit on CPU time from now on; at the limit, the system ends this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
 
 
 def _bound_memory() -> None:
-    if sys.platform == "linux":  # macOS has no such bound
+    if sys.platform == "linux":  # macOS has no such limit
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + MOST_MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def main(seconds: int) -> None:
-    """Until standard input ends."""
+    """Serves until standard input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _bound_memory()
     sys.stdout.buffer.write(READY)

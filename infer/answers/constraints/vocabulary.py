@@ -1,4 +1,4 @@
-"""A tokenizer as llguidance wants it: made once per vocabulary, half a second for 152 000 tokens."""
+"""A tokenizer for llguidance, made once per vocabulary: it takes half a second for 152 000 tokens."""
 
 import threading
 from typing import TYPE_CHECKING, Any
@@ -26,14 +26,15 @@ def guide_of(tokenizer: "Tokenizer") -> Any:
 
 
 def special_tokens(tokenizer: "Tokenizer") -> list[int]:
-    """Those that are no text: control tokens, and rows that are no tokens."""
+    """The ids that are not text: control and unknown tokens, and rows without a token."""
     unknown = set(tokenizer.vocabulary.of_type(TokenType.UNKNOWN))
     return [i for i in range(tokenizer.n_vocab) if tokenizer.is_control(i) or i in unknown or not tokenizer.piece(i)]
 
 
 class _Words:
-    """The tokens' bytes. Control tokens, and rows that are no tokens, begin with a byte that no UTF-8 has: no grammar
-    allows them unless it names them."""
+    """The tokens' bytes. Special tokens begin with a byte that UTF-8 never has: no grammar allows them unless it names
+    them.
+    """
 
     is_tokenizer_wrapper = True
 
@@ -44,7 +45,7 @@ class _Words:
         self.special_token_ids = special_tokens(tokenizer)
         special = set(self.special_token_ids)
         self.tokens = [b"\xff" + (pieces[i] or b"[%d]" % i) if i in special else pieces[i] for i in ids]
-        # where a vocabulary has no token that ends a text, an answer ends when nothing can follow
+        # without a token that ends a text, an answer ends when nothing can follow
         self.eos_token_id = next(iter(sorted(tokenizer.eog)), tokenizer.eos if tokenizer.eos is not None else 0)
         self.bos_token_id = tokenizer.bos
 

@@ -1,6 +1,6 @@
-"""A schema made wider where it cannot be compiled, part by part, until it can: for tools, after what relaxed.py knows.
+"""Widens the parts of a schema that cannot be compiled, until the whole compiles: for tools, after relaxed.py.
 
-A part keeps its types, properties and items at first; if that cannot be compiled either, its types; at last any value
+A part first keeps its types, properties and items; if that does not compile either, only its types; at last, any value
 fits.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from .grammar import Grammar
 from .relaxed import spoken
 
-MOST_PARTS = 20  # that are made wider, before the whole schema is any object
+MOST_PARTS = 20  # parts that are widened before the schema becomes any object
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _MADE_OF = ("type", "$ref", "properties", "required", "items", "prefixItems", "additionalProperties")
 
@@ -19,11 +19,11 @@ _MADE_OF = ("type", "$ref", "properties", "required", "items", "prefixItems", "a
 def widened(
     schema: dict[str, Any], fault: Callable[[Grammar], str | None], place: Callable[[Grammar], str]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The wider schema, and a sentence for each part.
+    """The wider schema, and a sentence for each widened part.
 
     schema  what `relaxed` returns
-    fault   why a form cannot be compiled; None: it can
-    place   JSON pointer of the part of such a form that is to blame
+    fault   returns why a form cannot be compiled; None if it can
+    place   returns the JSON pointer of the part of such a form that is to blame
     """
     notes: list[str] = []
     for _ in range(MOST_PARTS):
@@ -38,13 +38,13 @@ def widened(
             alone: object = {"$defs": schema.get("$defs", {}), **part} if isinstance(part, dict) else part
             why = (fault(Grammar.json_schema(alone)) if alone is not False else None) or why
         schema = _with(schema, steps, _wider) if steps else _wider(schema) or ANY_OBJECT
-        note = f"the schema at {spoken(pointer)} cannot be held: {why}"
+        note = f"the schema at {spoken(pointer)} cannot be enforced: {why}"
         notes += [note] if note not in notes else []
-    return ANY_OBJECT, (*notes[:1], "calls have any object for arguments")
+    return ANY_OBJECT, (*notes[:1], "any object is accepted as arguments")
 
 
 def _with(schema: Any, steps: list[str], change: Callable[[Any], Any]) -> Any:
-    """A copy in which a part is another one."""
+    """A copy in which the part at `steps` is changed."""
     if not steps:
         return change(schema)
     if isinstance(schema, list):

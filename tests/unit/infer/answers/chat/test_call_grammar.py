@@ -209,7 +209,7 @@ def test_calls_without_a_mark(tokenizer: Tokenizer) -> None:
     check(constraint_of(tokenizer, format, REQUIRED), tokenizer, [call], ["", "hello", *wrong])
     thinks = constraint_of(tokenizer, ChatFormat(THINKS, format.calls), thinks=True)
     check(thinks, tokenizer, [f"{{</think>\n{call}", "a</think>b", "{"], ['a</think>{"b"', f"</think>{call}x"])
-    with pytest.raises(UsageError, match="calls have no mark that tells them from a text"):
+    with pytest.raises(UsageError, match="no tag tells this model's calls from text"):
         answer_grammar(format, tokenizer, TOOLS, AUTO, form=Grammar.any_json())
 
 
@@ -283,7 +283,7 @@ def test_a_schema_that_is_too_deep_is_any_object(tokenizer: Tokenizer) -> None:
     made = constraint_of(tokenizer, ChatFormat(), tools=[tool("deep", properties={"a": deep})])
     assert made.grammar.notes == (
         "tool `deep`: the schema is nested deeper than 100 levels. Use $ref and $defs. "
-        "Any value is taken at parameters.",
+        "Any value is accepted at parameters.",
     )
     check(made, tokenizer, ['<tool_call>\n{"name": "deep", "arguments": {"b": 1}}\n</tool_call>'], [BAD_CALLS[-1]])
 
@@ -408,7 +408,7 @@ def a_of(**schema: Any) -> dict[str, Any]:
     return {"properties": {"a": schema}}
 
 
-LEFT_OUT = "cannot be held in this model's calls: its name cannot be told from the marks, it is left out"
+LEFT_OUT = "cannot be enforced in this model's calls: its name looks like a tag, it is left out"
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ LEFT_OUT = "cannot be held in this model's calls: its name cannot be told from t
             {"anyOf": [{**a_of(type="integer"), "required": ["a"]}, a_of(const="x")]},
             [{"a": "1"}, {"a": "x"}, {}],
             [{"a": "y"}],
-            ["`anyOf` at parameters cannot be held in this model's calls: a call may have parameters of several"],
+            ["`anyOf` at parameters cannot be enforced in this model's calls: a call may have parameters of several"],
         ),
         ({"$ref": "#/$defs/d", "$defs": {"d": {**a_of(type="null"), "required": ["a"]}}}, [{"a": "null"}], [{}], []),
         (a_of(type="string", format="nonsense"), [{"a": "x"}], [{"b": "x"}], []),
@@ -431,9 +431,9 @@ LEFT_OUT = "cannot be held in this model's calls: its name cannot be told from t
             {"properties": {"a": False}, "required": ["a"]},
             [{"a": "1"}],
             [{}],
-            ["`required` at parameters.a cannot be held in this model's calls: no value fits it, any is taken"],
+            ["`required` at parameters.a cannot be enforced in this model's calls: no value fits it, any is accepted"],
         ),
-        (a_of(type="string", allOf=[False]), [{"a": "x"}], [], ["`enum` at parameters.a cannot be held"]),
+        (a_of(type="string", allOf=[False]), [{"a": "x"}], [], ["`enum` at parameters.a cannot be enforced"]),
     ],
 )
 def test_what_xml_cannot_hold_is_noted(
@@ -454,7 +454,7 @@ def test_python_leaves_out_what_it_cannot_write(tokenizer: Tokenizer) -> None:
     odd = tool("odd", properties={"a-b": {}, "c": {"type": "integer"}}, required=["a-b", "c"])
     made = constraint_of(tokenizer, format, REQUIRED, tools=[odd])
     check(made, tokenizer, ["[odd(c=1)]"], ["[odd(a-b=1, c=1)]", "[odd()]"])
-    assert "`properties` at parameters.a-b cannot be held in this model's calls: Python" in made.grammar.notes[0]
+    assert "`properties` at parameters.a-b cannot be enforced in this model's calls: Python" in made.grammar.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -66,25 +66,29 @@ def test_tools_that_are_refused(value: object, says: str) -> None:
         (
             {"type": "array"},
             {"type": "object"},
-            ["`type: array` at parameters cannot be held: arguments are an object"],
+            ["`type: array` at parameters cannot be enforced: arguments are an object"],
         ),
         ({"type": ["object", "null"]}, {"type": "object"}, []),
         ({"type": None, "properties": None}, {}, []),
         (
             {"properties": []},
             {"additionalProperties": True},
-            ["`properties: []` at parameters cannot be held: it is not what JSON Schema takes there"],
+            ["`properties: []` at parameters cannot be enforced: JSON Schema does not allow that value"],
         ),
         (
             {"properties": {"a": 1}},
             {"properties": {"a": True}},
-            ["`1` at parameters.a cannot be held: any value is taken"],
+            ["`1` at parameters.a cannot be enforced: any value is accepted"],
         ),
-        ({"required": "a"}, {}, ["`required: a` at parameters cannot be held: it is not what JSON Schema takes there"]),
+        (
+            {"required": "a"},
+            {},
+            ["`required: a` at parameters cannot be enforced: JSON Schema does not allow that value"],
+        ),
         (
             {"properties": {"a": {"type": "string", "format": "path"}}},
             {"properties": {"a": {"type": "string"}}},
-            ["`format: path` at parameters.a cannot be held: any string is taken"],
+            ["`format: path` at parameters.a cannot be enforced: any string is accepted"],
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_the_tool_to_blame_is_wider_and_the_others_are_held(dialect: Dialect, fo
     grammar = dialect.grammar(asked, False, None)
     assert grammar is not None
     (note,) = grammar.notes
-    assert note.startswith("tool `bad`: the schema at parameters.a cannot be held: Unsatisfiable schema: minI")
+    assert note.startswith("tool `bad`: the schema at parameters.a cannot be enforced: Unsatisfiable schema: minI")
     n = forms.trial.n_ended, forms.n_compiled
     assert dialect.grammar(asked, False, None) is grammar and (forms.trial.n_ended, forms.n_compiled) == n
     held = forms.compiled(grammar)
@@ -74,7 +74,7 @@ def test_rules_have_the_notes(dialect: Dialect) -> None:
     asked = ChatOptions(tools(f=of(p={"type": "string", "format": "path"})))
     prompt = dialect.prompt([{"role": "user", "content": "Hi"}], asked)
     assert dialect.rules(asked, prompt).notes == (
-        "tool `f`: `format: path` at parameters.p cannot be held: any string is taken",
+        "tool `f`: `format: path` at parameters.p cannot be enforced: any string is accepted",
     )
     assert (
         dialect.exchange([{"role": "user", "content": "Hi"}], asked).rules.notes == dialect.rules(asked, prompt).notes
@@ -90,8 +90,8 @@ def test_names_remain_where_types_do_not(dialect: Dialect, forms: Forms, monkeyp
     assert grammar is not None
     first, second, third = grammar.notes
     assert "tool `first`: the schema at parameters.a" in first
-    assert second == "tool `second`: calls are held to the names of its parameters alone"
-    assert third == "tool `third`: calls are held to the names of its parameters alone"
+    assert second == "tool `second`: only the names of its parameters are enforced"
+    assert third == "tool `third`: only the names of its parameters are enforced"
 
 
 def test_tools_that_are_too_much_together_are_wider(
@@ -108,7 +108,7 @@ def test_tools_that_are_too_much_together_are_wider(
     both = tools(**{f"f{i}": of(**{f"p{i}": {"type": "integer", "minimum": i}}) for i in range(3)})
     grammar = dialect.grammar(ChatOptions(both, REQUIRED), False, None)
     assert grammar is not None
-    says = "calls are held to the names of its parameters alone"
+    says = "only the names of its parameters are enforced"
     assert list(grammar.notes) == [f"tool `f{i}`: {says}" for i in range(3)]
 
 

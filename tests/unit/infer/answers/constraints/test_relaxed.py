@@ -1,4 +1,4 @@
-"""Schemas that are made wider where they cannot be held: what fitted still fits, and what can be held is held."""
+"""Schemas that are made wider where they cannot be enforced: what fitted still fits, and what can be held is held."""
 
 import json
 import random
@@ -52,7 +52,7 @@ def nodes(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def injected(schema: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """A copy with keywords that cannot be held, or say nothing, at one to four places."""
+    """A copy with keywords that cannot be enforced, or say nothing, at one to four places."""
     made: dict[str, Any] = json.loads(text(schema))
     places = list(nodes(made))
     for _ in range(rng.randint(1, 4)):
@@ -111,10 +111,15 @@ def test_what_fits_a_schema_fits_the_relaxed_one(part: int, trial: Trial) -> Non
 @pytest.mark.parametrize(
     ("schema", "right", "wrong", "notes"),
     [
-        ({"type": "string", "format": "path"}, ["/etc", ""], [1], ["`format: path` at p cannot be held: any string"]),
-        ({"type": "string", "format": "path", "maxLength": 2}, ["ab"], ["abc"], ["any string is taken"]),
+        (
+            {"type": "string", "format": "path"},
+            ["/etc", ""],
+            [1],
+            ["`format: path` at p cannot be enforced: any string"],
+        ),
+        ({"type": "string", "format": "path", "maxLength": 2}, ["ab"], ["abc"], ["any string is accepted"]),
         ({"type": "integer", "format": "int64"}, [1], ["1"], []),
-        ({"type": "string", "pattern": "^(?=a)"}, ["ab"], [1], ["`pattern` at p cannot be held"]),
+        ({"type": "string", "pattern": "^(?=a)"}, ["ab"], [1], ["`pattern` at p cannot be enforced"]),
         ({"type": "integer", "pattern": "^(?=a)"}, [1], ["a"], []),
         ({"type": "number", "minimum": 3, "exclusiveMinimum": True}, [3.5], [3, 2], []),
         ({"type": "number", "minimum": 3, "exclusiveMinimum": False}, [3], [2], []),
@@ -142,9 +147,14 @@ def test_what_fits_a_schema_fits_the_relaxed_one(part: int, trial: Trial) -> Non
             ["1"],
             [],
         ),
-        ({"$ref": "other.json"}, [1, "a"], [], ["`$ref: other.json` at p cannot be held: any value is taken"]),
+        ({"$ref": "other.json"}, [1, "a"], [], ["`$ref: other.json` at p cannot be enforced: any value is accepted"]),
         ({"oneOf": [{"type": "string"}, {"type": "number"}]}, ["a", 1], [None], []),
-        ({"oneOf": [{"minimum": 1}, {"type": "string"}]}, ["a", 1], [0], ["`oneOf` at p cannot be held: a value may"]),
+        (
+            {"oneOf": [{"minimum": 1}, {"type": "string"}]},
+            ["a", 1],
+            [0],
+            ["`oneOf` at p cannot be enforced: a value may"],
+        ),
         ({"oneOf": [{"type": "integer"}, {"enum": ["a"]}], "anyOf": [{"minimum": 3}]}, [3], [2], ["`oneOf`"]),
         ({"oneOf": [{"const": "a"}, {"enum": ["b", "c"]}]}, ["a", "c"], ["d"], []),
         (
@@ -154,23 +164,23 @@ def test_what_fits_a_schema_fits_the_relaxed_one(part: int, trial: Trial) -> Non
             [],
         ),
         ({"type": "STRING"}, ["a"], [1], []),
-        ({"type": "float"}, [1, "a"], [], ["`type: float` at p cannot be held: any value is taken"]),
+        ({"type": "float"}, [1, "a"], [], ["`type: float` at p cannot be enforced: any value is accepted"]),
         ({"enum": []}, [1], [], ["`enum: []` at p"]),
-        ({"properties": {"a": 3}}, [{"a": 1}], [], ["`3` at p.a cannot be held: any value is taken"]),
+        ({"properties": {"a": 3}}, [{"a": 1}], [], ["`3` at p.a cannot be enforced: any value is accepted"]),
         ({"properties": [], "additionalProperties": False}, [{"a": 1}], [], ["`properties: []` at p"]),
         (
             {"type": "object", "patternProperties": {"(?=a)": {}}, "additionalProperties": False},
             [{"a": 1}],
             [1],
-            ["`patternProperties` at p cannot be held: further properties are taken"],
+            ["`patternProperties` at p cannot be enforced: further properties are accepted"],
         ),
         (
             {"type": "object", "additionalProperties": {"type": "string", "not": {"const": ""}}},
             [{"a": "b"}],
             [{"a": 1}],
-            ["`not` at p.* cannot be held: any string is taken"],
+            ["`not` at p.* cannot be enforced: any string is accepted"],
         ),
-        ({"items": {"uniqueItems": True}}, [[[1, 1]]], [], ["`uniqueItems` at p[] cannot be held: repeated items"]),
+        ({"items": {"uniqueItems": True}}, [[[1, 1]]], [], ["`uniqueItems` at p[] cannot be enforced: repeated items"]),
         ({"items": {"uniqueItems": False}}, [[[1, 1]]], [], []),
         ({"properties": {"a": {}}, "required": ["a"], "minProperties": 1}, [{"a": 1}], [{}], []),
         ({"properties": {"a": {}}, "minProperties": 1}, [{"a": 1}, {}], [], ["`minProperties` at p"]),

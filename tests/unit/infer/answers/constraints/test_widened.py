@@ -32,13 +32,13 @@ def of(**properties: Any) -> dict[str, Any]:
             of(a={"type": "string", "pattern": "("}, b={"type": "integer"}),
             ['{"a": "x", "b": 1}'],
             ['{"a": 1, "b": 1}', '{"a": "x"}', '{"a": "x", "b": "y"}'],
-            ["the schema at parameters.a cannot be held: regex parse error: unclosed group"],
+            ["the schema at parameters.a cannot be enforced: regex parse error: unclosed group"],
         ),
         (
             of(**{"a/b": {"type": "array", "minItems": 2, "maxItems": 1, "items": {"type": "integer"}}}),
             ['{"a/b": [1]}'],
             ['{"a/b": ["x"]}', '{"a/b": 1}'],
-            ["the schema at parameters.a/b cannot be held: Unsatisfiable schema: minItems"],
+            ["the schema at parameters.a/b cannot be enforced: Unsatisfiable schema: minItems"],
         ),
         (
             of(a={"type": "object", "patternProperties": {"a": {}, "b": {"type": "null"}}, "properties": {"c": {}}}),
@@ -69,7 +69,7 @@ def test_the_part_to_blame_is_wider(
 def test_too_many_parts_are_any_object(trial: Trial) -> None:
     bad = {"type": "string", "pattern": "("}
     made, notes = trial.widened(of(**{f"a{i}": bad for i in range(MOST_PARTS + 1)}))
-    assert made == ANY_OBJECT and notes[-1] == "calls have any object for arguments"
+    assert made == ANY_OBJECT and notes[-1] == "any object is accepted as arguments"
 
 
 def test_what_ends_the_process_is_any_object() -> None:
