@@ -69,7 +69,7 @@ def test_every_reason(family: str, load: Loaded) -> None:
 
     check(STEM, 0, "new", "nothing is known that begins like this")
     check(STEM, 700, "whole", "all of it is known")
-    check([*STEM, 3, 4], 700, "continues", "goes on where what is known ends, at token 700")
+    check([*STEM, 3, 4], 700, "continues", "continues a known text from its end, at token 700")
     b = STEM[600] + 1
     other, why = [*STEM[:600], b, *tokens(300, 9)], f"differs from every known text at token 600 ('{b}')"
     if recurrent:

@@ -1,4 +1,4 @@
-"""From a text or a conversation to the job of a batch, and the tokens of answers that come back in later prompts.
+"""Makes jobs of a batch from texts and conversations, and knows the tokens of answers that come back in later prompts.
 
 asker = Asker(tokenizer, template, n_vocab)            # one for each model
 prompt = asker.text("A text that")                     # or asker.messages(asker.dialect.prompt(messages, asked))
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from ..chat.tools import ToolCall
     from ..drawing.drawing import GenerationResult
 
-LAST_MESSAGES = 4  # of a conversation get checkpoints where they end, beside the first: people go back there
+LAST_MESSAGES = 4  # of a conversation get checkpoints at their ends, beside the first: people go back there
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What an answer follows.
+    """The tokens that an answer follows.
 
-    text        that the tokens stand for, so that the answer is known when it comes back with it; None: tokens alone
+    text        of the tokens, so that the answer is recognized when it comes back after that text; None: unknown
     plain       see Ledger
     boundaries  see Job
-    known       tokens at its beginning that the ledger has given; the rest is encoded
+    known       tokens at the beginning that come from the ledger; the rest is encoded
     """
 
     ids: list[int]
@@ -53,9 +53,9 @@ class Prompt:
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """How an answer is drawn. Drawing explains the fields.
+    """How an answer is sampled. Drawing explains the fields.
 
-    most_seconds  after its first token a text that has a line feed ends
+    most_seconds  limit after its first token, for a text that has a line feed
     """
 
     params: SamplingParams
@@ -71,7 +71,7 @@ class AnswerSettings:
     most_seconds: float = math.inf
 
     def drawing(self, tokenizer: "Tokenizer", n_vocab: int) -> Drawing:
-        """The drawing of one answer. UsageError: a setting cannot be used."""
+        """The drawing of one answer. Raises UsageError if a setting cannot be used."""
         drawing = Drawing(
             Sampler(self.params, n_vocab, tokenizer),
             tokenizer,
@@ -101,10 +101,10 @@ class Said(Protocol):
 
 
 class Asker:
-    """Makes the prompts and jobs of one model. It knows the tokens of the model's answers, which come back as text.
+    """Makes the prompts and jobs of one model, and knows the tokens of its answers, which come back as text.
 
-    Its methods take an `owner`: answers of nobody else come back. drawn=False: the text is encoded anew.
-    forms: where grammars are compiled; None: nowhere yet.
+    Methods take an `owner`, and reuse only that owner's answers. drawn=False: the text is encoded anew.
+    forms: compiles grammars; None: a new one.
     """
 
     def __init__(
@@ -115,37 +115,41 @@ class Asker:
 
     @cached_property
     def dialect(self) -> Dialect:
-        """How the model chats. Only for a model with a template."""
+        """How the model chats; only for a model with a template."""
         assert self.template is not None
         return Dialect(self.template, self.tokenizer, self.forms)
 
     def encoded(
         self, text: str, *, plain: bool = False, peek: bool = False, owner: bytes = b"", drawn: bool = True
     ) -> Encoded:
-        """A text as this owner's answers were drawn. plain, peek: see `Ledger.find`."""
+        """The tokens of a text, in which this owner's answers keep their sampled tokens. plain, peek: see
+        `Ledger.find`.
+        """
         if not drawn:
             return self.ledger.anew(text, plain=plain)
         return self.ledger.find(text, plain=plain, peek=peek, owner=owner)
 
     def text(self, text: str, *, plain: bool = True, owner: bytes = b"", drawn: bool = True) -> Prompt:
-        """A prompt as it is; not plain: special tokens that are written out in it count."""
+        """The prompt of a raw text. If not plain, special tokens written in it count."""
         encoded = self.encoded(text, plain=plain, owner=owner, drawn=drawn)
         return Prompt(encoded.ids, text, plain, known=encoded.known)
 
     def messages(
         self, written: "ChatPrompt", *, owner: bytes = b"", drawn: bool = True, most: int = LAST_MESSAGES
     ) -> Prompt:
-        """The prompt of a conversation, as the template has written it. most: see `message_ends`."""
+        """The prompt of a conversation that the template has written. most: see `message_ends`."""
         encoded = self.encoded(written.text, owner=owner, drawn=drawn)
         return Prompt(encoded.ids, written.text, False, tuple(self.ends(written, encoded, most)), encoded.known)
 
     def ends(self, written: "ChatPrompt", encoded: Encoded, most: int) -> list[int]:
-        """Where the messages of a prompt end in its tokens."""
+        """Positions in the prompt's tokens at which its messages end."""
         render, whole = partial(self.dialect.rendered, written), self.dialect.format.thoughts is not None
         return message_ends(self.tokenizer, render, written.messages, written.text, encoded, most, whole=whole)
 
     def job(self, prompt: Prompt, settings: AnswerSettings, *, note: bool = True, **fields: Any) -> Job:
-        """An answer to a prompt, noted when it has ended, if `note`. fields: of Job. UsageError: a setting is wrong."""
+        """The job of a prompt; `note`: its answer is noted at the end. fields: of Job. Raises UsageError for a wrong
+        setting.
+        """
         drawing = settings.drawing(self.tokenizer, self.n_vocab)
         job = Job(prompt.ids, drawing, boundaries=prompt.boundaries, n_drawn=len(prompt.known), **fields)
         if note:
@@ -153,7 +157,7 @@ class Asker:
         return job
 
     def _note_job(self, prompt: Prompt, job: Job) -> None:
-        """In the thread that steps. What a fault has ended may have tokens without their text."""
+        """Runs in the thread that steps. An answer that a fault ended may have tokens without text: it is not noted."""
         if job.error is None:
             self.note(prompt, job.result, job.owner)
 
@@ -172,13 +176,13 @@ class Asker:
         result: "GenerationResult",
         owner: bytes = b"",
     ) -> str:
-        """Notes an ended message with calls or thoughts: the template will write it with other white space, and the
-        tokens drawn stand for that text. Returns the text; "": nothing was noted.
+        """Notes an ended message with calls or thoughts: the template will write it with other whitespace, and the
+        sampled tokens stand for that text. Returns the text; "" if nothing was noted.
 
         ids: tokens of the prompt
         """
         if not (said.thoughts or said.calls):
             return ""
-        # not every template takes what its model says
+        # not every template accepts its model's answers
         rendered = WRITTEN.run(lambda: self.dialect.rendered_with(messages, asked, said), lambda: "")
         return self.ledger.note_rendered(written.text, rendered, ids, result, owner) if rendered else ""

@@ -1,17 +1,17 @@
-"""What the model drew stays what it drew: from the text of an answer that comes back to the tokens it was drawn as.
+"""Keeps sampled tokens: maps the text of an answer that comes back to the tokens that it was sampled as.
 
-A client sends an answer back as text. Encoded again, it may give other tokens than the drawn ones (sampled text, tool
-calls and constrained text rarely have the tokens that an encoder would choose), and a recurrent state is lost at the
-first of them that differs. So the ledger notes (text before, answer) -> tokens of both, and a text is encoded as the
-tokens of the longest beginning that is known, followed by the encoding of the rest. It knows texts, not conversations.
-Texts have an owner, as in the prompt cache (memory/prefix_tree.py): what one owner is told depends on nobody else's.
+A client sends an answer back as text. Encoded again, it may give other tokens (sampled text, tool calls and constrained
+text rarely have the tokens that an encoder would choose), and a recurrent state is lost at the first token that
+differs. So the ledger notes (text before, answer) -> tokens of both, and encodes a text as the tokens of its longest
+known prefix, followed by the encoding of the rest. It knows texts, not conversations. Texts have an owner, as in the
+prompt cache (memory/prefix_tree.py): no owner's result depends on another's texts.
 
-Two kinds of text, which never meet: what a chat template rendered, where special tokens count, and `plain` ones. What
-follows the answer must have the tokens that it has in the whole text:
+Two kinds of text are kept apart: text rendered by a chat template, where special tokens count, and `plain` text. The
+rest after an answer must have the tokens that it has in the whole text:
 
-- In rendered text it may begin with a control token, across which nothing merges. White space around the answer may
-  then differ, since templates trim it or add some, and what the model drew stands.
-- Otherwise the text must be the same, and the encoding of the whole text must begin a token where the answer ends.
+- In rendered text it may begin with a control token, across which nothing merges. Whitespace around the answer may then
+differ, since templates trim it or add some, and the sampled tokens stand.
+- Otherwise the text must be the same, and a token of the whole text's encoding must begin where the answer ends.
 """
 
 import re
@@ -35,16 +35,16 @@ LEDGER = SidePath("the ledger of drawn answers")
 WRITTEN = SidePath("how the template writes an answer that comes back")
 
 BUDGET = 64 << 20  # bytes
-ENTRY_BYTES = 600  # of an entry beside its answer: its places in dictionaries
-MOST_TRIES = 64  # known beginnings that are looked at, the longest first
-MOST_ENCODED = 8  # of them are encoded, to see whether a token begins where they end
-LONGEST_CONTROL = 256  # characters that are enough to see a control token
+ENTRY_BYTES = 600  # of an entry beside its answer: its entries in dictionaries
+MOST_TRIES = 64  # known prefixes that are tried, the longest first
+MOST_ENCODED = 8  # of those are encoded, to see whether a token begins at their end
+LONGEST_CONTROL = 256  # characters, enough to see a control token
 _SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A text as tokens: `known`, those of an earlier answer and all before it, and `rest`, those of text[at:]."""
+    """A text as tokens: `known` for an earlier answer and all before it, `rest` for text[at:]."""
 
     known: list[int]
     rest: list[int]
@@ -59,10 +59,10 @@ class Encoded:
 class _Entry:
     """An answer.
 
-    text          where the text before it ends, without the white space around that
-    begin, space  that white space: before the text, and between it and the answer
-    said          the answer as it was drawn; key: what of it is looked for
-    tokens        where the tokens of both end
+    text          node of the text before it, without the whitespace around that
+    begin, space  that whitespace: before the text, and between it and the answer
+    said          the answer as it was sampled; key: the part of it that is looked up
+    tokens        node of the tokens of both
     """
 
     text: Node[str]
@@ -78,24 +78,24 @@ class _Entry:
 
 
 class Ledger:
-    """At most `budget` bytes of texts and tokens, each beginning once; what was not used for longest goes first.
+    """At most `budget` bytes of texts and tokens, each prefix once; the least recently used entries are dropped first.
 
-    From any thread.
+    Thread-safe.
     """
 
     def __init__(self, tokenizer: "Tokenizer", budget: int = BUDGET) -> None:
         self.tokenizer, self.budget = tokenizer, budget
         self._lock = threading.Lock()
-        self.n_noted = 0  # answers so far: whether there is something to keep
+        self.n_noted = 0  # answers so far: whether there is something to save
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forgets everything."""
         with self._lock:
             self._texts: RadixTree[str] = RadixTree("")
             self._tokens: RadixTree[array[int]] = RadixTree(array("i"))
-            self._answers: dict[Node[str], dict[str, _Entry]] = {}  # by the text before them, and theirs
-            self._used: OrderedDict[_Entry, None] = OrderedDict()  # the one not used for longest first
+            self._answers: dict[Node[str], dict[str, _Entry]] = {}  # by the text before, then by key
+            self._used: OrderedDict[_Entry, None] = OrderedDict()  # least recently used first
             self._n_said = 0
 
     def __len__(self) -> int:
@@ -111,15 +111,15 @@ class Ledger:
         return self.find(text, plain=plain).ids
 
     def find(self, text: str, *, plain: bool = False, peek: bool = False, owner: bytes = b"") -> Encoded:
-        """The longest known beginning of a text, and how the rest goes on from it; all is the rest where none fits.
+        """A text as tokens: its longest known prefix, and the encoded rest; everything is encoded if no prefix fits.
 
-        peek: that beginning does not count as used; owner: at most 16 bytes.
+        peek: the prefix does not count as used; owner: at most 16 bytes.
         """
         found = LEDGER.run(lambda: self._find(text, plain, peek, owner), lambda: None)
         return self.anew(text, plain=plain) if found is None else found
 
     def anew(self, text: str, *, plain: bool = False) -> Encoded:
-        """A text as a ledger that knows nothing has it."""
+        """A text as tokens, without known prefixes."""
         return Encoded([], self._encode(text, plain))
 
     def _find(self, text: str, plain: bool, peek: bool, owner: bytes) -> Encoded:
@@ -143,14 +143,15 @@ class Ledger:
         return Encoded([], whole or self._encode(text, plain))
 
     def _encode(self, text: str, plain: bool, at: int = 0) -> list[int]:
-        """The tokens of text[at:], where a token begins."""
+        """The tokens of text[at:]; a token begins there."""
         if plain:
             return self.tokenizer.encode(text[at:], continues=at > 0)
         return rendered_ids(self.tokenizer, text, at)
 
     def _beginnings(self, text: str, plain: bool, owner: bytes) -> Iterator[tuple[int, int | None, _Entry]]:
-        """The answers that a text goes on from: where what follows begins, white space left out; where the answer ends
-        if all is the same to there; the entry."""
+        """The known answers that a text continues, each as: where the rest begins, after whitespace; where the answer
+        ends if all text up to there is the same, else None; the entry.
+        """
         kind = _kind(plain, owner)
         begin = 0 if plain else _space(text, 0)
         for node, n in self._texts.path(kind + text[begin:]):
@@ -167,24 +168,24 @@ class Ledger:
                     yield after, end + len(drawn) if same else None, entry
 
     def _apart(self, text: str, at: int) -> list[int] | None:
-        """The tokens of text[at:] when it begins with a control token, otherwise None."""
+        """The tokens of text[at:] if it begins with a control token, else None."""
         tok = self.tokenizer
         first = tok.encode(text[at : at + LONGEST_CONTROL], add_special=False, parse_special=True, continues=True)
         if not first or not tok.is_control(first[0]):
             return None
-        # the unknown token may be a control token too, but its name is not what stands there
+        # the unknown token may also be a control token, but its name is not what the text has there
         if not text.startswith(tok.piece(first[0]).decode("utf-8", "replace"), at):
             return None
         return self._encode(text, False, at)
 
     def _within(self, text: str, at: int, plain: bool, whole: list[int]) -> list[int] | None:
-        """The tokens of text[at:] in those of the whole text; None: there no token begins at its beginning."""
+        """The tokens of text[at:] within those of the whole text; None if none of these begins at `at`."""
         before = self._encode(text[:at], plain)
-        n = len(before) - len(self._encode(text, plain, len(text)))  # without EOS, where that ends every text
+        n = len(before) - len(self._encode(text, plain, len(text)))  # without EOS, which ends every text in some models
         return whole[n:] if whole[:n] == before[:n] else None
 
     def _ids(self, entry: _Entry, peek: bool) -> list[int] | None:
-        """Its tokens; None when it has gone meanwhile."""
+        """The entry's tokens; None if it was dropped meanwhile."""
         with self._lock:
             if entry not in self._used:
                 return None
@@ -202,16 +203,16 @@ class Ledger:
         plain: bool = False,
         owner: bytes = b"",
     ) -> None:
-        """An answer that has ended, for whatever reason, to the text `before`, which `ids` stand for."""
+        """Notes an answer, ended for whatever reason, to the text `before` with the tokens `ids`."""
         LEDGER.run(lambda: self._note_answer(before, ids, result, plain, owner), self.clear)
 
     def _note_answer(
         self, before: str, ids: Sequence[int], result: "GenerationResult", plain: bool, owner: bytes
     ) -> None:
         if result.stop is not None:
-            return  # the tokens are more than the text
+            return  # there are more tokens than text
         self.note(before, result.text, [*ids, *result.ids], plain=plain, owner=owner)
-        if any(map(self.tokenizer.is_control, result.ids)):  # left out of the text; a template may write them again
+        if any(map(self.tokenizer.is_control, result.ids)):  # the text lacks them; a template may write them again
             stream = self.tokenizer.stream()
             whole = "".join(map(stream.push, result.ids)) + stream.flush()
             self.note(before, whole, [*ids, *result.ids], plain=plain, owner=owner)
@@ -219,18 +220,19 @@ class Ledger:
     def note_rendered(
         self, before: str, rendered: str, ids: Sequence[int], result: "GenerationResult", owner: bytes = b""
     ) -> str:
-        """An answer that the model has ended, as it will come back where it holds calls or thoughts: not as it was
-        drawn but as the template writes it. What the model drew stands.
+        """Notes an answer that the model has ended and that has calls or thoughts. It will come back as the template
+        writes it; the sampled tokens stand for that text.
 
         before, ids  the prompt as it was rendered, and its tokens
         rendered     the conversation with the answer as its last message, by the same template
-        Returns what was noted as the answer; "" where that cannot be told: the template writes it behind something else
-        than `before`, as those do that leave thoughts out, or without a token that ends an answer.
+        Returns the text noted as the answer; "" if it cannot be found: the template changes `before`, as templates do
+        that leave
+        thoughts out, or writes no token that ends an answer.
         """
         return LEDGER.run(lambda: self._note_rendered(before, rendered, ids, result, owner), self._forget_all)
 
     def _forget_all(self) -> str:
-        """After a fault, which may have left the trees half changed."""
+        """Clears the ledger after a fault, which may have left the trees half changed."""
         self.clear()
         return ""
 
@@ -239,14 +241,14 @@ class Ledger:
     ) -> str:
         written = _behind(self.tokenizer, before, rendered)
         if result.reason != "eos" or not written.strip() or written.strip() == result.text.strip():
-            return ""  # of what was cut off the template writes the end, which the tokens do not have
+            return ""  # the template ends an answer that was cut off, and the tokens do not
         self.note(before, written, [*ids, *result.ids], owner=owner)
         return written
 
     def note(self, before: str, said: str, ids: Sequence[int], *, plain: bool = False, owner: bytes = b"") -> None:
-        """`ids` stand for the text `before` and the answer `said`. Of the same texts the last tokens count.
+        """Notes that `ids` stand for the text `before` and the answer `said`. Tokens for the same texts are replaced.
 
-        An answer without text is not noted, whatever tokens it has: `before` alone would be found with them.
+        An answer without text is not noted, whatever tokens it has: they would be found for `before` alone.
         """
         if not said:
             return
@@ -260,7 +262,7 @@ class Ledger:
                 self.n_noted += 1
 
     def _enter(self, entry: _Entry) -> None:
-        """The entry becomes an owner of its nodes in the caller's place."""
+        """Adds an entry, which becomes an owner of its nodes in the caller's place."""
         answers = self._answers.setdefault(entry.text, {})
         if (old := answers.get(entry.key)) is not None:
             self._forget(old)
@@ -285,9 +287,10 @@ class Ledger:
 
     # --- keeping ---
     def entries(self) -> dict[str, Any]:
-        """Everything, as JSON values that `load` reads: nodes of both trees as [number of the node before, run], 0 the
-        root, and answers as [node of the text before it, white space around that, answer, node of the tokens]."""
-        with self._lock:  # runs do not change, so that nobody waits while they become lists
+        """Everything, as JSON for `load`: nodes of both trees as [number of the parent, run], 0 the root; answers as
+        [node of the text before, whitespace around that, answer, node of the tokens].
+        """
+        with self._lock:  # runs never change: they become lists after the lock is released
             texts, text_of = _numbered(self._texts)
             tokens, token_of = _numbered(self._tokens)
             answers = [[text_of[e.text], [e.begin, e.space], e.said, token_of[e.tokens]] for e in self._used]
@@ -295,8 +298,9 @@ class Ledger:
         return {"texts": [[parent, run] for parent, run in texts], "tokens": runs, "answers": answers}
 
     def load(self, entries: Any) -> None:
-        """Know what another ledger knew, of the same vocabulary, instead of what this one does. ValueError: these are
-        not the `entries` of one; nothing has changed then."""
+        """Replaces the contents by the `entries` of another ledger for the same vocabulary. Raises ValueError for
+        anything else, and changes nothing then.
+        """
         other = Ledger(self.tokenizer, self.budget)
         try:
             other._read(entries)
@@ -334,31 +338,32 @@ class Ledger:
 
 
 def _behind(tokenizer: "Tokenizer", before: str, rendered: str) -> str:
-    """What stands in `rendered` behind `before`, white space at its end aside, without the token that ends an answer;
-    "" where that is not what it begins with, or ends with."""
+    """The part of `rendered` after `before`, whose trailing whitespace may be missing, without the token that ends an
+    answer; "" if `rendered` does not begin with `before`, or has no such token at its end.
+    """
     text = before.rstrip()
     if not text or not rendered.startswith(text):
         return ""
     written = rendered[len(before) if rendered.startswith(before) else len(text) :].rstrip()
     ids = tokenizer.encode(written[-LONGEST_CONTROL:], add_special=False, parse_special=True, continues=True)
     if not ids or not tokenizer.is_eog(ids[-1]):
-        return ""  # what else is there, the tokens of the answer do not have
+        return ""  # the answer's tokens do not have another ending
     return written.removesuffix(tokenizer.piece(ids[-1]).decode("utf-8", "replace"))
 
 
-# what texts begin with in the tree, so that none of one kind is another kind's: rendered, plain, and with an owner both
+# first characters of texts in the tree, which keep the kinds apart: rendered, plain, and both with an owner
 _KINDS = ("r", "p", "R", "P")
 _PLAIN = ("p", "P")
 OWNER_BYTES = 16
 
 
 def _kind(plain: bool, owner: bytes) -> str:
-    """An owner of any length gets the same number of characters."""
+    """The first characters of such texts; the same number for owners of any length."""
     return _KINDS[2 + plain] + owner.ljust(OWNER_BYTES, b"\0").hex() if owner else _KINDS[plain]
 
 
 def _space(text: str, at: int) -> int:
-    """Where the white space ends that begins there."""
+    """Index after the whitespace that begins at `at`."""
     match = _SPACE.match(text, at)
     assert match is not None
     return match.end()
@@ -375,7 +380,7 @@ def _numbered(tree: "RadixTree[Run]") -> "tuple[list[tuple[int, Run]], dict[Node
 
 
 def _index(value: Any, items: Sequence[object]) -> int:
-    """A number of one of the items; ValueError."""
+    """`value`, an index into the items. Raises ValueError if it is not."""
     if type(value) is not int or not 0 <= value < len(items):
         raise ValueError("a number of a node")
     return value

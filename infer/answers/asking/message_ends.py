@@ -1,4 +1,4 @@
-"""Where the messages of a conversation end in its tokens: people come back there, to edit one or to ask again."""
+"""Finds where the messages of a conversation end in its tokens: people return there, to edit one or to ask again."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .ledger import Encoded
 
 ENDS = SidePath("where messages end")
-FIRST_TOKEN = 256  # characters that are enough to see a text's first token
+FIRST_TOKEN = 256  # characters, enough to see a text's first token
 
 
 def message_ends(
@@ -27,12 +27,12 @@ def message_ends(
     *,
     whole: bool = False,
 ) -> list[int]:
-    """Positions in `encoded`, that is `text`, the rendering of `messages`; none of what it has known before.
+    """Positions in `encoded`, the tokens of `text`, at which messages end; none within its known tokens.
 
-    render  messages as text, without the prompt for an answer; TemplateError where it does not take them
-    most    messages at the end that are looked at; the first one is in any case
-    whole   the last message's own end, too: what the prompt for an answer writes behind it may be written otherwise
-            when the answer comes back
+    render  writes messages as text, without the prompt for an answer; TemplateError: it does not accept them
+    most    messages at the end that are located; the first one always is
+    whole   also locate the end of the last message: after it, the prompt for an answer may differ from the text that
+            comes back with the answer
     """
     parts = sorted({0, 1, *range(max(0, len(messages) - most), len(messages) + whole)})
     return ENDS.run(lambda: _ends(tokenizer, render, [messages[:n] for n in parts], text, encoded), list)
@@ -45,21 +45,21 @@ def _ends(
     text: str,
     encoded: "Encoded",
 ) -> list[int]:
-    """See `message_ends`. beginnings: of the conversation."""
+    """See `message_ends`. beginnings: prefixes of the conversation."""
     found = set()
     for beginning in beginnings:
         try:
             found.add(common_length(render(beginning), text))
         except TemplateError:
-            continue  # not every template takes every beginning of a conversation
+            continue  # not every template accepts every prefix of a conversation
     ids, at, n_ids = encoded.ids, encoded.at, len(encoded.known)
     ends = set()
     for end in sorted(end for end in found if end > at):
         more = rendered_ids(tokenizer, text[:end], at)
         same = common_length(more, ids[n_ids : n_ids + len(more)])
         ends.add(n_ids + same)
-        # a token ends there; the next part can begin there if it does so with the token that it has in the whole text,
-        # where sentencepiece writes a space behind control tokens
+        # A token ends there. The next part can be encoded from there if it begins with the same token as in the whole
+        # text: sentencepiece writes a space after control tokens.
         if same == len(more) and rendered_ids(tokenizer, text[: end + FIRST_TOKEN], end)[:1] == ids[n_ids + same :][:1]:
             at, n_ids = end, n_ids + same
     return sorted(ends - {0})

@@ -1,4 +1,4 @@
-"""A radix tree: many texts, or runs of tokens, that begin alike. What they have in common is held once."""
+"""A radix tree of texts, or of token sequences: common prefixes are stored once."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from array import array
 
 Run = TypeVar("Run", str, "array[int]", "list[int]")
-NODE_BYTES = 400  # of a node beside its run, and its place in the children of another
+NODE_BYTES = 400  # of a node beside its run, with its entry in the parent's children
 
 
 @dataclass(eq=False)
 class Node(Generic[Run]):
-    """The end of a beginning. run: what follows the parent's. n_owners: who holds this beginning, see RadixTree.add."""
+    """A prefix. run: what it adds to the parent's prefix. n_owners: see RadixTree.add."""
 
     parent: "Node[Run] | None"
     run: Run
@@ -22,7 +22,7 @@ class Node(Generic[Run]):
     n_owners: int = 0
 
     def whole(self) -> Run:
-        """From the root to here."""
+        """The prefix, from the root to here."""
         runs, node = [self.run], self
         while node.parent is not None:
             node = node.parent
@@ -37,7 +37,7 @@ class Node(Generic[Run]):
 
 
 class RadixTree(Generic[Run]):
-    """nbytes: what it holds. A node stays the same object for as long as somebody owns it."""
+    """nbytes: size of the contents. A node stays the same object while it has an owner."""
 
     def __init__(self, empty: Run) -> None:
         self.root: Node[Run] = Node(None, empty)
@@ -52,7 +52,7 @@ class RadixTree(Generic[Run]):
             waiting += node.children.values()
 
     def path(self, run: Run) -> "Iterator[tuple[Node[Run], int]]":
-        """The nodes that `run` passes, and how much of it has come to an end there."""
+        """The nodes on the way of `run`, and the lengths of their prefixes."""
         node, n = self.root, 0
         yield node, n
         while n < len(run) and (child := node.children.get(run[n])) is not None:
@@ -63,7 +63,7 @@ class RadixTree(Generic[Run]):
             yield node, n
 
     def add(self, run: Run, below: "Node[Run] | None" = None) -> "Node[Run]":
-        """The node that ends after `run`, which goes on from `below` (the root). It has one owner more."""
+        """The node of the prefix that continues `below` (the root) with `run`. It gets one more owner."""
         node, n = below or self.root, 0
         while n < len(run):
             child = node.children.get(run[n])
@@ -77,7 +77,7 @@ class RadixTree(Generic[Run]):
         return node
 
     def drop(self, node: "Node[Run]") -> None:
-        """One owner less. What nobody needs goes."""
+        """Removes one owner, and the nodes that nobody needs then."""
         node.n_owners -= 1
         if not node.n_owners and not node.children and node.parent is not None:
             self._count(node, -1)
@@ -92,7 +92,7 @@ class RadixTree(Generic[Run]):
             node.parent.children[child.run[0]] = child
 
     def _split(self, node: "Node[Run]", n: int) -> "Node[Run]":
-        """Cut its run after n; returns the upper part, which is new."""
+        """Splits a node's run after n; returns the upper part, a new node."""
         assert node.parent is not None and 0 < n < len(node.run)
         self._count(node, -1)
         upper = Node(node.parent, node.run[:n])
@@ -108,7 +108,7 @@ class RadixTree(Generic[Run]):
 
 
 def common_length(a: Run, b: Run) -> int:
-    """Length of the beginning that both have."""
+    """Length of the common prefix."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high

@@ -1,4 +1,4 @@
-"""An answer in its parts while it is drawn, and how many of its tokens are thoughts."""
+"""Splits an answer into its parts while it is sampled, and counts the tokens of its thoughts."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ class SaidAnswer:
 
     @property
     def cut(self) -> tuple[ToolCall, ...]:
-        """Calls that were not written to their end."""
+        """Calls that are incomplete."""
         return tuple(call for call in self.calls if not _is_whole(call))
 
     def without_cut(self) -> "SaidAnswer":
@@ -32,7 +32,7 @@ class SaidAnswer:
         return replace(self, calls=tuple(call for call in self.calls if call not in cut)) if cut else self
 
     def to_json(self) -> dict[str, Any]:
-        """As programs want it: thoughts and calls under OpenAI's names, and only where there are some."""
+        """The answer as JSON for programs: thoughts and calls, if there are any, under OpenAI's names."""
         values: dict[str, Any] = {"text": self.text}
         if self.thoughts:
             values["reasoning_content"] = self.thoughts
@@ -46,29 +46,29 @@ def _is_whole(call: ToolCall) -> bool:
 
 
 def call_json(call: ToolCall) -> dict[str, Any]:
-    """As OpenAI writes it."""
+    """The call in OpenAI's format."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 class Reading:
-    """`push` of every piece, then `finish`. reader: None where all of an answer is text.
+    """Reads one answer: `push` each piece, then `finish`. reader: None if all of an answer is text.
 
-    closing    mark of thoughts; "" where there are none
+    closing    closing tag of thoughts; "" if there are none
     thinks     whether the answer begins inside thoughts
-    n_thought  tokens of thoughts so far, with their closing mark
+    n_thought  tokens of thoughts so far, closing tag included
     """
 
     def __init__(self, reader: "AnswerReader | None" = None, closing: str = "", thinks: bool = False) -> None:
         self.reader, self._closing = reader, closing
         self._n_read = 0  # characters
         self._last = AnswerPart("thought" if thinks else "text", "")
-        self._tail = ""  # of the text, as much of it as a closing mark may have begun in
-        self._closed = False  # the mark came, and nothing that is no thought after it
+        self._tail = ""  # the end of the text, where a closing tag may have begun
+        self._closed = False  # the closing tag came, and no thoughts since
         self._finished = False
         self.n_thought = 0
 
     def push(self, piece: "TextPiece") -> list[AnswerPart]:
-        """What is certain with it: at least one part, which may be empty and is of the kind of the one before."""
+        """The parts that are certain now: at least one, which may be empty and continue the part before."""
         parts = [AnswerPart("text", piece.text)] if self.reader is None else self.reader.push(piece.text)
         self._n_read += len(piece.text)
         if parts:
@@ -85,14 +85,14 @@ class Reading:
         self._tail = text[-len(self._closing) :]
 
     def finish(self) -> list[AnswerPart]:
-        """The rest."""
+        """The remaining parts."""
         if self.reader is None or self._finished:
             return []
         self._finished = True
         return self.reader.finish()
 
     def answer(self, result: "GenerationResult") -> SaidAnswer:
-        """The whole of it, also where nobody waited for the end."""
+        """The whole answer, even if it was not read to its end."""
         reader = self.reader
         if reader is None:
             return SaidAnswer(result.text)
@@ -105,5 +105,5 @@ class Reading:
 
 
 def _nothing_more(part: AnswerPart) -> AnswerPart:
-    """Of the kind of this one."""
+    """An empty part that continues this one."""
     return AnswerPart("arguments" if part.kind == "call" else part.kind, "", part.index)

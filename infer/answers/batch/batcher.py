@@ -1,18 +1,18 @@
 """Continuous batching: answers to many prompts at a time, which join and leave at any step.
 
-A step is one pass through the model: the next token of every answer that is being drawn, and with the room that is
-left a slice of the prompts that are being read, first come first served, and beside answers no more than keeps the step
-short (slices.py). Where it pays, a step carries guesses of what answers will say next (guessing.py). What comes out for
-a prompt depends on nothing else in the step, to the bit. A fault of the program ends the answers that it touched with
-an AnswerFaultError; the others go on. Where a model computes several passes at a time, in stages, as
-many are under way, each with its part of the answers; a step then waits for the oldest.
+A step is one pass through the model: the next token of every answer that is being sampled and, in the remaining room,
+slices of the prompts that are being read; beside answers, only as much of them as keeps the step short (slices.py).
+Where it pays, a step carries guesses of the next tokens (guesses.py, helped.py). The result for a prompt depends on
+nothing else in the step, to the bit. A fault of the program ends the answers that it touched with an AnswerFaultError;
+the others go on. If a model computes several passes at a time, in stages, as many are under way, each with its part of
+the answers; a step then waits for the oldest.
 
     jobs = [Job(ids, Drawing(Sampler(params, model.n_vocab), model.tokenizer, 200, ())) for ids in prompts]
     results = answer_all(model, jobs, n_parallel=8)   # or a Batcher, for jobs that come and go
 
-What prompts have in common is processed once (sharing.py). Clients share the places (turns.py): an answer may be set
-aside for somebody else's. Its text goes to the prompt cache, and it goes on from there when its turn comes, with the
-bits that it would have had.
+Common prefixes of prompts are processed once (sharing.py). Clients share the places (job_queue.py): an answer may be
+set aside for another client's. Its text goes to the prompt cache, and it continues from there when its turn comes, with
+the same bits as without the pause.
 """
 
 import time
@@ -57,8 +57,8 @@ LOOK_AHEAD = 64  # prompts of the queue that are compared with a new one
 class Batcher:
     """Answers up to n_parallel jobs at a time; any number can wait.
 
-    step_seconds: how long a step beside answers should take at most, see slices.py. One thread steps; `cancel` may be
-    called from any. n_faults: steps that have failed; on_fault: called with the exception after each.
+    step_seconds: limit of a step beside answers, see slices.py. One thread steps; `cancel` may be called from any.
+    n_faults: steps that have failed; on_fault: called with the exception after each.
     """
 
     on_fault: Callable[[BaseException], None] | None = None
@@ -70,29 +70,31 @@ class Batcher:
         self.runner, self.n_parallel = runner, n_parallel
         self._queue = Queue()
         self._running: list[RunningJob] = []
-        self._ended: list[Job] = []  # in the step that runs
+        self._ended: list[Job] = []  # in the current step
         self.n_steps = self.n_faults = 0
         self.figures = Figures()
-        # of each place the last text that has ended, and its owner
+        # for each place, the last text that has ended, and its owner
         self.texts: list[tuple[bytes, list[int]]] = [(b"", []) for _ in range(n_parallel)]
         self.plans = Plans(runner, step_seconds, self._confined)
         self._under_way: deque[UnderWay] = deque()
-        self._seconds = 0.0  # what the step that runs has taken
-        self._waited = 0.0  # since its pass was begun
-        self._last = 0.0  # when the last one had its results
-        self._changed = False  # whether a job that had to wait may go on
-        self._stop = Stop()  # of the step that runs, or the last
+        self._seconds = 0.0  # duration of the current step
+        self._waited = 0.0  # the same since its pass was begun
+        self._last = 0.0  # when the last step had its results
+        self._changed = False  # whether a waiting job may go on
+        self._stop = Stop()  # of the current step, or the last
         self._given_up: Stop | None = None  # the one that `cancel` has set
 
     @cached_property
     def reasons(self) -> "Reasons":
-        """Why tokens of prompts are read."""
+        """Explains why tokens of prompts are read."""
         from .reuse import Reasons
 
         return Reasons(self.runner.cache)
 
     def check(self, job: Job) -> None:
-        """UsageError when `submit` would refuse the job: its prompt is empty, does not fit, or is of another model."""
+        """Raises UsageError if `submit` would refuse the job: its prompt is empty, does not fit, or is for another
+        model.
+        """
         self.check_prompt(job.ids)
         if job.prompt_top is not None and not 0 <= job.prompt_top <= self.runner.n_vocab:
             raise UsageError(
@@ -100,7 +102,7 @@ class Batcher:
             )
 
     def check_prompt(self, ids: Sequence[int]) -> None:
-        """The same for what a job is to answer."""
+        """The same check for the tokens of a prompt."""
         if not ids:
             raise UsageError("the prompt is empty. Give some text to start from.")
         if not 0 <= min(ids) <= max(ids) < self.runner.n_vocab:
@@ -110,15 +112,16 @@ class Batcher:
             raise PromptTooLongError(len(ids), self.runner.n_ctx)
 
     def submit(self, job: Job) -> None:
-        """The job joins as soon as there is room. UsageError: see `check`."""
+        """Queues a job, which joins as soon as there is room. Raises UsageError: see `check`."""
         self.check(job)
         job.drawing.begin(job.ids)
         self._queue.add(job)
         self._changed = True
 
     def go_on(self, job: Job, seq: TokenSequence) -> None:
-        """The job gets a place at once, in a sequence that holds the beginning of its prompt and stays the caller's.
-        UsageError: the rest does not fit."""
+        """Gives the job a place at once, in a sequence that holds the beginning of its prompt and stays the caller's.
+        Raises UsageError if the rest does not fit.
+        """
         n = len(seq.tokens)
         if n < len(job.ids):
             self.runner.check([Work(seq, job.ids[n:])])
@@ -134,8 +137,10 @@ class Batcher:
         self._go_on(answer)
 
     def pause(self, job: Job, *, paused: bool) -> None:
-        """paused: nobody reads the answer. It is not drawn on, and gives up its place as soon as another job waits. An
-        answer that cannot be set aside is drawn on. False: it goes on when its turn comes. An ended job stays ended."""
+        """Pauses a job whose answer nobody reads, or resumes it. A paused answer is not continued, and gives up its
+        place as soon as another job waits; if it cannot be set aside, it is continued. A resumed one goes on when its
+        turn comes. An ended job stays ended.
+        """
         waits, job.paused = self._queue.remove(job), paused
         if waits:
             self._queue.add(job, first=True)
@@ -153,7 +158,7 @@ class Batcher:
 
     @property
     def running(self) -> list[Job]:
-        """The jobs that are read or drawn now. May be asked for from any thread."""
+        """The jobs that are being read or sampled. Callable from any thread."""
         return [answer.job for answer in list(self._running)]
 
     def run(self) -> Iterator[Job]:
@@ -162,13 +167,13 @@ class Batcher:
             yield from self.step()
 
     def step(self) -> list[Job]:
-        """One pass; returns the jobs that are done with it. After an Interrupted the next step does it again."""
+        """One pass; returns the jobs that ended with it. After an Interrupted, the next step repeats it."""
         self._confined(lambda: [answer.job for answer in self._running], self._step)
         ended, self._ended = self._ended, []
         return ended
 
     def _step(self) -> None:
-        stop = self._stop = Stop()  # before the look at who was cancelled: whoever is from now on ends the pass
+        stop = self._stop = Stop()  # before looking for cancelled jobs: a later cancel stops the pass
         for job in self.jobs:
             if job.cancelled and not job.done and not self._is_under_way(job):
                 self._end(job)
@@ -190,7 +195,7 @@ class Batcher:
 
     # --- faults ---
     def _confined(self, touched: Callable[[], list[Job]], function: Callable[[], T]) -> T | None:
-        """What `function` returns. Whatever goes wrong in it ends the jobs that it `touched`; None then."""
+        """The result of `function`. An error in it ends the jobs that it `touched`, and None is returned."""
         try:
             return function()
         except BaseException as error:
@@ -204,7 +209,7 @@ class Batcher:
         return None
 
     def _recover(self, touched: Sequence[Job], fault: BaseException) -> None:
-        """End these jobs and drop their part of the memory; all others go on."""
+        """Ends these jobs and drops their part of the memory; all others go on."""
         for one in self._under_way:
             one.give_up()
         self._under_way.clear()
@@ -223,7 +228,7 @@ class Batcher:
                 self.on_fault(fault)
 
     def _leave(self, job: Job) -> None:
-        """The job has ended, and runs or waits no more."""
+        """Removes a job that has ended."""
         job.done = self._changed = True
         self._queue.remove(job)
         for answer in [answer for answer in self._running if answer.job is job]:
@@ -231,14 +236,14 @@ class Batcher:
         self._ended.append(job)
 
     def _vacate(self, answer: RunningJob) -> None:
-        """The place is free."""
+        """Frees the answer's place."""
         self._running.remove(answer)
         if (track := answer.track) is not None:
             GUESSES.do(track.end)
 
     # --- the parts of a step ---
     def _begin(self) -> None:
-        """As many passes as the model computes at a time, each with its part of the answers."""
+        """Begins as many passes as the model computes at a time, each with its part of the answers."""
         drawn = [answer for answer in self._running if not answer.is_paused]
         idle, part = [answer for answer in drawn if answer.held is None], -(-len(drawn) // self.runner.depth)
         while idle and len(self._under_way) < self.runner.depth:
@@ -248,7 +253,9 @@ class Batcher:
                 self._under_way.append(UnderWay(self.runner, works, owners))
 
     def _draw_alone(self, answer: RunningJob) -> None:
-        """A step of the only answer, without what several need: of a small model Python's part of a token counts."""
+        """A step of the only answer, without what several answers need: in a small model, Python's share of the time
+        matters.
+        """
         job, seq = answer.job, answer.seq
         if answer.may_guess:
             self.plans.guess([answer])
@@ -271,9 +278,9 @@ class Batcher:
             self._end(job)
 
     def _follow(self, one: UnderWay, results: list[Result]) -> None:
-        """What answers make of the results of a pass."""
+        """Passes results on to the answers."""
         n_tokens = n_drawn = n_guesses = 0
-        n_guessed, n_right = [0, 0], [0, 0]  # of texts, of what guesses beside the model
+        n_guessed, n_right = [0, 0], [0, 0]  # from texts; from a draft model or a head
         for answer, work, result in zip(one.owners, one.works, results, strict=True):
             n_tokens += len(work.ids)
             guess, is_helped, before = answer.guess, answer.is_helped, answer.result.accepted
@@ -295,29 +302,29 @@ class Batcher:
         FIGURES.do(lambda: self.figures.passed(counts.n_prompt, n_drawn, len(one.works), longest, seconds, n_guesses))
 
     def cancel(self, job: Job) -> None:
-        """The answer ends as "interrupt". A step that reads prompts is given up for it, and done again without it."""
+        """Ends the answer as "interrupt". A step that reads prompts is given up for it, and repeated without it."""
         job.cancel()
         stop = self._given_up = self._stop
         stop.set()
 
     def _results(self, one: UnderWay, stop: Stop) -> list[Result] | None:
-        """The results of a pass; None when somebody was cancelled meanwhile: no sequence has changed then."""
+        """The results of a pass; None if a job was cancelled meanwhile: no sequence has changed then."""
         compiled = self.runner.engine.compile_seconds
         for answer in one.owners:
             answer.held = None
-        # a Stop of the caller's goes before
+        # the caller's own Stop takes precedence
         mine = self.runner.engine.stop is None
         try:
             with self.runner.stopped_by(stop) if mine else nullcontext():
                 results = one.begun.results()
         except Interrupted as error:
-            # `LoadedModel.stop` may have set it, too: whoever steps is told then
+            # `LoadedModel.stop` may also have set it: then the caller is told
             if mine and error.__cause__ is None and self._given_up is stop:
                 return None
             raise
         end = time.perf_counter()
         self._waited = end - one.start - (self.runner.engine.compile_seconds - compiled)
-        # of those that go through the model at a time each took what lies behind the one before
+        # passes at a time overlap: each takes the time since the one before
         self._seconds = self._waited - max(0.0, self._last - one.start)
         self._last = end
         return results
@@ -327,20 +334,20 @@ class Batcher:
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs that run, then the jobs that wait."""
+        """The running jobs, then the waiting ones."""
         return [*(answer.job for answer in self._running), *self._queue.waiting, *self._queue.paused]
 
     def _end_those_over(self) -> None:
         for answer in [answer for answer in self._running if answer.held is None]:
             if not answer.seq.is_open:
-                continue  # a fault of another one's end has taken it along
+                continue  # a fault at another answer's end has closed it
             reason = self._confined(partial(list, [answer.job]), answer.end)
             if reason is not None:
                 answer.result.reason = reason
                 self._end(answer.job)
 
     def close(self) -> None:
-        """Give up all jobs."""
+        """Ends all jobs."""
         for one in self._under_way:
             one.give_up()
         self._under_way.clear()
@@ -350,7 +357,7 @@ class Batcher:
 
     # --- joining ---
     def _admit(self) -> None:
-        """Waiting jobs get places, each when its turn comes, unless it should wait for the work of another job."""
+        """Gives places to waiting jobs, in turn, except to a job that should wait for the work of another."""
         held: list[Job] = []
         try:
             while self._queue.waiting and len(held) < LOOK_AHEAD:
@@ -369,14 +376,16 @@ class Batcher:
                 if leaving is not None:
                     self._confined(partial(list, [leaving.job]), partial(self._set_aside, leaving))
                 self._confined(partial(list, [job]), partial(self._seat, job, held))
-            # an answer whose pass is under way, or that reads its text again, can be set aside later
+            # an answer with a pass under way, or that reads its text again, can be set aside later
             later = bool(self._under_way) or not all(answer.has_gone_on for answer in self._running)
             self._changed = later and bool(self._queue.waiting)
         finally:
             self._queue.waiting.extendleft(reversed(held))
 
     def _set_aside(self, answer: RunningJob) -> None:
-        """The job waits again, and its tokens are in the prompt cache. A checkpoint of the ladder is given up early."""
+        """Puts the job back into the queue, and its tokens into the prompt cache, with a checkpoint that is dropped
+        early.
+        """
         job, seq = answer.job, answer.seq
         job.set_aside = list(seq.tokens)
         seq.checkpoint(boundary=False)
@@ -385,7 +394,7 @@ class Batcher:
         self._queue.add(job, first=True)
 
     def _seat(self, job: Job, held: Sequence[Job]) -> None:
-        """A job gets a sequence. held: see _join."""
+        """Gives a job a sequence. held: see _join."""
         seq = TokenSequence(self.runner)
         seq.owner = job.owner
         try:
@@ -398,7 +407,9 @@ class Batcher:
         self._join(answer, held)
 
     def _join(self, answer: RunningJob, held: Sequence[Job]) -> None:
-        """What is known of its text, and where the prompts after it, and the jobs that are held, part from it."""
+        """Looks up what is known of the job's text, and where the prompts after it, and the `held` jobs, differ from
+        it.
+        """
         job, seq = answer.job, answer.seq
         free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
         job.place = job.place if job.place in free else min(free)
@@ -411,7 +422,7 @@ class Batcher:
 
     @staticmethod
     def _go_on(answer: RunningJob) -> None:
-        """A token is drawn, where all of the text is known."""
+        """Samples a token if all of the text is known."""
         job, seq = answer.job, answer.seq
         answer.is_read = seq.n_past == len(answer.ids)
         if answer.is_read and not job.result.pending:
@@ -420,7 +431,7 @@ class Batcher:
             job.draw(seq.logits)
 
     def _end(self, job: Job) -> None:
-        """The job is over. A fault in remembering its text costs the answer nothing."""
+        """Ends the job. A fault in remembering its text does not harm the answer."""
         job.tell_text(job.drawing.finish())
         job.over = True
         FIGURES.do(lambda: self.figures.ended(job.reuse, job.result))
@@ -432,7 +443,7 @@ class Batcher:
             self._leave(job)
 
     def _remember(self, answer: RunningJob) -> None:
-        """Give the sequence back. Its text stays in the prompt cache if the job says so."""
+        """Gives the sequence back. Its text stays in the prompt cache if the job says so."""
         job = answer.job
         if answer.stays:
             answer.settle()
@@ -446,7 +457,7 @@ class Batcher:
 
 
 def answer_all(model: LoadedModel, jobs: Sequence[Job], n_parallel: int) -> list[GenerationResult]:
-    """The answers to all jobs, in their order. HybridError: the first that could not be drawn."""
+    """The answers to all jobs, in their order. Raises the HybridError of the first job that failed."""
     batcher = Batcher(model.runner, n_parallel, step_seconds=inf)
     try:
         for job in jobs:

@@ -1,7 +1,7 @@
-"""Notices a part near the beginning of prompts that changes with every request, such as a date or the id of a session.
+"""Detects a part near the beginning of prompts that changes with every request, such as a date or a session's id.
 
-What comes after it is the same text, and is read again every time. A prompt that differs from the nearest known text
-and goes on like it a few tokens later is such a request; several at one place are a header.
+The text after it is the same, but has to be read again every time. A prompt that differs from the nearest known text,
+and agrees with it again a few tokens later, is such a request; several at one place are a header.
 """
 
 from collections import deque
@@ -12,19 +12,19 @@ import numpy.typing as npt
 
 from .difference import Quotes
 
-LONGEST = 24  # tokens of what changes
-SAME = 16  # tokens behind it that have to be the same
+LONGEST = 24  # tokens of the changing part
+SAME = 16  # tokens after it that have to be the same
 WORTH = 64  # tokens read again, from which on a request counts
 DEEPEST = 4096  # tokens before it
-MOST = 16  # places that are watched
-FIRST, EVERY = 3, 100  # requests after which it is told, and told again
+MOST = 16  # headers that are watched
+FIRST, EVERY = 3, 100  # the request at which a note is given, and the period of more notes
 
 Tokens = npt.NDArray[np.int32]
 
 
 @dataclass(eq=False)
 class _Header:
-    """before: all tokens up to the first that ever differed; behind: the SAME tokens that follow what changes."""
+    """before: all tokens up to the first that ever differed; behind: the SAME tokens after the changing part."""
 
     before: Tokens
     behind: Tokens
@@ -33,15 +33,15 @@ class _Header:
 
 
 class ChangedHeaders:
-    """The places where requests lately differed."""
+    """The places where recent requests differed."""
 
     def __init__(self) -> None:
-        self._headers: deque[_Header] = deque(maxlen=MOST)  # the one seen last comes last
+        self._headers: deque[_Header] = deque(maxlen=MOST)  # last seen, last in order
 
     def seen(self, ids: Tokens, n: int, known: Tokens, words: Quotes) -> str:
-        """A prompt differs from all known texts after n tokens, and the nearest goes on with `known`.
+        """Takes a prompt that differs from all known texts after n tokens; the nearest continues with `known`.
 
-        Returns a note of one line, "" most of the time; words: those around the difference.
+        Returns a note of one line, usually ""; words: quotes around the difference.
         """
         rest = ids[n:]
         if n > DEEPEST or words.same or (met := _met(rest, known)) is None:
@@ -78,7 +78,7 @@ class ChangedHeaders:
 
 
 def _met(a: Tokens, b: Tokens) -> tuple[int, int] | None:
-    """Where two texts become the same again within LONGEST tokens, the nearest place: positions in both."""
+    """The nearest positions in two texts from which they agree again, within LONGEST tokens; None if they do not."""
     windows = {b[j : j + SAME].tobytes(): j for j in range(min(LONGEST, len(b) - SAME), -1, -1)}
     found = [
         (i, windows[window])
@@ -89,7 +89,7 @@ def _met(a: Tokens, b: Tokens) -> tuple[int, int] | None:
 
 
 def _has(text: Tokens, part: Tokens) -> bool:
-    """Whether `part` lies in the first tokens of a text."""
+    """Whether `part` occurs in the first tokens of a text."""
     near = text[: 3 * LONGEST + SAME]
     if len(near) < len(part):
         return False

@@ -1,4 +1,4 @@
-"""Where two texts part, in words: '2026-11-22' in one, '2026-11-21' in the other."""
+"""Quotes the words at which two texts differ: '2026-11-22' in one, '2026-11-21' in the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from hybrid.quant.ggml.errors import HybridError, shown
 
 from ...text.tokenizer import Tokenizer
 
-SEEN = 8  # tokens on each side of the difference that are looked at
-WORD = 24  # characters of a quote on each side of the first one that differs
+SEEN = 8  # tokens on each side of the difference that are compared
+WORD = 24  # characters of a quote on each side of the first difference
 
 
 @dataclass(frozen=True)
 class Quotes:
-    """The words around the first difference, fit for one line: at most about 2 * WORD characters each.
+    """The words around the first difference, for one line: at most about 2 * WORD characters each.
 
-    same  as far as was looked, one text in two ways of writing it as tokens; both quotes are then the same
+    same  the compared parts are one text, written in two ways as tokens; the quotes are then the same
     """
 
     given: str
@@ -24,9 +24,9 @@ class Quotes:
 
 
 def quotes(tokenizer: Tokenizer, before: Sequence[int], given: Sequence[int], known: Sequence[int]) -> Quotes:
-    """Of two texts that go on after the same tokens `before` with `given` and with `known`, of which the first differ.
+    """Quotes two texts that continue the tokens `before` with `given` and `known`, whose first tokens differ.
 
-    Control tokens part words as spaces do. A vocabulary that cannot say what its tokens are gives their numbers.
+    Control tokens separate words as spaces do. A vocabulary that cannot spell its tokens gives their numbers.
     """
     before, given, known = before[-SEEN:], given[:SEEN], known[:SEEN]
     try:
@@ -44,7 +44,7 @@ def quotes(tokenizer: Tokenizer, before: Sequence[int], given: Sequence[int], kn
 
 
 def _until_control(tokenizer: Tokenizer, ids: Sequence[int]) -> Sequence[int]:
-    """The tokens up to the first control token, with it: texts that end in different places differ there."""
+    """The tokens up to the first control token, included: texts that end in different places differ there."""
     return ids[: next((i + 1 for i, token in enumerate(ids) if tokenizer.is_control(token)), len(ids))]
 
 
@@ -53,7 +53,7 @@ def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 
 def _word(text: str, at: int) -> str:
-    """What stands between spaces around a place."""
+    """The word around an index."""
     begin, end = at, at + 1
     while begin > max(0, at - WORD) and not text[begin - 1].isspace():
         begin -= 1

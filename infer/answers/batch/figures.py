@@ -1,4 +1,4 @@
-"""What a batcher has done so far, in numbers. Written by the thread that steps; any other may read them."""
+"""Counts of what a batcher has done. Written by the thread that steps; any thread may read them."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 class Figures:
     """Sums since the start.
 
-    n_prompt, n_drawn            tokens of prompts read, tokens drawn
-    prompt_seconds, draw_seconds of the steps; one that does both is shared out by its tokens
-    n_passes, n_busy             passes through the model, and the jobs in all of them together
+    n_prompt, n_drawn            tokens of prompts read; tokens sampled
+    prompt_seconds, draw_seconds time of the steps; a step that does both is divided by tokens
+    n_passes, n_busy             passes through the model; jobs in all of them, added up
     longest                      tokens of the longest sequence
-    n_guesses                    runs of tokens guessed and verified; n_guessed, n_accepted: the tokens, those right
+    n_guesses                    guesses that were verified; n_guessed, n_accepted: their tokens, and the right ones
     n_reused                     tokens of prompts that were not read
-    processed                    tokens of prompts read, by why they had to be
+    processed                    tokens of prompts read, by reason
     """
 
     def __init__(self) -> None:
@@ -30,8 +30,9 @@ class Figures:
     def passed(
         self, n_prompt: int, n_answers: int, n_busy: int, longest: int, seconds: float, n_guesses: int = 0
     ) -> None:
-        """After a step that read n_prompt tokens of prompts and one of each of n_answers answers, with n_busy jobs and
-        n_guesses runs of guessed tokens."""
+        """Counts a step that read n_prompt tokens of prompts and one token of each of n_answers answers, with n_busy
+        jobs and n_guesses guesses.
+        """
         self.n_guesses += n_guesses
         share = n_prompt / max(1, n_prompt + n_answers)
         self.n_prompt += n_prompt
@@ -42,7 +43,7 @@ class Figures:
         self.longest = max(self.longest, longest)
 
     def ended(self, reuse: "Reuse | None", result: GenerationResult) -> None:
-        """After a job; reuse None: it never joined."""
+        """Counts an ended job. reuse: None if it never joined."""
         self.n_drawn += len(result.ids)
         self.n_guessed += result.guessed
         self.n_accepted += result.accepted

@@ -1,8 +1,7 @@
-"""One answer by itself, in a sequence that its caller has: a batch of one, stepped as its pieces are asked for.
+"""One answer by itself, in a sequence of the caller's: a batch of one, which steps as its pieces are asked for.
 
 answer = generate(seq, ids, sampler, max_tokens=200, stop=["\\n\\n"])
-for piece in answer:
-    show(piece.text)
+for piece in answer: show(piece.text)
 answer.result.reason
 """
 
@@ -47,24 +46,24 @@ def generate(  # noqa: PLR0913  the settings of one answer
 ) -> "Generation":
     """Appends the prompt to `seq` and generates after it; nothing happens before the first `next`.
 
-    prompt_ids  may be empty when the sequence has logits (a restored state, an answer to be continued)
-    max_tokens  -1: until the context is full; with `keep` for ever
+    prompt_ids  may be empty if the sequence has logits (a restored state, an answer to be continued)
+    max_tokens  -1: until the context is full; with `keep`, without end
     stop        strings that end the text; they are found across tokens and are not part of it
-    ignore_eos  tokens that end an answer are never drawn
+    ignore_eos  tokens that end an answer are never sampled
     progress    (done, total) while the prompt is processed
     tokenizer   None: the model's own
     boundaries  positions in the whole text that later texts may continue from: see Sequence.prefill
-    speculate   guess tokens, by what the model's `guessers` say: the same tokens in fewer passes
-    keep        so many tokens at the beginning of the sequence stay when the context is full, and half of the others
+    speculate   guess tokens with the model's `guessers`: the same tokens in fewer passes
+    keep        tokens at the beginning of the sequence that stay when the context is full, while half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
-    constraint  the form of the answer; it is this answer's own from now on
-    n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
-    sampled     these are of what the token was drawn from, after the sampler
+    constraint  the form of the answer, which only this answer may use from now on
+    n_top       each piece has its logprobs, with those of this many most likely tokens; None: no logprobs
+    sampled     logprobs are of what the token was sampled from, after the sampler
     shown       special tokens that are part of the answer's text (chat/marks.py)
-    budget      of its thoughts; it is this answer's own, too
+    budget      of its thoughts, also for this answer only
 
-    UsageError: nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the model computes ends
-    the generation as reason "interrupt"; what was generated up to there is kept.
+    Raises UsageError if there is nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the
+    model computes ends the generation with reason "interrupt"; what was generated before is kept.
     """
     tokenizer = tokenizer or seq.tokenizer
     drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint, shown, budget)
@@ -74,7 +73,7 @@ def generate(  # noqa: PLR0913  the settings of one answer
 class Generation:
     """Iterator over the pieces of the answer. `result` can be read at any time and is complete after the last piece.
 
-    A step may draw several tokens: all of them are in `result`, whoever has asked for their pieces.
+    A step may sample several tokens: all of them are in `result`, even if their pieces were not asked for.
 
     is_read  whether the prompt was processed
     """
@@ -104,11 +103,11 @@ class Generation:
         return next(self._pieces)
 
     def close(self) -> None:
-        """Ends it early; the text held back for a stop string is added to `result.text`."""
+        """Ends the answer early; the text held back for a stop string is added to `result.text`."""
         self._pieces.close()
 
     def state(self) -> dict[str, Any]:
-        """See Drawing: beside the sampler's state and `pending`, what is saved with the sequence."""
+        """What is saved with the sequence, beside the sampler's state and `pending`: see Drawing."""
         return self._drawing.state()
 
     def _run(self) -> Generator[TextPiece, None, None]:
@@ -153,7 +152,7 @@ class Generation:
         )
 
     def _told(self, job: Job) -> Generator[TextPiece, None, None]:
-        """The time that the caller takes for them is not the answer's."""
+        """Yields the waiting pieces. The time that the caller takes for them does not count as the answer's."""
         while self._unread:
             begin = time.perf_counter()
             yield self._unread.popleft()

@@ -1,4 +1,4 @@
-"""Guesses for several answers that are drawn together: which of them get how many of a step's columns."""
+"""Guesses for several answers of a batch: how many of a step's columns each answer gets."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ import numpy as np
 from ...step_costs import StepCosts
 from ..guessing.ngrams import MOST, TOGETHER, NGrams
 
-LONGEST = 1 << 15  # tokens at the end of a prompt that are searched: each takes some 300 bytes
-AT_ONCE = 4096  # tokens that are looked at in one step: some milliseconds, in which nobody's answer goes on
-MOST_BYTES = 256 << 20  # of the states that guesses leave; MOST of them in any case
+LONGEST = 1 << 15  # tokens at the end of a prompt that are searched; each takes some 300 bytes
+AT_ONCE = 4096  # tokens that are looked at in one step: some milliseconds, in which no answer continues
+MOST_BYTES = 256 << 20  # of the states that guesses leave; MOST guesses in any case
 
 
 class AnswerText(NGrams):
-    """A prompt and its answer as it is drawn; nothing is done with them before something is to be foretold."""
+    """A prompt and its answer while it is sampled; not processed before a guess is needed."""
 
     def __init__(self, prompt: Sequence[int], drawn: Sequence[int]) -> None:
-        """drawn: gets longer."""
+        """drawn: grows with the answer."""
         super().__init__(())
         self._prompt: Sequence[int] = prompt
         self._drawn, self._n_drawn = drawn, 0
@@ -40,14 +40,14 @@ class AnswerText(NGrams):
 
 
 class BatchGuesses:
-    """Guesses of all answers of a batch. most: tokens of a step that may be guessed."""
+    """Guesses for all answers of a batch. most: guessed tokens of a step."""
 
     def __init__(self, costs: StepCosts, most: int) -> None:
         self.costs, self.most = costs, most
-        self._n_rests = 0  # steps to come in which nothing is guessed, because it could not pay
+        self._n_rests = 0  # next steps without guesses, which could not pay
 
     def rests(self) -> bool:
-        """Whether nothing is to be guessed in the next step: to be asked once for each."""
+        """Whether to guess nothing in the next step. Call it once per step."""
         self._n_rests -= (rests := self._n_rests > 0)
         return rests
 
@@ -58,11 +58,11 @@ class BatchGuesses:
         room: int,
         token_seconds: float | None = None,
     ) -> list[list[int]]:
-        """What is guessed to follow each text, often nothing, for a step that draws n_answers answers.
+        """Guesses for each text, often empty, for a step that samples n_answers answers.
 
-        texts          with how many tokens may be guessed of each
-        room           columns that are free
-        token_seconds  what a column costs where the step reads prompts, too
+        texts          each with its limit on guessed tokens
+        room           free columns
+        token_seconds  cost of a column in a step that also reads prompts
         """
         room = min(room, self.most)
         known = [text.foretold(min(room, most)) for text, most in texts]

@@ -1,4 +1,4 @@
-"""Guesses of what guesses beside the model (guessers.py) for the answers of a batch: one call of it for all of them."""
+"""Guesses of a draft model or a head (guessers.py) for the answers of a batch: one call for all of them."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,9 @@ from .job import RunningJob
 
 
 def guess_with(helper: Guesser, answers: Sequence[RunningJob], n_answers: int, room: int, costs: StepCosts) -> None:
-    """Sets the guess of answers that have none and for which one pays, in a step that draws n_answers answers and reads
-    no prompt. room: tokens that may be guessed, of all answers together."""
+    """Sets the guess of answers that have none, where it pays, in a step that samples n_answers answers and reads no
+    prompt. room: limit on guessed tokens of all answers together.
+    """
     if room <= 0 or helper.rests or not costs.is_ready(n_answers):
         return
     asking = [a for a in answers if not a.guess and a.most_guessed > 0 and not a.job.drawing.is_forced]
@@ -18,7 +19,7 @@ def guess_with(helper: Guesser, answers: Sequence[RunningJob], n_answers: int, r
         return
     n_before = sum(len(answer.guess) for answer in answers)
     guesses = helper.guesses([one for one, _ in asked], costs.value(n_answers, n_before, room))
-    # the likeliest first, of whichever answers: chances never rise along a guess
+    # the most likely first, of any answer: chances never rise along a guess
     ranked = sorted((-chance, i, j) for i, guess in enumerate(guesses) for j, chance in enumerate(guess.chances))
     for _, i, j in ranked[:room]:
         answer, guess = asked[i][1], guesses[i]
@@ -26,7 +27,7 @@ def guess_with(helper: Guesser, answers: Sequence[RunningJob], n_answers: int, r
 
 
 def _asked(helper: Guesser, answer: RunningJob, room: int) -> tuple[GuessRequest, RunningJob] | None:
-    """What the helper is asked of an answer; None: it follows as many texts as it can."""
+    """The request for an answer; None if the helper cannot follow more texts."""
     if answer.track is None:
         answer.track = helper.begin(answer.ids, answer.seq)
         if answer.track is None:

@@ -1,4 +1,4 @@
-"""A prompt and its answer among others: what is asked for, and what has become of it between two steps of a batch."""
+"""A prompt and its answer in a batch: the request, and its state between two steps."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class PromptTooLongError(UsageError):
 
 
 class AnswerFaultError(HybridError):
-    """A fault of the program, `what`, has ended an answer. The message has nothing of it: it may quote other texts."""
+    """A fault of the program has ended an answer. The message leaves out `what`, which may quote other texts."""
 
     def __init__(self, fault: BaseException) -> None:
         super().__init__(
@@ -51,21 +51,21 @@ class Job:
 
     keep      tokens at the beginning that stay when the context is full and half of the others leave it (see
               context_shift.kept_tokens); None: a full context ends the answer
-    use_cache  what is known of the prompt is not read again; it changes no bit of the answer
-    remember  the answer stays in the prompt cache: a text that goes on from it reads nothing of it again
-    speculate guess tokens from what the text said before, where that pays: the same answer in fewer steps
-    prompt_top  the prompt's tokens get `prompt_logprobs`, with those of so many of the likeliest tokens in the place of
-              each; nothing of the prompt is then taken from the cache. None: they get none
-    owner     whose texts it may go on from, and whose its own will be (memory/prefix_tree.py)
-    client    whose it is: of jobs that wait, those of whoever has the fewest running come first
+    use_cache  the known prefix of the prompt is not read again; it changes no bit of the answer
+    remember  the answer stays in the prompt cache: a text that continues it reads nothing of it again
+    speculate guess tokens where that pays: the same answer in fewer steps
+    prompt_top  the prompt's tokens get `prompt_logprobs`, with those of this many most likely tokens for each; the
+                prompt is then not taken from the cache. None: no logprobs
+    owner     whose texts it may continue, and who owns its text (memory/prefix_tree.py)
+    client    whose job it is: the waiting jobs of the client with the fewest running ones come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
-    pin       the prompt and its answer are never given up (memory/pins.py), as far as there is room for that; False:
-              they may be again; None: as they were
-    on_text   called with each piece of the answer as it is drawn, in the thread that steps
-    on_read   called with (tokens of the prompt that are known or read, all of them) whenever there are more
-    on_end    called when it has ended, by a `Service`
-    alone     the caller steps the batch, and every exception is raised to it
-    error     why nothing could be drawn; the answer then ends as "interrupt"
+    pin       True: keep the prompt and its answer for ever (memory/pins.py), if there is room; False: no longer; None:
+              no change
+    on_text   called with each piece of the answer, in the thread that steps
+    on_read   called with (tokens of the prompt that are known or read, all of them) whenever the first grows
+    on_end    called by a `Service` when the job has ended
+    alone     the caller steps the batch, and gets every exception
+    error     why the answer could not be sampled; it then ends as "interrupt"
     """
 
     ids: list[int]
@@ -85,23 +85,23 @@ class Job:
     on_end: Callable[[], None] | None = None
     alone: bool = False
     error: HybridError | None = None
-    over: bool = False  # nothing more is drawn; its text is still to be remembered
+    over: bool = False  # nothing more is sampled; its text is not remembered yet
     done: bool = False
-    n_known: int = 0  # tokens of the prompt that did not have to be processed
-    n_drawn: int = 0  # tokens of the prompt that stand for text as an earlier answer was drawn
-    reuse: "Reuse | None" = None  # why the others had to be; None: it has not joined yet
-    kept: Kept | None = None  # where the prompt cache has the text of a job that has ended
-    place: int | None = None  # which of the n_parallel answers it is, or was; at first a wish
+    n_known: int = 0  # tokens of the prompt that were not processed
+    n_drawn: int = 0  # tokens of the prompt that stand for text as they were sampled in an earlier answer
+    reuse: "Reuse | None" = None  # why the others were; None: it has not joined yet
+    kept: Kept | None = None  # where the prompt cache has the text, after the end
+    place: int | None = None  # which of the n_parallel places it has or had; at first a wish
     began: float = 0.0  # when it joined, by time.perf_counter
     cancelled: bool = False
-    paused: bool = False  # nobody reads what is drawn: see `Batcher.pause`
-    set_aside: list[int] | None = None  # the tokens that it had when it gave its place to another one
-    # of the tokens read so far; None for the first, before which there is nothing
+    paused: bool = False  # nobody reads the answer: see `Batcher.pause`
+    set_aside: list[int] | None = None  # its tokens when it gave up its place
+    # one per token read so far; None for the first, which follows nothing
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
     @cached_property
     def tokens(self) -> npt.NDArray[np.int64]:
-        """`ids`, for comparisons. Only of checked ids: any integer may have been given as a token."""
+        """`ids` for comparisons. Only after a check: a caller may pass any integer as a token."""
         return np.asarray(self.ids, np.int64)
 
     @property
@@ -109,15 +109,15 @@ class Job:
         return self.drawing.result
 
     def cancel(self) -> None:
-        """The answer ends at the next step, as "interrupt". `Batcher.cancel` also ends the step that runs."""
+        """Ends the answer at the next step, as "interrupt". `Batcher.cancel` also stops the current step."""
         self.cancelled = True
 
     def draw(self, logits: np.ndarray) -> None:
-        """The next token, unless the answer has ended; who listens is told."""
+        """Samples the next token, unless the answer has ended, and tells the listener."""
         self.tell_text(self.drawn(logits))
 
     def drawn(self, logits: np.ndarray) -> TextPiece | None:
-        """The same, but nobody is told yet."""
+        """The same, without telling the listener."""
         if self.drawing.ended is not None:
             return None
         self.result.gen_seconds = time.perf_counter() - self.began - self.result.prompt_seconds
@@ -131,7 +131,9 @@ class Job:
         return piece
 
     def fail(self, error: BaseException) -> None:
-        """The job ends with this error, which is its own: nobody else's answer is to blame. A stop is raised again."""
+        """Ends the job with this error of its own, which no other answer caused. An error that is a stop is raised
+        again.
+        """
         if self.alone:
             raise error
         if is_fault(error):
@@ -142,7 +144,7 @@ class Job:
         self.error = self.error or error
 
     def tell_text(self, piece: TextPiece | None) -> None:
-        """Whoever listens. A listener that fails hears no more, and the job ends."""
+        """Calls on_text. If that fails, it is not called again, and the job ends."""
         if piece is None or self.on_text is None:
             return
         try:
@@ -152,7 +154,7 @@ class Job:
             self.fail(error)
 
     def tell_read(self, n: int) -> None:
-        """n tokens of the prompt are known or read. A listener that fails hears no more of that."""
+        """Calls on_read: n tokens of the prompt are known or read. If that fails, it is not called again."""
         if self.on_read is None:
             return
         try:
@@ -168,15 +170,15 @@ class Job:
 class RunningJob:
     """A job that has a place in a batch.
 
-    ids    tokens that are read before one is drawn: the prompt, and the answer until it was set aside
-    is_read  whether all of them are
-    marks  positions in its prompt where checkpoints are to be left
-    guess  tokens that the step verifies, after the one that was drawn last
-    forced whether the form of the answer left no choice about them
-    track  of what guesses beside the model, which knows n_told tokens of the answer; is_helped: `guess` is its guess
-    held   tokens that its sequence had before the step that is under way; None: there is none
+    ids    tokens that are read before one is sampled: the prompt, and the answer up to where it was set aside
+    is_read  whether all of them are read
+    marks  positions in its prompt at which checkpoints are left
+    guess  tokens that the step verifies, after the last one that was sampled
+    forced whether the answer's form leaves no choice about them
+    track  of the draft model or head, which knows n_told tokens of the answer; is_helped: `guess` comes from it
+    held   tokens of its sequence before the step that is under way; None: there is no such step
     before the same, and the tokens of its answer then, until the step was followed
-    stays  whether the sequence is somebody's who has it afterwards, too
+    stays  the caller keeps the sequence afterwards
     """
 
     job: Job
@@ -205,12 +207,12 @@ class RunningJob:
 
     @property
     def n_past(self) -> int:
-        """Tokens of which it is known what the model makes of them."""
+        """Tokens whose results are known."""
         return self.seq.n_past if self.held is None else self.held
 
     @property
     def is_reading(self) -> bool:
-        """Whether some of its text is to be read before its next token can be drawn."""
+        """Whether part of its text must be read before its next token can be sampled."""
         return not self.is_read
 
     @property
@@ -220,39 +222,40 @@ class RunningJob:
 
     @property
     def can_be_set_aside(self) -> bool:
-        """Whether its tokens alone bring it back: no shift took any out, and no logprobs of its prompt are noted."""
+        """Whether its tokens are enough to bring it back: no shift removed any, and its prompt needs no logprobs."""
         return self.held is None and self.job.remember and self.job.prompt_top is None and self.seq.is_computed
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is not drawn on because nobody reads it."""
+        """Whether it is not continued because nobody reads it."""
         return self.job.paused and self.is_drawing and self.can_be_set_aside
 
     @property
     def has_gone_on(self) -> bool:
-        """Whether it has more tokens than when it was set aside. Else it keeps its place, or might never end."""
+        """Whether it has more tokens than when it was set aside. If not, it keeps its place, or it might never end."""
         return self.job.set_aside is None or self.seq.n_past > len(self.job.set_aside)
 
     @property
     def most_guessed(self) -> int:
-        """Tokens that may be guessed: what is drawn with them would be drawn without them, too, before a shift."""
+        """Limit on guessed tokens: all that are sampled with them fit before the answer's limit and the next shift."""
         room = self.seq.room - (MARGIN if self.job.keep is not None else 0)
         left = self.job.drawing.left
         return (room if left is None else min(room, left)) - 1
 
     # --- for a step ---
     def foresee(self, room: int) -> None:
-        """Add the tokens that the form forces to the guess, and drop forbidden ones. room: tokens to add."""
+        """Adds tokens that the form forces to the guess, and drops forbidden ones. room: limit on added tokens."""
         before, most = len(self.guess), max(0, min(self.most_guessed, MOST_PIECES - 1))
         self.forced = self.job.drawing.is_forced
         self.guess = self.job.drawing.foreseen(self.guess, min(most, before + max(0, room)))
 
     # --- after a step ---
     def follow(self, n: int, logits: np.ndarray | None) -> float:
-        """After a step that appended n tokens; returns the seconds of what belongs to its cost.
+        """Takes the results of a step that appended n tokens; returns the seconds of this that count as the step's
+        cost.
 
-        logits: f32 [n_out, n_vocab], those after the last token and after each that was guessed; of a prompt those
-        after the slice where it was the last, after each of its tokens where logprobs are asked for, otherwise None.
+        logits: f32 [n_out, n_vocab], after the last token and after each guessed one; for a prompt, after its last
+        slice, or after each token if logprobs are asked for, otherwise None.
         """
         seconds = self._follow(n, logits)
         self.before = None
@@ -275,7 +278,7 @@ class RunningJob:
             seconds = time.perf_counter() - start
         self.is_read = seq.n_past == len(self.ids)
         if self.is_drawing:
-            return seconds  # its last token was drawn before it was set aside
+            return seconds  # its last token was sampled before it was set aside
         if self.is_read:
             assert logits is not None
             seq.logits = logits[-1].copy()
@@ -287,7 +290,7 @@ class RunningJob:
         return seconds
 
     def _note_logprobs(self, begin: int, logits: np.ndarray, n_top: int) -> None:
-        """After a slice of the prompt that begins there: the logprobs of what follows each of its tokens."""
+        """Notes the logprobs of what follows each token of a slice of the prompt that starts at `begin`."""
         job = self.job
         followers = job.ids[begin + 1 : begin + 1 + len(logits)]
         try:
@@ -297,7 +300,7 @@ class RunningJob:
             job.fail(error)
 
     def _draw_each(self, rows: np.ndarray) -> float:
-        """From the logits after the last token and after each that was guessed, for as long as the guess is right."""
+        """Samples from the logits after the last token and after each guessed one, while the guess is right."""
         job, seq, result, guess = self.job, self.seq, self.result, self.guess
         pieces: list[TextPiece | None] = []
         n_right, seconds = 0, 0.0
@@ -307,7 +310,7 @@ class RunningJob:
                 result.gen_tokens += 1
                 pieces.append(job.drawn(row))
                 if job.error is not None:
-                    break  # its token may be half drawn: nothing after it is told
+                    break  # its token may be incomplete: nothing after it is told
                 if n_right == len(guess) or result.pending != [guess[n_right]] or job.drawing.ended is not None:
                     break
                 n_right += 1
@@ -330,8 +333,9 @@ class RunningJob:
         return seconds
 
     def settle(self) -> None:
-        """After a step that was broken off: the sequence holds nothing that was not drawn, and `pending` what it does
-        not hold."""
+        """After a step that was broken off: removes from the sequence what was not sampled, and puts into `pending`
+        what the sequence lacks.
+        """
         if self.before is None or not self.is_read:
             return
         (n_past, n_ids), seq = self.before, self.seq
@@ -343,12 +347,12 @@ class RunningJob:
             self.result.pending = drawn[n_right:]
 
     def end(self) -> EndReason | None:
-        """Why the answer is over; None: it goes on. For another token older ones may leave the context."""
+        """Why the answer is over; None: it goes on. To make room for a token, older ones may leave the context."""
         job, seq = self.job, self.seq
         if job.error is not None:
             return "interrupt"
         if (job.prompt_top is not None or self.stays) and self.is_reading:
-            return None  # the prompt's logprobs are wanted, or its state, whatever its answer is to be
+            return None  # the prompt's logprobs or state are wanted, whatever the answer is to be
         if job.drawing.ended is not None or not self.result.pending:
             return job.drawing.ended
         if job.keep is not None and seq.room <= MARGIN:

@@ -1,7 +1,7 @@
 """Whose turn it is: which job gets the next place, and which answer gives up its place for it.
 
-A client that has two places fewer than another one takes a place of the other's. Then they differ by one at most, so
-that no place goes back and forth. An answer that nobody reads does not count, and gives up its place to anybody.
+A client takes a place of another client that has at least two more. So it never ends up with more than the other, and
+no place goes back and forth. An answer that nobody reads does not count, and gives up its place to anybody.
 """
 
 from collections import Counter, deque
@@ -10,38 +10,38 @@ from itertools import islice
 
 from .job import Job, RunningJob
 
-QUEUE_AHEAD = 1024  # jobs of the queue that are looked at for whose turn it is
+QUEUE_AHEAD = 1024  # jobs of the queue from which the next is chosen
 
 
 class Queue:
-    """The jobs without a place. paused: nobody reads them, so they do not wait for one."""
+    """The jobs without a place. paused: jobs that nobody reads, which do not wait for one."""
 
     def __init__(self) -> None:
         self.waiting: deque[Job] = deque()
         self.paused: list[Job] = []
 
     def add(self, job: Job, *, first: bool = False) -> None:
-        """At the end, or before all others."""
+        """Adds a job at the end, or before all others."""
         jobs = self.paused if job.paused else self.waiting
         jobs.insert(0 if first else len(jobs), job)
 
     def remove(self, job: Job) -> bool:
-        """False: it was not here."""
+        """Removes a job. Returns False if it is not here."""
         jobs = next((jobs for jobs in (self.waiting, self.paused) if job in jobs), None)
         if jobs is not None:
             jobs.remove(job)
         return jobs is not None
 
     def next(self, running: Sequence[RunningJob]) -> Job:
-        """The job that gets the next place: the first of the client that has the fewest. Some job has to wait."""
+        """The job that gets the next place: the first of the client with the fewest places. Some job must wait."""
         counts = _counts(running)
         return min(islice(self.waiting, QUEUE_AHEAD), key=lambda job: counts[job.client])
 
 
 def gives_way(running: Sequence[RunningJob], client: object, *, for_turns: bool) -> RunningJob | None:
-    """Which answer is set aside for a job of this client; None: the job waits. running: the oldest answer comes first.
+    """The answer that is set aside for a job of this client; None: the job waits. running: the oldest answer first.
 
-    An answer that nobody reads goes first; with `for_turns`, then the oldest of the client with most places.
+    An answer that nobody reads goes first; then, with `for_turns`, the oldest of the client with the most places.
     """
     counts, able = _counts(running), [answer for answer in running if answer.can_be_set_aside]
     if paused := [answer for answer in able if answer.is_paused]:
@@ -52,5 +52,5 @@ def gives_way(running: Sequence[RunningJob], client: object, *, for_turns: bool)
 
 
 def _counts(running: Sequence[RunningJob]) -> Counter[object]:
-    """How many places each client has."""
+    """The number of places of each client."""
     return Counter(answer.job.client for answer in running if not answer.is_paused)

@@ -1,8 +1,8 @@
-"""The places of a service, which llama-server calls slots: the last text of each, saved to a file, restored, forgotten.
+"""The places of a service (llama-server's slots): saves the last text of each to a file, restores it, or forgets it.
 
-Answers do not live in their places here: a text that is restored is found by its tokens, wherever the next answer is.
-Files are this library's (memory/state_file.py) or llama.cpp's (memory/llama_session.py). The service's thread only
-counts owners and looks things up; who calls copies, reads and writes.
+Answers are not bound to places here: a restored text is found by its tokens, wherever the next answer is. Files are
+this library's (memory/state_file.py) or llama.cpp's (memory/llama_session.py). The service's thread only counts owners
+and looks things up; the caller's thread copies, reads and writes.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from .service import Service
 
 
 class PlaceBusyError(UsageError):
-    """An answer is being drawn there: what it will be is not known yet."""
+    """An answer is being sampled in this place: its text is not complete."""
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What was saved or restored."""
+    """The size of what was saved or restored."""
 
     n_tokens: int
     nbytes: int
@@ -36,7 +36,7 @@ class Carried:
 class Places:
     """The places of a service whose model has a prompt cache, as one owner sees them: without the texts of others.
 
-    Each call waits for the service's thread, so not from there.
+    Each call waits for the service's thread, so do not call from there.
     """
 
     def __init__(self, service: Service, owner: bytes = b"") -> None:
@@ -45,13 +45,14 @@ class Places:
     @property
     def cache(self) -> PromptCache:
         if self.model.cache is None:
-            raise UsageError("no text is kept in memory.", remedy=Remedy.CHECKPOINTS)
+            raise UsageError("the prompt cache is off: no text is kept in memory.", remedy=Remedy.CHECKPOINTS)
         return self.model.cache
 
     def save(self, place: int, path: Path, *, llama: bool = False) -> Carried:
-        """Write the last text of a place, as far as it is known. llama: as llama.cpp's servers do.
+        """Writes the last text of a place, as far as it is known. llama: in the format of llama.cpp's servers.
 
-        PlaceBusyError; UsageError: there is no text, or llama.cpp has no such states; StateError: it cannot be written.
+        Raises PlaceBusyError; UsageError if there is no text, or llama.cpp has no such states; StateError if writing
+        fails.
         """
         text = self.service.call(lambda: self._held(place)).result()
         try:
@@ -67,15 +68,16 @@ class Places:
             self.service.call(lambda: self.model.memory.end_loan(text)).result()
 
     def restore(self, place: int, path: Path) -> Carried:
-        """Know the text of a file, from now on the last one of the place.
+        """Reads the text of a file, which becomes the last one of the place.
 
-        PlaceBusyError; UsageError; StateError: the file is damaged, of another model, or larger than there is room for.
+        Raises PlaceBusyError; UsageError; StateError if the file is damaged, of another model, or too large for the
+        cache.
         """
         ids, logits, arrays = self._read(path)
         size = len(ids) * self.model.memory.bytes_kv_per_token + self.model.memory.bytes_state_per_seq
         if size > self.cache.budget:
             raise StateError(
-                f"{path.name} needs {size_text(size)} of memory, {size_text(self.cache.budget)} are there for texts.",
+                f"{path.name} needs {size_text(size)} of memory, the limit is {size_text(self.cache.budget)}.",
                 remedy=Remedy.CHECKPOINTS,
             )
         text = self.service.call(lambda: self._room(place, ids, logits)).result()
@@ -88,9 +90,9 @@ class Places:
         return Carried(len(ids), path.stat().st_size)
 
     def erase(self, place: int) -> int:
-        """Forget the last text of a place, but for what others have begun with too; returns how many tokens it had.
+        """Forgets the last text of a place, except what other texts also begin with; returns how many tokens it had.
 
-        PlaceBusyError.
+        Raises PlaceBusyError.
         """
         return self.service.call(lambda: self._erase(place)).result()
 

@@ -1,8 +1,9 @@
-"""The next pass of a batch: the tokens of answers and prompts that go through the model together, and the guesses.
+"""Plans the next pass of a batch: the tokens of answers and prompts that go through the model together, and the
+guesses.
 
-Every answer that is being drawn gives its last token, and guesses of the next ones where they pay. The prompts that are
-being read share the rest of the room: beside answers, only as many of their tokens as keep the pass short (slices.py).
-Every client has the same part of that room.
+Every answer that is being sampled gives its last token, and guesses of the next ones where they pay. The prompts that
+are being read share the remaining room: beside answers, only as many of their tokens as keep the pass short
+(slices.py). Every client has the same part of that room.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ GUESSES = SidePath("guesses of what answers say next")
 
 
 class Confined(Protocol):
-    """Runs a function. An error in it ends the jobs that it touched; None is returned then."""
+    """Runs a function. An error in it ends the jobs that it touched, and None is returned."""
 
     def __call__(self, touched: Callable[[], list[Job]], function: Callable[[], Any], /) -> Any: ...
 
@@ -50,7 +51,7 @@ class Counts(NamedTuple):
 
 
 class Plans:
-    """The plans of one batch. step_seconds: the longest that a pass beside answers should take."""
+    """Plans the passes of one batch. step_seconds: limit of a pass beside answers."""
 
     def __init__(self, runner: Runner, step_seconds: float, confined: Confined) -> None:
         self.runner, self._confined = runner, confined
@@ -85,8 +86,9 @@ class Plans:
         return works, owners
 
     def _ends(self, reading: Sequence[RunningJob], room: int) -> list[int]:
-        """How far each text is read by a pass with room for `room` tokens. Clients have equal parts of it; what one
-        leaves goes to the oldest answers."""
+        """How far each text is read by a pass with room for `room` tokens. Clients have equal parts of it; the rest
+        goes to the oldest answers.
+        """
         room, rows, ends = max(0, room), most_rows(self.runner.n_vocab), [answer.seq.n_past for answer in reading]
         clients = {answer.job.client for answer in reading}
         parts = dict.fromkeys(clients, room // max(1, len(clients)))
@@ -102,14 +104,14 @@ class Plans:
         return ends
 
     def _stop(self, answer: RunningJob) -> int:
-        """Where its text ends, or a checkpoint comes before."""
+        """Where the text ends, or a checkpoint comes before that."""
         past = answer.seq.n_past
         if self.runner.cache is None:
             return len(answer.ids)
         return min(len(answer.ids), (past // LADDER + 1) * LADDER, *(m for m in answer.marks if m > past))
 
     def guess(self, drawn: Sequence[RunningJob], *, beside_prompts: bool = False) -> None:
-        """Set the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
+        """Sets the guesses of the answers: likely tokens where guessing pays, and the tokens that a form forces."""
         _forget_guesses(drawn)
         if any(answer.job.speculate for answer in drawn):
             GUESSES.run(lambda: self._guess_text(drawn, beside_prompts=beside_prompts), lambda: _forget_guesses(drawn))
@@ -121,7 +123,7 @@ class Plans:
                 room -= len(answer.guess) - before
 
     def _guess_text(self, drawn: Sequence[RunningJob], *, beside_prompts: bool) -> None:
-        """From what texts said before, then by what guesses beside the model."""
+        """Guesses from the texts so far, then with a draft model or a head."""
         self._guess_freely(drawn, beside_prompts=beside_prompts)
         helper = self.runner.guessers.helper
         if helper is not None and not beside_prompts:
@@ -141,8 +143,9 @@ class Plans:
             answer.guess = guess
 
     def learn(self, counts: Counts, waited: float, seconds: float) -> None:
-        """Learn the costs of a pass. waited: seconds since its begin; seconds: its own share of them, less where
-        several passes are under way."""
+        """Learns the costs of a pass. waited: seconds since it was begun; seconds: its own share of them, which is less
+        if several passes are under way.
+        """
         self.slices.timed(counts.n_prompt, counts.n_answers, waited, counts.n_guessed)
         helper, costs = self.runner.guessers.helper, self.guessing.costs
         if counts.n_answers and not counts.n_prompt:

@@ -1,8 +1,8 @@
-"""What of a prompt was known when its job joined, and why the rest has to be read.
+"""How much of a prompt was known when its job joined, and why the rest has to be read.
 
 The reason names positions in tokens: "differs from every known text at token 812 ('2026-11-22'); no checkpoint between
-512 and 812: budget" is a prompt of which 812 tokens are known and 512 need not be read. It quotes the prompt alone:
-other people may have sent the known texts.
+512 and 812: budget" means that 812 tokens of the prompt are known and 512 need not be read. It quotes the prompt alone:
+the known texts may be other people's.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ HEADERS = SidePath("the notes on parts that change with every request")
 
 Code = Literal[
     "whole",  # nothing has to be read
-    "last",  # all of it is known but what follows its last token, which is read for that
-    "continues",  # it goes on where a known text ends
-    "new",  # nothing is known that begins like it
-    "differs",  # no known text goes on like it
-    "tokens",  # a known text goes on with the same text in other tokens
-    "ladder",  # it is known, but there was never a checkpoint so far along
-    "budget",  # it was known: what was kept of it was given up
+    "last",  # all is known but the logits after its last token, which is read for them
+    "continues",  # it continues a known text from its end
+    "new",  # no known text begins like it
+    "differs",  # no known text continues like it
+    "tokens",  # a known text continues with the same text in other tokens
+    "ladder",  # it is known, but never had a checkpoint so far along
+    "budget",  # it was known, but was given up
     "off",  # nothing is kept
     "logprobs",  # logprobs of the prompt were asked for, and logits are not kept
-    "asked",  # the request wants it to be read
-    "unknown",  # finding out has failed
+    "asked",  # the request asks for it to be read
+    "unknown",  # the reason could not be found
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 Tokens = npt.NDArray[np.int64]
@@ -48,11 +48,11 @@ _ANEW: dict[Code, str] = {
 class Reuse:
     """n_reused + n_processed are the tokens of the prompt.
 
-    n_known tokens at its beginning that a known text has, too: at least n_reused
-    code    what the most tokens are processed for
-    reason  in words, one line; it may quote the few characters of the prompt around a difference
-    parts   (code, tokens) of what is processed, in the order of the prompt
-    note    for the operator, since it quotes other texts: a part of the prompts changes with every request
+    n_known tokens at its beginning that a known text shares: at least n_reused
+    code    the reason for most of the processed tokens
+    reason  in words, one line; may quote a few characters of the prompt around a difference
+    parts   (code, tokens) of the processed tokens, in the order of the prompt
+    note    for the operator, since it quotes other texts: part of the prompts changes with every request
     """
 
     n_reused: int
@@ -64,7 +64,7 @@ class Reuse:
     note: str = ""
 
     def split(self, n_read: int) -> list[tuple[Code, int]]:
-        """`parts` of the first n_read tokens that are processed."""
+        """`parts` of the first n_read processed tokens."""
         done = []
         for code, n in self.parts:
             done.append((code, min(n, n_read)))
@@ -74,7 +74,7 @@ class Reuse:
 
 @dataclass(frozen=True)
 class _Known:
-    """How far the longest known beginning goes, and there: why no further."""
+    """Length of the longest known prefix, and why it is no longer."""
 
     n: int
     code: Code
@@ -83,19 +83,19 @@ class _Known:
 
 
 class Reasons:
-    """Of one model and its prompt cache."""
+    """Explains reuse, for one model and its prompt cache."""
 
     def __init__(self, cache: PromptCache | None) -> None:
         self._cache = cache
         self.headers = ChangedHeaders()
 
     def resume(self, seq: TokenSequence, ids: Sequence[int], tokens: Tokens, tokenizer: Tokenizer) -> Reuse:
-        """`seq.resume(ids)`, explained; tokens: the same ones."""
+        """Calls `seq.resume(ids)` and explains the result; tokens: the same ids."""
         if self._cache is None:
             n = seq.resume(ids)
             known = _Known(0, "off", "nothing that was read is kept")
             return _whole(n, len(ids)) or _of(n, len(ids), known, [("off", len(ids) - n)], [known.reason])
-        # looked up before the sequence takes room for what it goes on from, for which texts may be given up
+        # look before the sequence takes room for what it continues from: texts may be given up for that
         array = tokens.astype(np.int32)
         cache, total = self._cache, len(ids)
         found = REASONS.run(lambda: self._look(cache, array, seq.owner, tokenizer), lambda: None)
@@ -113,7 +113,7 @@ class Reasons:
         if n == 0 or (n == 1 and ids[0] == tokenizer.bos):
             return _Known(n, "new", "nothing is known that begins like this")
         if n == node.end and not node.children:
-            return _Known(n, "continues", f"goes on where what is known ends, at token {n}")
+            return _Known(n, "continues", f"continues a known text from its end, at token {n}")
         after = cache.tree.following(node, n, len(ids) - n + SEEN)
         words = quotes(tokenizer, ids[max(0, n - SEEN) : n].tolist(), ids[n:][:SEEN].tolist(), after[:SEEN].tolist())
         note = HEADERS.run(lambda: self.headers.seen(ids, n, after, words), lambda: "")
@@ -123,24 +123,24 @@ class Reasons:
 
 
 def read_anew(n: int, code: Literal["logprobs", "asked"]) -> Reuse:
-    """Of a prompt of n tokens that is read whatever is known of it."""
+    """The reuse of a prompt of n tokens that is read although it may be known."""
     return Reuse(0, n, 0, code, _ANEW[code], ((code, n),))
 
 
 def _unexplained(n: int, total: int) -> Reuse:
-    """The reuse of n tokens whose reason could not be found."""
+    """The reuse of n tokens, for an unknown reason."""
     return Reuse(n, total - n, n, "unknown", "not known", (("unknown", total - n),))
 
 
 def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, known: _Known, n: int) -> Reuse:
-    at = n if known.code == "new" else known.n  # BOS, with which every text begins, is no beginning
+    at = n if known.code == "new" else known.n  # BOS begins every text: it is not a prefix
     total, reasons = len(ids), [known.reason] if known.n < len(ids) else []
     parts: list[tuple[Code, int]]
-    # without recurrent layers the sequence can go on from anywhere in what is known, whatever was lost before
+    # without recurrent layers a sequence can continue anywhere in what is known, whatever was given up before
     lost = cache.given_up.last(ids, n if cache.memory.is_recurrent else known.n, owner)
     if known.n == total and n == total - 1 and not lost:
         return _of(n, total, known, [("last", 1)], ["all of it is known, but not what follows its last token"])
-    if lost > at:  # texts went, not only checkpoints
+    if lost > at:  # texts were given up, not only checkpoints
         parts = [("budget", lost - n), ("new", total - lost)]
         reasons = [f"tokens {n} to {lost} were known and given up: budget"]
     elif lost:
@@ -154,7 +154,7 @@ def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, kno
 
 
 def _whole(n: int, total: int) -> Reuse | None:
-    """The reuse of a prompt of which all tokens are known; None: only n are."""
+    """The reuse of a prompt whose tokens are all known; None if they are not."""
     return Reuse(n, 0, n, "whole", "all of it is known") if n == total else None
 
 

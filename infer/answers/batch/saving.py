@@ -1,9 +1,9 @@
-"""The thread that brings a service's prompt cache to the disk, and with it documents: JSON that others keep.
+"""A thread that writes a service's prompt cache to disk, with documents: JSON that other modules maintain.
 
     saver = Saver(service, store)
-    saver.close(seconds=5)   # after service.close(): what is not on the disk yet, as far as the time goes
+    saver.close(seconds=5)   # after service.close(): writes what is not on disk yet, as far as the time allows
 
-It looks for something new a few times a second, so that what a killed process knew and had not written is little.
+It looks for something new several times a second, so a killed process loses little.
 """
 
 import os
@@ -30,22 +30,22 @@ from .service import ClosedError, Service
 SAVING = SidePath("saving of texts")
 
 POLL_SECONDS = 0.2
-DOCUMENT_SECONDS = 2.0  # between two looks at the documents
-DOCUMENT_SHARE = 20  # and so many times as long as the last one took
+DOCUMENT_SECONDS = 2.0  # between two checks of the documents
+DOCUMENT_SHARE = 20  # or this many times the duration of the last check
 
 
 @dataclass(frozen=True)
 class Document:
-    """version: something else whenever it has changed; value: JSON. Both may be called from any thread."""
+    """version: changes whenever the document does; value: its JSON. Both may be called from any thread."""
 
     version: Callable[[], object]
     value: Callable[[], Any]
 
 
 def open_store(model: LoadedModel, path: Path, budget: int, warn: Callable[[str], None]) -> CacheStore:
-    """What is kept of this model in a folder; `close` its `folder` after everything. UsageError: it cannot be."""
+    """The texts of this model in a folder; close its `folder` last. Raises UsageError if they cannot be kept there."""
     if model.cache is None:
-        raise UsageError("what is kept on disk goes through memory, which keeps nothing.", remedy=Remedy.CHECKPOINTS)
+        raise UsageError("texts on disk need the prompt cache in memory, which is off.", remedy=Remedy.CHECKPOINTS)
     folder = StoreFolder(path, model_key(model))
     try:
         return CacheStore(model.cache, folder, budget, model.n_vocab, warn)
@@ -55,12 +55,12 @@ def open_store(model: LoadedModel, path: Path, budget: int, warn: Callable[[str]
 
 
 def model_key(model: LoadedModel) -> bytes:
-    """Of everything that keys, values and states depend on: 16 bytes."""
+    """16 bytes that stand for everything on which keys, values and states depend."""
     return key_of(model.fingerprint, model.kv_type, model.precision, host().name, metadata.version("hybrid-lm"))
 
 
 class Saver:
-    """documents: by name, letters only; see `StoreFolder.read_json` for what an earlier process has left."""
+    """documents: by name, letters only; `StoreFolder.read_json` reads what an earlier process left."""
 
     def __init__(self, service: Service, store: CacheStore, documents: Mapping[str, Document] | None = None) -> None:
         self.service, self.store, self.documents = service, store, dict(documents or {})
@@ -73,7 +73,7 @@ class Saver:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """After the service was closed: write what is left, what is worth most first, and end the thread."""
+        """After the service was closed: writes the rest, most valuable first, and ends the thread."""
         until = time.monotonic() + seconds
         self._stop.set()
         self._thread.join()
@@ -100,7 +100,7 @@ class Saver:
             self.store.files.warn("nothing more is saved: the log names the fault")
 
     def _save(self) -> bool:
-        """Write the new texts and documents. False: the service answers no more."""
+        """Writes new texts and documents. Returns False if the service has closed."""
         try:
             self._write_documents()
             self._write_pieces()
@@ -115,7 +115,7 @@ class Saver:
         clock = self.store.cache.clock
         if self.store.files.failing or (clock == self._clock and not self.store.files.behind):
             return
-        written = self._held is None  # what a fault has left is given back
+        written = self._held is None  # a piece left over from a fault is given back unwritten
         while not self._stop.is_set():
             self._held = self._call(partial(self._next, self._held, written=written))
             if self._held is None:

@@ -1,14 +1,14 @@
-"""One thread that owns a model and answers whoever asks, from any thread: what a server stands on.
+"""One thread that owns a model and answers jobs from any thread: the basis of a server.
 
     service = Service(model, n_parallel=8)
     service.submit(job)            # job.on_text, job.on_read and job.on_end are called in the service's thread
-    service.cancel(job)            # frees the engine within an op of the model, in the middle of a prompt too
+    service.cancel(job)            # frees the engine within one op of the model, even in the middle of a prompt
     size = service.call(lambda: seq.save(path)).result()   # other work with the model, between two steps
     service.close()
 
 Nobody else may use the model while the service runs. A fault of the program costs the answers that it touched. Only
-MOST_FAULTS of them within FAULT_SECONDS end the service, not the process: everybody who waits is told, and `fault` has
-the last one.
+MOST_FAULTS of them within FAULT_SECONDS end the service, but not the process: everybody who waits is told, and `fault`
+has the last one.
 """
 
 import queue
@@ -37,11 +37,11 @@ from .slices import STEP_SECONDS
 T = TypeVar("T")
 
 STORED = SidePath("texts that are kept on disk")
-MOST_FAULTS, FAULT_SECONDS = 3, 60.0  # in steps; then the next ones would hardly go better
+MOST_FAULTS, FAULT_SECONDS = 3, 60.0  # in steps; after so many, the next steps would hardly do better
 
 
 class BusyError(HybridError):
-    """As many jobs wait as may wait."""
+    """The queue is full."""
 
 
 class ClosedError(HybridError):
@@ -49,7 +49,7 @@ class ClosedError(HybridError):
 
 
 class FaultError(HybridError):
-    """What has ended a service's thread: where it happened, and what it was."""
+    """The fault that has ended a service's thread: what it was, and where."""
 
     def __init__(self, fault: BaseException) -> None:
         what = str(fault) if isinstance(fault, HybridError) else fault_text(fault)
@@ -58,7 +58,7 @@ class FaultError(HybridError):
 
 @dataclass(frozen=True)
 class _Call:
-    """Something to do in the service's thread, and who waits for what it gives."""
+    """A function to run in the service's thread, and a future for its result."""
 
     function: Callable[[], Any]
     future: "Future[Any] | None" = None
@@ -73,7 +73,7 @@ class _Call:
                 self.future.set_exception(error)
 
     def refuse(self, error: BaseException) -> None:
-        """Nobody runs it, or a fault has ended it: who waits is told."""
+        """Tells whoever waits that nobody runs it, or that a fault has ended it."""
         if self.future is not None and not self.future.done():
             with suppress(InvalidStateError):  # cancelled meanwhile
                 self.future.set_exception(error)
@@ -83,9 +83,10 @@ _NOTHING = _Call(lambda: None)
 
 
 class Service:
-    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait (of several clients: `_is_full`).
+    """Answers up to n_parallel jobs at a time, while up to `most_waiting` more wait (with several clients: see
+    `_is_full`).
 
-    store: a job waits while its text is read from there, if more of it is there than in memory; others go on.
+    store: a job waits while its text is read from there, if the store has more of it than the memory; other jobs go on.
     """
 
     def __init__(
@@ -104,24 +105,24 @@ class Service:
         self.on_closed: Callable[[], None] | None = None  # called in the service's thread when it ends, fault or not
         self.batcher = Batcher(model.runner, n_parallel, step_seconds)
         self.batcher.on_fault = self._count_fault
-        self._faults: deque[float] = deque(maxlen=MOST_FAULTS)  # when they happened, by `clock`
+        self._faults: deque[float] = deque(maxlen=MOST_FAULTS)  # times, by `clock`
         self.clock: Callable[[], float] = time.monotonic
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._call = _NOTHING  # the one that runs, or was the last
+        self._call = _NOTHING  # the current call, or the last
         self._jobs: set[Job] = set()  # submitted and not ended
-        self._untaken: set[Job] = set()  # submitted jobs that its thread has not seen yet
+        self._untaken: set[Job] = set()  # submitted jobs that the thread has not seen yet
         self._lock = threading.Lock()  # of _jobs, _untaken and _open
         self._open = True
         self._store = store
-        self._reading: dict[Fetch, list[Job]] = {}  # who waits for it
-        self._reader = ThreadPoolExecutor(1, "hybrid-reader")  # has no thread before there is something to read
+        self._reading: dict[Fetch, list[Job]] = {}  # jobs that wait for each read
+        self._reader = ThreadPoolExecutor(1, "hybrid-reader")  # has no thread until there is something to read
         self._thread = threading.Thread(target=self._run, name="hybrid-service", daemon=True)
         self._thread.start()
 
     # --- from any thread ---
     @property
     def is_open(self) -> bool:
-        """Whether jobs are taken."""
+        """Whether jobs are accepted."""
         return self._open
 
     @property
@@ -136,32 +137,35 @@ class Service:
 
     @property
     def running(self) -> list[Job]:
-        """Those that do not wait."""
+        """The jobs that do not wait."""
         return self.batcher.running
 
     def submit(self, job: Job) -> None:
-        """Answer it as soon as there is room. BusyError: the queue is full. UsageError: see `Batcher.check`."""
+        """Answers a job as soon as there is room. Raises BusyError if the queue is full, UsageError: see
+        `Batcher.check`.
+        """
         self.batcher.check(job)
         with self._lock:
             self._check_open()
             if self._is_full(job.client):
                 raise BusyError(
-                    f"{len(self._jobs)} requests are being answered or wait, which is as many as may. Try again later."
+                    f"{len(self._jobs)} requests are being answered or wait, which is the limit. Try again later."
                 )
             self._jobs.add(job)
             self._untaken.add(job)
             self._calls.put(_Call(lambda: self._take(job)))
 
     def _is_full(self, client: object) -> bool:
-        """Whether no more jobs of this client are taken. A client that has fewer than the average may submit until
-        twice as many wait. Jobs that nobody reads do not count."""
+        """Whether this client may not submit more jobs. A client that has fewer than the average may submit until twice
+        as many wait. Jobs whose answers nobody reads do not count.
+        """
         counts = Counter(job.client for job in self._jobs if not job.paused)
         n, most = counts.total(), self.batcher.n_parallel + self.most_waiting
         has_its_part = counts[client] * len({*counts, client}) >= n
         return n >= most and (has_its_part or n >= most + self.most_waiting)
 
     def cancel(self, job: Job) -> None:
-        """End the job as "interrupt", now. Nothing happens when it has ended."""
+        """Ends the job as "interrupt", now. Does nothing if it has ended."""
         if job in self._jobs:
             self.batcher.cancel(job)
             self._calls.put(_NOTHING)  # wakes a thread that waits for work
@@ -171,7 +175,7 @@ class Service:
         self._calls.put(_Call(lambda: self.batcher.pause(job, paused=paused)))
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
-        """Run `function` in the service's thread between two steps: whatever else is done with the model."""
+        """Runs `function` in the service's thread between two steps, for all other work with the model."""
         future: Future[T] = Future()
         with self._lock:
             self._check_open()
@@ -179,7 +183,7 @@ class Service:
         return future
 
     def close(self) -> None:
-        """Take no more jobs, end those there are as "interrupt", and the thread. The model stays open."""
+        """Accepts no more jobs, ends all jobs as "interrupt", and ends the thread. The model stays open."""
         with self._lock:
             self._open = False
         for job in list(self._jobs):
@@ -198,20 +202,20 @@ class Service:
 
     # --- the service's thread ---
     def known(self, ids: Tokens, owner: bytes = b"") -> int:
-        """By `call`: how many tokens of this owner's prompt would not be read if it came now, alone. Nothing changes.
+        """For `call`: how many tokens of this owner's prompt would be reused if it came now, alone. Changes nothing.
 
         ids: i32 [n_tok]
         """
         if (cache := self.model.cache) is None or not len(ids):
             return 0
         if self._store is not None and (way := self._store.way(ids, owner)) is not None:
-            # keys and values alone come without the logits behind the last token
+            # keys and values alone lack the logits after the last token
             return way.position if cache.memory.is_recurrent else min(way.position, len(ids) - 1)
         known = cache.find(ids, owner)
         return known.position if known is not None else 0
 
     def forget(self, ids: Sequence[int], owner: bytes = b"") -> None:
-        """By `call`: forget a text in memory and on disk, but keep the tokens shared with other texts of its owner."""
+        """For `call`: forgets a text in memory and on disk, except the tokens shared with other texts of its owner."""
         if (cache := self.model.cache) is not None:
             node, n = cache.tree.match(np.asarray(ids, np.int32), owner)
             if node.parent is not None and not node.children and n == node.end:
@@ -222,7 +226,7 @@ class Service:
             self._store.files.forget(np.asarray(ids, np.int32), owner=owner)
 
     def forget_onward(self, node: Node) -> None:
-        """By `call`: what is in memory from this node on, and on disk from the end of its text on."""
+        """For `call`: forgets the texts in memory from this node on, and on disk from the end of the node's text on."""
         cache = self.model.cache
         assert cache is not None
         end = node
@@ -255,13 +259,13 @@ class Service:
                     self.on_closed()
 
     def _turn(self) -> None:
-        """What others have asked for, and a step."""
+        """Runs the calls of other threads, then a step."""
         self._take_calls(wait=not self.batcher.busy)
         if self.batcher.busy:
             self._end(self.batcher.step())
 
     def _recover(self, error: BaseException) -> None:
-        """After a fault outside of a step: who waited for the call or the answer that it has ended is told."""
+        """After a fault outside a step: tells whoever waited for the call or the answer that it has ended."""
         tell("a fault between two steps", error)
         self._count_fault(error)
         self._call.refuse(error)
@@ -277,13 +281,13 @@ class Service:
         self._end(lost)
 
     def _count_fault(self, error: BaseException) -> None:
-        """Too many in a short time end the service."""
+        """Too many faults in a short time end the service."""
         self._faults.append(self.clock())
         if len(self._faults) == MOST_FAULTS and self._faults[-1] - self._faults[0] < FAULT_SECONDS:
             self.fault = error
 
     def _take_calls(self, *, wait: bool) -> None:
-        """What other threads have asked for; `wait` until there is something."""
+        """Runs what other threads have asked for; `wait` until there is something."""
         if wait and (self._open or self._jobs):  # jobs without work: their texts are being read
             self._call = self._calls.get()
             self._call.run()
@@ -295,10 +299,10 @@ class Service:
             self._call.run()
 
     def _take(self, job: Job) -> None:
-        """A job goes to the batcher, when its text was read from the disk."""
+        """Passes a job to the batcher, after its text was read from disk."""
         with self._lock:
             if job not in self._untaken:
-                return  # it was submitted again after a fault, in vain
+                return  # it was queued again after a fault, but was taken already
             self._untaken.discard(job)
         self._begin(job)
 
@@ -316,7 +320,7 @@ class Service:
             self._end([job])
 
     def _waits_for_its_text(self, job: Job) -> bool:
-        """Whether its text is being read from the disk now: the job is taken when that has ended."""
+        """Whether its text is being read from disk now: the job is taken after that."""
         assert self._store is not None
         for running, others in self._reading.items():
             if running.owner == job.owner and common_beginning(running.ids, job.tokens) >= WORTH_FETCHING:
@@ -334,12 +338,12 @@ class Service:
         if STORED.run(lambda: self._is_read(fetch, read), lambda: True):
             self._start(first)
         else:
-            self._begin(first)  # by another way, or none
+            self._begin(first)  # by other stored text, or without any
         for job in others:
             self._begin(job)
 
     def _is_read(self, fetch: Fetch, read: "Future[None]") -> bool:
-        """Whether the text is in memory now. False: it is damaged on the disk."""
+        """Whether the text is in memory now. Returns False if it is damaged on disk."""
         assert self._store is not None
         if (fault := read.exception()) is not None:
             fetch.failed = True
@@ -364,10 +368,10 @@ class Service:
                     tell("a fault in telling an answer's end", error)
 
     def _give_up(self) -> None:
-        """Everybody who still waits is told that nothing more comes."""
+        """Tells everybody who still waits that nothing more comes."""
         try:
             self.batcher.close()
-        except BaseException as error:  # after a fault nothing is sure to work; who waits is told all the same
+        except BaseException as error:  # after a fault nothing is sure to work; whoever waits is told all the same
             self.fault = self.fault or error
         left = list(self._jobs)
         for job in left:

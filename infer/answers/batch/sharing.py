@@ -1,5 +1,6 @@
-"""What prompts have in common: a prompt waits while another one is read that will make more of its beginning known, and
-prompts get checkpoints where later ones in the queue differ from them."""
+"""Common prefixes of prompts: a prompt waits while another one is read that makes more of its prefix known, and prompts
+get checkpoints where later ones in the queue differ from them.
+"""
 
 import time
 from collections import Counter
@@ -14,12 +15,12 @@ from .job import Job, RunningJob
 if TYPE_CHECKING:
     from .reuse import Reasons
 
-WORTH_SHARING = 16  # tokens in common that are worth waiting for, or a checkpoint
-MOST_MARKS = 4  # checkpoints that a prompt gets for those after it
+WORTH_SHARING = 16  # common tokens that are worth waiting for, or a checkpoint
+MOST_MARKS = 4  # checkpoints that a prompt gets for later prompts
 
 
 def look_up(job: Job, seq: TokenSequence, reasons: "Reasons") -> None:
-    """A job joins with this sequence, which takes the known beginning of its prompt from the cache."""
+    """Starts a job with this sequence, which takes the known prefix of the prompt from the cache."""
     from .reuse import read_anew
 
     job.began = time.perf_counter()
@@ -34,7 +35,7 @@ def look_up(job: Job, seq: TokenSequence, reasons: "Reasons") -> None:
 
 
 def marks(job: Job, others: Iterable[Job]) -> list[int]:
-    """Where it should leave checkpoints: for the others, and at its own boundaries."""
+    """Positions at which the job leaves checkpoints: for the others, and at its own boundaries."""
     parts = Counter(common_beginning(job.tokens, other.tokens) for other in others if other.owner == job.owner)
     least = max(job.n_known + 1, WORTH_SHARING)
     shared = [n for n, _ in parts.most_common() if least <= n < len(job.ids)][:MOST_MARKS]
@@ -42,8 +43,9 @@ def marks(job: Job, others: Iterable[Job]) -> list[int]:
 
 
 def is_being_read(job: Job, running: Sequence[RunningJob], cache: PromptCache | None, n_beside: int) -> bool:
-    """Whether a running job reads tokens that this one could share, if it waits. n_beside: tokens that a step reads
-    beside answers."""
+    """Whether a running job reads tokens that this job could share if it waits. n_beside: tokens of prompts in a step
+    beside answers.
+    """
     if cache is None or not job.use_cache or job.prompt_top is not None or job.set_aside is not None:
         return False
     beginning = cache.find(job.ids, job.owner)
@@ -53,12 +55,12 @@ def is_being_read(job: Job, running: Sequence[RunningJob], cache: PromptCache | 
         if not other.is_reading or other.job.owner != job.owner:
             continue
         n = common_beginning(job.tokens, other.job.tokens)
-        # where it will leave a checkpoint yet that this job can go on from
+        # checkpoints still to come from which this job can continue
         points = [m for m in other.marks if m > past] + [n // LADDER * LADDER]
         if n == len(other.ids) or not cache.memory.is_recurrent:
             points.append(n)
         ahead = max((p for p in points if past < p <= n), default=0)
-        # a few tokens are worth a step, not many
+        # one step is worth waiting for a few tokens, several steps are not
         if ahead - known >= (WORTH_SHARING if ahead - past > n_beside else 1):
             return True
     return False

@@ -1,4 +1,4 @@
-"""A pass of a batch that was begun and has not ended."""
+"""A pass of a batch between its begin and its end."""
 
 import time
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from .job import Job, RunningJob
 
 
 class UnderWay:
-    """A pass that was begun: its works, and whose they are."""
+    """A pass that was begun: its works, and the answers that own them."""
 
     def __init__(self, runner: Runner, works: Sequence[Work], owners: Sequence[RunningJob]) -> None:
         for answer in owners:
@@ -26,7 +26,7 @@ class UnderWay:
         return [answer.job for answer in self.owners]
 
     def give_up(self) -> None:
-        """Drop the results. The sequences are unchanged."""
+        """Drops the results. The sequences stay unchanged."""
         self.begun.give_up()
         for answer in self.owners:
             answer.held = None
