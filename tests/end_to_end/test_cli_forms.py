@@ -196,8 +196,8 @@ def test_what_follows_a_saved_answer(files: dict[str, Path], cli: Cli, tmp_path:
     ok(run("-p", "Say", "-n", "2", "--regex", "[0-9]{4}"))
     assert (
         failed(run("-p", "", "--regex", "[a-z]{4}"), 2)
-        == "error: the saved answer is not whole, and the expression is "
-        "not the form that it has: go on without one, or begin another answer with a prompt."
+        == "error: the saved answer is incomplete, and the expression is "
+        "not its form: go on without one, or begin another answer with a prompt."
     )
     # behind a prompt another answer begins, of another form or of none
     before = path.read_bytes()

@@ -158,7 +158,7 @@ def test_what_does_not_go_together(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ({"prompt": "a", "tools": TOOLS}, "a prompt that is no messages has no tools and no thoughts"),
+        ({"prompt": "a", "tools": TOOLS}, "tools and thoughts need messages, and the line has a prompt"),
         ({"messages": [{"role": "user", "content": "a"}], "tools": 5}, "tools is a number, expected a list"),
         ({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}, "there are no tools"),
         ({"messages": 5}, "its messages are not a list"),

@@ -174,5 +174,5 @@ def test_a_dead_end_is_an_error_and_hurts_nobody(server: Server) -> None:
     banned = {str(i): -100 for i in range(server.model.n_vocab)}
     body = {"prompt": "a", "guided_choice": ["yes", "no"], "logit_bias": banned, "max_tokens": 5}
     error = server.error(400, "/v1/completions", body)
-    assert "no token fits the choice here that may be drawn" in str(error["message"])
+    assert "no token that may be sampled fits the choice here" in str(error["message"])
     assert complete(server, prompt="a", guided_choice=["yes"]) == "yes"

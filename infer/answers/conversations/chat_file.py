@@ -1,4 +1,4 @@
-"""What a state file says of a chat, beside the state of the model: read and written here alone."""
+"""The chat in a state file, beside the state of the model: only this module reads and writes it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ class SavedChat:
     unseen: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For the state file."""
+        """The chat for the state file."""
         chat: dict[str, Any] = {**self.turns.to_json(), "system": self.system}
         if self.tools:
             chat["tools"] = [tool.as_given for tool in self.tools]
@@ -39,7 +39,7 @@ class SavedChat:
 
     @classmethod
     def read(cls, chat: Any, n_vocab: int, path: Path) -> Self:
-        """From the state file `path`. StateError: it is damaged, or holds no chat."""
+        """The chat in the state file `path`. Raises StateError if it is damaged, or not a chat."""
         if not isinstance(chat, dict):
             raise StateError(
                 f"{shown(path)} holds a completion, not a chat.", remedy=Remedy.STATE_IS_COMPLETION, value=path
@@ -64,7 +64,7 @@ class SavedChat:
 
 
 def know_turns(ledger: "Ledger", turns: Turns, *, plain: bool = False) -> None:
-    """Answers of a saved chat come back as they were drawn. plain: see Ledger."""
+    """Notes the answers of a saved chat, so that they come back as they were sampled. plain: see Ledger."""
     for turn in turns.all:
         if turn.asked:
             for said in {turn.said, turn.written or turn.said}:

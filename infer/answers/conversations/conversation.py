@@ -1,12 +1,12 @@
 """A chat that never processes a prompt twice, whatever is taken back, edited or started again.
 
-Every turn knows the tokens of the conversation up to it, the answers' as the model drew them. For the next answer the
-whole conversation is rendered by the model's template. If that continues what an earlier turn stands for (see
-ledger.py), its tokens and the rest are the prompt (a template that rewrites history, say without the thoughts of the
-last answer, costs only the tail); otherwise the rendering is encoded as a whole. The sequence then resumes at the
-longest beginning of the prompt that is known from this or any other branch.
+Every turn knows the tokens of the conversation up to it, with the answers' as the model sampled them. For the next
+answer, the model's template renders the whole conversation. If the rendering continues the text of an earlier turn (see
+ledger.py), that turn's tokens and the encoded rest are the prompt; a template that rewrites history, say without the
+thoughts of the last answer, costs only the tail. Otherwise the whole rendering is encoded. The sequence then resumes at
+the longest prefix of the prompt that is known from this or any other branch.
 
-An answer may be calls of tools: their results are then what the model is told next.
+An answer may be tool calls: their results are then the next question.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -56,16 +56,17 @@ class Stats:
 class Conversation:
     """A tree of turns, and the sequence that holds one of its branches.
 
-    template  None: plain completion, messages are simply joined
-    system    what the model is told before the first message
-    speculate guess tokens from the text so far: the same answers in fewer passes
+    template  None: plain completion, messages are concatenated
+    system    text of the system message
+    speculate guess tokens: the same answers in fewer passes
     keep      tokens of the system message that stay when the context is full (see context_shift.kept_tokens) and older
               ones leave it; None: the conversation ends there
-    form      of every answer, behind its thoughts; of those that are no calls
-    asked     the tools that it may call, and whether it is to think. Another may be set between answers
+    form      of every answer's text, after its thoughts; calls have none
+    asked     the tools that it may call, and whether it is to think. May change between answers
 
-    Behind a shift the sequence holds less than the conversation. `held` is then the turn it stands for, but for the
-    tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it fits.
+    After a context shift the sequence holds less than the conversation. `held` is then the turn that it stands for,
+    except the tokens `unseen` at its end; another branch that has outgrown the context is processed again as far as it
+    fits.
     """
 
     model: "LoadedModel"
@@ -83,7 +84,7 @@ class Conversation:
     turns: Turns = field(default_factory=Turns)
     stats: Stats = field(default_factory=Stats)
     result: "GenerationResult | None" = None
-    reading: Reading | None = None  # of the answer that is or was generated last
+    reading: Reading | None = None  # of the current or last answer
 
     def __post_init__(self) -> None:
         from ..sampling import Sampler
@@ -96,16 +97,17 @@ class Conversation:
         self.ask(self.asked)
 
     def ask(self, asked: ChatOptions) -> None:
-        """Sets `asked`. UsageError: the model cannot do that."""
+        """Sets `asked`. Raises UsageError if the model cannot do that."""
         if self.dialect is not None:
             self.dialect.check(asked)
         elif asked != NOTHING:
-            raise UsageError("tools and thoughts are written by a chat template, and there is none.")
+            raise UsageError("tools and thoughts need a chat template, and there is none.")
         self.asked = asked
 
     def draw_by(self, params: "SamplingParams") -> None:
-        """Sets `params`. What was drawn so far still counts, and so does its generator, unless the seed is another.
-        UsageError: they name a token that the model does not have."""
+        """Sets `params`. Earlier tokens still count, and the random generator continues, unless the seed is another.
+        Raises UsageError if they name a token that the model does not have.
+        """
         from ..sampling import Sampler
 
         sampler = Sampler(params, self.model.n_vocab, self.model.tokenizer)
@@ -117,12 +119,12 @@ class Conversation:
 
     @property
     def messages(self) -> list[Message]:
-        """The current branch, as OpenAI writes it."""
+        """The current branch, as OpenAI messages."""
         return self._messages(self.turns.head)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """What the last answer calls: `answer_calls` takes the results."""
+        """The calls of the last answer: `answer_calls` takes their results."""
         head = self.turns.head
         return head.answer.calls if head else ()
 
@@ -134,37 +136,38 @@ class Conversation:
 
     # --- text and tokens ---
     def render(self, messages: list[Message]) -> str:
-        """Messages as the text that the next answer continues."""
+        """The text of the messages, which the next answer continues."""
         if self.dialect is None:
-            # an answer that another model gave may be nothing but calls
+            # an answer of another model may be nothing but calls
             return "".join(m["content"] or "" for m in messages)
         return self.dialect.prompt(messages, self.asked).text
 
     def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, Encoded]:
-        """The tokens of `text`, and the turn up to `head` that they begin with, if it is one of those."""
+        """The tokens of `text`, and the turn up to `head` whose tokens they begin with, if there is one."""
         encoded = self.ledger.find(text, plain=self.template is None)
         turns = reversed(head.path() if head and encoded.known else [])
         return next((turn for turn in turns if turn.ids == encoded.known), None), encoded
 
     def boundaries(self, prompt: ChatPrompt | None, encoded: Encoded) -> list[int]:
-        """Where in the encoded conversation its messages end."""
+        """Positions in the encoded conversation at which its messages end."""
         if self.dialect is None or prompt is None:
             return []
         return self.asker.ends(prompt, encoded, MOST_BOUNDARIES)
 
     @property
     def _rewrites(self) -> bool:
-        """Whether an answer may come back as something else than what its prompt begins: without thoughts."""
+        """Whether an answer may come back without its thoughts, and so not continue its prompt."""
         return self.dialect is not None and self.dialect.format.thoughts is not None
 
     # --- talking ---
     def answer(self, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
-        """Adds the user's `text` and yields the answer as it is generated: at least one part for every token, which may
-        be empty. After an error nothing stays."""
+        """Adds the user's `text` and yields the answer as it is generated: at least one part per token, which may be
+        empty. An error before the prompt was read leaves no turn.
+        """
         yield from self._generate(self.turns.head, text, progress)
 
     def answer_calls(self, results: Sequence[str], progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
-        """The same, to the results of the last answer's calls, in their order."""
+        """The same for the results of the last answer's calls, in their order."""
         if not results or len(results) != len(self.calls):
             raise UsageError(f"there are {len(results)} results of {len(self.calls)} calls.")
         yield from self._generate(self.turns.head, tuple(results), progress)
@@ -177,15 +180,16 @@ class Conversation:
         yield from self._generate(last.parent, last.question, progress)
 
     def edit(self, n: int, text: str, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
-        """Asks `text` instead of the n-th question, or takes it for the result of the call that this one answers, and
-        yields the answer; what followed stays a branch of the tree."""
+        """Replaces the n-th question by `text`, or the result if it answers a call, and yields the answer; what
+        followed stays a branch of the tree.
+        """
         turn = self.turns.nth(n)
         if len(turn.results) > 1:
             raise UsageError(f"turn {n} has the results of {len(turn.results)} calls: there is no one text to replace.")
         yield from self._generate(turn.parent, (text,) if turn.results else text, progress)
 
     def undo(self) -> Turn:
-        """Takes the last turn back and returns it."""
+        """Takes back the last turn and returns it."""
         last = self.turns.head
         if last is None:
             raise UsageError("there is nothing to take back.")
@@ -231,7 +235,7 @@ class Conversation:
             if run.is_read:  # otherwise the prompt was interrupted: no answer
                 turn = self.turns.add(parent, question, self._noted(result, reading, reused))
                 turn.base, turn.added = base, [*added, *result.ids]
-                # a stop text is among the tokens but not part of the answer
+                # a stop string is among the tokens but not part of the answer
                 turn.asked, turn.said = (text if result.stop is None else ""), result.text
                 self.ledger.note_answer(text, whole, result, plain=self.template is None)
                 if self.dialect is not None:
@@ -242,7 +246,7 @@ class Conversation:
                     self.held, self.unseen = turn, list(result.pending)
 
     def _exchange(self, parent: Turn | None, question: Question) -> Exchange:
-        """What is asked, and how the answer is drawn and read."""
+        """The prompt, and how the answer is sampled and read."""
         messages = [*self._messages(parent), *asking(parent, question)]
         if self.dialect is None:
             prompt = ChatPrompt(self.render(messages), messages, {}, False, "")
@@ -265,7 +269,7 @@ class Conversation:
         return kept_tokens(self.model, ids[: common_beginning(told, ids)], self.keep)
 
     def _told(self, prompt: ChatPrompt) -> list[int]:
-        """The tokens of the system message, and of what else the template writes there."""
+        """The tokens of the system message, and of what the template writes with it."""
         tokenizer, first = self.model.tokenizer, prompt.messages[:1]
         first = first if first and first[0]["role"] == "system" else []
         if self.dialect is None:
@@ -273,9 +277,9 @@ class Conversation:
         return rendered_ids(tokenizer, self.dialect.rendered(prompt, first))
 
     def _resumed(self, base: Turn | None, added: list[int], whole: list[int], kept: int | None) -> list[int]:
-        """Let the sequence hold as much of `whole` as is known; returns what is left to be processed.
+        """Makes the sequence hold as much of `whole` as is known; returns the rest, which must be processed.
 
-        base, added  the turn that `whole` begins with, if there is one, and what follows it
+        base, added  the turn whose tokens `whole` begins with, if there is one, and the tokens after it
         """
         if base is not None and base is self.held:
             return [*self.unseen, *added]
@@ -293,7 +297,7 @@ class Conversation:
         return whole[self.seq.resume(whole) :]
 
     def _noted(self, result: "GenerationResult", reading: Reading, reused: int) -> SaidAnswer:
-        """The answer; the figures count it."""
+        """The answer, which is also counted in `stats`."""
         answer = reading.answer(result).without_cut()
         self.result = result
         self.stats.n_reused += reused
@@ -313,13 +317,13 @@ class Conversation:
         self.seq.clear()
 
     def save(self, path: Path, checkpoints: int = SAVED_CHECKPOINTS) -> int:
-        """Writes the conversation with the state of the model: going on from it processes nothing again."""
+        """Writes the conversation with the model's state: continuing it processes nothing again."""
         asked = self.asked
         chat = SavedChat(self.turns, self.system, asked.tools, asked.think, self.held, tuple(self.unseen))
         return self.seq.save(path, {"chat": chat.to_json(), "sampler": self.sampler.state()}, checkpoints=checkpoints)
 
     def load(self, path: Path) -> None:
-        """Replaces the conversation by a saved one. StateError when it is another model's, or not a chat."""
+        """Replaces the conversation by a saved one. Raises StateError if that is another model's, or not a chat."""
         self.seq = self.model.restore(path, self.seq)
         extra = self.seq.extra
         try:
@@ -335,7 +339,7 @@ class Conversation:
         know_turns(self.ledger, self.turns, plain=self.template is None)
 
     def _asked_in(self, chat: SavedChat) -> ChatOptions:
-        """`asked` as it was when the chat was saved, as far as the template knows it."""
+        """`asked` as it was saved with the chat, as far as the template supports it."""
         if self.dialect is None:  # a chat that goes on without a template
             return self.asked
         think = None if self.dialect.format.thoughts is None else chat.think

@@ -1,4 +1,4 @@
-"""A conversation that goes on with another model, which reads it once: its tokens are others, and so are its states."""
+"""Continues a conversation with another model, which has to read all of it: its tokens and states differ."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ def moved(
     params: "SamplingParams",
     template: "ChatTemplate | None",
 ) -> Conversation:
-    """The same turns and branches, as text, with `model` and its `template`. `conversation` stays as it is.
+    """The same turns and branches, as text, with `model` and its `template`. `conversation` stays unchanged.
 
-    Of what is asked for, what the template does not know is left out. UsageError: the form of answers cannot be had
-    with its tokens.
+    Options that the template does not support are left out. Raises UsageError if the form of answers cannot be compiled
+    for the model's tokens.
     """
     other = Conversation(
         model,
@@ -42,7 +42,7 @@ def moved(
 
 
 def _as_text(turns: Turns) -> Turns:
-    """A tree of the same turns without tokens: numbers and names stay what they are."""
+    """The same tree without tokens; numbers and names stay."""
     copied = Turns()
     for turn in turns.all:
         parent = copied.all[turn.parent.number - 1] if turn.parent else None

@@ -1,6 +1,6 @@
-"""The turns of a conversation: a tree, since an answer may be generated again, a question edited, a branch begun.
+"""The turns of a conversation, as a tree: answers may be generated again, questions edited, branches begun.
 
-Nothing is ever removed from it: a turn that was taken back can be reached again by its number.
+Nothing is ever removed: a turn that was taken back can still be reached by its number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +13,12 @@ from ..asking.reading import SaidAnswer
 from ..chat.tools import ToolCall
 
 MAIN = "main"
-Question = str | Sequence[str]  # of the user; or the results of the calls of the turn before, in their order
+Question = str | Sequence[str]  # the user's; or the results of the previous turn's calls, in their order
 
 
 @dataclass(eq=False)
 class Turn:
-    """A question and its answer. `base`: the turn whose tokens these begin with, normally the parent."""
+    """A question and its answer. base: the turn whose tokens these begin with, normally the parent."""
 
     number: int
     parent: "Turn | None"
@@ -26,9 +26,9 @@ class Turn:
     answer: SaidAnswer
     base: "Turn | None" = None
     added: list[int] = field(default_factory=list)  # tokens after those of `base`, the answer's included
-    asked: str = ""  # the rendering that the answer continues; "" when the tokens are not that and the answer
+    asked: str = ""  # the rendering that the answer continues; "" if the tokens are not for both
     said: str = ""  # the answer as the model wrote it
-    written: str = ""  # as the template writes it (Ledger.note_rendered); "" where nothing is known of that
+    written: str = ""  # as the template writes it (Ledger.note_rendered); "" if unknown
 
     @property
     def asking(self) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ class Turn:
 
     @property
     def results(self) -> list[tuple[ToolCall, str]]:
-        """The calls that the question answers, and what came of them; none where it is the user's."""
+        """The calls that the question answers, with their results; empty if the question is the user's."""
         return _results(self.parent, self.question)
 
     @property
@@ -57,7 +57,7 @@ class Turn:
         return [i for part in reversed(parts) for i in part]
 
     def path(self) -> list["Turn"]:
-        """From the first turn to this one."""
+        """The turns from the first to this one."""
         turns: list[Turn] = []
         turn: Turn | None = self
         while turn is not None:
@@ -67,7 +67,7 @@ class Turn:
 
 
 def asking(parent: Turn | None, question: Question) -> list[dict[str, Any]]:
-    """A question after `parent` as messages, as OpenAI writes them."""
+    """A question after `parent`, as OpenAI messages."""
     if isinstance(question, str):
         return [{"role": "user", "content": question}]
     return [
@@ -83,7 +83,7 @@ def _results(parent: Turn | None, question: Question) -> list[tuple[ToolCall, st
 
 
 class Turns:
-    """All turns, the named branches, and which of them is the current one. A branch is the turn it goes on from."""
+    """All turns, the named branches, and the current branch. A branch is stored as its last turn."""
 
     def __init__(self) -> None:
         self.all: list[Turn] = []
@@ -104,7 +104,7 @@ class Turns:
         return self.head.path() if self.head else []
 
     def add(self, parent: Turn | None, question: Question, answer: SaidAnswer) -> Turn:
-        """A new turn, which becomes the head."""
+        """Adds a turn, which becomes the head."""
         turn = Turn(len(self.all) + 1, parent, question, answer)
         self.all.append(turn)
         self.head = turn
@@ -119,7 +119,7 @@ class Turns:
         return path[n - 1]
 
     def fork(self, name: str) -> None:
-        """Begin a branch at the head and go on there."""
+        """Begins a branch at the head and switches to it."""
         if name in self.branches:
             raise UsageError(f"there is a branch {name} already.", remedy=Remedy.SWITCH_BRANCH, value=name)
         if not name.isprintable() or any(c.isspace() for c in name) or name.isdigit():
@@ -128,7 +128,7 @@ class Turns:
         self.branch = name
 
     def switch(self, name: str) -> None:
-        """Go on with a branch. A number: from the turn of that number, on the branch that ends there or a new one."""
+        """Switches to a branch. A number: to that turn, on the branch that ends there or on a new one."""
         if name in self.branches:
             self.branch = name
         elif name.isdecimal() and 1 <= int(name) <= len(self.all):
@@ -142,7 +142,7 @@ class Turns:
             raise UsageError(f"there is no branch {name}. There are: {known}.", remedy=Remedy.FORK_BRANCH, value=name)
 
     def lines(self, width: int = 60) -> list[str]:
-        """The tree as text, a line for each turn: its number, how the question begins, the branches that end here."""
+        """The tree as text, one line per turn: number, beginning of the question, branches that end there."""
         children: dict[int, list[Turn]] = {}
         for turn in self.all:
             children.setdefault(turn.parent.number if turn.parent else 0, []).append(turn)
@@ -172,7 +172,7 @@ class Turns:
 
     # --- as JSON ---
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """The turns for `from_json`."""
         return {
             "turns": [_turn_json(turn) for turn in self.all],
             "branches": {name: head.number if head else 0 for name, head in self.branches.items()},
@@ -181,7 +181,7 @@ class Turns:
 
     @classmethod
     def from_json(cls, values: Any, n_vocab: int) -> "Turns":
-        """KeyError, TypeError or ValueError when these are not the turns of a conversation."""
+        """Raises KeyError, TypeError or ValueError if these are not the turns of a conversation."""
         turns = cls()
         for turn in _read_turns(values["turns"], turns.all, n_vocab):
             turns.all.append(turn)
@@ -196,7 +196,7 @@ class Turns:
 
 
 def _turn_json(turn: Turn) -> dict[str, Any]:
-    # every rendering begins with the one before: only what is new of it is written
+    # every rendering begins with the one before: only the new part is written
     base = turn.base.asked if turn.base else ""
     differ = (i for i, (a, b) in enumerate(zip(base, turn.asked, strict=False)) if a != b)
     same = next(differ, min(len(base), len(turn.asked)))
@@ -210,7 +210,7 @@ def _turn_json(turn: Turn) -> dict[str, Any]:
         "asked": [same, turn.asked[same:]],
         "said": turn.said,
     }
-    # what few turns have
+    # fields of few turns
     more = {
         "results": None if isinstance(turn.question, str) else [*turn.question],
         "thoughts": [answer.thoughts, answer.n_thought] if answer.thoughts else None,
@@ -253,7 +253,7 @@ def _read_answer(item: Any) -> SaidAnswer:
 
 
 def _texts(*values: Any) -> tuple[str, ...]:
-    """TypeError: one of them is no text."""
+    """The values. Raises TypeError if one is not a string."""
     if not all(isinstance(value, str) for value in values):
         raise TypeError("text")
     return values

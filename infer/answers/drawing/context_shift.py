@@ -1,7 +1,7 @@
-"""What leaves a full context so that its text can go on: the older half behind the tokens that are kept.
+"""Context shift: when the context is full, the older half of the tokens after the kept ones leaves it.
 
-As llama-completion has it (`--context-shift`, `--keep`): a shift comes when the next token would be the last one that
-fits, and takes half of what is not kept.
+As in llama-completion (`--context-shift`, `--keep`): a shift comes when the next token would be the last one that fits,
+and takes half of what is not kept.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 if TYPE_CHECKING:
     from ...model import LoadedModel
 
-DEFAULT_KEEP = 0  # tokens of the prompt, beside BOS
-ALL = -1  # the whole prompt is kept
+DEFAULT_KEEP = 0  # kept tokens of the prompt, beside BOS
+ALL = -1  # keep the whole prompt
 MARGIN = 1  # tokens of the context that stay free
 
 
 class Shiftable(Protocol):
-    """What a sequence must have (hybrid.infer.Sequence has it)."""
+    """What a sequence needs for this (hybrid.infer.Sequence has it)."""
 
     @property
     def n_past(self) -> int:
@@ -29,15 +29,16 @@ class Shiftable(Protocol):
         """Tokens that still fit the context."""
 
     def shift(self, keep: int, n: int) -> None:
-        """Take n tokens behind the first `keep` out."""
+        """Removes n tokens after the first `keep`."""
 
 
 def kept_tokens(model: "LoadedModel", ids: Sequence[int], keep: int = DEFAULT_KEEP) -> int:
-    """How many tokens at the beginning of a text that begins with the prompt `ids` never leave: `keep` of them and BOS.
+    """How many tokens at the beginning of a text, which begins with the prompt `ids`, never leave: `keep` of them and
+    BOS.
 
     keep  ALL, or more than there are: all of `ids`
 
-    UsageError when the model cannot shift its context, or nothing could leave it.
+    Raises UsageError if the model cannot shift its context, or nothing could leave it.
     """
     if keep < ALL:
         raise UsageError(f"keep = {keep}: it is a number of tokens, or {ALL} for the whole prompt.")
@@ -57,7 +58,7 @@ def kept_tokens(model: "LoadedModel", ids: Sequence[int], keep: int = DEFAULT_KE
 
 
 def make_room(seq: "Shiftable", n: int, kept: int) -> int:
-    """Shift until n tokens fit into `seq`, or nothing can leave it any more. Returns how many tokens left."""
+    """Shifts until n tokens fit into `seq`, or nothing more can leave it. Returns how many tokens left."""
     if kept + 1 + n > seq.n_past + seq.room:
         return 0  # it would not help
     gone = 0
@@ -68,7 +69,7 @@ def make_room(seq: "Shiftable", n: int, kept: int) -> int:
 
 
 def shortened(ids: list[int], kept: int, n_ctx: int) -> list[int]:
-    """What is left of a text that has outgrown the context, where it would have been shifted all along."""
+    """What is left of a text that has outgrown the context, as if it had been shifted all along."""
     part = leaving(n_ctx - MARGIN, kept)
     gone = -(-max(0, len(ids) - n_ctx + MARGIN) // part) * part
     return ids[:kept] + ids[kept + gone :]

@@ -1,4 +1,4 @@
-"""What becomes of logits: a token, its text, and whether the answer ends with it."""
+"""From logits to a token and its text, and whether the answer ends with it."""
 
 import math
 import time
@@ -23,8 +23,9 @@ EndReason = Literal["eos", "stop", "length", "context", "interrupt"]
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """ln p of a drawn token and of the likeliest ones, best first, as the model has them: before penalties, temperature
-    and what else the sampler does."""
+    """ln p of a sampled token and of the most likely ones, best first: of the model, before penalties, temperature and
+    all else that the sampler does, or after the sampler (`Drawing.sampled`).
+    """
 
     logprob: float
     top: tuple[tuple[int, float], ...]
@@ -32,9 +33,9 @@ class TokenLogprobs:
 
 @dataclass(frozen=True)
 class TextPiece:
-    """One drawn token and the text that became complete with it, often ""; id None: text released at the end.
+    """One sampled token and the text that became complete with it, often ""; id None: text released at the end.
 
-    logprobs: where they were asked for.
+    logprobs: if they were asked for.
     """
 
     text: str
@@ -46,42 +47,43 @@ class TextPiece:
 class GenerationResult:
     """What was generated, why it ended, and how long it took (seconds)."""
 
-    reason: EndReason = "interrupt"  # what it would be if nothing came after this
+    reason: EndReason = "interrupt"  # until another is known
     text: str = ""
-    ids: list[int] = field(default_factory=list)  # drawn tokens, without the one that ended the answer
+    ids: list[int] = field(default_factory=list)  # sampled tokens, without the one that ended the answer
     eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
-    pending: list[int] = field(default_factory=list)  # drawn and yielded, but not yet in the sequence: at most one
+    pending: list[int] = field(default_factory=list)  # sampled and yielded, but not yet in the sequence: at most one
     stop: str | None = None  # the stop string found (reason "stop"); not part of `text`
     prompt_tokens: int = 0
     prompt_seconds: float = 0.0
-    gen_tokens: int = 0  # tokens drawn after the first one
-    passes: int = 0  # through the model after the prompt: fewer than gen_tokens where guesses came true
+    gen_tokens: int = 0  # tokens sampled after the first one
+    passes: int = 0  # through the model after the prompt: fewer than gen_tokens if guesses came true
     guessed: int = 0  # guessed tokens that were verified
-    accepted: int = 0  # those of them that were right
-    forced: int = 0  # those of them that the form of the answer left no choice about
+    accepted: int = 0  # guessed tokens that were right
+    forced: int = 0  # guessed tokens that the form of the answer left no choice about
     gen_seconds: float = 0.0
     discarded: int = 0  # tokens that left the attention layers when the context was full
-    ttft: float | None = None  # from the call of the first `next` to the first drawn token
+    ttft: float | None = None  # from the call of the first `next` to the first sampled token
 
 
 class Drawing:
-    """One answer as it is drawn: `draw` from the logits after all tokens so far, until `ended` says why it is over.
+    """One answer while it is sampled: `draw` from the logits after all tokens so far, until `ended` says why it is
+    over.
 
     max_tokens  -1: no limit
-    stop        strings that end the text; they are found across tokens and are not part of it. Thoughts, where a
-                `budget` tells them, are not searched
-    ignore_eos  tokens that end an answer are never drawn
+    stop        strings that end the text; they are found across tokens and are not part of it. Thoughts, if a `budget`
+                tells them from text, are not searched
+    ignore_eos  tokens that end an answer are never sampled
     ends        more tokens that end it, also with ignore_eos
-    min_tokens  neither tokens nor stop strings end it earlier; a form says itself where it may end
+    min_tokens  neither tokens nor stop strings end it earlier; a form itself decides where it may end
     special     control tokens are part of its text
-    n_top       each piece has its logprobs, with those of so many of the likeliest tokens; None: it has not
-    sampled     these are of what the token was drawn from, behind the sampler
-    constraint  the form of the answer; it is this answer's own from now on
+    n_top       each piece has its logprobs, with those of this many most likely tokens; None: no logprobs
+    sampled     logprobs are of what the token was sampled from, after the sampler
+    constraint  the form of the answer, which only this answer may use from now on
     shown       special tokens that are part of its text (chat/marks.py); the others are not
-    budget      of its thoughts; it is this answer's own, too
+    budget      of its thoughts, also for this answer only
 
-    end_logprobs: of the token that ended the answer, which is in no piece. `most_seconds` after the first token a text
-    that has a line feed ends as "length".
+    end_logprobs: of the token that ended the answer, which is in no piece. A text that has a line feed ends as "length"
+    `most_seconds` after the first token.
     """
 
     most_seconds = math.inf
@@ -115,18 +117,18 @@ class Drawing:
         self.end_logprobs: TokenLogprobs | None = None
         self.tokenizer, self._ignore_eos = tokenizer, ignore_eos
         self._ends, self.min_tokens, self._stop = frozenset(ends), min_tokens, stop
-        searching(stop)  # which refuses them now, not after min_tokens
+        searching(stop)  # refuses invalid ones now, not after min_tokens
         thoughts = None if budget is None or not stop else budget.marks.copy()
         self._text = StopText(
             tokenizer.stream(skip_special=not special, shown=shown), () if min_tokens else stop, thoughts
         )
-        self._first = math.inf  # when the first token was drawn
+        self._first = math.inf  # when the first token was sampled
         self.constraint = constraint
         self.budget = budget if budget is not None and budget.is_bounded else None
-        self._forced: list[int] = []  # what has to come next
+        self._forced: list[int] = []  # tokens that must come next
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """The tokens before the answer that an earlier answer did not process."""
+        """Starts the answer. prompt: the tokens before it, except those that an earlier answer has processed."""
         self._ban()
         self.sampler.accept_all(prompt)
         if self.constraint is not None:
@@ -136,23 +138,23 @@ class Drawing:
         self._force()
 
     def _ban(self) -> None:
-        """Keeps the sampler from the tokens that may not come next."""
+        """Forbids the sampler the tokens that may not come next."""
         is_early = len(self.result.ids) < self.min_tokens and self.constraint is None
         banned = self.tokenizer.eog if self._ignore_eos or is_early else frozenset()
         self.sampler.ban(banned | self._ends if is_early else banned)
 
     @property
     def is_forced(self) -> bool:
-        """Whether the form of the answer leaves no choice about what comes next."""
+        """Whether the form or the budget leaves no choice about the next token."""
         return bool(self._forced)
 
     @property
     def foresees(self) -> bool:
-        """Whether something may leave no choice, or refuse a guess: `foreseen` is to be asked."""
+        """Whether tokens may be forced, or guesses refused: then call `foreseen`."""
         return self.constraint is not None or self.budget is not None
 
     def _follow(self, token: int) -> None:
-        """A token was drawn: what the form and the budget make of it."""
+        """Passes a sampled token to the form and the budget."""
         if self.constraint is not None:
             self.constraint.accept(token)
         if self.budget is not None:
@@ -160,7 +162,7 @@ class Drawing:
         self._force()
 
     def _force(self) -> None:
-        """What has to come next, where nothing is left of what had to before."""
+        """Sets the tokens that must come next, when none are left of the earlier ones."""
         if self._forced:
             return
         closing = self.budget.closing if self.budget is not None else []
@@ -170,8 +172,9 @@ class Drawing:
             self._forced = self.constraint.forced()
 
     def foreseen(self, guess: Sequence[int], room: int) -> list[int]:
-        """What is worth verifying after the last token, at most `room` tokens: what the form of the answer leaves no
-        choice about; otherwise as much of a guess as the form allows."""
+        """The tokens that are worth verifying after the last one, at most `room`: those that must come, otherwise as
+        much of a guess as the form allows.
+        """
         if self._forced:
             return self._forced[:room]
         if self.budget is not None and (left := self.budget.left) is not None:
@@ -182,11 +185,13 @@ class Drawing:
 
     @property
     def left(self) -> int | None:
-        """Tokens that may still be drawn; None: as many as fit."""
+        """Tokens that may still be sampled; None: as many as fit."""
         return None if self.max_tokens < 0 else self.max_tokens - len(self.result.ids)
 
     def draw(self, logits: np.ndarray) -> TextPiece | None:
-        """The next token; None when the model ends the answer. It is pending until somebody says it was processed."""
+        """Samples the next token; None if the model ends the answer. It stays pending until the caller has processed
+        it.
+        """
         result, token = self.result, self._next(logits)
         logprobs = self._logprobs(logits, token)
         if self.tokenizer.is_eog(token) or token in self._ends:
@@ -206,7 +211,7 @@ class Drawing:
         return TextPiece(text, token, logprobs)
 
     def _next(self, logits: np.ndarray) -> int:
-        """A token. What is forced is not sampled, so that an answer does not depend on what was verified at once."""
+        """The next token. A forced one is not sampled, so an answer does not depend on what was verified at once."""
         if self._forced:
             self.sampler.forced()
             return self._forced.pop(0)
@@ -227,11 +232,11 @@ class Drawing:
             from ..constraints.grammar import first_line
 
             raise UsageError(
-                f"no token fits {self.constraint.grammar.name} here that may be drawn: {first_line(error)}"
+                f"no token that may be sampled fits {self.constraint.grammar.name} here: {first_line(error)}"
             ) from None
 
     def _logprobs(self, logits: np.ndarray, token: int) -> TokenLogprobs | None:
-        """Of a token that was drawn and is not yet accepted."""
+        """Logprobs of a token that was sampled and is not yet accepted."""
         if self.n_top is None:
             return None
         if not self.sampled:
@@ -246,7 +251,7 @@ class Drawing:
 
     @property
     def ended(self) -> EndReason | None:
-        """Why nothing more is to be drawn; None: it goes on."""
+        """Why nothing more is sampled; None: it goes on."""
         if self.result.eog is not None:
             return "eos"
         if self.result.stop is not None:
@@ -257,8 +262,8 @@ class Drawing:
         return "length" if self.left == 0 or late else None
 
     def state(self) -> dict[str, Any]:
-        """What an answer that is not over yet needs to go on, beside its tokens and the sampler's state: its form, and
-        what is left of its budget of thoughts.
+        """What an unfinished answer needs to continue, beside its tokens and the sampler's state: its form, and the
+        rest of its budget of thoughts.
 
         See saved_states.form_behind and ThoughtBudget.resumed.
         """
@@ -268,18 +273,18 @@ class Drawing:
         return state if self.budget is None else state | {"thoughts": self.budget.state(self._forced)}
 
     def finish(self) -> TextPiece | None:
-        """The text held back for a stop string that did not come."""
+        """Releases the text held back for a stop string that did not come."""
         rest = self._text.finish()
         self.result.text += rest
         return TextPiece(rest, None) if rest else None
 
 
 def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
-    """Of one row of logits, f32 [n_vocab]; equal ones by id."""
+    """Logprobs from one row of logits, f32 [n_vocab]; equal ones are ordered by id."""
     from ...evaluate.windows import log_softmax
 
     ln_p = log_softmax(logits[None].astype(np.float64))[0]
-    # a stable order among all that reach the last one's value
+    # stable order of all tokens that reach the value of the last one
     least = np.partition(ln_p, len(ln_p) - n_top)[len(ln_p) - n_top] if n_top else np.inf
     ids = np.flatnonzero(ln_p >= least)
     best = ids[np.argsort(-ln_p[ids], kind="stable")[:n_top]]
@@ -287,9 +292,9 @@ def token_logprobs(logits: np.ndarray, token: int, n_top: int) -> TokenLogprobs:
 
 
 class StopText:
-    """Text from tokens, with what might be the beginning of a stop string held back.
+    """Text from tokens; what may be the beginning of a stop string is held back.
 
-    thoughts  tells thoughts, in which stop strings are text like any other; a stop string does not begin in them either
+    thoughts  tells thoughts from text: stop strings are not searched for in thoughts, and do not begin in them
     """
 
     def __init__(self, stream: StreamDecoder, stop: Sequence[str], thoughts: "ThoughtMarks | None" = None) -> None:
@@ -299,15 +304,15 @@ class StopText:
         self.found: str | None = None
 
     def look_for(self, stop: Sequence[str]) -> None:
-        """These strings, in the text that comes from now on."""
+        """Searches for these strings, in the text that comes from now on."""
         self._stops, self._state = searching(stop), 0
 
     def push(self, token: int) -> str:
-        """The text that is certain not to be part of a stop string. `found` is set when there is one."""
+        """The text that is certain not to be part of a stop string. Sets `found` if there is one."""
         return self._told(self._stream.push(token), final=False)
 
     def finish(self) -> str:
-        """What was held back, at the end of the text."""
+        """The text that was held back, at the end."""
         return "" if self.found is not None else self._told(self._stream.flush(), final=True)
 
     def _told(self, new: str, final: bool) -> str:
@@ -325,7 +330,9 @@ class StopText:
 
     def _release(self, new: str, final: bool) -> str:
         text, stops = self._held + new, self._stops
-        hit: tuple[int, int] | None = None  # where a stop string begins, the first and then the longest; -its length
+        hit: tuple[int, int] | None = (
+            None  # (where the stop string begins, -its length): the first one, then the longest
+        )
         for end, character in enumerate(new, len(self._held) + 1):
             self._state = stops.step(self._state, character)
             if n := stops.longest[self._state]:

@@ -1,4 +1,4 @@
-"""Probabilities of drawn tokens as llama-server lists them (`completion_probabilities`): plain JSON."""
+"""Probabilities of sampled tokens as llama-server lists them (`completion_probabilities`): plain JSON."""
 
 import math
 from collections.abc import Iterable
@@ -7,14 +7,14 @@ from typing import Any
 from ...text.tokenizer import Tokenizer
 from .drawing import TextPiece
 
-LEAST = -3.4028234663852886e38  # what stands for minus infinity, which JSON does not have
+LEAST = -3.4028234663852886e38  # stands for minus infinity, which JSON does not have
 
 
 def listed(tokenizer: Tokenizer, pieces: Iterable[TextPiece], sampled: bool) -> list[dict[str, Any]]:
-    """Of the tokens whose logprobs were asked for: each with id, text, bytes, and the likeliest in its place.
+    """The tokens whose logprobs were asked for, each with id, text, bytes, and the most likely tokens at its position.
 
-    sampled  `prob` and `top_probs`, of what the token was drawn from; otherwise `logprob` and `top_logprobs`, of the
-             model: as `Drawing` was told
+    sampled  as in `Drawing`; True: `prob` and `top_probs`, after the sampler; False: `logprob` and `top_logprobs`, of
+             the model
     """
 
     def entry(token: int, ln_p: float) -> dict[str, Any]:

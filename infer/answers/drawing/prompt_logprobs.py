@@ -8,18 +8,19 @@ from hybrid.quant.ggml.errors import HybridError
 
 from .drawing import TokenLogprobs, token_logprobs
 
-MOST_BYTES = 32 << 20  # of logits in one step, whose logprobs take less than 0.1 s: so long nobody can be cancelled
+MOST_BYTES = 32 << 20  # of logits in one step; their logprobs take less than 0.1 s, in which nobody can cancel
 
 
 def most_rows(n_vocab: int) -> int:
-    """Tokens of prompts whose logits a step may ask for."""
+    """Limit on the tokens of prompts whose logits a step returns."""
     return max(1, MOST_BYTES // (4 * n_vocab))
 
 
 def logprobs_of(ids: Sequence[int], rows: np.ndarray, n_top: int) -> list[TokenLogprobs]:
-    """Of tokens and the n_top likeliest ones in the place of each; rows: the logits before each, f32 [n, n_vocab].
+    """Logprobs of tokens, and of the n_top most likely tokens at each position; rows: the logits before each, f32 [n,
+    n_vocab].
 
-    HybridError: they hold NaN.
+    Raises HybridError if they hold NaN.
     """
     if np.isnan(rows).any():
         raise HybridError("the logits of the prompt hold NaN: the model's weights are damaged, or overflow.")

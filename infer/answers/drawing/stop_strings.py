@@ -1,6 +1,7 @@
-"""Stop strings looked for while a text grows, all at once: a character costs the same however many there are.
+"""Searches a growing text for all stop strings at once: their number does not change the cost of a character.
 
-Aho and Corasick, "Efficient string matching", 1975. A state is the longest end of the text that begins a stop string.
+Aho and Corasick, "Efficient string matching", 1975. A state is the longest suffix of the text that begins a stop
+string.
 """
 
 from collections import deque
@@ -14,10 +15,10 @@ MOST_CHARACTERS = 1 << 16  # of all of them together
 
 
 class StopStrings:
-    """A search for any of `stop`; build it by `searching`.
+    """A search for any of `stop`; build it with `searching`.
 
-    depth    of each state, how many characters of the text may belong to a stop string
-    longest  length of the longest stop string that ends there; 0: no stop string does
+    depth    by state: how many characters of the text may belong to a stop string
+    longest  by state: length of the longest stop string that ends there; 0: none does
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
@@ -36,7 +37,7 @@ class StopStrings:
                     self.longest.append(0)
                 state = following
             self.longest[state] = len(one)
-        self._shorter = [0] * len(self.depth)  # of each state, the next longest end that begins a stop string
+        self._shorter = [0] * len(self.depth)  # by state: the next longest suffix that begins a stop string
         waiting = deque(state for _, state in after[0])
         while waiting:
             state = waiting.popleft()
@@ -58,7 +59,7 @@ def _built(stop: tuple[str, ...]) -> StopStrings:
 
 
 def searching(stop: Sequence[str]) -> StopStrings:
-    """A search that several answers may use. UsageError: a string is empty, or there are too many."""
+    """A search that several answers may share. Raises UsageError if a string is empty, or there are too many."""
     if any(not text for text in stop):
         raise UsageError('a stop string is "", expected at least one character')
     n = sum(map(len, stop))

@@ -1,14 +1,13 @@
-"""Guesses of a smaller model of the same vocabulary (speculative decoding: arXiv:2211.17192, arXiv:2302.01318).
+"""Guesses of a smaller model with the same vocabulary (speculative decoding: arXiv:2211.17192, arXiv:2302.01318).
 
     model.runner.guessers.helper = Draft(LoadedModel.load("small.gguf"), model)
 
-The draft says its likeliest token, and the next, for as long as that is expected to pay: by how often tokens of such a
-probability came true, what its passes take, and what wider passes of the model take. In a batch one pass of the draft
-drafts for all answers that it pays for.
+The draft gives its most likely token, then the next, for as long as that is expected to pay: by how often tokens of
+such a probability came true, and by the time of its passes and of wider passes of the model. In a batch, one pass of
+the draft serves all answers for which it pays.
 
-It reads a text when a guess is first asked for, at first no more than its last tokens: what it has gained so far is
-what it may spend on reading. So a long prompt with a short answer costs next to nothing, and the first token waits for
-nothing.
+It reads a text only when a guess is first asked for, and at first only its last tokens: reading may cost what it has
+gained so far. So a long prompt with a short answer costs next to nothing, and the first token is not delayed.
 """
 
 import time
@@ -25,23 +24,23 @@ from .draft_lane import Lane
 from .draft_odds import may_pay
 from .foretelling import Foreteller, Foretold, Growing, keep_best
 
-SEQUENCES = 2  # of the draft, for a text: where it has recurrent layers it drafts in a copy
-INVESTED, REINVESTED = 1.5, 0.5  # plain passes that reading may take at any time; and of what was gained so far
+SEQUENCES = 2  # of the draft, per text: with recurrent layers it drafts in a copy
+INVESTED, REINVESTED = 1.5, 0.5  # limits on reading: plain passes at any time, and share of what was gained so far
 AT_START = 3.0  # plain passes that a draft may lose before it has gained anything
-AHEAD = 3  # passes that are looked ahead: what passes of the model cost is no straight line
-FIRST_READ = 64  # tokens, before it is known what reading takes
-PAUSE, MOST_PAUSE = 8, 256  # passes of the model, after it was found that a guess would not pay
+AHEAD = 3  # passes to look ahead: the model's passes do not cost more in proportion
+FIRST_READ = 64  # tokens, before the cost of reading is known
+PAUSE, MOST_PAUSE = 8, 256  # passes of the model without guesses, after one was found not to pay
 
 
 @dataclass(eq=False)
 class DraftTrack(Foretold):
-    """A text, and what was foretold of it."""
+    """A text, and the guessed tokens that may follow."""
 
     draft: "Draft"
     lane: Lane
     ids: list[int]
     foretold: list[tuple[int, int]] = field(default_factory=list)
-    last: tuple[int, Guess] | None = None  # the length of the text when it was asked for last, and the guess
+    last: tuple[int, Guess] | None = None  # length of the text at the last request, and the guess
 
     def extend(self, ids: Sequence[int]) -> None:
         """See guessers.Track."""
@@ -56,7 +55,7 @@ class DraftTrack(Foretold):
 class Draft(Foreteller):
     """A `Guesser` for `main`, in whose threads it runs; it closes `model`, the draft.
 
-    model: with SEQUENCES sequences for each text that is followed at a time, and the same vocabulary: see
+    model: has SEQUENCES sequences for each text that is followed at a time, and the same vocabulary: see
     draft_loading.py.
     """
 
@@ -64,8 +63,8 @@ class Draft(Foreteller):
         super().__init__(AT_START)
         self.model, self.main = model, main
         self._lanes: list[Lane] = []
-        self._invested = 0.0  # seconds of reading that earlier gains have paid
-        self._pause, self._next_pause = 0, PAUSE  # passes until it is asked again whether guesses may pay
+        self._invested = 0.0  # seconds of reading that earlier gains pay
+        self._pause, self._next_pause = 0, PAUSE  # passes until guessing is considered again
         self._n_tokens = min(model.n_vocab, main.n_vocab)
         self._ends = main.tokenizer.eog
         model.engine.expects_few = True  # after a guess it reads a few tokens at once
@@ -113,7 +112,7 @@ class Draft(Foreteller):
 
     # --- texts ---
     def _lane(self, ids: Sequence[int]) -> Lane | None:
-        """The free one that has most of a text."""
+        """The free lane that has most of a text, or a new one; None if there is none."""
         free = [lane for lane in self._lanes if lane.is_free]
         best = max(free, key=lambda lane: lane.common(ids), default=None)
         if (best is None or not best.common(ids)) and self.model.n_free >= SEQUENCES:
@@ -122,14 +121,14 @@ class Draft(Foreteller):
         return best
 
     def _worth_reading(self, drafting: "list[_Drafting]", value: Value) -> "list[_Drafting]":
-        """Those for which drafting is expected to pay; what they will read is settled."""
+        """The texts for which drafting is expected to pay; decides what they will read."""
         ready = [d for d in drafting if d.most > 0 and self._settle(d, value)]
         if not ready:
             return []
         assumed = value.plain * self.model.n_bytes / max(1, self.main.n_bytes)
         one = [self.times.seconds(n) or assumed for n in range(1, len(ready) + 1)]
         n_read = sum(max(0, d.lane.n_behind(d.track.ids) - 2) for d in ready)
-        # what was read stays read: of a long text it is no cost of this guess alone
+        # what was read stays read: a long text is not charged to this guess alone
         reading = 0.0 if n_read > FIRST_READ else n_read * (self.times.per_token or 0.0)
         if may_pay(self.odds.mean, [d.most for d in ready], value, reading, one):
             self._next_pause = PAUSE
@@ -138,7 +137,9 @@ class Draft(Foreteller):
         return []
 
     def _settle(self, d: "_Drafting", value: Value) -> bool:
-        """How much of a text is read before its next token is foretold. False: more than it can gain."""
+        """Decides how much of a text is read before its next token is guessed. Returns False if there is no room for
+        guesses.
+        """
         lane, ids = d.lane, d.track.ids
         lane.follow(ids)
         n, half = lane.n_behind(ids), self.model.n_ctx // 2
@@ -157,7 +158,7 @@ class Draft(Foreteller):
         return max(FIRST_READ // 4, int(seconds / self.times.per_token))
 
     def _gains(self, value: Value) -> float:
-        """Seconds of what was gained so far that reading may take."""
+        """Seconds of earlier gains that reading may take."""
         return REINVESTED * max(0.0, self.credit.total_gain) * value.plain
 
     # --- passes ---
@@ -166,13 +167,13 @@ class Draft(Foreteller):
         return nullcontext() if stop is None else self.model.stopped_by(stop)
 
     def _draft(self, drafting: "list[_Drafting]", value: Value, begin: float, compiled: float) -> None:
-        """Foretell token after token, for as long as another pass is expected to pay."""
+        """Guesses token after token, for as long as another pass is expected to pay."""
         if not drafting:
             return
         rows, reading = self._read(drafting), time.perf_counter() - begin
         self._invested = max(0.0, reading - INVESTED * value.plain)
         self._take(drafting, rows)
-        # what was read stays read: of a long text it is no cost of this guess alone
+        # what was read stays read: a long text is not charged to this guess alone
         begin = max(begin, time.perf_counter() - 2 * value.plain)
         while active := [d for d in drafting if d.goes_on]:
             spent = time.perf_counter() - begin - (self.model.compile_seconds - compiled)
@@ -181,7 +182,7 @@ class Draft(Foreteller):
             self._take(active, self._pass(active))
 
     def _read(self, drafting: "list[_Drafting]") -> list[np.ndarray]:
-        """What texts have not read yet: the logits behind their ends, each f32 [n_vocab]."""
+        """Reads the unread parts of the texts; returns the logits after their ends, each f32 [n_vocab]."""
         start, compiled = time.perf_counter(), self.model.compile_seconds
         works = [self._work(d) for d in drafting]
         results = self.model.eval(works)
@@ -201,7 +202,7 @@ class Draft(Foreteller):
         return Work(slot, [token if token < self.model.n_vocab else 0 for token in ids])
 
     def _pass(self, drafting: "list[_Drafting]") -> list[np.ndarray]:
-        """The logits behind the tokens that were foretold last."""
+        """The logits after the last guessed tokens."""
         start, compiled = time.perf_counter(), self.model.compile_seconds
         for d in drafting:
             d.slot = d.slot or d.lane.drafting()
@@ -217,7 +218,7 @@ class Draft(Foreteller):
         return rows
 
     def _take(self, drafting: "Sequence[_Drafting]", rows: Sequence[np.ndarray]) -> None:
-        """The likeliest token of each."""
+        """Adds the most likely token to each guess."""
         for d, logits in zip(drafting, rows, strict=True):
             d.take(logits[: self._n_tokens], self.main.n_vocab, self.odds, self._ends)
 

@@ -1,4 +1,4 @@
-"""A draft from its file: whether it fits the model that it guesses for, what it needs, and how it is loaded."""
+"""Loads a draft model from its file: checks that it fits the model that it guesses for, and what memory it needs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
     from ...kernels.build.jit import CompileProgress
 
-MOST_CONTEXT = 8192  # tokens: of a longer text a draft reads the last half of these, see draft_lane.py
+MOST_CONTEXT = 8192  # tokens; of a longer text a draft reads the last half as many, see draft_lane.py
 
 
 def load_draft(path: Path, main: LoadedModel, n_texts: int = 1, progress: "CompileProgress | None" = None) -> Draft:
-    """The model at `path` guesses for `main` from now on, up to n_texts texts at a time; it is closed with it.
+    """Loads the model at `path`, which guesses for `main` from now on, up to n_texts texts at a time, and is closed
+    with it.
 
-    It computes in `main`'s threads, with rounded activations and f16 keys whatever `main` does: what it says is
-    verified. UsageError: it has another vocabulary, or `main` has a draft.
+    It computes in `main`'s threads, with rounded activations and f16 keys whatever `main` uses: its guesses are
+    verified. Raises UsageError if it has another vocabulary, or `main` already has a draft or uses its head.
     """
     from ...text.tokenizer import load_tokenizer
 
     if main.runner.guessers.helper is not None:
-        raise UsageError(f"{main.path.name} has something that guesses for it. Load the model again for another one.")
+        raise UsageError(f"{main.path.name} already has a draft or uses its head. Load the model again for another.")
     gguf = open_gguf(path)
     try:
         check_same_vocabulary(load_tokenizer(gguf), path.name, main.tokenizer, main.path.name)
@@ -48,9 +49,9 @@ def load_draft(path: Path, main: LoadedModel, n_texts: int = 1, progress: "Compi
 
 
 def draft_bytes(path: Path, n_ctx: int, n_texts: int = 1) -> int:
-    """Of memory that a draft will need beside a model whose context is n_ctx tokens, 0: not known yet.
+    """Bytes of memory that a draft will need beside a model with a context of n_ctx tokens (0: not known yet).
 
-    FormatError, UnsupportedError or UsageError: it cannot be loaded.
+    Raises FormatError, UnsupportedError or UsageError if it cannot be loaded.
     """
     from ...engine.estimate import Estimate
 
@@ -64,7 +65,7 @@ def draft_bytes(path: Path, n_ctx: int, n_texts: int = 1) -> int:
 
 
 def _context(gguf: "GGUFFile") -> int:
-    """Tokens that a sequence of the draft has at most."""
+    """Limit on the tokens of a draft's sequence."""
     trained = gguf.get(f"{gguf.get('general.architecture', '')}.context_length", MOST_CONTEXT)
     if not isinstance(trained, int) or trained < 1:
         raise UsageError(f"{gguf.path.name}: its context is {shown(repr(trained))} tokens. Convert the model again.")

@@ -7,33 +7,33 @@ import numpy as np
 
 from ...guessers import Value
 
-# A draft's own probability of its likeliest token, and at first how often such a token is taken to come true. That
-# depends on the two models and on how tokens are drawn: at a high temperature the likeliest token is often not drawn.
+# Bounds of a draft's probability for its most likely token, and the initial chances that such a token is sampled. These
+# depend on the two models and on the samplers: at a high temperature the most likely token is often not sampled.
 _BOUNDS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97)
 _AT_FIRST = (0.15, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97)
-HOPED = 0.8  # of any token, before there were some, and again where nothing was drafted for long
-LEARNED, FORGOTTEN = 1 / 16, 1 / 400  # of an average, with every token that was foretold, with every plain pass
+HOPED = 0.8  # initial chance of any token, to which it returns while nothing is drafted
+LEARNED, FORGOTTEN = 1 / 16, 1 / 400  # weights in an average: of each guessed token, of each plain pass
 SMOOTHED = 8  # passes in an average of their seconds
-MORE = 0.3  # of a pass's seconds per column: what a column costs in widths that were never measured
-WORTH = 1.05  # tokens per second that must be expected, beside those without guesses
+MORE = 0.3  # of a pass's seconds per column: cost of a column in widths that were never measured
+WORTH = 1.05  # tokens per second that must be expected, relative to those without guesses
 
 
 class Odds:
-    """Chances that what a draft foretells is drawn."""
+    """Chances that a draft's guesses are sampled."""
 
     def __init__(self) -> None:
         self.mean = HOPED  # of a token, whatever its probability
         self._of = list(_AT_FIRST)
 
     def kind(self, p: float) -> int:
-        """Tokens that a draft gives about the same probability."""
+        """The class of tokens to which a draft gives about this probability."""
         return bisect(_BOUNDS, p)
 
     def chance(self, kind: int) -> float:
         return self._of[kind]
 
     def seen(self, kind: int, *, right: bool) -> None:
-        """What became of a foretold token, when all before it were right."""
+        """Learns whether a guessed token was right, if all before it were."""
         self.mean += LEARNED * (right - self.mean)
         self._of[kind] += LEARNED * (right - self._of[kind])
 
@@ -43,25 +43,25 @@ class Odds:
 
 
 class PassTimes:
-    """Seconds of passes by their number of columns; of what was never measured, on lines through what was."""
+    """Seconds of passes by number of columns; unknown widths are interpolated."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[int, float]] = {}  # columns -> number of passes, average
-        self.per_token: float | None = None  # of texts that are read
+        self.per_token: float | None = None  # seconds per token, where texts are read
 
     def timed(self, n: int, seconds: float) -> None:
-        """A pass that drafted for n texts."""
+        """Takes the time of a pass that drafted for n texts."""
         count, mean = self._of.get(n, (0, 0.0))
         count = min(count + 1, SMOOTHED)
         self._of[n] = count, mean + (seconds - mean) / count
 
     def read(self, n: int, seconds: float) -> None:
-        """So many tokens of texts were read."""
+        """Takes the time of reading n tokens of texts."""
         mean = self.per_token
         self.per_token = seconds / n if mean is None else mean + (seconds / n - mean) / 4
 
     def seconds(self, n: int) -> float | None:
-        """Of a pass that drafts for n texts; None: not known yet."""
+        """Seconds of a pass that drafts for n texts; None if not known yet."""
         if not self._of:
             return None
         widths = sorted(self._of)
@@ -72,9 +72,10 @@ class PassTimes:
 
 
 def best_rate(chances: Sequence[float], value: Value, spent: float) -> tuple[float, int]:
-    """Tokens per second of a step, at most, beside the rate without guesses, and with how many guesses it is reached.
+    """The best tokens per second of a step, relative to the rate without guesses, and the number of guesses that gives
+    it.
 
-    chances  of the guesses at hand, the best first
+    chances  of the available guesses, the best first
     spent    seconds that guessing took
     """
     plain = value.n_answers / value.plain
@@ -89,11 +90,11 @@ def best_rate(chances: Sequence[float], value: Value, spent: float) -> tuple[flo
 
 
 def may_pay(mean: float, mosts: Sequence[int], value: Value, reading: float, one: Sequence[float]) -> bool:
-    """Whether drafting for some texts is to be expected to pay, where a token comes true with the chance `mean`.
+    """Whether drafting for some texts is expected to pay, if a token comes true with the chance `mean`.
 
-    mosts    tokens that may be guessed of each text
+    mosts    limits on the guessed tokens of each text
     reading  seconds before the first token is drafted
-    one      of a pass for the first 1, 2... texts
+    one      seconds of a pass for the first 1, 2... texts
     """
     chances: list[float] = []
     spent = reading

@@ -1,4 +1,4 @@
-"""What `Draft` and `HeadGuesser` share: tokens that are foretold one by one, and what became of them."""
+"""The common part of `Draft` and `HeadGuesser`: tokens that are guessed one by one, and whether they came true."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -11,16 +11,16 @@ from hybrid.quant.ggml.errors import HybridError
 from ...guessers import Credit, Guess, GuessRequest, Value
 from .draft_odds import Odds, PassTimes, best_rate
 
-LEAST_CHANCE = 0.1  # that a foretold token is drawn: below it, the next one is not worth a pass
+LEAST_CHANCE = 0.1  # of a guessed token: below it, the next one is not worth a pass
 
 
 class Foretold:
-    """Of a text: the tokens that may come next, each with the kind of its probability."""
+    """The guessed next tokens of a text, each with the kind of its probability."""
 
     foretold: list[tuple[int, int]]
 
     def compare(self, ids: Sequence[int], odds: Odds) -> None:
-        """With the tokens that came."""
+        """Compares them with the tokens that came."""
         for token in ids:
             if not self.foretold:
                 odds.rested()
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Foretold)
 
 @dataclass(eq=False)
 class Growing(Generic[T]):
-    """A guess that grows by a token with each pass, to MOST tokens. chance: that all of it is drawn."""
+    """A guess that grows by one token per pass, to MOST tokens. chance: that all of it is sampled."""
 
     MOST: ClassVar[int]
 
@@ -55,9 +55,9 @@ class Growing(Generic[T]):
         return not self.over and len(self.guess.tokens) < self.most and self.chance > LEAST_CHANCE
 
     def take(self, logits: np.ndarray, n_vocab: int, odds: Odds, ends: Container[int]) -> None:
-        """The likeliest token. n_vocab: of the model that verifies it."""
+        """Adds the most likely token. n_vocab: of the model that verifies it."""
         token, p = self._likeliest(logits, n_vocab)
-        if token is None or token in ends:  # behind the end of an answer nothing is verified
+        if token is None or token in ends:  # after the end of an answer nothing is verified
             self.over = True
             return
         kind = odds.kind(p)
@@ -67,7 +67,7 @@ class Growing(Generic[T]):
         self.track.foretold.append((token, kind))
 
     def _likeliest(self, logits: np.ndarray, n_vocab: int) -> tuple[int | None, float]:
-        """A token and its probability, of those that can come; None: nothing can."""
+        """The most likely token that the form allows, and its probability; None if there is none."""
         mask = self.asked.mask
         if mask is not None:
             if len(logits) < n_vocab:
@@ -88,7 +88,7 @@ class Growing(Generic[T]):
 
 
 class Foreteller:
-    """The account of a guesser: how often it is right, what its passes take, and what it may lose yet."""
+    """The account of a guesser: how often it is right, what its passes cost, and what it may still lose."""
 
     def __init__(self, at_start: float) -> None:
         self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(at_start)
@@ -116,7 +116,7 @@ class Foreteller:
 
 
 def keep_best(growing: Sequence[Growing[T]], value: Value, spent: float) -> None:
-    """What is worth verifying, of all guesses."""
+    """Cuts all guesses to the tokens that are worth verifying."""
     chances = sorted((c for g in growing for c in g.guess.chances), reverse=True)
     n = best_rate(chances, value, spent)[1]
     least = chances[n - 1] if n else 2.0

@@ -1,11 +1,11 @@
-"""Guesses of the model's own head for tokens ahead (multi-token prediction): see engine/head.py.
+"""Guesses with the model's own head for tokens ahead (multi-token prediction): see engine/head.py.
 
     if (guesser := head_guesser(model)) is not None:
         model.runner.guessers.helper = guesser
 
-One head guesses several tokens, each from the state that it made for the last one. It reads every text along from the
-states of the model; what it guesses is weighed as a draft's is: by how often tokens of such a probability came true,
-and by what its passes and wider passes of the model take.
+One head guesses several tokens, each from the state that it computed for the one before. It reads every text along from
+the model's states. Its guesses are weighed like a draft's: by how often tokens of such a probability came true, and by
+the time of its passes and of wider passes of the model.
 """
 
 import time
@@ -22,28 +22,28 @@ from .draft_odds import may_pay
 from .foretelling import Foreteller, Foretold, Growing, keep_best
 from .head_texts import HeadText
 
-MOST = 4  # tokens of one guess: what a head makes of its own states gets worse with each
+MOST = 4  # tokens of one guess: with each, the head's own states get worse
 AT_START = 4.0  # plain passes that it may lose before it has gained anything
-AGAIN = 1.0  # passes that it may lose when it tries again: a few guesses, since it has to read some text first
-A_FEW = 8  # tokens of a pass that is no prompt's
+AGAIN = 1.0  # credit at which it tries again: a few guesses, since it has to read some text first
+A_FEW = 8  # tokens of a pass that reads no prompt
 
 
 def head_guesser(model: LoadedModel) -> "HeadGuesser | None":
-    """None: the model has no such head."""
+    """The guesser of a model; None if the model has no such head."""
     head = model.engine.network.head
     return None if head is None else HeadGuesser(model, HeadPasses(model.engine, head))
 
 
 @dataclass(eq=False)
 class HeadTrack(Foretold):
-    """A text, and what was foretold of it."""
+    """A text, and the guessed tokens that may follow."""
 
     guesser: "HeadGuesser"
     place: TextSlot
-    last: int = -1  # the token that was drawn last
-    n: int = 0  # tokens
+    last: int = -1  # the last token of the text
+    n: int = 0  # length of the text
     foretold: list[tuple[int, int]] = field(default_factory=list)
-    guessed: tuple[int, Guess] | None = None  # the length of the text when it was asked for last, and the guess
+    guessed: tuple[int, Guess] | None = None  # length of the text at the last request, and the guess
 
     def extend(self, ids: Sequence[int]) -> None:
         """See guessers.Track."""
@@ -56,14 +56,14 @@ class HeadTrack(Foretold):
 
 
 class HeadGuesser(Foreteller):
-    """A `Guesser` for a model with a head, which is the `Follower` of its runner, too."""
+    """A `Guesser` for a model with a head, and the `Follower` of its runner."""
 
     def __init__(self, model: LoadedModel, passes: HeadPasses) -> None:
         super().__init__(AT_START)
         self.model, self.passes = model, passes
         self._texts: dict[int, HeadText] = {}
         self._is_resting = False
-        self._reading = 0.0  # seconds of what was read along and not paid for yet
+        self._reading = 0.0  # seconds of reading along that are not charged yet
         self._ends = model.tokenizer.eog
         model.engine.keeps_states = True
         model.runner.follower = self
@@ -82,7 +82,7 @@ class HeadGuesser(Foreteller):
                 self._texts[slot.slot] = text = HeadText(self.passes, slot)
             text.read(states[first : first + n])
             first += n
-        # a prompt takes the head a small part of what it takes the model, whatever is guessed then
+        # a prompt costs the head a small part of what it costs the model, whatever is guessed then: not charged
         if n_tok <= A_FEW and self.model.compile_seconds == compiled:
             self._reading += time.perf_counter() - begin
 
@@ -116,7 +116,7 @@ class HeadGuesser(Foreteller):
         return [known.get(id(one.track), NO_GUESS) for one in asked]
 
     def _guess(self, guessing: "list[_Guessing]", value: Value, begin: float, compiled: float) -> None:
-        """Foretell token after token, for as long as another pass is expected to pay."""
+        """Guesses token after token, for as long as another pass is expected to pay."""
         if not guessing:
             return
         one = [self.times.seconds(n) or 0.0 for n in range(1, len(guessing) + 1)]
@@ -138,7 +138,7 @@ class HeadGuesser(Foreteller):
         return text.rest_with(g.track.last)
 
     def _pass(self, guessing: "Sequence[_Guessing]", segments: Sequence[HeadSegment]) -> None:
-        """The likeliest token behind each segment."""
+        """Takes the most likely token after each segment."""
         start, compiled = time.perf_counter(), self.model.compile_seconds
         foretold = self.passes.run(segments)
         if self.model.compile_seconds == compiled and all(len(s.tokens) <= MOST for s in segments):
@@ -161,5 +161,5 @@ class _Guessing(Growing[HeadTrack]):
             self.track.foretold = []
 
     def next_segment(self) -> HeadSegment:
-        """The token that was guessed last, with the head's own state."""
+        """The last guessed token, with the head's own state."""
         return HeadSegment(self.track.place.slot, self.guess.tokens[-1:], self.state[None])

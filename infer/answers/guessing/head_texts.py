@@ -1,4 +1,4 @@
-"""What a head that guesses tokens ahead knows of the texts in a model's slots: it reads along, a token behind."""
+"""What a head that guesses tokens ahead knows of the texts in a model's slots: it reads along, one token later."""
 
 from dataclasses import dataclass, field
 
@@ -7,18 +7,18 @@ import numpy as np
 from ...engine.head_passes import HeadPasses, HeadSegment
 from ...runner import Slot
 
-COMPARED = 16  # tokens at the end of what was read: where they are the same, the text is taken to be
-AT_ONCE = 32  # states that wait are given to the head when there are so many: a prompt's
+COMPARED = 16  # tokens at the end of what was read: if they are the same, the text counts as the same
+AT_ONCE = 32  # waiting states above which the head reads them: those of a prompt
 
 
 @dataclass(eq=False)
 class HeadText:
-    """A text from token `base` on, where states were at hand first. Cell i of the head's memory is made of the state of
-    token base + i and of the token after it.
+    """A text from token `base` on, the first with a state. Cell i of the head's memory is computed from the state of
+    token base + i and from the token after it.
 
     tokens   from `base` on, as far as the model has read them
-    n_cells  cells that are made of the text
-    beyond   the token of the last cell where it is the one behind `tokens`
+    n_cells  cells of the text in memory
+    beyond   the token of the last cell, if it is the one after `tokens`
     waiting  states of the tokens without cells, f32 [n_embd] each
     """
 
@@ -31,7 +31,7 @@ class HeadText:
     waiting: list[np.ndarray] = field(default_factory=list)
 
     def read(self, states: np.ndarray) -> None:
-        """The slot has just got the tokens of these states, f32 [n, n_embd]: they are its last ones."""
+        """Takes the states, f32 [n, n_embd], of the last tokens of the slot, which the model has just read."""
         ids = self.slot.tokens
         start = len(ids) - len(states)
         if not self._goes_on(start):
@@ -44,28 +44,30 @@ class HeadText:
             self.run(tokens, given)
 
     def _goes_on(self, start: int) -> bool:
-        """Whether what is known is the slot's text before token `start`."""
+        """Whether the known text is the slot's text before token `start`."""
         if not self.base < start <= self.base + len(self.tokens):
             return False
         first = max(self.base, start - COMPARED)
         return self.tokens[first - self.base : start - self.base] == self.slot.tokens[first:start]
 
     def goes_on_with(self, end: int, token: int) -> None:
-        """The text is what is known before token `end`, and then this one."""
+        """Cuts the known text before token `end`, which is `token`, and the cells and states that do not fit it."""
         n = end - self.base
         same = token == (self.tokens[n] if n < len(self.tokens) else self.beyond)
         del self.tokens[n:]
         if self.n_cells < n or (self.n_cells == n and same):
             del self.waiting[n - self.n_cells :]
             return
-        # the state of the last token went into a cell that is of no use now: there will be none for it
+        # the state of the last token is lost: its cell, now useless, was computed from it
         self.n_cells, self.waiting = max(0, n - 1), []
         left_out = n - self.n_cells
         self.base += left_out
         del self.tokens[:left_out]
 
     def rest_with(self, token: int) -> HeadSegment | None:
-        """What the head has not read yet of the text, which goes on with `token`; None: it knows too little of it."""
+        """The part of the text, which continues with `token`, that the head has not read; None if it knows too little
+        of it.
+        """
         end = len(self.slot.tokens)
         if not self._goes_on(end):
             return None
@@ -80,16 +82,16 @@ class HeadText:
         return HeadSegment(self.slot.slot, tokens, states)
 
     def run(self, tokens: list[int], states: np.ndarray) -> None:
-        """Cells that nothing is wanted of."""
+        """Computes cells without outputs."""
         self._settle(len(tokens))
         self.passes.run([HeadSegment(self.slot.slot, tokens, states, wanted=False)])
 
     def _settle(self, n: int) -> None:
-        """The head's memory has no guesses any more, and not yet the last n cells, which are made next."""
+        """Cuts the head's memory to the cells before the next n, which drops guesses."""
         self.passes.memory.truncate(self.slot.slot, self.n_cells - n)
 
     def _take(self, n: int) -> tuple[list[int], np.ndarray]:
-        """The next n cells, of which all is known: tokens, and the states before them, f32 [n, n_embd]."""
+        """The next n cells, for which everything is known: tokens, and the states before them, f32 [n, n_embd]."""
         first = self.n_cells + 1
         states, self.waiting = self.waiting[:n], self.waiting[n:]
         self.n_cells += n

@@ -1,29 +1,29 @@
-"""Guesses of the next tokens, to be verified in one pass: text that repeats itself costs a fraction of its tokens.
+"""Guesses the next tokens from repetitions, to be verified in one pass: repetitive text costs a fraction of its tokens.
 
-A guess changes nothing but speed: a token counts when the sampler draws it from the logits that the model gives, and
-those have the bits of a pass token by token.
+A guess changes nothing but speed: a token counts only if the sampler samples it from the model's logits, which have the
+same bits as in passes token by token.
 """
 
 from collections.abc import Sequence
 
 MOST = 10  # tokens of one guess
-LENGTHS = (4, 3, 2)  # tokens that have to have occurred before, the longest first
+LENGTHS = (4, 3, 2)  # lengths of n-grams that have to have occurred before, the longest first
 _MASKS = [(1 << 32 * n) - 1 for n in LENGTHS]
 
-# Where guesses rarely come true, or cannot pay, so many tokens are looked at together: Python's part of each is 30 us
-# when all of a small model has gone through the caches meanwhile.
+# If guesses rarely come true, or cannot pay, this many tokens are looked at together: Python takes 30 us for each if
+# all of a small model has gone through the caches meanwhile.
 UNLIKELY, TOGETHER = 0.5, 8
 
 
 class NGrams:
-    """A text, and what followed the last time it ended like this (prompt lookup decoding: Saxena 2023)."""
+    """A text, and what followed the last occurrence of its end (prompt lookup decoding: Saxena 2023)."""
 
     def __init__(self, ids: Sequence[int], most: int = MOST) -> None:
         """most: tokens of one guess."""
         self.most = most
         self.ids: list[int] = []
-        self.likely = 0.5  # that the next token is the one foretold: an average over the last ones
-        self._at: int | None = None  # the place of the token that is foretold
+        self.likely = 0.5  # chance that the guessed next token is right: an average over the last ones
+        self._at: int | None = None  # index of the guessed token
         self._rests = 0  # length of the text up to which nothing is guessed
         self._seen = 0  # tokens of `ids` that were looked at
         # for each of LENGTHS: n-gram -> position after its last occurrence, and the n-gram at the end of the text.
@@ -33,11 +33,11 @@ class NGrams:
         self.extend(ids)
 
     def extend(self, ids: Sequence[int]) -> None:
-        """The text goes on."""
+        """Adds tokens to the text."""
         self.ids += ids
 
     def look(self, most: int | None = None) -> bool:
-        """At what is new in the text, at most so many tokens of it; returns whether that is all."""
+        """Looks at new tokens of the text, at most `most`; returns whether none are left."""
         mine, last = self.ids, self._last
         end = len(mine) if most is None else min(len(mine), self._seen + most)
         for n in range(self._seen, end):
@@ -46,7 +46,7 @@ class NGrams:
                 self.likely += ((mine[at] == token) - self.likely) / 8
             self._at = None
             for i, length in enumerate(LENGTHS):
-                # what ends before this token is known to be followed by it
+                # the n-gram before this token is now known to be followed by it
                 if n >= length:
                     self._after[i][last[i]] = n
                 last[i] = (last[i] << 32 | token) & _MASKS[i]
@@ -59,15 +59,15 @@ class NGrams:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is guessed yet, because it hardly ever was right or could not pay."""
+        """Whether nothing is guessed for now, because guesses were rarely right or could not pay."""
         return len(self.ids) < self._rests
 
     def rest(self) -> None:
-        """Guess nothing for some tokens, which are then looked at together."""
+        """Guesses nothing for TOGETHER tokens, which are then looked at together."""
         self._rests = len(self.ids) + TOGETHER
 
     def foretold(self, room: int) -> list[int]:
-        """Tokens that may come next, at most `room`; all that is new has been looked at."""
+        """Tokens that may come next, at most `room`. Call `look` first, for all new tokens."""
         if self.likely < UNLIKELY:
             self.rest()
         at = self._at
@@ -75,5 +75,5 @@ class NGrams:
             return []
         most = min(room, self.most)
         period = self.ids[at : at + most]
-        # the end of the text is followed by what is guessed to follow it
+        # a guess that reaches the end of the text repeats itself
         return (period * (most // len(period) + 1))[:most]

@@ -1,4 +1,4 @@
-"""Whether two models have the same tokens under the same ids, as one that guesses for another must."""
+"""Whether two models have the same tokens under the same ids, as a model and its draft must."""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 
 def check_same_vocabulary(a: "Tokenizer", a_name: str, b: "Tokenizer", b_name: str) -> None:
-    """Of the draft `a` and the model `b`. UsageError says where they differ. One may have more rows than the other, if
-    these are padding."""
+    """Raises UsageError, which says where the draft `a` and the model `b` differ. One may have more rows than the other
+    if these are padding.
+    """
     said = f"{a_name} cannot guess for {b_name}"
     n = min(a.n_vocab, b.n_vocab)
     for longer, name in ((a, a_name), (b, b_name)):
@@ -38,7 +39,7 @@ def _alike(a: "Tokenizer", b: "Tokenizer", i: int) -> bool:
 
 
 def _is_nothing(tokenizer: "Tokenizer", i: int) -> bool:
-    """A row that only rounds the embedding up, or that nobody uses."""
+    """Whether a row only pads the embedding, or is unused."""
     from hybrid.quant.ggml.token_types import TokenType
 
     vocabulary = tokenizer.vocabulary

@@ -1,3 +1,3 @@
 """Files of prompts, and their answers."""
 
-SUFFIX = ".jsonl"  # of a file of prompts: others are one text
+SUFFIX = ".jsonl"  # of a file of prompts; other files are one text

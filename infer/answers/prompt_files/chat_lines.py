@@ -1,4 +1,4 @@
-"""Lines of messages in a file of prompts: what each asks for, and its answer in parts."""
+"""Lines of messages in a file of prompts: the options of each, and its answer in parts."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ class ChatLine:
     def read(
         cls, line: dict[str, Any], dialect: Dialect | None, asked: ChatOptions, form: "Constraint | None"
     ) -> "ChatLine":
-        """asked: where the line does not say it. UsageError: what is wrong with it."""
+        """The messages of a line. asked: options that the line does not set. Raises UsageError with what is wrong."""
         messages = line.get("messages")
         if dialect is None:
             raise UsageError("this model has no chat template for messages. Give prompts.")
@@ -43,21 +43,21 @@ class ChatLine:
             dialect.check(asked)
             read = cls(dialect, asked, dialect.prompt(messages, asked))
             read.rules(form)
-        except HybridError as error:  # a TemplateError, say: it is the line that is wrong
+        except HybridError as error:  # a TemplateError, say: the line is wrong
             raise UsageError(str(error)) from None
         return read
 
     def rules(self, form: "Constraint | None") -> AnswerRules:
-        """How its answers are drawn. It is not kept with the line: some forms have 10 MB."""
+        """How its answers are sampled. Not stored with the line: some forms take 10 MB."""
         return self.dialect.rules(self.asked, self.prompt, form)
 
     def values(self, result: "GenerationResult") -> dict[str, Any]:
-        """Of an answer: its text, and thoughts and calls where it has some."""
+        """An answer as JSON: its text, and thoughts and calls if there are any."""
         return Reading(self.dialect.reader(self.asked, self.prompt)).answer(result).to_json()
 
     @property
     def key(self) -> list[Any]:
-        """What changes answers beside the text; none where nothing is asked for."""
+        """The options that change answers, beside the text; empty if there are none."""
         asked = self.asked
         given = [[tool.as_given for tool in asked.tools], asked.choice.mode, asked.choice.name, asked.budget]
         return [] if asked == replace(NOTHING, think=asked.think) else given

@@ -1,13 +1,13 @@
-"""Answers to a file of prompts: one JSON object per line in, one per answer out, in the same order.
+"""Answers a file of prompts: one JSON object per line in, one per answer out, in the same order.
 
-    in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is handed through;
-          the form of its answers (one of `asked.FIELDS`: "json_schema", "grammar", ...) goes before that of the others
+    in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is passed through;
+          a line's own form (one of `form_fields.FIELDS`: "json_schema", "grammar", ...) replaces that of all lines
           messages may have "tools" and "tool_choice", as OpenAI has them
-    out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs
-          "completion_probabilities", too; to messages "reasoning_content" and "tool_calls", where there are some
+    out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs also
+          "completion_probabilities"; for messages "reasoning_content" and "tool_calls", if there are any
 
-Answers are appended as they become complete. `key` names the model, the settings, the prompt and the sample: with it a
-run that was interrupted goes on after the last line it wrote, and refuses a file that belongs to something else.
+Answers are appended as they become complete. `key` identifies the model, the settings, the prompt and the sample: with
+it an interrupted run continues after the last line that it wrote, and refuses a file that belongs to something else.
 """
 
 import hashlib
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from ..drawing.drawing import TextPiece
     from ..sampling import SamplingParams
 
-WAITING = 64  # jobs that are prepared ahead of the answers
+WAITING = 64  # jobs that are prepared ahead
 
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One line of the file. form: of its answers; line: as it stands there."""
+    """One line of the file. form: of its answers; line: its raw text."""
 
     index: int
     text: str
     id: Any
-    chat: ChatLine | None = None  # it is in the chat template, control tokens written out
+    chat: ChatLine | None = None  # `text` is then the template's, with control tokens spelled out
     form: "Grammar | None" = None
     line: str = ""
 
@@ -56,14 +56,14 @@ class BatchResult:
     """What was done, in answers and tokens."""
 
     n_answers: int
-    n_before: int  # answers that the file had already
+    n_before: int  # answers that the file already had
     prompt_tokens: int  # all prompts together
     processed_tokens: int  # prompt tokens that had to be processed
     tokens: int
     discarded: int  # tokens that left a full context
     guessed: int  # tokens that were guessed and verified
-    accepted: int  # those of them that were right
-    set_aside: tuple[int, ...] = field(default=(), kw_only=True)  # indices of prompts, an error in their lines
+    accepted: int  # guessed tokens that were right
+    set_aside: tuple[int, ...] = field(default=(), kw_only=True)  # indices of prompts whose lines have an error
 
 
 def read_prompts(
@@ -74,12 +74,12 @@ def read_prompts(
     forms: "Forms | None" = None,
     asked: ChatOptions = NOTHING,
 ) -> list[PromptLine]:
-    """The prompts of a file's text, in order. UsageError names the first line that is not a prompt, or whose form
-    cannot be compiled.
+    """The prompts of a file's text, in order. Raises UsageError, which names the first line that is not a prompt, or
+    whose form cannot be compiled.
 
-    form   of the answers to lines that name none
-    forms  where they are compiled, to be used again
-    asked  of messages, where their line does not say it
+    form   of the answers to lines without their own
+    forms  compiles the forms, and keeps them for reuse
+    asked  options of messages that their line does not set
     """
     reader = PromptReader(model, form, forms, asked)
     prompts: list[PromptLine] = []
@@ -94,7 +94,7 @@ def read_prompts(
 class PromptReader:
     """Reads lines of a file one by one, in any order; arguments: see `read_prompts`.
 
-    UsageError: the model cannot do what `asked` says of messages.
+    Raises UsageError if the model cannot do what `asked` says.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class PromptReader:
 
     @cached_property
     def _dialect(self) -> Dialect | None:
-        """Probing the template takes tens of milliseconds: it is done for the first line of messages."""
+        """Made for the first line with messages, since probing the template takes tens of milliseconds."""
         template = self._model.chat_template
         return None if template is None else Dialect(template, self._model.tokenizer, self._forms)
 
     def read(self, line: str, index: int, where: str) -> PromptLine:
-        """The prompt of a line. UsageError says what is wrong with it, and `where`."""
+        """The prompt of a line. Raises UsageError with what is wrong, and `where`."""
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -133,10 +133,12 @@ class PromptReader:
         return PromptLine(index, prompt, value.get("id"), chat, own, line)
 
     def _chat_line(self, line: dict[str, Any], form: "Constraint | None", where: str) -> ChatLine | None:
-        """None: its prompt is a text."""
+        """The messages of a line; None if its prompt is a text."""
         if "messages" not in line:
             if self._asked != NOTHING or any(line.get(name) is not None for name in FIELDS):
-                raise UsageError(f"{where}: a prompt that is no messages has no tools and no thoughts. Give messages.")
+                raise UsageError(
+                    f"{where}: tools and thoughts need messages, and the line has a prompt. Give messages."
+                )
             return None
         try:
             return ChatLine.read(line, self._dialect, self._asked, form)
@@ -158,7 +160,7 @@ def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where:
 class Lines:
     """Appends lines, each at once and whole, to a file or a stream.
 
-    The file is not replaced: what it holds stays, whatever interrupts hours of work, and the next run goes on after it.
+    The file is not replaced: whatever interrupts hours of work, its lines stay, and the next run continues after them.
     """
 
     def __init__(self, target: Path | TextIO) -> None:
@@ -167,7 +169,7 @@ class Lines:
         self._stream = None if isinstance(target, Path) else target
 
     def write(self, line: str) -> None:
-        """Adds the line and its end. OSError names the file, which is left without the part that was written."""
+        """Adds the line and its end. OSError names the file, from which a partly written line is removed."""
         if self._stream is not None:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -178,7 +180,6 @@ class Lines:
             while data:
                 data = data[self._file.write(data) :]
         except OSError as err:
-            # without the part that was written
             self._file.truncate(size)
             raise OSError(err.errno, err.strerror, str(self._path)) from err
 
@@ -190,7 +191,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class PreparedPrompt:
-    """A prompt, its tokens, how many of them a full context keeps, and how its answers are drawn."""
+    """A prompt, its tokens, how many of them stay in a full context, and how its answers are sampled."""
 
     prompt: PromptLine
     ids: list[int]
@@ -211,11 +212,12 @@ def counted(job: "Job") -> tuple[int, ...]:
 class PromptBatch:
     """How to answer: n_samples answers to each prompt, n_parallel at a time.
 
-    keep: of a prompt when the context is full and older tokens leave it; None: a full context ends an answer.
+    keep: tokens of a prompt that stay when the context is full and older ones leave it; None: a full context ends an
+    answer.
     speculate: guess tokens where it pays; the answers are the same.
-    forms: where the forms of prompts were compiled; None: nowhere yet.
-    n_probs: every answer says how likely its tokens were, and so many of the likeliest; 0: it does not. sampled: after
-    the samplers, not as the model has them.
+    forms: compiled the forms of the prompts; None: a new one.
+    n_probs: every answer lists the probabilities of its tokens, and of this many most likely ones; 0: it does not.
+    sampled: these probabilities are after the samplers, not the model's.
     """
 
     model: "LoadedModel"
@@ -233,9 +235,9 @@ class PromptBatch:
     def run(
         self, prompts: list[PromptLine], target: Path | TextIO, progress: AnswerProgress | None = None
     ) -> BatchResult:
-        """Write the answers to `target`; a file that has some answers is continued.
+        """Writes the answers to `target`; a file that has some answers is continued.
 
-        OSError names the file when no more can be written; it then holds the answers so far.
+        OSError names the file if no more can be written; it then holds the answers so far.
         """
         from ..batch.batcher import Batcher
 
@@ -244,10 +246,10 @@ class PromptBatch:
         if isinstance(target, Path):
             before = self.resume(prompts, target)
         out = Lines(target)
-        # nobody watches these answers: all of a pass for prompts
+        # nobody watches these answers: prompts may take all of a pass
         batcher = Batcher(self.model.runner, min(self.n_parallel, max(1, total - before)), step_seconds=math.inf)
         done: dict[int, Job] = {}
-        drawn: dict[object, list[TextPiece]] = {}  # where they are to be listed
+        drawn: dict[object, list[TextPiece]] = {}  # pieces of answers whose probabilities are listed
         written = before
         sums: tuple[int, ...] = (0,) * 6
         jobs = self._jobs(prompts, before)
@@ -287,7 +289,7 @@ class PromptBatch:
                         yield self.job(asked, sample)
 
     def ids(self, prompt: PromptLine) -> list[int]:
-        """Tokens of a prompt. UsageError: they do not fit the context."""
+        """Tokens of a prompt. Raises UsageError if they do not fit the context."""
         ids = self._asker.text(prompt.text, plain=prompt.chat is None, drawn=False).ids
         if len(ids) > self.model.n_ctx:
             raise UsageError(
@@ -297,7 +299,7 @@ class PromptBatch:
         return ids
 
     def prepared(self, prompt: PromptLine) -> PreparedPrompt:
-        """What all answers to it have in common. UsageError: it does not fit the context."""
+        """What all answers to a prompt share. Raises UsageError if it does not fit the context."""
         from ..drawing.context_shift import kept_tokens
 
         ids = self.ids(prompt)
@@ -306,8 +308,9 @@ class PromptBatch:
         return PreparedPrompt(prompt, ids, kept, AnswerRules(form) if prompt.chat is None else prompt.chat.rules(form))
 
     def job(self, asked: PreparedPrompt, sample: int) -> "Job":
-        """One of the answers. Its key is its number among those to all prompts, of which its seed is made: it is the
-        same wherever and beside whatever it is drawn."""
+        """One of the answers. Its key is its number among those to all prompts, and its seed is derived from that: the
+        answer is the same wherever, and beside whatever, it is sampled.
+        """
         from ..asking.asker import AnswerSettings, Prompt
 
         number = asked.prompt.index * self.n_samples + sample
@@ -356,7 +359,7 @@ class PromptBatch:
         return json.dumps(values, ensure_ascii=False)
 
     def resume(self, prompts: list[PromptLine], path: Path) -> int:
-        """Answers that the file holds already; what follows the last whole line is cut off."""
+        """Number of answers that the file already holds; an incomplete last line is cut off."""
         if not path.exists():
             return 0
         check_source(path, "a file of answers")
@@ -373,7 +376,7 @@ class PromptBatch:
                 raise UsageError(other) from None
             if key != self.key(prompts[number // self.n_samples], number % self.n_samples):
                 raise UsageError(other)
-        if len(whole) < len(raw):  # by a process that was killed; all lines before it stay where they are
+        if len(whole) < len(raw):  # left by a process that was killed; all lines before it stay
             with path.open("r+b") as file:
                 file.truncate(len(whole))
         return len(lines)

@@ -1,7 +1,7 @@
-"""The samplers one after the other, in any order: what each leaves of the candidates.
+"""Runs samplers one after the other, in any order: what each leaves of the candidates.
 
 A sampler is a function of the candidates and of a `Chain`, which has the settings and what the samplers remember. The
-order of the defaults has a faster way of its own in sampler.py, which gives the same candidates and probabilities.
+default order has a faster path in sampler.py, with the same candidates and probabilities.
 """
 
 import math
@@ -18,7 +18,7 @@ from .params import SamplingParams
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Tokens that may be drawn: ids [n], ascending unless `sorted`, and logits f64 [n]; n is 1 or more.
+    """Tokens that may be sampled: ids [n], ascending unless `sorted`, and logits f64 [n]; n is 1 or more.
 
     sorted  by falling logits, equal ones by id
     """
@@ -29,7 +29,7 @@ class Candidates:
 
     @classmethod
     def of(cls, logits: np.ndarray, least: float = -np.inf) -> "Candidates":
-        """All tokens that are not banned, of at least a logit. logits f32 [n_vocab], one of them finite."""
+        """All tokens that are not banned, with a logit of at least `least`. logits f32 [n_vocab], one finite."""
         if least == -np.inf and logits.min() > -np.inf:
             return cls(every(len(logits)), logits.astype(np.float64))
         ids = np.flatnonzero(logits >= least if least > -np.inf else logits > -np.inf)
@@ -37,7 +37,7 @@ class Candidates:
 
     @classmethod
     def best(cls, logits: np.ndarray, k: int) -> "Candidates":
-        """The k largest of them."""
+        """The tokens with the k largest logits, unless banned."""
         ids = largest(logits, min(k, len(logits)))
         ids = ids[logits[ids] > -np.inf]
         return cls(ids, logits[ids].astype(np.float64), True)
@@ -46,23 +46,23 @@ class Candidates:
         return len(self.ids)
 
     def only(self, which: np.ndarray | slice) -> "Candidates":
-        """Some of them, in their order."""
+        """A part of the candidates, in their order."""
         return Candidates(self.ids[which], self.logits[which], self.sorted)
 
     def by_logit(self) -> "Candidates":
-        """The same, sorted."""
+        """The candidates, sorted."""
         if self.sorted:
             return self
         order = falling(self.logits)
         return Candidates(self.ids[order], self.logits[order], True)
 
     def with_less(self, less: Mapping[int, float]) -> "Candidates":
-        """Other logits for some tokens: what they were minus these."""
+        """The candidates, with these values subtracted from the logits of their tokens."""
         places = np.flatnonzero(np.isin(self.ids, np.fromiter(less, np.int64, len(less))))
         return self._changed(places, self.logits[places] - [less[int(token)] for token in self.ids[places]])
 
     def with_penalties(self, counts: Mapping[int, int], params: SamplingParams) -> "Candidates":
-        """See `penalized`. counts: of recent tokens."""
+        """The candidates, with logits as in `penalized`. counts: of recent tokens."""
         places = np.flatnonzero(np.isin(self.ids, np.fromiter(counts, np.int64, len(counts))))
         times = np.asarray([counts[int(token)] for token in self.ids[places]], np.float64)
         return self._changed(places, penalized(self.logits[places], times, params))
@@ -74,7 +74,7 @@ class Candidates:
         return Candidates(self.ids[order], logits[order])
 
     def weights(self) -> np.ndarray:
-        """Probabilities but for a common factor; that of the best token is 1."""
+        """Probabilities up to a common factor: the best token has 1."""
         top = self.logits[0] if self.sorted else self.logits.max()
         with np.errstate(over="ignore"):
             weights: np.ndarray = np.exp(self.logits - top)
@@ -88,11 +88,11 @@ class Candidates:
 
 @dataclass
 class Chain:
-    """What the samplers are told, and what they remember of the text.
+    """The settings, and what the samplers remember of the text.
 
-    uniform  a random number in [0, 1)
-    recent   tokens that the penalties count, with how often each is there
-    said     tokens that DRY looks at
+    uniform  returns a random number in [0, 1)
+    recent   tokens that the penalties count, and how often each occurs
+    said     tokens that DRY searches
     """
 
     params: SamplingParams
@@ -106,7 +106,7 @@ class Chain:
         self.said = _deque(self.params.dry_last_n if self.params.dries else 0)
 
     def accept(self, token: int) -> None:
-        """A token of the text, prompt or drawn."""
+        """Notes a token of the text, of the prompt or sampled."""
         self.recent.append(token)
         self.said.append(token)
 
@@ -119,7 +119,7 @@ class Chain:
             self.accept(token)
 
     def hold(self, recent: Iterable[int], said: Iterable[int]) -> None:
-        """These tokens and no others."""
+        """Replaces the remembered tokens."""
         self.recent = _Last(self.params.repeat_last_n)
         for token in recent:
             self.recent.append(token)
@@ -127,9 +127,9 @@ class Chain:
         self.said.extend(said)
 
     def run(self, logits: np.ndarray, plan: Sequence[str]) -> Candidates:
-        """What the named samplers leave, one after the other, of all tokens: logits f32 [n_vocab]."""
+        """What the named samplers leave of all tokens, one after the other: logits f32 [n_vocab]."""
         rest = list(plan)
-        # the first few touch single logits, and some need no list of all tokens: as things mostly are
+        # shortcuts for the usual first samplers: some change single logits, some need no list of all tokens
         while rest and rest[0] in ("penalties", "dry"):
             logits = self._with_less(logits, rest.pop(0))
         if rest[:1] == ["top_k"]:
@@ -140,7 +140,7 @@ class Chain:
             candidates = Candidates.of(logits, _least_of(finite, self.params.top_n_sigma))
             rest.pop(0)
         elif rest[:1] == ["min_p"] and self.params.min_keep <= 1:
-            # no more than can be left: a logit that rounding puts at the edge is looked at again
+            # an upper bound of what is left: a logit that rounding puts at the edge is compared again
             edge = float(logits.max()) + math.log(self.params.min_p)
             candidates = Candidates.of(logits, float(np.nextafter(np.float32(edge), np.float32(-np.inf))))
         else:
@@ -150,7 +150,7 @@ class Chain:
         return candidates
 
     def _with_less(self, logits: np.ndarray, name: str) -> np.ndarray:
-        """One of the two that make single tokens less likely, on all logits."""
+        """Applies penalties or DRY, which make single tokens less likely, to all logits."""
         less, counts = self.repeated() if name == "dry" else {}, self.recent.counts
         tokens = np.fromiter(counts if name == "penalties" else less, np.int64)
         if not len(tokens):
@@ -164,10 +164,10 @@ class Chain:
         return logits
 
     def repeated(self) -> dict[int, float]:
-        """What DRY takes off the logits of tokens."""
+        """What DRY subtracts from the logits of tokens."""
         params = self.params
         found = dry.repeats(self.said, self.breakers, params.dry_allowed_length)
-        # what breaks repetitions is never one
+        # a breaker is never a repetition
         found = {token: n for token, n in found.items() if () not in self.breakers.get(token, ())}
         return dry.penalties(found, params.dry_multiplier, params.dry_base, params.dry_allowed_length)
 
@@ -183,7 +183,7 @@ class _Last:
         self.tokens, self.counts = _deque(n), Counter[int]()
 
     def append(self, token: int) -> None:
-        """One more; where there are n, the oldest goes."""
+        """Adds a token; beyond n, the oldest goes."""
         tokens, counts = self.tokens, self.counts
         if tokens.maxlen == 0:
             return
@@ -197,7 +197,7 @@ class _Last:
 
 
 def penalized(values: np.ndarray, counts: np.ndarray, params: SamplingParams) -> np.ndarray:
-    """Logits of recent tokens, f32 or f64 [n], which are there `counts` times."""
+    """The penalized logits of recent tokens, f32 or f64 [n], each of which occurs `counts` times."""
     kind = values.dtype.type
     repeat = kind(params.repeat_penalty)
     values = np.where(values > 0, values / repeat, values * repeat)
@@ -222,7 +222,7 @@ def _top_n_sigma(candidates: Candidates, chain: Chain) -> Candidates:
 
 
 def _least_of(logits: np.ndarray, n_sigma: float) -> float:
-    """Tang 2024, arXiv 2411.07641: so many standard deviations below the largest. logits f32 or f64, all finite."""
+    """The largest logit minus n_sigma standard deviations (Tang 2024, arXiv 2411.07641). logits f32 or f64, finite."""
     far = logits - logits.dtype.type(logits.mean(dtype=np.float64))
     sigma = math.sqrt(float(np.multiply(far, far, out=far).mean(dtype=np.float64)))
     return float(logits.max()) - n_sigma * sigma
@@ -233,7 +233,7 @@ def _top_k(candidates: Candidates, chain: Chain) -> Candidates:
 
 
 def top(candidates: Candidates, n: int) -> Candidates:
-    """The n likeliest, sorted."""
+    """The n most likely, sorted."""
     if candidates.sorted or n >= len(candidates):
         return candidates.by_logit().only(slice(n))
     places = largest(candidates.logits, n)
@@ -241,7 +241,7 @@ def top(candidates: Candidates, n: int) -> Candidates:
 
 
 def _typical(candidates: Candidates, chain: Chain) -> Candidates:
-    """Meister 2022. What is dropped is what surprises more, or less, than the whole does on average."""
+    """Meister 2022. Drops tokens whose surprise is far from the average surprise."""
     p = candidates.probabilities()
     if p.min() > 0:
         surprise = -np.log(p)
@@ -262,7 +262,7 @@ def _typical(candidates: Candidates, chain: Chain) -> Candidates:
 
 
 def _nearest(far: np.ndarray, n: int) -> np.ndarray:
-    """Places of the n smallest values, and of those equal to the last, in rising order."""
+    """Indices of the n smallest values, and of those equal to the last, by rising value."""
     if n >= len(far):
         return np.argsort(far, kind="stable")
     places = np.flatnonzero(far <= np.partition(far, n - 1)[n - 1])

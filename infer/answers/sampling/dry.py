@@ -1,7 +1,7 @@
 """DRY, "don't repeat yourself" (p-e-w, text-generation-webui PR 5677; llama.cpp PR 9702).
 
-A token that would go on with something the text has said before loses the more, the longer what is repeated would get:
-multiplier * base ** (length - allowed length). Nothing counts across a breaker, say a line's end.
+A token that would continue a repetition of earlier text is penalized, the more the longer the repetition gets:
+multiplier * base ** (length - allowed length). A breaker, such as the end of a line, ends a repetition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-# token -> what has to follow it to make a breaker whole; () where the token alone contains one
+# token -> the tokens after it that complete a breaker; () if the token itself contains one
 Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
 LONGEST_TAIL = 20  # tokens
-MOST_KNOWN = 64  # texts per vocabulary that are remembered: they come with requests
-LN_MOST, MOST = 88.7, 3e38  # of a penalty: beyond it f32 has no numbers
+MOST_KNOWN = 64  # texts per vocabulary that are cached: they come with requests
+LN_MOST, MOST = 88.7, 3e38  # of a penalty: f32 overflows beyond it
 
 
 class TokenTexts(Protocol):
@@ -30,7 +30,7 @@ _KNOWN: "WeakKeyDictionary[TokenTexts, dict[str, Breakers]]" = WeakKeyDictionary
 
 
 def breakers_of(vocabulary: TokenTexts, texts: Iterable[str]) -> dict[int, tuple[tuple[int, ...], ...]]:
-    """Where breakers begin. Looks at the whole vocabulary once for each text."""
+    """The tokens with which breakers begin. Scans the vocabulary once for each text."""
     known = _KNOWN.setdefault(vocabulary, {})
     if len(known) > MOST_KNOWN:
         known.clear()
@@ -44,9 +44,9 @@ def breakers_of(vocabulary: TokenTexts, texts: Iterable[str]) -> dict[int, tuple
 
 
 def _heads(vocabulary: TokenTexts, text: str) -> Breakers:
-    """The tokens that contain `text`, or end with a beginning of it, with what is left."""
+    """The tokens that contain `text`, or end with a prefix of it; each with the tokens of the rest."""
     raw = text.encode()
-    tails: dict[int, tuple[int, ...]] = {}  # by the bytes that the first token has of it
+    tails: dict[int, tuple[int, ...]] = {}  # by the bytes of `text` that the first token has
     heads: dict[int, tuple[tuple[int, ...], ...]] = {}
     for token in range(vocabulary.n_vocab):
         piece = vocabulary.piece(token)
@@ -64,9 +64,9 @@ def _heads(vocabulary: TokenTexts, text: str) -> Breakers:
 
 
 def repeats(last: Iterable[int], breakers: Breakers, allowed: int) -> dict[int, int]:
-    """token -> how many tokens before it would be said again, if it came next; those of at least `allowed`.
+    """token -> how many tokens before it would be repeated if it came next; only counts of at least `allowed`.
 
-    last: the tokens that are looked at, the newest last.
+    last: the tokens that are searched, the newest last.
     """
     last = list(last)
     tokens, n = np.asarray(last, np.int64), len(last)
@@ -76,7 +76,7 @@ def repeats(last: Iterable[int], breakers: Breakers, allowed: int) -> dict[int, 
     found: dict[int, int] = {}
     if allowed == 0:
         found = dict.fromkeys(tokens[1:].tolist(), 0)
-    ends = np.flatnonzero(tokens[:-1] == tokens[-1])  # the text may be about to go on as it did behind these
+    ends = np.flatnonzero(tokens[:-1] == tokens[-1])  # the text may be about to continue as it did after these
     length = 1
     while len(ends) and length <= most:
         if length >= allowed:
@@ -90,7 +90,7 @@ def repeats(last: Iterable[int], breakers: Breakers, allowed: int) -> dict[int, 
 
 
 def _since_breaker(last: list[int], breakers: Breakers) -> int:
-    """How many tokens at the end may count as repeated: those behind the last breaker."""
+    """How many tokens at the end can be a repetition: those after the last breaker."""
     n = len(last)
     for back in range(n):
         tails = breakers.get(last[n - 1 - back], ())

@@ -1,18 +1,18 @@
-"""The largest logits without sorting all, the order of many, and the cut of top_p."""
+"""The largest logits without a full sort, the order of many, and the cut of top_p."""
 
 import functools
 from collections.abc import Iterator
 
 import numpy as np
 
-_STRIDE = 64  # logits that share a maximum in `largest`: few enough maxima, and few logits that reach the edge
-_FEW = 1 << 16  # logits that are compared with an edge as fast as those of the few parts that reach it are found
-_SHORT = 4096  # values that are sorted stably as fast as in two steps
+_STRIDE = 64  # logits per maximum in `largest`: gives few maxima, and few logits that reach the edge
+_FEW = 1 << 16  # up to this many logits, comparing all with an edge is as fast as only the parts that reach it
+_SHORT = 4096  # up to this many values, one stable sort is as fast as two steps
 
 
 @functools.lru_cache(4)
 def every(n: int) -> np.ndarray:
-    """All ids, not to be written to."""
+    """All ids, read-only."""
     ids = np.arange(n)
     ids.flags.writeable = False
     return ids
@@ -33,7 +33,7 @@ def _reaching(logits: np.ndarray, n: int) -> np.ndarray:
     m = len(logits) // _STRIDE
     if n > m:
         return np.flatnonzero(logits >= np.partition(logits, len(logits) - n)[len(logits) - n])
-    # n of the maxima of m parts reach the n-th of them: no smaller logit is among the n largest
+    # n of the m parts' maxima reach the n-th of them: no smaller logit is among the n largest
     parts = logits[: m * _STRIDE].reshape(_STRIDE, m)
     maxima = parts.max(axis=0)
     edge = np.partition(maxima, m - n)[m - n]
@@ -48,22 +48,23 @@ def _reaching(logits: np.ndarray, n: int) -> np.ndarray:
 
 
 def largest(logits: np.ndarray, n: int) -> np.ndarray:
-    """Ids of the n largest logits by falling logit, equal ones (at the edge too) by id."""
+    """Ids of the n largest logits by falling logit, equal ones (also at the edge) by id."""
     ids = _reaching(logits, n)
     found: np.ndarray = ids[falling(logits[ids])[:n]]
     return found
 
 
 def falling(values: np.ndarray) -> np.ndarray:
-    """Places from the largest to the smallest, equal ones in their order: np.argsort(-values, kind="stable"), which is
-    many times slower than numpy's sort that leaves the order of equal ones open."""
+    """Indices from the largest to the smallest value, equal ones in their order: as np.argsort(-values, kind="stable"),
+    but many times faster.
+    """
     if len(values) < _SHORT:
         return np.argsort(-values, kind="stable")
     order = np.argsort(-values)
     ordered = values[order]
     same = ordered[1:] == ordered[:-1]
     if same.any():
-        # those with a neighbour of their value: a run of them gets its places in rising order
+        # values with an equal neighbour: each run of them gets its indices in rising order
         tied = np.zeros(len(values), bool)
         tied[1:] = same
         tied[:-1] |= same
@@ -82,7 +83,7 @@ def descending(logits: np.ndarray, n: int, top: float) -> tuple[np.ndarray, np.n
 def until(
     tokens: np.ndarray, values: np.ndarray, weights: np.ndarray, mass: float, floor: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The fewest of the sorted tokens whose weights reach `mass`, of those with a logit of at least `floor`."""
+    """The fewest of the sorted tokens whose weights reach `mass`, among those with a logit of at least `floor`."""
     n = int(weights.cumsum().searchsorted(mass, side="left")) + 1
     n = max(1, min(n, int(np.count_nonzero(values >= floor))))
     return tokens[:n], values[:n]

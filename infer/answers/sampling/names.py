@@ -1,4 +1,4 @@
-"""Settings of samplers by the names that requests, Python's keywords and evaluation tasks give them."""
+"""Settings of samplers by the names that requests, Python's keywords and evaluation tasks use."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 from .params import SamplingParams
 
-# of llama-server, OpenAI, vLLM and transformers -> of SamplingParams
+# name in llama-server, OpenAI, vLLM or transformers -> name in SamplingParams
 OTHER_NAMES = {
     "temperature": "temp",
     "typical_p": "typ_p",
@@ -20,7 +20,7 @@ LISTS = ("dry_breakers", "samplers")
 
 
 class SettingError(UsageError):
-    """One setting cannot be used. name: that the caller gave it."""
+    """One setting cannot be used. name: as the caller gave it."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
@@ -28,9 +28,9 @@ class SettingError(UsageError):
 
 
 def with_settings(params: SamplingParams, given: Mapping[str, Any]) -> SamplingParams:
-    """`params` with the values that are given, by any of their names.
+    """`params` with the given values, by any of their names.
 
-    SettingError: a value cannot be used; UsageError: two do not go together; TypeError: one is of another type.
+    Raises SettingError if a value cannot be used, UsageError if two contradict each other, TypeError for a wrong type.
     """
     values: dict[str, Any] = {OTHER_NAMES.get(name, name): value for name, value in given.items()}
     values |= {name: tuple(values[name]) for name in LISTS if name in values}

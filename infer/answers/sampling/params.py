@@ -1,4 +1,4 @@
-"""What is chosen by whom: the settings of all samplers, in llama.cpp's terms and with its defaults."""
+"""The settings of all samplers, in llama.cpp's terms and with its defaults."""
 
 import math
 from collections.abc import Mapping
@@ -35,14 +35,15 @@ MOST, LEAST_PENALTY, MOST_BIAS, MOST_TOKENS = 1e6, 1e-6, 1e30, 2**31 - 1
 class SamplingParams:
     """How to choose the next token. The defaults are llama.cpp's.
 
-    samplers  who is asked, in this order; one that is not named does nothing, whatever its settings. logit_bias comes
-              before all. With mirostat only temperature comes before it; adaptive_p takes the place of the plain draw
+    samplers  the samplers that run, in this order; one that is not named does nothing, whatever its settings.
+              logit_bias comes before all. With mirostat only temperature comes before it; adaptive_p replaces the plain
+              draw
     """
 
     temp: float = 0.8  # 0 or less: always the most probable token
     top_k: int = 40  # keep the k most probable; 0 or less: all
     top_p: float = 0.95  # keep the fewest tokens whose probabilities reach p; 1: all
-    min_p: float = 0.05  # keep what has at least this share of the best token's probability; 0: all
+    min_p: float = 0.05  # keep tokens with at least this share of the best token's probability; 0: all
     repeat_penalty: float = 1.0  # divides (or, below 0, multiplies) the logits of recent tokens; 1: none
     presence_penalty: float = 0.0  # subtracted once from the logit of each recent token
     frequency_penalty: float = 0.0  # subtracted for each time it occurred
@@ -50,22 +51,22 @@ class SamplingParams:
     seed: int | None = None  # None: a random one, see Sampler.seed
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token -> added to its logit; -inf: never
     dynatemp_range: float = 0.0  # temperature goes this far up and down with the entropy; 0: it is fixed
-    dynatemp_exponent: float = 1.0  # of the entropy's share of the largest possible one
+    dynatemp_exponent: float = 1.0  # exponent applied to the entropy, as a share of its maximum
     typ_p: float = 1.0  # locally typical sampling (Meister 2022): keep what is about as likely as expected; 1: all
     top_n_sigma: float = -1.0  # keep logits within n standard deviations of the best (Tang 2024); 0 or less: all
     xtc_probability: float = 0.0  # exclude top choices: how often; 0: never
-    xtc_threshold: float = 0.1  # of the tokens at least this probable only the least one stays; above 0.5: no effect
+    xtc_threshold: float = 0.1  # of tokens at least this probable, only the least probable stays; above 0.5: no effect
     dry_multiplier: float = 0.0  # "don't repeat yourself": see dry.py; 0: off
     dry_base: float = 1.75
     dry_allowed_length: int = 2
-    dry_last_n: int = 64  # how many tokens are looked at; 0: none, -1: all
-    dry_breakers: tuple[str, ...] = ("\n", ":", '"', "*")  # texts across which nothing counts as repeated
+    dry_last_n: int = 64  # how many tokens are searched; 0: none, -1: all
+    dry_breakers: tuple[str, ...] = ("\n", ":", '"', "*")  # texts that end a repetition
     mirostat: int = 0  # 1 or 2: keep the surprise of the text at mirostat_tau (Basu 2020); 0: off
     mirostat_tau: float = 5.0  # bits
-    mirostat_eta: float = 0.1  # how fast it learns
-    adaptive_target: float = -1.0  # draw tokens of about this probability; below 0: off
-    adaptive_decay: float = 0.9  # of the average it keeps of the probabilities drawn
-    min_keep: int = 0  # typ_p, top_p, min_p and xtc leave at least so many tokens
+    mirostat_eta: float = 0.1  # learning rate
+    adaptive_target: float = -1.0  # sample tokens of about this probability; below 0: off
+    adaptive_decay: float = 0.9  # decay of the running average of sampled probabilities
+    min_keep: int = 0  # typ_p, top_p, min_p and xtc leave at least this many tokens
     samplers: tuple[str, ...] = tuple(SAMPLERS)
 
     def __post_init__(self) -> None:
@@ -74,7 +75,7 @@ class SamplingParams:
                 raise UsageError(f"{name} = {getattr(self, name)}, expected {expected}")
 
         def number(name: str, least: float = -MOST, also: str = "") -> None:
-            # written so that NaN is none
+            # written so that NaN fails
             need(least <= getattr(self, name) <= MOST, name, f"a number from {least:g} to {MOST:g}{also}")
 
         def tokens(name: str, least: int, also: str = "") -> None:
@@ -110,7 +111,7 @@ class SamplingParams:
         need(0 <= self.adaptive_decay < 1, "adaptive_decay", "a number from 0, below 1")
         tokens("min_keep", 0)
         if self.mirostat and self.adaptive_target >= 0:
-            raise UsageError("mirostat and adaptive_target both say which token is drawn. Use one of them.")
+            raise UsageError("mirostat and adaptive_target both choose the token. Use one of them.")
         self._check_samplers()
         for token, bias in self.logit_bias.items():
             if not (abs(bias) <= MOST_BIAS or bias == -math.inf):
@@ -129,13 +130,13 @@ class SamplingParams:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The fields that are not at their defaults: a sampler of a later version that nobody uses is not there."""
+        """The fields that are not at their defaults: samplers of later versions appear only where they are used."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
 
     @property
     def plan(self) -> tuple[str, ...]:
-        """The samplers that do something, in order; of mirostat only what comes before it."""
+        """The samplers that have an effect, in order; with mirostat only those before it."""
         does = {
             "penalties": self.penalizes,
             "dry": self.dries,
@@ -153,7 +154,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the most probable token is all that can come out of the temperature."""
+        """Whether the temperature leaves only the most probable token."""
         return self.temp <= 0 and self.dynatemp_range <= 0 and "temperature" in self.plan
 
     @property
@@ -167,9 +168,9 @@ class SamplingParams:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], **given: Any) -> "SamplingParams":
-        """The defaults, the model's own (`general.sampling.*`, from generation_config.json), then what is `given`.
+        """The defaults, then the model's own (`general.sampling.*`, from generation_config.json), then what is `given`.
 
-        A given None counts as not given. FormatError where the file's value cannot be used for sampling.
+        A given None counts as not given. Raises FormatError if the file's value cannot be used for sampling.
         """
         values: dict[str, Any] = {}
         for key, (name, kind) in _METADATA_KEYS.items():
@@ -217,9 +218,10 @@ _METADATA_KEYS: dict[str, tuple[str, type]] = {
 
 
 def read_samplers(text: object) -> tuple[str, ...]:
-    """An order of samplers as llama.cpp has it: names with ; between, or its letters. UsageError names what is none.
+    """Parses llama.cpp's order of samplers: names separated by ;, or letters. Raises UsageError, which names what is
+    unknown.
 
-    `adaptive_p` may be named: it draws, last, where adaptive_target is given.
+    `adaptive_p` may be named without effect: it always comes last, if adaptive_target is given.
     """
     if not isinstance(text, str):
         raise UsageError(f"samplers = {shown(text)}, expected names with ; between")

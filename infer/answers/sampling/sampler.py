@@ -1,8 +1,8 @@
-"""From logits to a token: the settings' plan of samplers, then a draw.
+"""From logits to a token: the settings' plan of samplers, then a random draw.
 
-The plan of the defaults, and any part of it in their order, is exact but lazy: candidates are the few logits that reach
-a bound taken from maxima, and only as many as top_k or top_p can keep are ever sorted. Every other plan goes through
-chain.py. Equal logits are ordered by id, so a draw does not depend on how numpy sorts.
+The default plan, and any part of it in the same order, is exact but lazy: candidates are the few logits that reach a
+bound taken from maxima, and only as many as top_k or top_p can keep are ever sorted. Every other plan goes through
+chain.py. Equal logits are ordered by id, so the result does not depend on how numpy sorts.
 """
 
 import math
@@ -24,12 +24,13 @@ QUICK = ("penalties", "top_k", "top_p", "min_p", "temperature")  # in this order
 
 
 class Sampler:
-    """Draws tokens; its state is the random generator, the recent tokens, and what mirostat and adaptive_p have learnt.
+    """Samples tokens; its state is the random generator, the recent tokens, and what mirostat and adaptive_p have
+    learned.
 
-    The same params, seed and logits give the same tokens whatever numpy's version: PCG64's raw 64-bit output is used,
+    The same params, seed and logits give the same tokens with any version of numpy: PCG64's raw 64-bit output is used,
     which numpy promises never to change.
 
-    vocabulary  the model's tokenizer, which DRY's breakers are looked up in; needed with DRY only
+    vocabulary  the model's tokenizer, in which DRY looks up its breakers; needed for DRY only
     """
 
     def __init__(self, params: SamplingParams, n_vocab: int, vocabulary: TokenTexts | None = None) -> None:
@@ -54,11 +55,11 @@ class Sampler:
             raise UsageError(f"logit_bias names token {outside[0]}, the vocabulary has {n_vocab} tokens")
 
     def ban(self, tokens: Iterable[int]) -> None:
-        """These are never drawn (`ignore_eos`). Replaces what was banned before."""
+        """Never samples these tokens (`ignore_eos`). Replaces what was banned before."""
         self._banned = frozenset(token for token in tokens if 0 <= token < self.n_vocab)
 
     def accept(self, token: int) -> None:
-        """Notes a token of the text, prompt or drawn."""
+        """Notes a token of the text, of the prompt or sampled."""
         self._chain.accept(token)
         if self._selection is not None:
             self._selection.accept(token)
@@ -70,10 +71,7 @@ class Sampler:
     def sample(self, logits: np.ndarray) -> int:
         """The next token for f32 logits [n_vocab], which are not changed.
 
-        HybridError: they hold NaN; UsageError: the settings leave no token.
-
-        `probabilities` then has the ids of the tokens that could be drawn and what their probabilities were, f64; None
-        where the most probable one was taken without a look at the others.
+        Raises HybridError if they hold NaN, UsageError if the settings leave no token. Sets `probabilities`.
         """
         if logits.shape != (self.n_vocab,):
             raise UsageError(f"logits have shape {logits.shape}, expected ({self.n_vocab},)")
@@ -108,18 +106,20 @@ class Sampler:
 
     @property
     def probabilities(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """What `sample` drew from: ids, and their probabilities f64; None where there was nothing to draw."""
+        """The ids that `sample` chose from, and their probabilities, f64; None if it took the most probable one at
+        once.
+        """
         if self._drawn_from is None:
             return None
         tokens, weights, total = self._drawn_from
         return tokens, weights / total
 
     def forced(self) -> None:
-        """The next token needs no draw: there is one only."""
+        """Notes that the next token is not sampled: only one is possible."""
         self._drawn_from = None
 
     def state(self) -> dict[str, Any]:
-        """All that the next draws depend on except the params; plain JSON."""
+        """All that the next tokens depend on except the params; plain JSON."""
         inner = self._random.state["state"]
         state = {
             "seed": self.seed,
@@ -135,7 +135,7 @@ class Sampler:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state` was taken. StateError when it is not a state of this class."""
+        """Continues from `state`. Raises StateError if it is not a state of this class."""
         try:
             if state["generator"] != "PCG64":
                 raise ValueError
@@ -147,7 +147,7 @@ class Sampler:
             if not all(0 <= token < self.n_vocab for token in (*recent, *said)):
                 raise ValueError
             selection = _selection(self.params, self.n_vocab)
-            # what another sampler has learnt means nothing to this one
+            # what another sampler has learned is of no use
             if selection is not None and "learnt" in state and state.get("learner", selection.NAME) == selection.NAME:
                 selection.set_state(state["learnt"])
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # OverflowError: infinity
@@ -158,7 +158,7 @@ class Sampler:
         self._chain.hold(recent, said)
 
     def _uniform(self) -> float:
-        """In [0, 1), 53 random bits."""
+        """A number in [0, 1) of 53 random bits."""
         return (int(self._random.random_raw()) >> 11) * 2.0**-53
 
     def _adjusted(self, logits: np.ndarray) -> np.ndarray:
@@ -178,14 +178,14 @@ class Sampler:
         return logits
 
     def _quickly(self, logits: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens that survive top_k, top_p and min_p, and weights at the temperature. `top`: the largest logit."""
+        """Tokens that pass top_k, top_p and min_p, and their weights at the temperature. top: the largest logit."""
         tokens, values = self._candidates(logits, top)
         temp = self.params.temp if "temperature" in self._plan else 1.0
         with np.errstate(over="ignore"):  # a temperature near 0 sends all but the best to -inf
             return tokens, np.exp((values.astype(np.float64) - top) / temp)
 
     def _candidates(self, logits: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens that survive top_k, top_p and min_p, with their logits; sorted only for top_p. `top`: maximum."""
+        """Tokens that pass top_k, top_p and min_p, with their logits; sorted only for top_p. top: the largest logit."""
         params, plan = self.params, self._plan
         # min_p looks at the best token only, so it commutes with the others and goes first where it can.
         floor = top + math.log(params.min_p) if "min_p" in plan else -math.inf
@@ -212,9 +212,9 @@ class Sampler:
 
 
 def _is_quick(params: SamplingParams, plan: tuple[str, ...]) -> bool:
-    """Whether the plan is some of QUICK's samplers in their order, without what only chain.py knows."""
+    """Whether the plan is some of QUICK's samplers in their order, without what only chain.py supports."""
     in_order = [name for name in QUICK if name in plan] == list(plan)
-    # a temperature of 0 is the best token's, however many there are: see `Sampler._greedy`
+    # a temperature of 0 takes the best token: see `Sampler._greedy`
     return in_order and params.min_keep <= 1 and params.dynatemp_range <= 0
 
 

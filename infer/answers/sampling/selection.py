@@ -1,4 +1,4 @@
-"""Samplers that learn from what they draw, and so come last: mirostat and adaptive_p."""
+"""Samplers that learn from the sampled tokens, and so come last: mirostat and adaptive_p."""
 
 import math
 from collections.abc import Mapping
@@ -14,24 +14,24 @@ LOOKED_AT = 100  # of the best tokens, from which mirostat 1 estimates how fast 
 
 
 class Selection(Protocol):
-    """The last sampler of a plan. NAME: of what it learns."""
+    """The last sampler of a plan. NAME: tells states of one sampler from another's."""
 
     NAME: ClassVar[str]
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
-        """What is drawn from, by the probabilities that the logits then have."""
+        """The candidates to sample from; their logits give the probabilities."""
 
     def drawn(self, token: int, probability: float) -> None:
-        """What came out, and its probability among what `chosen_from` gave."""
+        """Takes the sampled token, and its probability among those of `chosen_from`."""
 
     def accept(self, token: int) -> None:
-        """A token of the text; the one just drawn, unless somebody else knew better."""
+        """Takes a token of the text: the one just sampled, unless the caller chose another."""
 
     def state(self) -> dict[str, float]:
-        """What was learnt, plain JSON."""
+        """What was learned, as plain JSON."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """KeyError, TypeError or ValueError when it is not such a state."""
+        """Raises KeyError, TypeError or ValueError if this is not such a state."""
 
 
 class Mirostat:
@@ -44,20 +44,20 @@ class Mirostat:
         self.mu = 2 * params.mirostat_tau
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
-        """Those that surprise by mu bits at most, in version 1 as many as Zipf's law gives them."""
+        """The tokens with a surprise of at most mu bits; in version 1, as many as there are by Zipf's law."""
         if self.params.mirostat == 2:
             p = candidates.probabilities()
-            # the best one stays, whatever it surprises
-            with np.errstate(all="ignore"):  # of a mu beyond all surprises
+            # the best one stays, whatever its surprise
+            with np.errstate(all="ignore"):  # mu beyond all surprises
                 least = np.float64(2.0) ** -self.mu
             return candidates.only(p >= min(least, p.max())).by_logit()
         return top(candidates, self._most(candidates))
 
     def _most(self, candidates: Candidates) -> int:
-        """Version 1: how many tokens, were they distributed by Zipf's law, have a surprise of mu."""
+        """Version 1: how many tokens have a surprise of at most mu, if they follow Zipf's law."""
         if len(candidates) == 1:
             return 1
-        # the shares of all probabilities cancel out: logits are enough
+        # the normalization cancels out: logits are enough
         best = candidates.logits[largest(candidates.logits, min(LOOKED_AT, len(candidates)))]
         best = best[np.isfinite(best)]
         if len(best) < 2:
@@ -84,20 +84,21 @@ class Mirostat:
 
 
 class Adaptive:
-    """adaptive_p (llama.cpp PR 17927): prefers tokens whose probability is near a target, which moves so that the
-    average of what was drawn comes near the one asked for."""
+    """adaptive_p (llama.cpp PR 17927): prefers tokens with a probability near a target, which moves so that the average
+    of the sampled tokens approaches the one asked for.
+    """
 
     NAME: ClassVar = "adaptive_p"
     WIDTH, PEAK, SHARPNESS = 0.3, 5.0, 10.0
 
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
-        self.sum, self.n = 0.0, 0.0  # of the probabilities drawn, and of their weights
+        self.sum, self.n = 0.0, 0.0  # sums of the sampled probabilities, and of their weights
         self._before: tuple[np.ndarray, np.ndarray] | None = None
         self._drawn: tuple[int, float] | None = None
 
     def chosen_from(self, candidates: Candidates) -> Candidates:
-        """All of them, with logits by how near their probability is to the target."""
+        """All candidates, with logits by how near their probability is to the target."""
         p = candidates.probabilities()
         self._before = candidates.ids, p
         target = self.params.adaptive_target

@@ -1,5 +1,4 @@
-"""Texts carried to llama.cpp and back: sequences from and to its session files, whose layout memory/llama_session.py
-describes."""
+"""Carries texts to llama.cpp and back, through its session files, whose layout memory/llama_session.py describes."""
 
 import os
 from collections.abc import Iterable
@@ -18,24 +17,24 @@ from ...model import LoadedModel
 from ...runner import Runner
 from ...sequence import Sequence
 
-# Whose layers keep the same things in the same order on both sides; each was carried there and back.
+# Their layers keep the same things in the same order in both programs; each was carried there and back.
 ARCHITECTURES = (
     "llama", "qwen2", "qwen3", "mamba", "mamba2", "jamba", "falcon-h1", "nemotron_h", "minimax-01", "plamo2",
 )  # fmt: skip
 
 
 def import_session(model: LoadedModel, path: str | os.PathLike[str]) -> Sequence:
-    """A sequence as llama.cpp saved it. `Sequence.pending` are tokens at the end that were drawn and not computed.
+    """The sequence that llama.cpp saved. `Sequence.pending` are tokens at the end that were sampled and not computed.
 
-    Without recurrent layers the last token always is one of them, so that generation can start at once; otherwise
-    some text must follow, since the file has no logits.
+    Without recurrent layers the last token always is one of these, so that generation can start at once; otherwise some
+    text must follow, since the file has no logits.
 
-    StateError when the file is damaged, of another model as far as it can be told, or longer than the context.
+    Raises StateError if the file is damaged, longer than the context, or (as far as can be told) of another model.
     """
     session = _read(model, Path(path))
     tokens, n = [int(t) for t in session.tokens], session.n_past
     seq = model.sequence()
-    # what lies behind a gap was computed beside tokens that are gone
+    # tokens after a gap were computed beside tokens that are gone
     computed = first_moved(session.positions)
     computed = 0 if model.memory.is_recurrent and computed < n else computed
     seq.load(SavedText(tokens[:n], None, {}, session.arrays, session.positions, computed))
@@ -46,7 +45,9 @@ def import_session(model: LoadedModel, path: str | os.PathLike[str]) -> Sequence
 
 
 def read_sequence(model: LoadedModel, path: Path) -> tuple[list[int], dict[str, np.ndarray]]:
-    """Tokens that a file of one sequence has computed, and their arrays. StateError: also when some left its middle."""
+    """The computed tokens of a file with one sequence, and their arrays. Raises StateError, also if tokens left its
+    middle.
+    """
     session = _read(model, path)
     if first_moved(session.positions) < session.n_past:
         raise StateError(f"{path.name}: tokens left its context, so no other text can go on from it.")
@@ -56,9 +57,9 @@ def read_sequence(model: LoadedModel, path: Path) -> tuple[list[int], dict[str, 
 
 
 def write_sequence(model: LoadedModel, tokens: list[int], arrays: dict[str, np.ndarray], path: Path) -> int:
-    """'ggsq', as llama-server writes it, of tokens and `HybridMemory.layout` of them; returns the size in bytes.
+    """Writes tokens and their `HybridMemory.layout` as 'ggsq', like llama-server; returns the size in bytes.
 
-    StateError when it cannot be written, UsageError when llama.cpp has no such state.
+    Raises StateError if it cannot be written, UsageError if llama.cpp has no such state.
     """
     _check_exported(model.runner)
     positions = np.arange(len(tokens))
@@ -69,14 +70,14 @@ def write_sequence(model: LoadedModel, tokens: list[int], arrays: dict[str, np.n
 
 
 def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool = True, transposed: bool = False) -> int:
-    """Write a sequence for llama.cpp and return the size in bytes.
+    """Writes a sequence for llama.cpp and returns the size in bytes.
 
-    whole       'ggsn': the text ends with one token that the memory has not seen, which llama-completion computes
-                first: the first pending one, or without recurrent layers the last of the text
-                otherwise 'ggsq': what the memory has seen, no pending tokens
-    transposed  values position by position last: what llama.cpp expects without flash attention
+    whole       'ggsn': the text ends with one token that the memory has not seen and llama-completion computes first:
+                the first pending one, or without recurrent layers the last of the text otherwise 'ggsq': what the
+                memory has seen, no pending tokens
+    transposed  values with positions last: what llama.cpp expects without flash attention
 
-    StateError when it cannot be written, UsageError when llama.cpp has no such state.
+    Raises StateError if it cannot be written, UsageError if llama.cpp has no such state.
     """
     runner, path = seq.runner, Path(path)
     arch, n_layer, memory = runner.file.arch, runner.file.n_layer, runner.memory
@@ -86,12 +87,12 @@ def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool =
     positions = memory.positions[seq.slot]
     if whole and not positions.plain:
         raise UsageError(
-            "llama-completion takes no positions with gaps, and these have some.", remedy=Remedy.ONE_SEQUENCE
+            "llama-completion does not take positions with gaps, as this state has.", remedy=Remedy.ONE_SEQUENCE
         )
     if whole and len(tokens) == n:
         if memory.is_recurrent:
             raise UsageError(
-                "llama-completion needs a token that is drawn and not computed, and this state has none.",
+                "llama-completion needs a token that is sampled and not computed, and this state has none.",
                 remedy=Remedy.GENERATE_ONE_TOKEN,
             )
         n -= 1
@@ -135,4 +136,4 @@ def _check_exported(runner: Runner) -> None:
 def _check_architecture(arch: str, what: str) -> None:
     if arch not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise UsageError(f"{what}: states of '{arch}' are not exchanged with llama.cpp, only those of {known}.")
+        raise UsageError(f"{what}: states of '{arch}' are not exchanged with llama.cpp, only states of {known}.")

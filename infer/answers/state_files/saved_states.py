@@ -1,10 +1,8 @@
-"""State files between two runs: what one says about itself, and going on from it.
+"""State files between two runs: reads what one says about itself, and continues from it.
 
-seq = restored(model, path, sampler)
-form = form_behind(seq, asked, forms, goes_on=not ids)
-answer = generate(seq, ids, sampler, constraint=form)
-...
-seq.save(path, {"sampler": sampler.state(), "pending": answer.result.pending, **answer.state()})
+seq = restored(model, path, sampler) form = form_behind(seq, asked, forms, goes_on=not ids) answer = generate(seq, ids,
+sampler, constraint=form) ... seq.save(path, {"sampler": sampler.state(), "pending": answer.result.pending,
+**answer.state()})
 """
 
 from dataclasses import dataclass
@@ -38,14 +36,14 @@ class StateInfo:
     n_tokens: int
     turns: int | None  # None: a completion
     branches: tuple[str, ...]
-    first: str  # what the first question begins with
+    first: str  # the beginning of the first question
     n_checkpoints: int
     cached_tokens: int
     shifted: bool  # tokens left its context, or were moved
 
 
 def read_info(path: Path) -> StateInfo:
-    """From the header alone."""
+    """Reads the header alone."""
     with read_state(path) as opened:
         header = opened.header
         chat: Any = header.extra.get("chat")
@@ -71,7 +69,7 @@ def read_info(path: Path) -> StateInfo:
 
 
 def restored(model: "LoadedModel", state: Path, sampler: "Sampler", keep: int | None = None) -> "Sequence":
-    """The saved sequence with the token that was drawn last, ready to go on; `sampler` is put where it was."""
+    """The saved sequence with the last sampled token, ready to continue; `sampler` gets its saved state."""
     seq = model.restore(state)
     if keep is not None and seq.room < len(seq.pending):
         make_room(seq, len(seq.pending), kept_tokens(model, seq.tokens, keep))
@@ -83,13 +81,13 @@ def restored(model: "LoadedModel", state: Path, sampler: "Sampler", keep: int | 
 
 
 def form_behind(seq: "Sequence", asked: Grammar | None, forms: "Forms", *, goes_on: bool) -> "Constraint | None":
-    """The form of what follows a restored sequence.
+    """The form of the answer after a restored sequence.
 
-    An answer that was not whole when it was saved goes on in its form, which `asked` may repeat. Behind another prompt,
-    or a whole answer, or one without a form, a new answer begins, of the form that is asked for.
+    An answer that was incomplete when it was saved continues in its form, which `asked` may repeat. After another
+    prompt, a complete answer, or one without a form, a new answer begins, in the form that is asked for.
 
-    goes_on: nothing comes before what follows. UsageError: it would have to go on in another form. StateError: what was
-    saved is damaged.
+    goes_on: no prompt comes first. Raises UsageError if the answer would have to continue in another form, StateError
+    if the saved form is damaged.
     """
     saved = seq.extra.get("form")
     if saved is None or not goes_on:
@@ -100,7 +98,7 @@ def form_behind(seq: "Sequence", asked: Grammar | None, forms: "Forms", *, goes_
         raise StateError("the state's answer has no form that can be read.", remedy=Remedy.WITHOUT_STATE) from None
     if asked is not None and asked != grammar:
         raise UsageError(
-            f"the saved answer is not whole, and {asked.name} is not the form that it has: go on without one, "
+            f"the saved answer is incomplete, and {asked.name} is not its form: go on without one, "
             "or begin another answer with a prompt."
         )
     return forms.compiled(grammar).resumed(saved)

@@ -261,7 +261,7 @@ def test_broken_logits_are_an_error(temp: float) -> None:
         ({"adaptive_decay": 1.0}, "adaptive_decay = 1.0, expected a number from 0, below 1"),
         ({"min_keep": -1}, "min_keep = -1, expected 0 to 2147483647 tokens"),
         ({"samplers": ("luck",)}, "samplers name luck, expected some of penalties, dry,"),
-        ({"mirostat": 1, "adaptive_target": 0.5}, "mirostat and adaptive_target both say which token is drawn"),
+        ({"mirostat": 1, "adaptive_target": 0.5}, "mirostat and adaptive_target both choose the token"),
         ({"samplers": ("top_k", "top_k")}, "samplers name top_k twice, expected each once"),
         ({"logit_bias": {3: math.nan}}, "logit_bias of token 3 = nan, expected a number from -1e+30 to 1e+30, or -inf"),
     ],
