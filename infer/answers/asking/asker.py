@@ -33,7 +33,7 @@ LAST_MESSAGES = 4  # of a conversation get checkpoints at their ends, beside the
 class Prompt:
     """The tokens that an answer follows.
 
-    text        of the tokens, so that the answer is recognized when it comes back after that text; None: unknown
+    text        their text, after which the answer is recognized when it comes back; None: it is not recognized
     plain       see Ledger
     boundaries  see Job
     known       tokens at the beginning that come from the ledger; the rest is encoded
@@ -55,7 +55,7 @@ class Prompt:
 class AnswerSettings:
     """How an answer is sampled. Drawing explains the fields.
 
-    most_seconds  limit after its first token, for a text that has a line feed
+    most_seconds  limit on the time after the first token, for a text that has a line feed
     """
 
     params: SamplingParams
@@ -122,9 +122,7 @@ class Asker:
     def encoded(
         self, text: str, *, plain: bool = False, peek: bool = False, owner: bytes = b"", drawn: bool = True
     ) -> Encoded:
-        """The tokens of a text, in which this owner's answers keep their sampled tokens. plain, peek: see
-        `Ledger.find`.
-        """
+        """A text as tokens, with this owner's answers as sampled. plain, peek: see `Ledger.find`."""
         if not drawn:
             return self.ledger.anew(text, plain=plain)
         return self.ledger.find(text, plain=plain, peek=peek, owner=owner)
@@ -147,8 +145,8 @@ class Asker:
         return message_ends(self.tokenizer, render, written.messages, written.text, encoded, most, whole=whole)
 
     def job(self, prompt: Prompt, settings: AnswerSettings, *, note: bool = True, **fields: Any) -> Job:
-        """The job of a prompt; `note`: its answer is noted at the end. fields: of Job. Raises UsageError for a wrong
-        setting.
+        """The job of a prompt; `note`: its answer is noted at the end. fields: of Job. Raises UsageError: see
+        AnswerSettings.
         """
         drawing = settings.drawing(self.tokenizer, self.n_vocab)
         job = Job(prompt.ids, drawing, boundaries=prompt.boundaries, n_drawn=len(prompt.known), **fields)

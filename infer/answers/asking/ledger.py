@@ -61,7 +61,7 @@ class _Entry:
 
     text          node of the text before it, without the whitespace around that
     begin, space  that whitespace: before the text, and between it and the answer
-    said          the answer as it was sampled; key: the part of it that is looked up
+    said          the sampled answer; key: the part of it that is looked up
     tokens        node of the tokens of both
     """
 
@@ -179,7 +179,7 @@ class Ledger:
         return self._encode(text, False, at)
 
     def _within(self, text: str, at: int, plain: bool, whole: list[int]) -> list[int] | None:
-        """The tokens of text[at:] within those of the whole text; None if none of these begins at `at`."""
+        """The tokens of the whole text from text[at:] on; None if no token begins there."""
         before = self._encode(text[:at], plain)
         n = len(before) - len(self._encode(text, plain, len(text)))  # without EOS, which ends every text in some models
         return whole[n:] if whole[:n] == before[:n] else None
@@ -223,11 +223,11 @@ class Ledger:
         """Notes an answer that the model has ended and that has calls or thoughts. It will come back as the template
         writes it; the sampled tokens stand for that text.
 
-        before, ids  the prompt as it was rendered, and its tokens
+        before, ids  the rendered prompt, and its tokens
         rendered     the conversation with the answer as its last message, by the same template
+
         Returns the text noted as the answer; "" if it cannot be found: the template changes `before`, as templates do
-        that leave
-        thoughts out, or writes no token that ends an answer.
+        that leave thoughts out, or writes no token that ends an answer.
         """
         return LEDGER.run(lambda: self._note_rendered(before, rendered, ids, result, owner), self._forget_all)
 

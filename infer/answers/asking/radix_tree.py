@@ -14,7 +14,7 @@ NODE_BYTES = 400  # of a node beside its run, with its entry in the parent's chi
 
 @dataclass(eq=False)
 class Node(Generic[Run]):
-    """A prefix. run: what it adds to the parent's prefix. n_owners: see RadixTree.add."""
+    """A prefix. run: its part after the parent's prefix. n_owners: see RadixTree.add."""
 
     parent: "Node[Run] | None"
     run: Run
@@ -63,7 +63,7 @@ class RadixTree(Generic[Run]):
             yield node, n
 
     def add(self, run: Run, below: "Node[Run] | None" = None) -> "Node[Run]":
-        """The node of the prefix that continues `below` (the root) with `run`. It gets one more owner."""
+        """The node of `run` below `below` (the root), with one more owner."""
         node, n = below or self.root, 0
         while n < len(run):
             child = node.children.get(run[n])

@@ -53,7 +53,7 @@ def call_json(call: ToolCall) -> dict[str, Any]:
 class Reading:
     """Reads one answer: `push` each piece, then `finish`. reader: None if all of an answer is text.
 
-    closing    closing tag of thoughts; "" if there are none
+    closing    closing tag of thoughts, or ""
     thinks     whether the answer begins inside thoughts
     n_thought  tokens of thoughts so far, closing tag included
     """

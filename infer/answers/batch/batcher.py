@@ -92,9 +92,7 @@ class Batcher:
         return Reasons(self.runner.cache)
 
     def check(self, job: Job) -> None:
-        """Raises UsageError if `submit` would refuse the job: its prompt is empty, does not fit, or is for another
-        model.
-        """
+        """Raises UsageError if `submit` would refuse the job: its prompt is empty, too long, or for another model."""
         self.check_prompt(job.ids)
         if job.prompt_top is not None and not 0 <= job.prompt_top <= self.runner.n_vocab:
             raise UsageError(
@@ -253,9 +251,7 @@ class Batcher:
                 self._under_way.append(UnderWay(self.runner, works, owners))
 
     def _draw_alone(self, answer: RunningJob) -> None:
-        """A step of the only answer, without what several answers need: in a small model, Python's share of the time
-        matters.
-        """
+        """A step of the only answer, without the work for several: with a small model, Python's time matters."""
         job, seq = answer.job, answer.seq
         if answer.may_guess:
             self.plans.guess([answer])
@@ -383,9 +379,7 @@ class Batcher:
             self._queue.waiting.extendleft(reversed(held))
 
     def _set_aside(self, answer: RunningJob) -> None:
-        """Puts the job back into the queue, and its tokens into the prompt cache, with a checkpoint that is dropped
-        early.
-        """
+        """Queues the job again, and puts its tokens into the prompt cache, with a checkpoint that is dropped early."""
         job, seq = answer.job, answer.seq
         job.set_aside = list(seq.tokens)
         seq.checkpoint(boundary=False)
@@ -407,9 +401,7 @@ class Batcher:
         self._join(answer, held)
 
     def _join(self, answer: RunningJob, held: Sequence[Job]) -> None:
-        """Looks up what is known of the job's text, and where the prompts after it, and the `held` jobs, differ from
-        it.
-        """
+        """Looks up the known part of the job's text, and where later prompts and the `held` jobs differ from it."""
         job, seq = answer.job, answer.seq
         free = set(range(self.n_parallel)) - {other.job.place for other in self._running if other is not answer}
         job.place = job.place if job.place in free else min(free)

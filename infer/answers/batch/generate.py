@@ -1,7 +1,8 @@
 """One answer by itself, in a sequence of the caller's: a batch of one, which steps as its pieces are asked for.
 
 answer = generate(seq, ids, sampler, max_tokens=200, stop=["\\n\\n"])
-for piece in answer: show(piece.text)
+for piece in answer:
+    show(piece.text)
 answer.result.reason
 """
 
@@ -57,13 +58,13 @@ def generate(  # noqa: PLR0913  the settings of one answer
     keep        tokens at the beginning of the sequence that stay when the context is full, while half of the others
                 leave it (`Sequence.shift`): see context_shift.kept_tokens. None: a full context ends the answer
     constraint  the form of the answer, which only this answer may use from now on
-    n_top       each piece has its logprobs, with those of this many most likely tokens; None: no logprobs
-    sampled     logprobs are of what the token was sampled from, after the sampler
+    n_top       each piece has logprobs: its token's and the n_top largest; None: no logprobs
+    sampled     logprobs are taken after the sampler
     shown       special tokens that are part of the answer's text (chat/marks.py)
     budget      of its thoughts, also for this answer only
 
     Raises UsageError if there is nothing to generate from, or the prompt does not fit. A KeyboardInterrupt while the
-    model computes ends the generation with reason "interrupt"; what was generated before is kept.
+    model computes ends the generation with reason "interrupt", and keeps the text so far.
     """
     tokenizer = tokenizer or seq.tokenizer
     drawing = Drawing(sampler, tokenizer, max_tokens, stop, ignore_eos, n_top, sampled, constraint, shown, budget)
@@ -107,7 +108,7 @@ class Generation:
         self._pieces.close()
 
     def state(self) -> dict[str, Any]:
-        """What is saved with the sequence, beside the sampler's state and `pending`: see Drawing."""
+        """The part of the answer's state that Drawing saves, beside the sampler's and `pending`."""
         return self._drawing.state()
 
     def _run(self) -> Generator[TextPiece, None, None]:

@@ -54,8 +54,8 @@ class Job:
     use_cache  the known prefix of the prompt is not read again; it changes no bit of the answer
     remember  the answer stays in the prompt cache: a text that continues it reads nothing of it again
     speculate guess tokens where that pays: the same answer in fewer steps
-    prompt_top  the prompt's tokens get `prompt_logprobs`, with those of this many most likely tokens for each; the
-                prompt is then not taken from the cache. None: no logprobs
+    prompt_top  compute `prompt_logprobs`: for each token of the prompt its own and the prompt_top largest; the prompt
+                is then not taken from the cache. None: no logprobs
     owner     whose texts it may continue, and who owns its text (memory/prefix_tree.py)
     client    whose job it is: the waiting jobs of the client with the fewest running ones come first
     boundaries  positions in the prompt that later texts may continue from: checkpoints are left there
@@ -88,7 +88,7 @@ class Job:
     over: bool = False  # nothing more is sampled; its text is not remembered yet
     done: bool = False
     n_known: int = 0  # tokens of the prompt that were not processed
-    n_drawn: int = 0  # tokens of the prompt that stand for text as they were sampled in an earlier answer
+    n_drawn: int = 0  # tokens of the prompt from the ledger: an earlier answer as sampled, and all before it
     reuse: "Reuse | None" = None  # why the others were; None: it has not joined yet
     kept: Kept | None = None  # where the prompt cache has the text, after the end
     place: int | None = None  # which of the n_parallel places it has or had; at first a wish
@@ -131,9 +131,7 @@ class Job:
         return piece
 
     def fail(self, error: BaseException) -> None:
-        """Ends the job with this error of its own, which no other answer caused. An error that is a stop is raised
-        again.
-        """
+        """Ends the job with this error of its own, which no other answer caused. Raises an error that is a stop."""
         if self.alone:
             raise error
         if is_fault(error):
@@ -290,7 +288,7 @@ class RunningJob:
         return seconds
 
     def _note_logprobs(self, begin: int, logits: np.ndarray, n_top: int) -> None:
-        """Notes the logprobs of what follows each token of a slice of the prompt that starts at `begin`."""
+        """Notes the logprobs of the followers of each token of a slice of the prompt that starts at `begin`."""
         job = self.job
         followers = job.ids[begin + 1 : begin + 1 + len(logits)]
         try:
@@ -333,8 +331,8 @@ class RunningJob:
         return seconds
 
     def settle(self) -> None:
-        """After a step that was broken off: removes from the sequence what was not sampled, and puts into `pending`
-        what the sequence lacks.
+        """After a step that was broken off: removes tokens that were not sampled from the sequence, and puts the
+        sampled ones that it lacks into `pending`.
         """
         if self.before is None or not self.is_read:
             return

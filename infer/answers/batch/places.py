@@ -27,7 +27,7 @@ class PlaceBusyError(UsageError):
 
 @dataclass(frozen=True)
 class Carried:
-    """The size of what was saved or restored."""
+    """The size of a saved or restored text."""
 
     n_tokens: int
     nbytes: int
@@ -49,7 +49,7 @@ class Places:
         return self.model.cache
 
     def save(self, place: int, path: Path, *, llama: bool = False) -> Carried:
-        """Writes the last text of a place, as far as it is known. llama: in the format of llama.cpp's servers.
+        """Writes the last text of a place, up to where it is known. llama: in the format of llama.cpp's servers.
 
         Raises PlaceBusyError; UsageError if there is no text, or llama.cpp has no such states; StateError if writing
         fails.

@@ -95,7 +95,7 @@ class Reasons:
             n = seq.resume(ids)
             known = _Known(0, "off", "nothing that was read is kept")
             return _whole(n, len(ids)) or _of(n, len(ids), known, [("off", len(ids) - n)], [known.reason])
-        # look before the sequence takes room for what it continues from: texts may be given up for that
+        # look before the sequence takes room, for which texts may be given up
         array = tokens.astype(np.int32)
         cache, total = self._cache, len(ids)
         found = REASONS.run(lambda: self._look(cache, array, seq.owner, tokenizer), lambda: None)
@@ -136,7 +136,7 @@ def _explained(cache: PromptCache, ids: npt.NDArray[np.int32], owner: bytes, kno
     at = n if known.code == "new" else known.n  # BOS begins every text: it is not a prefix
     total, reasons = len(ids), [known.reason] if known.n < len(ids) else []
     parts: list[tuple[Code, int]]
-    # without recurrent layers a sequence can continue anywhere in what is known, whatever was given up before
+    # without recurrent layers a sequence can continue anywhere in the known text, whatever was given up before
     lost = cache.given_up.last(ids, n if cache.memory.is_recurrent else known.n, owner)
     if known.n == total and n == total - 1 and not lost:
         return _of(n, total, known, [("last", 1)], ["all of it is known, but not what follows its last token"])

@@ -1,7 +1,7 @@
 """A thread that writes a service's prompt cache to disk, with documents: JSON that other modules maintain.
 
     saver = Saver(service, store)
-    saver.close(seconds=5)   # after service.close(): writes what is not on disk yet, as far as the time allows
+    saver.close(seconds=5)   # after service.close(): writes the rest, as far as the time allows
 
 It looks for something new several times a second, so a killed process loses little.
 """

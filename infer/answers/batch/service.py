@@ -37,7 +37,7 @@ from .slices import STEP_SECONDS
 T = TypeVar("T")
 
 STORED = SidePath("texts that are kept on disk")
-MOST_FAULTS, FAULT_SECONDS = 3, 60.0  # in steps; after so many, the next steps would hardly do better
+MOST_FAULTS, FAULT_SECONDS = 3, 60.0  # in steps; after these, the next steps would hardly do better
 
 
 class BusyError(HybridError):
@@ -49,7 +49,7 @@ class ClosedError(HybridError):
 
 
 class FaultError(HybridError):
-    """The fault that has ended a service's thread: what it was, and where."""
+    """The fault that has ended a service's thread, and where it happened."""
 
     def __init__(self, fault: BaseException) -> None:
         what = str(fault) if isinstance(fault, HybridError) else fault_text(fault)
@@ -141,9 +141,7 @@ class Service:
         return self.batcher.running
 
     def submit(self, job: Job) -> None:
-        """Answers a job as soon as there is room. Raises BusyError if the queue is full, UsageError: see
-        `Batcher.check`.
-        """
+        """Answers a job as soon as there is room. Raises BusyError if the queue is full; see also `Batcher.check`."""
         self.batcher.check(job)
         with self._lock:
             self._check_open()

@@ -67,7 +67,7 @@ class _Prose:
         return told
 
     def rest(self) -> str:
-        """Returns the whitespace at the end, as far as it is kept."""
+        """Returns the whitespace at the end, unless it is dropped."""
         told = "".join(self._white) if self.begun or self.keeps_front else ""
         self._white = []
         self.pieces.append(told)
@@ -139,9 +139,7 @@ class AnswerParts:
         return self._types[known]
 
     def call(self, name: str, id: str = "") -> None:
-        """Begins a call; text comes after it. id: as the model wrote it; one that is missing, too long or repeated is
-        replaced.
-        """
+        """Begins a call; text comes after it. id: as the model wrote it; replaced if missing, too long or repeated."""
         self.speak()
         is_new = 0 < len(id) <= LONGEST_ID and all(id != taken for taken, _, _ in self._calls)
         self._calls.append((id if is_new else self._make_id(), name, []))

@@ -109,7 +109,7 @@ class _Answer:
         self.notes = rules.notes
 
     def auto(self) -> str:
-        """Free text, in which thoughts and then calls may begin."""
+        """The grammar of free text in which thoughts, and then calls, may begin."""
         opened, opening = self._opened()
         is_like_opening = self._spelled(self._opening) if opened and self._opening.token is None else ""
         if not self._marks:
@@ -130,7 +130,7 @@ class _Answer:
         return self._rules.text(answer)
 
     def at_once(self) -> str:
-        """Calls or a form, at once or after thoughts."""
+        """The grammar of calls or a form, at once or after thoughts."""
         choices = [choice for choice in (self._form and "@form", self._section) if choice]
         body = self._rules.rule(" | ".join(choices))
         if not self._may_think:

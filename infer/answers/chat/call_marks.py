@@ -214,6 +214,6 @@ _MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]|[^\s\w]\S*")
 
 
 def _mark(before: str) -> str:
-    """The first tag in the text before a name; "" if there is none."""
+    """The first tag in the text before a name, or ""."""
     found = _MARK.match(before)
     return "" if found is None or not any(c.isalnum() or c == ">" for c in found[0]) else found[0]

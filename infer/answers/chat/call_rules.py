@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
     from .tools import Tool
 
-# keywords that may add properties to those of `properties`
+# keywords that may add properties to `properties`
 _COMBINED = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 _VARIABLE = re.compile(r"([\w-]*\d[\w-]*)")  # an id or a number, as readers recognize them
 _ID, _NUMBER = "/[A-Za-z0-9_-]{1,64}/", "/[0-9]{1,9}/"

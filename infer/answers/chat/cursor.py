@@ -19,7 +19,7 @@ Sink = Callable[[str], object]
 
 
 class Cursor:
-    """A position in the text. data[at:]: what has arrived and was not taken."""
+    """A position in the text. data[at:] has arrived and is not taken yet."""
 
     def __init__(self) -> None:
         self.data = ""
@@ -40,16 +40,16 @@ class Cursor:
         return text
 
     def keep(self) -> None:
-        """Keeps what is taken from here on, for `kept`."""
+        """Records the text that is taken from here on, for `kept`."""
         self._kept = []
 
     def kept(self) -> str:
-        """Returns what was taken since `keep`, and stops keeping."""
+        """Returns the text taken since `keep`, and stops recording."""
         kept, self._kept = self._kept, None
         return "".join(kept or [])
 
     def forget(self) -> None:
-        """Stops keeping."""
+        """Stops recording."""
         self._kept = None
 
     def peek(self) -> Generator[None, None, str]:

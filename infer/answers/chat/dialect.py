@@ -1,8 +1,8 @@
 """How one model chats: its template, the format of its thoughts and calls, and what each answer needs.
 
-dialect = Dialect(template, tokenizer)                       # once per model
-exchange = dialect.exchange(messages, Asked(tools=tools))    # for one answer
-drawing = Drawing(..., **exchange.rules.drawn)               # or generate(...)
+dialect = Dialect(template, tokenizer)                           # once per model
+exchange = dialect.exchange(messages, ChatOptions(tools=tools))  # for one answer
+drawing = Drawing(..., **exchange.rules.drawn)                   # or generate(...)
 parts = exchange.reader.push(piece.text)
 
 Several answers to the same messages share `prompt` and `rules`; only the last two lines are repeated for each.
@@ -71,7 +71,7 @@ NO_CALLS = CallFormat("", "", "", JsonCall())  # a format without tags, and so w
 
 @dataclass(frozen=True)
 class AnswerRules:
-    """How the answers to one prompt are sampled, beside the samplers.
+    """Settings of the answers to one prompt, beside the samplers'.
 
     form    the constraint; each answer gets a copy
     shown   the special tokens that count as text of the answer
@@ -136,9 +136,7 @@ class Dialect:
         asked: ChatOptions = NOTHING,
         form: "Constraint | None" = None,
     ) -> Exchange:
-        """The next answer to the messages. form: constraint on its text. Raises UsageError or TemplateError if it is
-        impossible.
-        """
+        """The next answer to the messages. form: constraint on its text. Raises UsageError or TemplateError."""
         self.check(asked)
         prompt = self.prompt(messages, asked)
         return Exchange(messages, asked, prompt, self.rules(asked, prompt, form), self.reader(asked, prompt))

@@ -78,8 +78,8 @@ class CallFormat:
     """How tool calls are written.
 
     mark        the tag that announces calls, without whitespace: the first one before a name that no ordinary text
-                would contain: "<tool_call>", "<TOOLCALL>", "<|tool_call_start|>"; "" if there is none (a bare JSON
-                object: an answer is calls if it begins like one)
+                would contain: "<tool_call>", "<TOOLCALL>", "<|tool_call_start|>"; "" for bare JSON objects: an answer
+                is calls if it begins like one
     between     text between two calls in one section; None: a section has one call, and several calls are several
                 sections with `again` between them
     as_text     the template gets arguments as JSON text, not as an object
@@ -104,9 +104,9 @@ class ThoughtFormat:
 
     opening, closing  the tags, without whitespace around them: "<think>", "</think>"
     is_opened         whether the prompt of an answer ends after the opening tag, unless thoughts are switched off
-    field             of a message in the conversation: "reasoning_content", "thinking"...; None: there is none, and the
-                      thoughts of earlier answers are left out
-    variable          of the template, which switches thoughts: "enable_thinking", "thinking"; None: there is none
+    field             of a message in the conversation: "reasoning_content", "thinking"...; None: the template takes no
+                      thoughts, and those of earlier answers are left out
+    variable          of the template, which switches thoughts: "enable_thinking", "thinking"; or None
     on, off           words of the system message that switch thoughts ("/think", "/no_think") if there is no variable
     """
 

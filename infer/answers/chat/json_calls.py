@@ -148,7 +148,7 @@ def _string(cursor: Cursor, sink: Sink) -> Generator[None, None, bool]:
 
 
 def _text(cursor: Cursor) -> Generator[None, None, str | None]:
-    """The value of the string that comes next, after whitespace; None if there is none, or it is not valid JSON."""
+    """The value of the string that comes next, after whitespace; None if no valid JSON string does."""
     yield from cursor.white()
     if (yield from cursor.peek()) != '"':
         return None

@@ -54,9 +54,7 @@ class Rules:
         return self._add("T", f": {body}")
 
     def row(self, items: Iterable[str | int]) -> str:
-        """A sequence of bodies of terminals and of tokens, for a rule: the bodies between two tokens become one
-        terminal.
-        """
+        """Bodies of terminals, and tokens, in sequence, for a rule; the bodies between two tokens are one terminal."""
         made: list[str] = []
         for is_token, group in groupby(items, lambda item: isinstance(item, int)):
             run = list(group)

@@ -24,9 +24,7 @@ def mark_pieces(text: str, tokenizer: "Tokenizer") -> list[str | int]:
 
 
 def shown_tokens(format: ChatFormat, tokenizer: "Tokenizer") -> frozenset[int]:
-    """The special tokens in tags: the reader of an answer needs them in its text. Tokens that end an answer are left
-    out.
-    """
+    """The special tokens in tags, which a reader needs in an answer's text; without tokens that end an answer."""
     calls = format.calls
     marks = [calls.mark, calls.begin, calls.end, calls.between or "", calls.again]
     marks += [text for field in fields(calls.call) if isinstance(text := getattr(calls.call, field.name), str)]

@@ -106,7 +106,7 @@ def one_call_each(messages: list[Message]) -> list[Message]:
 
 
 def thoughts_in(message: Mapping[str, Any]) -> str:
-    """The thoughts in an assistant message, in any of the fields that clients use; "" if there are none."""
+    """The thoughts in an assistant message, in any of the fields that clients use, or ""."""
     return next((message[key] for key in THOUGHTS if isinstance(message.get(key), str)), "")
 
 

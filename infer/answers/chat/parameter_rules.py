@@ -1,8 +1,8 @@
-"""Rules of calls that write parameters one by one, in XML or Python: those that the schema names, in its order.
+"""Rules of calls that write the parameters of a schema one by one, in its order, in XML or Python.
 
 XML: required parameters must occur, others may. Python: required ones come first. Parameters that only
 additionalProperties or patternProperties allow are never sampled: nothing says how to write their names. `notes` say
-what cannot be enforced.
+which constraints cannot be enforced.
 """
 
 from collections.abc import Callable, Sequence

@@ -53,9 +53,7 @@ class _Types:
         self._left = MOST_STEPS
 
     def of(self, schema: Any, depth: int = 0) -> frozenset[str]:
-        """Types that a value may have, from the keywords that name types or values; empty if they contradict each
-        other.
-        """
+        """Types that a value may have, from the keywords that name types or values; empty if these contradict."""
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0 or depth > MOST_DEPTH:
             return TYPES

@@ -41,7 +41,7 @@ class WrittenCalls:
 
 
 def calls_of(render: Renderings, thoughts: ThoughtFormat | None) -> WrittenCalls | None:
-    """The calls that the template writes; None if there are none, or their format is unknown."""
+    """The calls that the template writes; None if it writes no calls, or in an unknown format."""
     inexact = None
     for as_text in (False, True):
         for content in ("", None):

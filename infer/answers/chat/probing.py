@@ -1,4 +1,4 @@
-"""Finds what a model's template knows of tools and thoughts, in what it writes for sample conversations.
+"""Finds what a model's template supports of tools and thoughts, from its renderings of sample conversations.
 
 The names of model and template do not matter. What a template refuses, or writes in an unknown format, is unsupported:
 we then describe its tools ourselves (FALLBACK).

@@ -92,7 +92,7 @@ def chat_prompt(
 
 
 class ReadAnswer(Protocol):
-    """An answer after reading: an AnswerReader, or what was saved of one."""
+    """An answer after reading: an AnswerReader, or its saved parts."""
 
     @property
     def thoughts(self) -> str: ...

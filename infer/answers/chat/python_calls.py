@@ -1,7 +1,7 @@
 """Reads calls in Python's notation, f(a="x", b=[1, True]), while they arrive.
 
 A string is passed on as it arrives, any other value when it is complete. A value that is not a literal becomes a
-string. A value without a name gets that of the parameter at its index in the tool's schema.
+string. A value without a name gets the name of the parameter at its index in the tool's schema.
 """
 
 import re

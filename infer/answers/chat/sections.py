@@ -57,7 +57,7 @@ class Sections:
         return bool(char) and (char in "{[" or (self._is_python and (char.isalpha() or char == "_")))
 
     def read(self, cursor: Cursor) -> Generator[None, None, bool]:
-        """Reads one section. Returns False if it contains no call; `cursor.kept()` is then text."""
+        """Reads one section. Returns False if it contains no call; the text read is then in `cursor.kept()`."""
         cursor.keep()
         is_short = (yield from cursor.literal(self.marks_in_text)) == self._short != ""
         yield from self._optional(cursor, [] if is_short else self._begin)
@@ -116,7 +116,7 @@ class Sections:
 
 
 def short_mark(format: CallFormat) -> str | None:
-    """The tag just before a name, where models may omit the tags before it; None if there is none."""
+    """The tag just before a name, if models may omit the tags before it, else None."""
     opening = tokens(format.call.opening) if isinstance(format.call, XmlCall) else []
     last = opening[-1] if opening else ""
     return last if last.startswith("<") and last != format.mark else None

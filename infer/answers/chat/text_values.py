@@ -45,7 +45,7 @@ class TextValues:
     """Writes the terminals for the values of one tool's parameters.
 
     root  the tool's schema, to which references refer
-    note  called with a keyword that cannot be enforced, its place, and what is accepted instead
+    note  called with a keyword that cannot be enforced, its place, and the texts that are accepted instead
     """
 
     def __init__(self, root: dict[str, Any], note: Callable[[str, str, str], None]) -> None:
@@ -108,7 +108,7 @@ class TextValues:
         return said <= {"type"}
 
     def _string(self, schema: Any, where: str, types: frozenset[str]) -> str | None:
-        """The body of a terminal for the strings that fit; None if there are none."""
+        """The body of a terminal for the strings that fit; None if no string fits."""
         self._step()
         schema = self.resolved(schema)
         if not isinstance(schema, dict):

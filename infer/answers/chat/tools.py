@@ -3,8 +3,8 @@
     tools = tools_of([{"type": "function", "function": {"name": "f", "parameters": {...}}}])
     choice = choice_of("auto", tools)
 
-A tool may have any schema: if it cannot be enforced, the nearest wider one is (infer/answers/constraints/relaxed.py),
-and `notes` say so.
+No tool is refused for its schema. A schema that cannot be enforced is replaced by the nearest wider one
+(infer/answers/constraints/relaxed.py), and `notes` say so.
 """
 
 import json
@@ -59,7 +59,7 @@ class ToolCall:
 def tools_of(value: object) -> list[Tool]:
     """Parses OpenAI's list, [{"type": "function", "function": {"name", "description", "parameters"}}, ...].
 
-    Raises UsageError with what is wrong, and where (tools/2/function/name).
+    Raises UsageError, which names the place of the error (tools/2/function/name).
     """
     if not isinstance(value, list):
         raise UsageError(f"tools is {_kind(value)}, expected a list.")
@@ -80,9 +80,7 @@ def tools_of(value: object) -> list[Tool]:
 
 
 def choice_of(value: object, tools: Sequence[Tool]) -> ToolChoice:
-    """Parses "none", "auto", "required" or {"type": "function", "function": {"name": ...}}. Raises UsageError for
-    others.
-    """
+    """Parses "none", "auto", "required" or {"type": "function", "function": {"name": ...}}, or raises UsageError."""
     if isinstance(value, str) and value in ("none", "auto", "required"):
         if value == "required" and not tools:
             raise UsageError("tool_choice is 'required', but there are no tools. Send some, or 'auto'.")

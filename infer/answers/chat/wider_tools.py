@@ -25,9 +25,7 @@ Makes = Callable[[Sequence[Tool]], "Grammar | None"]
 
 
 def wider_tools(tools: Sequence[Tool], make: Makes, forms: "Forms") -> Iterator[list[Tool]]:
-    """Yields the tools with wider and wider schemas; the caller stops when a list compiles. make: for some of the
-    tools.
-    """
+    """Yields the tools with wider and wider schemas; the caller stops when a list compiles. make: for some tools."""
     n_failures = 0
 
     def compiles(some: Sequence[Tool]) -> bool:

@@ -1,8 +1,8 @@
 """Rewrites schemas where llguidance 1.9 would accept values that do not fit.
 
 Dates and times: it accepts 29 February in any year, and leap seconds at any time; here no leap second is accepted.
-An excluded bound that is whole, if the other bound is less than 1 away: it accepts 0 for {"exclusiveMinimum": 0,
-"maximum": 0.5}. Instead, the bound is moved by a millionth and included.
+Excluded bounds: if one is whole and the other bound is less than 1 away, it accepts the bound itself: 0 for
+{"exclusiveMinimum": 0, "maximum": 0.5}. Here the bound is moved by a millionth and included.
 Whitespace in patterns: in ECMA-262, whose patterns these are, it includes U+FEFF.
 """
 

@@ -13,9 +13,7 @@ _NUMBERS = frozenset({"integer", "number"})
 
 @dataclass(frozen=True)
 class _Facts:
-    """types: empty for any; values: all that fit, as JSON, None if they are not listed; tags: values of required
-    properties.
-    """
+    """types: empty for any; values: all that fit, as JSON, or None if unlisted; tags: values of required properties."""
 
     types: frozenset[str] = frozenset()
     values: frozenset[str] | None = None

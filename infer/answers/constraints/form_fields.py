@@ -11,8 +11,8 @@ FIELDS = ("response_format", "json_schema", "grammar", "regex", "choice")
 
 
 def asked_form(fields: Mapping[str, Any]) -> Grammar | None:
-    """The form that the FIELDS of an object ask for; None if there are none. Raises UsageError, which begins with the
-    field, if the form cannot be used, or if there are two.
+    """The form that an object asks for by one of FIELDS, or None. Raises UsageError, which begins with the field, if
+    the form cannot be used, or if there are two.
     """
     given = [name for name in FIELDS if fields.get(name) is not None]
     if len(given) > 1:
@@ -41,8 +41,8 @@ def _form(name: str, value: Any) -> Grammar | None:
 
 
 def response_format(value: Any) -> Grammar | None:
-    """Parses OpenAI's field: {"type": "text"}: any text; "json_object": any object, or llama-server's `schema`;
-    "json_schema" with {"schema": ...}.
+    """Parses OpenAI's `response_format`. {"type": "text"}: any text; "json_object": any object, or one of the `schema`
+    that llama-server takes there; "json_schema": one of {"schema": ...}.
     """
     kind = value.get("type") if isinstance(value, Mapping) else None
     if kind not in ("text", "json_object", "json_schema"):

@@ -23,8 +23,8 @@ class TooManyFormsError(HybridError):
 
 
 class Forms:
-    """Compiles forms, and keeps the last ones. Forms are compiled one at a time, so many forms take only one core;
-    callers that ask for the same form wait for the same compilation. Thread-safe.
+    """Compiles forms, and keeps the last ones. Forms are compiled one at a time, on one core; callers that ask for the
+    same form wait for the same compilation. Thread-safe.
     """
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
@@ -36,9 +36,7 @@ class Forms:
         self.n_compiled = 0
 
     def compiled(self, grammar: Grammar) -> Constraint:
-        """The constraint, to be copied for each answer. Raises UsageError if it cannot be compiled, TooManyFormsError
-        for now.
-        """
+        """The constraint, to be copied for each answer. UsageError: it does not compile; TooManyFormsError: not now."""
         with self._lock:
             if (known := self._known.get(grammar)) is not None:
                 self._known.move_to_end(grammar)

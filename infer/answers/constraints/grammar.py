@@ -3,8 +3,8 @@
     grammar = Grammar.json_schema({"type": "object", ...})       # or gbnf, lark, regex, choice
     constraint = Constraint(grammar, model.tokenizer)            # UsageError where it cannot be compiled
 
-llguidance (https://github.com/guidance-ai/llguidance) compiles it, and refuses what it cannot express: nothing is
-dropped from a schema to make it fit.
+llguidance (https://github.com/guidance-ai/llguidance) compiles it, and refuses schemas that it cannot express: nothing
+is dropped from a schema to make it fit.
 """
 
 import json
@@ -90,9 +90,7 @@ class Grammar:
 
     @classmethod
     def composed(cls, name: str, lark: str, parts: Mapping[str, Subform], notes: Sequence[str] = ()) -> "Grammar":
-        """A Lark grammar that refers to other forms as @key, by their keys in `parts`. name: for messages; notes: see
-        `notes`.
-        """
+        """A Lark grammar that refers to the forms in `parts` as @key. name: for messages; notes: see `notes`."""
         made = {
             key: {"grammar": part.grammar.to_json(), "name": part.name, "pointer": part.pointer}
             for key, part in parts.items()
@@ -101,7 +99,7 @@ class Grammar:
         text = json.dumps({"name": name, "lark": lark, "parts": made, "notes": noted}, ensure_ascii=False)
         return cls("composed", text)
 
-    # --- what it is ---
+    # --- properties ---
     @property
     def name(self) -> str:
         """The name in messages."""
@@ -145,7 +143,7 @@ class Grammar:
             return str(matcher.grammar_from_regex(self.text))
         if self.kind == "choice":
             texts: list[str] = json.loads(self.text)
-            # one terminal: llguidance does not follow so many alternatives of a rule
+            # one terminal: llguidance does not follow thousands of alternatives of a rule
             return str(matcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(_lark_text, texts))))
         if self.kind == "lark":
             return str(matcher.grammar_from_lark(self.text))
@@ -185,9 +183,7 @@ def first_line(error: object) -> str:
 
 
 def _with_written_out_characters(gbnf: str) -> str:
-    """Replaces \\u0041 and \\U00000041 by their characters: the converter drops their zeros, and no expression takes
-    that.
-    """
+    """Replaces \\u0041 and \\U00000041 by characters: the converter would drop their zeros, which is invalid."""
 
     def written_out(match: re.Match[str]) -> str:
         code = int(match[2] or match[3], 16) if match[2] or match[3] else 0

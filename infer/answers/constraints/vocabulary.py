@@ -32,9 +32,7 @@ def special_tokens(tokenizer: "Tokenizer") -> list[int]:
 
 
 class _Words:
-    """The tokens' bytes. Special tokens begin with a byte that UTF-8 never has: no grammar allows them unless it names
-    them.
-    """
+    """The tokens' bytes. Special tokens begin with a byte that UTF-8 never has: grammars allow them only by name."""
 
     is_tokenizer_wrapper = True
 

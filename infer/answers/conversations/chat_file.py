@@ -64,7 +64,7 @@ class SavedChat:
 
 
 def know_turns(ledger: "Ledger", turns: Turns, *, plain: bool = False) -> None:
-    """Notes the answers of a saved chat, so that they come back as they were sampled. plain: see Ledger."""
+    """Notes the answers of a saved chat in the ledger, to come back with their sampled tokens. plain: see Ledger."""
     for turn in turns.all:
         if turn.asked:
             for said in {turn.said, turn.written or turn.said}:

@@ -339,7 +339,7 @@ class Conversation:
         know_turns(self.ledger, self.turns, plain=self.template is None)
 
     def _asked_in(self, chat: SavedChat) -> ChatOptions:
-        """`asked` as it was saved with the chat, as far as the template supports it."""
+        """The saved `asked`, as far as the template supports it."""
         if self.dialect is None:  # a chat that goes on without a template
             return self.asked
         think = None if self.dialect.format.thoughts is None else chat.think

@@ -1,7 +1,7 @@
 """Context shift: when the context is full, the older half of the tokens after the kept ones leaves it.
 
 As in llama-completion (`--context-shift`, `--keep`): a shift comes when the next token would be the last one that fits,
-and takes half of what is not kept.
+and takes half of the tokens that are not kept.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def make_room(seq: "Shiftable", n: int, kept: int) -> int:
 
 
 def shortened(ids: list[int], kept: int, n_ctx: int) -> list[int]:
-    """What is left of a text that has outgrown the context, as if it had been shifted all along."""
+    """The rest of a text that has outgrown the context, as if it had been shifted all along."""
     part = leaving(n_ctx - MARGIN, kept)
     gone = -(-max(0, len(ids) - n_ctx + MARGIN) // part) * part
     return ids[:kept] + ids[kept + gone :]

@@ -76,8 +76,8 @@ class Drawing:
     ends        more tokens that end it, also with ignore_eos
     min_tokens  neither tokens nor stop strings end it earlier; a form itself decides where it may end
     special     control tokens are part of its text
-    n_top       each piece has its logprobs, with those of this many most likely tokens; None: no logprobs
-    sampled     logprobs are of what the token was sampled from, after the sampler
+    n_top       each piece has logprobs: its token's and the n_top largest; None: no logprobs
+    sampled     logprobs are taken after the sampler
     constraint  the form of the answer, which only this answer may use from now on
     shown       special tokens that are part of its text (chat/marks.py); the others are not
     budget      of its thoughts, also for this answer only
@@ -128,7 +128,7 @@ class Drawing:
         self._forced: list[int] = []  # tokens that must come next
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Starts the answer. prompt: the tokens before it, except those that an earlier answer has processed."""
+        """Starts the answer. prompt: the tokens before it that no earlier answer has processed."""
         self._ban()
         self.sampler.accept_all(prompt)
         if self.constraint is not None:
@@ -172,8 +172,8 @@ class Drawing:
             self._forced = self.constraint.forced()
 
     def foreseen(self, guess: Sequence[int], room: int) -> list[int]:
-        """The tokens that are worth verifying after the last one, at most `room`: those that must come, otherwise as
-        much of a guess as the form allows.
+        """The tokens that are worth verifying after the last one, at most `room`: forced tokens, otherwise as much of a
+        guess as the form allows.
         """
         if self._forced:
             return self._forced[:room]
@@ -189,8 +189,8 @@ class Drawing:
         return None if self.max_tokens < 0 else self.max_tokens - len(self.result.ids)
 
     def draw(self, logits: np.ndarray) -> TextPiece | None:
-        """Samples the next token; None if the model ends the answer. It stays pending until the caller has processed
-        it.
+        """Samples the next token; None if the model ends the answer. The caller has to process it: it is pending until
+        then.
         """
         result, token = self.result, self._next(logits)
         logprobs = self._logprobs(logits, token)
@@ -211,7 +211,7 @@ class Drawing:
         return TextPiece(text, token, logprobs)
 
     def _next(self, logits: np.ndarray) -> int:
-        """The next token. A forced one is not sampled, so an answer does not depend on what was verified at once."""
+        """The next token. A forced one is not sampled: the answer must not depend on how many were verified at once."""
         if self._forced:
             self.sampler.forced()
             return self._forced.pop(0)

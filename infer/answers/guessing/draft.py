@@ -2,12 +2,13 @@
 
     model.runner.guessers.helper = Draft(LoadedModel.load("small.gguf"), model)
 
-The draft gives its most likely token, then the next, for as long as that is expected to pay: by how often tokens of
-such a probability came true, and by the time of its passes and of wider passes of the model. In a batch, one pass of
-the draft serves all answers for which it pays.
+The draft gives its most likely token, then the next, while that is expected to pay: by how often tokens of such a
+probability came true, and by the time of its passes and of wider passes of the model. In a batch, one pass of the draft
+serves all answers for which it pays.
 
-It reads a text only when a guess is first asked for, and at first only its last tokens: reading may cost what it has
-gained so far. So a long prompt with a short answer costs next to nothing, and the first token is not delayed.
+It reads a text only when a guess is first asked for, and at first only its last tokens: reading may cost as much as the
+guesses have gained so far. So a long prompt with a short answer costs next to nothing, and the first token is not
+delayed.
 """
 
 import time
@@ -25,7 +26,7 @@ from .draft_odds import may_pay
 from .foretelling import Foreteller, Foretold, Growing, keep_best
 
 SEQUENCES = 2  # of the draft, per text: with recurrent layers it drafts in a copy
-INVESTED, REINVESTED = 1.5, 0.5  # limits on reading: plain passes at any time, and share of what was gained so far
+INVESTED, REINVESTED = 1.5, 0.5  # limits on reading: plain passes at any time, and share of the gains so far
 AT_START = 3.0  # plain passes that a draft may lose before it has gained anything
 AHEAD = 3  # passes to look ahead: the model's passes do not cost more in proportion
 FIRST_READ = 64  # tokens, before the cost of reading is known
@@ -112,7 +113,7 @@ class Draft(Foreteller):
 
     # --- texts ---
     def _lane(self, ids: Sequence[int]) -> Lane | None:
-        """The free lane that has most of a text, or a new one; None if there is none."""
+        """The free lane that has most of a text, or a new one, or None."""
         free = [lane for lane in self._lanes if lane.is_free]
         best = max(free, key=lambda lane: lane.common(ids), default=None)
         if (best is None or not best.common(ids)) and self.model.n_free >= SEQUENCES:
@@ -121,7 +122,7 @@ class Draft(Foreteller):
         return best
 
     def _worth_reading(self, drafting: "list[_Drafting]", value: Value) -> "list[_Drafting]":
-        """The texts for which drafting is expected to pay; decides what they will read."""
+        """The texts for which drafting is expected to pay; decides how much of them is read."""
         ready = [d for d in drafting if d.most > 0 and self._settle(d, value)]
         if not ready:
             return []
@@ -137,9 +138,7 @@ class Draft(Foreteller):
         return []
 
     def _settle(self, d: "_Drafting", value: Value) -> bool:
-        """Decides how much of a text is read before its next token is guessed. Returns False if there is no room for
-        guesses.
-        """
+        """Decides how much of a text is read before its next token is guessed. False: there is no room for guesses."""
         lane, ids = d.lane, d.track.ids
         lane.follow(ids)
         n, half = lane.n_behind(ids), self.model.n_ctx // 2

@@ -1,7 +1,7 @@
 """A draft's memory of one text: it follows the text, goes back after a wrong guess, and may begin late.
 
-A draft need not read all of a text to guess what follows. If the text is longer than its context, or reading it would
-cost more than guessing can gain, it reads only a few tokens of the beginning, and the end.
+A draft need not read all of a text to guess its next tokens. If the text is longer than its context, or reading it
+would cost more than guessing can gain, it reads only a few tokens of the beginning, and the end.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Lane:
         return common_beginning(self._text.tokens, [*ids[: self._head], *ids[self._start :]])
 
     def follow(self, ids: Sequence[int], *, anew: bool = False) -> None:
-        """Forgets what is not in this text, which has grown; anew: it is another text."""
+        """Forgets tokens that are not in this text, which has grown; anew: it is another text."""
         if anew:
             self._n_true = self.common(ids)
         else:

@@ -38,7 +38,7 @@ class Odds:
         self._of[kind] += LEARNED * (right - self._of[kind])
 
     def rested(self) -> None:
-        """A token was drawn without a guess: what was learned is worth less by now."""
+        """Notes that a token was sampled without a guess, after which the experience is worth less."""
         self.mean += FORGOTTEN * (HOPED - self.mean)
 
 

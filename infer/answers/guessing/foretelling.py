@@ -67,7 +67,7 @@ class Growing(Generic[T]):
         self.track.foretold.append((token, kind))
 
     def _likeliest(self, logits: np.ndarray, n_vocab: int) -> tuple[int | None, float]:
-        """The most likely token that the form allows, and its probability; None if there is none."""
+        """The most likely token that the form allows, or None, and its probability."""
         mask = self.asked.mask
         if mask is not None:
             if len(logits) < n_vocab:
@@ -88,7 +88,7 @@ class Growing(Generic[T]):
 
 
 class Foreteller:
-    """The account of a guesser: how often it is right, what its passes cost, and what it may still lose."""
+    """The account of a guesser: how often it is right, the time of its passes, and its credit."""
 
     def __init__(self, at_start: float) -> None:
         self.odds, self.times, self.credit = Odds(), PassTimes(), Credit(at_start)

@@ -82,7 +82,7 @@ class HeadGuesser(Foreteller):
                 self._texts[slot.slot] = text = HeadText(self.passes, slot)
             text.read(states[first : first + n])
             first += n
-        # a prompt costs the head a small part of what it costs the model, whatever is guessed then: not charged
+        # a prompt costs the head a small part of the model's time, whatever is guessed then: not charged
         if n_tok <= A_FEW and self.model.compile_seconds == compiled:
             self._reading += time.perf_counter() - begin
 

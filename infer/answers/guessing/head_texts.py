@@ -7,8 +7,8 @@ import numpy as np
 from ...engine.head_passes import HeadPasses, HeadSegment
 from ...runner import Slot
 
-COMPARED = 16  # tokens at the end of what was read: if they are the same, the text counts as the same
-AT_ONCE = 32  # waiting states above which the head reads them: those of a prompt
+COMPARED = 16  # tokens at the end of the read text: if they are the same, the text counts as the same
+AT_ONCE = 32  # waiting states above which the head reads them, as in a prompt
 
 
 @dataclass(eq=False)
@@ -65,9 +65,7 @@ class HeadText:
         del self.tokens[:left_out]
 
     def rest_with(self, token: int) -> HeadSegment | None:
-        """The part of the text, which continues with `token`, that the head has not read; None if it knows too little
-        of it.
-        """
+        """The unread part of the text, which continues with `token`; None if the head knows too little of the text."""
         end = len(self.slot.tokens)
         if not self._goes_on(end):
             return None

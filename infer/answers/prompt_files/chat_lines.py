@@ -29,7 +29,7 @@ class ChatLine:
     def read(
         cls, line: dict[str, Any], dialect: Dialect | None, asked: ChatOptions, form: "Constraint | None"
     ) -> "ChatLine":
-        """The messages of a line. asked: options that the line does not set. Raises UsageError with what is wrong."""
+        """The messages of a line. asked: options that the line does not set. Raises UsageError if the line is wrong."""
         messages = line.get("messages")
         if dialect is None:
             raise UsageError("this model has no chat template for messages. Give prompts.")
@@ -57,7 +57,7 @@ class ChatLine:
 
     @property
     def key(self) -> list[Any]:
-        """The options that change answers, beside the text; empty if there are none."""
+        """The options that change answers, beside the text; empty without options."""
         asked = self.asked
         given = [[tool.as_given for tool in asked.tools], asked.choice.mode, asked.choice.name, asked.budget]
         return [] if asked == replace(NOTHING, think=asked.think) else given

@@ -1,7 +1,7 @@
 """Answers a file of prompts: one JSON object per line in, one per answer out, in the same order.
 
     in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is passed through;
-          a line's own form (one of `form_fields.FIELDS`: "json_schema", "grammar", ...) replaces that of all lines
+          a line's own form (one of `form_fields.FIELDS`: "json_schema", "grammar", ...) replaces the common form
           messages may have "tools" and "tool_choice", as OpenAI has them
     out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs also
           "completion_probabilities"; for messages "reasoning_content" and "tool_calls", if there are any
@@ -53,7 +53,7 @@ class PromptLine:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What was done, in answers and tokens."""
+    """The work done, in answers and tokens."""
 
     n_answers: int
     n_before: int  # answers that the file already had
@@ -116,7 +116,7 @@ class PromptReader:
         return None if template is None else Dialect(template, self._model.tokenizer, self._forms)
 
     def read(self, line: str, index: int, where: str) -> PromptLine:
-        """The prompt of a line. Raises UsageError with what is wrong, and `where`."""
+        """The prompt of a line. Raises UsageError, which begins with `where`, if the line is wrong."""
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -147,7 +147,7 @@ class PromptReader:
 
 
 def _own_form(line: dict[str, Any], form: "Grammar | None", forms: Forms, where: str) -> "Grammar | None":
-    """The form of a line's answers: its own, or that of all lines."""
+    """The form of a line's answers: its own, or the form of all lines."""
     try:
         own = asked_form(line)
         if own is not None:
@@ -215,7 +215,7 @@ class PromptBatch:
     keep: tokens of a prompt that stay when the context is full and older ones leave it; None: a full context ends an
     answer.
     speculate: guess tokens where it pays; the answers are the same.
-    forms: compiled the forms of the prompts; None: a new one.
+    forms: compiles forms, and has those of the prompts; None: a new one.
     n_probs: every answer lists the probabilities of its tokens, and of this many most likely ones; 0: it does not.
     sampled: these probabilities are after the samplers, not the model's.
     """

@@ -140,7 +140,7 @@ class Chain:
             candidates = Candidates.of(logits, _least_of(finite, self.params.top_n_sigma))
             rest.pop(0)
         elif rest[:1] == ["min_p"] and self.params.min_keep <= 1:
-            # an upper bound of what is left: a logit that rounding puts at the edge is compared again
+            # an upper bound on the candidates: a logit that rounding puts at the edge is compared again
             edge = float(logits.max()) + math.log(self.params.min_p)
             candidates = Candidates.of(logits, float(np.nextafter(np.float32(edge), np.float32(-np.inf))))
         else:

@@ -101,7 +101,7 @@ def _since_breaker(last: list[int], breakers: Breakers) -> int:
 
 
 def penalties(found: Mapping[int, int], multiplier: float, base: float, allowed: int) -> dict[int, float]:
-    """What is subtracted from the logits of these tokens."""
+    """The values that are subtracted from the logits of these tokens."""
     most = LN_MOST / np.log(base) if base > 1.000001 else np.inf
     return {
         token: min(multiplier * base ** min(length - allowed, int(min(most, 1 << 30))), MOST)

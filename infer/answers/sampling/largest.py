@@ -83,7 +83,7 @@ def descending(logits: np.ndarray, n: int, top: float) -> tuple[np.ndarray, np.n
 def until(
     tokens: np.ndarray, values: np.ndarray, weights: np.ndarray, mass: float, floor: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The fewest of the sorted tokens whose weights reach `mass`, among those with a logit of at least `floor`."""
+    """The fewest of the sorted tokens whose weights reach `mass`, without tokens whose logit is below `floor`."""
     n = int(weights.cumsum().searchsorted(mass, side="left")) + 1
     n = max(1, min(n, int(np.count_nonzero(values >= floor))))
     return tokens[:n], values[:n]

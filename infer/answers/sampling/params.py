@@ -52,7 +52,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token -> added to its logit; -inf: never
     dynatemp_range: float = 0.0  # temperature goes this far up and down with the entropy; 0: it is fixed
     dynatemp_exponent: float = 1.0  # exponent applied to the entropy, as a share of its maximum
-    typ_p: float = 1.0  # locally typical sampling (Meister 2022): keep what is about as likely as expected; 1: all
+    typ_p: float = 1.0  # locally typical sampling (Meister 2022): keep tokens about as likely as expected; 1: all
     top_n_sigma: float = -1.0  # keep logits within n standard deviations of the best (Tang 2024); 0 or less: all
     xtc_probability: float = 0.0  # exclude top choices: how often; 0: never
     xtc_threshold: float = 0.1  # of tokens at least this probable, only the least probable stays; above 0.5: no effect
@@ -168,7 +168,8 @@ class SamplingParams:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], **given: Any) -> "SamplingParams":
-        """The defaults, then the model's own (`general.sampling.*`, from generation_config.json), then what is `given`.
+        """The defaults, overridden by the model's own (`general.sampling.*`, from generation_config.json), then by
+        `given`.
 
         A given None counts as not given. Raises FormatError if the file's value cannot be used for sampling.
         """
@@ -218,8 +219,7 @@ _METADATA_KEYS: dict[str, tuple[str, type]] = {
 
 
 def read_samplers(text: object) -> tuple[str, ...]:
-    """Parses llama.cpp's order of samplers: names separated by ;, or letters. Raises UsageError, which names what is
-    unknown.
+    """Parses llama.cpp's order of samplers: names separated by ;, or letters. Raises UsageError for unknown names.
 
     `adaptive_p` may be named without effect: it always comes last, if adaptive_target is given.
     """

@@ -55,7 +55,7 @@ class Sampler:
             raise UsageError(f"logit_bias names token {outside[0]}, the vocabulary has {n_vocab} tokens")
 
     def ban(self, tokens: Iterable[int]) -> None:
-        """Never samples these tokens (`ignore_eos`). Replaces what was banned before."""
+        """Forbids these tokens (`ignore_eos`), in place of the tokens banned before."""
         self._banned = frozenset(token for token in tokens if 0 <= token < self.n_vocab)
 
     def accept(self, token: int) -> None:
@@ -106,9 +106,7 @@ class Sampler:
 
     @property
     def probabilities(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The ids that `sample` chose from, and their probabilities, f64; None if it took the most probable one at
-        once.
-        """
+        """The ids that `sample` chose from, and their probabilities, f64; None if it took the most probable at once."""
         if self._drawn_from is None:
             return None
         tokens, weights, total = self._drawn_from

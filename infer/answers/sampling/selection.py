@@ -22,13 +22,13 @@ class Selection(Protocol):
         """The candidates to sample from; their logits give the probabilities."""
 
     def drawn(self, token: int, probability: float) -> None:
-        """Takes the sampled token, and its probability among those of `chosen_from`."""
+        """Takes the sampled token, and its probability in `chosen_from`."""
 
     def accept(self, token: int) -> None:
         """Takes a token of the text: the one just sampled, unless the caller chose another."""
 
     def state(self) -> dict[str, float]:
-        """What was learned, as plain JSON."""
+        """The experience, as plain JSON."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Raises KeyError, TypeError or ValueError if this is not such a state."""

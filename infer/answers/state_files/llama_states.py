@@ -45,9 +45,7 @@ def import_session(model: LoadedModel, path: str | os.PathLike[str]) -> Sequence
 
 
 def read_sequence(model: LoadedModel, path: Path) -> tuple[list[int], dict[str, np.ndarray]]:
-    """The computed tokens of a file with one sequence, and their arrays. Raises StateError, also if tokens left its
-    middle.
-    """
+    """The computed tokens of a file with one sequence, and their arrays. StateError: also if tokens left its middle."""
     session = _read(model, path)
     if first_moved(session.positions) < session.n_past:
         raise StateError(f"{path.name}: tokens left its context, so no other text can go on from it.")
