@@ -145,8 +145,8 @@ class Asker:
         return message_ends(self.tokenizer, render, written.messages, written.text, encoded, most, whole=whole)
 
     def job(self, prompt: Prompt, settings: AnswerSettings, *, note: bool = True, **fields: Any) -> Job:
-        """The job of a prompt; `note`: its answer is noted at the end. fields: of Job. Raises UsageError: see
-        AnswerSettings.
+        """The job of a prompt. note: note the answer when it has ended. fields: of Job. Raises UsageError for bad
+        settings.
         """
         drawing = settings.drawing(self.tokenizer, self.n_vocab)
         job = Job(prompt.ids, drawing, boundaries=prompt.boundaries, n_drawn=len(prompt.known), **fields)

@@ -43,7 +43,7 @@ def marks(job: Job, others: Iterable[Job]) -> list[int]:
 
 
 def is_being_read(job: Job, running: Sequence[RunningJob], cache: PromptCache | None, n_beside: int) -> bool:
-    """Whether a running job reads tokens that this job could share if it waits. n_beside: prompt tokens in a step."""
+    """Whether a running job reads tokens that this job could share if it waits. n_beside: prompt tokens of a step."""
     if cache is None or not job.use_cache or job.prompt_top is not None or job.set_aside is not None:
         return False
     beginning = cache.find(job.ids, job.owner)

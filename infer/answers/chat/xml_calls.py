@@ -58,7 +58,7 @@ class XmlCalls:
         return True
 
     def _value(self, cursor: Cursor, value: TypedText) -> Generator[None, None, bool]:
-        """Reads a value and its closing tag, or the call's if that is missing. Returns False if the value is cut off."""
+        """Reads a value and its closing tag, or the call's if that is missing. Returns False if it is cut off."""
         if self._lead:
             yield from cursor.literal((self._lead,))
         while (yield from cursor.until(self._value_stops, value.add)):

@@ -128,7 +128,7 @@ class Drawing:
         self._forced: list[int] = []  # tokens that must come next
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Starts the answer. prompt: the tokens before it that no earlier answer has processed."""
+        """Starts the answer. prompt: the tokens before it that the sampler has not seen."""
         self._ban()
         self.sampler.accept_all(prompt)
         if self.constraint is not None:
@@ -189,8 +189,8 @@ class Drawing:
         return None if self.max_tokens < 0 else self.max_tokens - len(self.result.ids)
 
     def draw(self, logits: np.ndarray) -> TextPiece | None:
-        """Samples the next token; None if the model ends the answer. The caller has to process it: it is pending until
-        then.
+        """Samples the next token; None if the model ends the answer. The token is pending until the caller processes
+        it.
         """
         result, token = self.result, self._next(logits)
         logprobs = self._logprobs(logits, token)

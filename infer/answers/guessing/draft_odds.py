@@ -38,7 +38,7 @@ class Odds:
         self._of[kind] += LEARNED * (right - self._of[kind])
 
     def rested(self) -> None:
-        """Notes that a token was sampled without a guess, after which the experience is worth less."""
+        """Notes that a token was sampled without a guess: the average moves back to HOPED."""
         self.mean += FORGOTTEN * (HOPED - self.mean)
 
 
@@ -72,8 +72,7 @@ class PassTimes:
 
 
 def best_rate(chances: Sequence[float], value: Value, spent: float) -> tuple[float, int]:
-    """The best tokens per second of a step, relative to the rate without guesses, and the number of guesses that gives
-    it.
+    """The best tokens per second of a step, relative to the rate without guesses, and its number of guesses.
 
     chances  of the available guesses, the best first
     spent    seconds that guessing took

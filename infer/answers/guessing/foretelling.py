@@ -20,7 +20,7 @@ class Foretold:
     foretold: list[tuple[int, int]]
 
     def compare(self, ids: Sequence[int], odds: Odds) -> None:
-        """Compares them with the tokens that came."""
+        """Compares the guessed tokens with the tokens that came."""
         for token in ids:
             if not self.foretold:
                 odds.rested()

@@ -241,7 +241,7 @@ def top(candidates: Candidates, n: int) -> Candidates:
 
 
 def _typical(candidates: Candidates, chain: Chain) -> Candidates:
-    """Meister 2022. Drops tokens whose surprise is far from the average surprise."""
+    """Locally typical sampling (Meister 2022): drops tokens whose surprise is far from the average surprise."""
     p = candidates.probabilities()
     if p.min() > 0:
         surprise = -np.log(p)

@@ -28,7 +28,7 @@ class Selection(Protocol):
         """Takes a token of the text: the one just sampled, unless the caller chose another."""
 
     def state(self) -> dict[str, float]:
-        """The experience, as plain JSON."""
+        """The learned values, as plain JSON."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Raises KeyError, TypeError or ValueError if this is not such a state."""
@@ -85,7 +85,7 @@ class Mirostat:
 
 class Adaptive:
     """adaptive_p (llama.cpp PR 17927): prefers tokens with a probability near a target, which moves so that the average
-    of the sampled tokens approaches the one asked for.
+    probability of sampled tokens approaches the requested one.
     """
 
     NAME: ClassVar = "adaptive_p"

@@ -70,10 +70,10 @@ def write_sequence(model: LoadedModel, tokens: list[int], arrays: dict[str, np.n
 def export_session(seq: Sequence, path: str | os.PathLike[str], *, whole: bool = True, transposed: bool = False) -> int:
     """Writes a sequence for llama.cpp and returns the size in bytes.
 
-    whole       'ggsn': the text ends with one token that the memory has not seen and llama-completion computes first:
-                the first pending one, or without recurrent layers the last of the text otherwise 'ggsq': what the
-                memory has seen, no pending tokens
-    transposed  values with positions last: what llama.cpp expects without flash attention
+    whole       True: 'ggsn', whose text ends with one token that the memory has not seen and that llama-completion
+                computes first: the first pending one, or without recurrent layers the last of the text. False: 'ggsq',
+                only what the memory has seen
+    transposed  values with positions last, as llama.cpp expects without flash attention
 
     Raises StateError if it cannot be written, UsageError if llama.cpp has no such state.
     """

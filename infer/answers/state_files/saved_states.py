@@ -1,8 +1,10 @@
 """State files between two runs: reads what one says about itself, and continues from it.
 
-seq = restored(model, path, sampler) form = form_behind(seq, asked, forms, goes_on=not ids) answer = generate(seq, ids,
-sampler, constraint=form) ... seq.save(path, {"sampler": sampler.state(), "pending": answer.result.pending,
-**answer.state()})
+seq = restored(model, path, sampler)
+form = form_behind(seq, asked, forms, goes_on=not ids)
+answer = generate(seq, ids, sampler, constraint=form)
+...
+seq.save(path, {"sampler": sampler.state(), "pending": answer.result.pending, **answer.state()})
 """
 
 from dataclasses import dataclass
@@ -43,7 +45,7 @@ class StateInfo:
 
 
 def read_info(path: Path) -> StateInfo:
-    """Reads the header alone."""
+    """The information in the header of a state file."""
     with read_state(path) as opened:
         header = opened.header
         chat: Any = header.extra.get("chat")
