@@ -78,7 +78,7 @@ class ParameterRules:
         for parameter in self._parameters:
             key = parameter.key
             if key != key.strip() or not key or any(mark in key for mark in [*tokens(call.after_key), "\n"]):
-                self._note("properties", key, "its name looks like a tag, it is left out")
+                self._note("properties", key, "its name cannot be told from tags, it is left out")
                 continue
             begin = self._rules.row([*self._text(call.before_key), literal(key), *self._text(call.after_key)])
             body = f"{begin} {self._xml_value(parameter, call)}"

@@ -408,7 +408,7 @@ def a_of(**schema: Any) -> dict[str, Any]:
     return {"properties": {"a": schema}}
 
 
-LEFT_OUT = "cannot be enforced in this model's calls: its name looks like a tag, it is left out"
+LEFT_OUT = "cannot be enforced in this model's calls: its name cannot be told from tags, it is left out"
 
 
 @pytest.mark.parametrize(
