@@ -47,7 +47,7 @@ class TextPiece:
 class GenerationResult:
     """What was generated, why it ended, and how long it took (seconds)."""
 
-    reason: EndReason = "interrupt"  # until another is known
+    reason: EndReason = "interrupt"  # stays if the answer is broken off
     text: str = ""
     ids: list[int] = field(default_factory=list)  # sampled tokens, without the one that ended the answer
     eog: int | None = None  # the token that ended it (reason "eos"); it is not in the sequence
@@ -330,9 +330,8 @@ class StopText:
 
     def _release(self, new: str, final: bool) -> str:
         text, stops = self._held + new, self._stops
-        hit: tuple[int, int] | None = (
-            None  # (where the stop string begins, -its length): the first one, then the longest
-        )
+        # (where the stop string begins, -its length): the first one, then the longest
+        hit: tuple[int, int] | None = None
         for end, character in enumerate(new, len(self._held) + 1):
             self._state = stops.step(self._state, character)
             if n := stops.longest[self._state]:

@@ -11,7 +11,7 @@ from hybrid.quant.ggml.errors import HybridError
 from ...guessers import Credit, Guess, GuessRequest, Value
 from .draft_odds import Odds, PassTimes, best_rate
 
-LEAST_CHANCE = 0.1  # of a guessed token: below it, the next one is not worth a pass
+LEAST_CHANCE = 0.1  # of a guess: below it, its next token is not worth a pass
 
 
 class Foretold:
