@@ -1,4 +1,4 @@
-"""The inference core. `LoadedModel` is the way in; it is imported on first use, since numba takes a while to load."""
+"""The inference core. Start with `LoadedModel`. Names are imported on first use, since numba takes a while to load."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ def __getattr__(name: str) -> Any:
         from . import model
 
         return getattr(model, name)
-    if name == "Model":  # as LoadedModel was called in earlier versions
+    if name == "Model":  # the earlier name of LoadedModel
         from .model import LoadedModel
 
         return LoadedModel

@@ -1,11 +1,11 @@
-"""Faults of the program itself. Work beside the answers never ends one.
+"""Faults (bugs) of the program itself. A fault in side work never ends an answer.
 
     NOTES = SidePath("notes on headers")              # one for each kind of work, in the module that does it
     note = NOTES.run(lambda: headers.seen(ids), otherwise=lambda: "")
 
-A side path is a note, a reason, a figure, a log line, a guess, a checkpoint's place: without it answers are the same.
-Its first fault is told with the place where it happened, all are counted, and after MOST_FAULTS it is switched off
-until the process ends. From any thread.
+A side path computes a note, a reason, a figure, a log line, a guess or the position of a checkpoint: answers are the
+same without it. Its first fault is reported with the file and line that raised it. All faults are counted, and after
+MOST_FAULTS the side path is switched off until the process ends. Can be used from any thread.
 """
 
 import logging
@@ -24,9 +24,9 @@ _LOGGER = logging.getLogger("hybrid")
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an exception is a mistake of a program, not a stop and not an error that somebody's input has caused.
+    """Whether an exception is a bug of a program, not a stop and not an error that the user's input has caused.
 
-    A panic of a library written in Rust counts, although its class does not derive from `Exception`.
+    A panic of a Rust library counts, although its class does not derive from `Exception`.
     """
     if isinstance(error, HybridError):
         return False
@@ -41,7 +41,7 @@ def fault_text(error: BaseException) -> str:
 
 
 class _Listener:
-    """Who is told of faults: by default Python's logging."""
+    """The function that is called for faults; by default it writes to Python's logging."""
 
     def __init__(self) -> None:
         self.told: Callable[[str, BaseException], None] = self._logged
@@ -55,16 +55,13 @@ _LISTENER = _Listener()
 
 
 def listen(told: Callable[[str, BaseException], None]) -> Callable[[str, BaseException], None]:
-    """From now on `told(message, error)` is called for every fault that is to be known; returns who was told before.
-
-    It is called in the thread where the fault happened.
-    """
+    """Call `told(message, error)` for every reported fault from now on, in its thread. Returns the earlier listener."""
     before, _LISTENER.told = _LISTENER.told, told
     return before
 
 
 def tell(message: str, error: BaseException) -> None:
-    """Tell the listener of a fault. Whatever the listener raises is dropped: nobody is left to be told."""
+    """Report a fault to the listener. Exceptions of the listener are dropped: nobody is left to be told."""
     try:
         _LISTENER.told(message, error)
     except Exception:
@@ -72,7 +69,7 @@ def tell(message: str, error: BaseException) -> None:
 
 
 class SidePath:
-    """One kind of work beside the answers. name: completes "a fault in ...", and is the label of its metric."""
+    """One kind of side work. name: completes "a fault in ...", and is the label of its metric."""
 
     all: ClassVar[dict[str, "SidePath"]] = {}  # by name
 
@@ -84,12 +81,13 @@ class SidePath:
 
     @property
     def is_off(self) -> bool:
-        """Whether it had as many faults as it may have."""
+        """Whether MOST_FAULTS were reached."""
         return self.n_faults >= MOST_FAULTS
 
     def run(self, function: Callable[[], T], otherwise: Callable[[], T]) -> T:
-        """What `function` returns. After a fault, or when the path is off, what `otherwise` returns, which must not
-        fail. An error that somebody's input has caused is no fault: it is not counted, and `otherwise` stands for it.
+        """Return `function()`; after a fault, or when the path is off, `otherwise()`, which must not fail.
+
+        A HybridError is not counted as a fault, but `otherwise()` is returned after it also.
         """
         if not self.is_off:
             try:

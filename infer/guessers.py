@@ -1,18 +1,18 @@
-"""What guesses tokens beside a model: a smaller model, a head of its own. What generation and batches ask of it.
+"""The interface of guessers: a draft model, or a head of the model, guesses tokens for speculative decoding.
 
-A guess changes nothing but speed: the model verifies it (`Sequence.verify`, `Work(each=True)`), and a token counts when
-the sampler draws it from the model's own logits. So a guesser may be wrong, see less of a text, round otherwise or
-forget; it must not cost more than it gains. What it costs is its own affair: it measures its passes, is told what
-passes with its guesses took, and guesses nothing where that does not pay.
+A guess changes only speed: the model verifies it (`Sequence.verify`, `Work(each=True)`), and a guessed token counts
+only if the sampler draws it from the model's own logits. So a guesser may be wrong, see less of a text, round
+differently or forget; it must not cost more than it gains. A guesser accounts for its own cost: it measures its passes,
+is told the cost of passes with its guesses, and guesses nothing where that does not pay.
 
-    track = guesser.begin(ids, seq)                     # a text, when its prompt was read
-    track.extend([token])                               # every token that is drawn, guessed or not
-    [guess] = guesser.guesses([Asked(track, 8)], value) # what follows the last one; of all texts of a batch in one call
-    guesser.passed(cost)                                # what the pass took beyond a plain one
-    guesser.came_true()                                 # for every guessed token that is drawn
-    track.end()                                         # its memory may serve the next text that begins alike
+    track = guesser.begin(ids, seq)                            # a text, after its prompt was read
+    track.extend([token])                                      # every token that is drawn, guessed or not
+    [guess] = guesser.guesses([GuessRequest(track, 8)], value) # the next tokens; all texts of a batch in one call
+    guesser.passed(cost)                                       # what the pass took beyond a plain one
+    guesser.came_true()                                        # for every guessed token that is drawn
+    track.end()                                                # its memory may serve a next text with the same prefix
 
-Guesses that a text itself gives (n-grams) are older and apart: see answers/generation/speculate.py. They come first.
+Guesses from the text itself (n-grams) are separate and tried first: see answers/guessing/ngrams.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-AT_START, AT_MOST, SHARE = 1.0, 8.0, 0.01  # of a credit, see `Credit`
+AT_START, AT_MOST, SHARE = 1.0, 8.0, 0.01  # see `Credit`
 
 
 class Guess(NamedTuple):
-    """Tokens that may come next, and for each the chance that it is drawn, which takes all before it: it never rises.
+    """Tokens that may come next. chances: for each, that it and all tokens before it are drawn; so they never rise.
 
-    Batches verify the likeliest of all answers first.
+    A batch verifies the most likely guesses of all its answers first.
     """
 
     tokens: list[int]
@@ -38,7 +38,7 @@ NO_GUESS = Guess([], [])
 
 
 class TextSlot(Protocol):
-    """Where the model has a text: a slot of its memory (runner.Slot)."""
+    """The slot of the model's memory that holds a text (runner.Slot)."""
 
     slot: int
     tokens: list[int]
@@ -48,19 +48,14 @@ class Track(Protocol):
     """One text that a guesser follows."""
 
     def extend(self, ids: Sequence[int]) -> None:
-        """The text goes on with tokens that were drawn. Costs next to nothing: what is to be computed waits until a
-        guess is asked for."""
+        """Append tokens that were drawn. Costs next to nothing: nothing is computed before a guess is requested."""
 
     def end(self) -> None:
         """The text is over; no call follows."""
 
 
 class GuessRequest(NamedTuple):
-    """A track of which a guess of up to `most` tokens is wanted, at least 1.
-
-    masked: sets the logits of tokens that cannot come next to -inf, f32 [n_vocab]; None: all can. It is called for the
-    first token of the guess, and then with each token that was taken, for the one after it: see `Mask`.
-    """
+    """Asks for a guess of 1 to `most` tokens for a track. mask: which tokens can come next; None: all can."""
 
     track: Track
     most: int
@@ -68,7 +63,11 @@ class GuessRequest(NamedTuple):
 
 
 class Mask(Protocol):
-    """The form of an answer, as far as a guess is concerned. A copy: the guess may go anywhere."""
+    """The grammar that constrains an answer, as a copy that follows the guess.
+
+    masked  sets the logits, f32 [n_vocab], of tokens that cannot come next to -inf
+    accept  is called with each guessed token, before `masked` for the next one
+    """
 
     def masked(self, logits: np.ndarray) -> np.ndarray: ...
     def accept(self, token: int) -> None: ...
@@ -78,11 +77,11 @@ class Mask(Protocol):
 
 @dataclass(frozen=True)
 class Value:
-    """What the model's next step costs, as it was measured on this machine: what guesses are weighed against.
+    """Measured cost of the model's next step, to weigh guesses against.
 
-    n_answers  that are drawn in it
-    plain      seconds that it takes without guesses
-    seconds    of a step with n guessed tokens, n >= 1, with a margin for what was measured badly
+    n_answers  answers that get a token in the step
+    plain      seconds without guesses
+    seconds    seconds(n): with n guessed tokens, n >= 1, with a margin for inexact measurements
     """
 
     n_answers: int
@@ -91,37 +90,38 @@ class Value:
 
 
 class Guesser(Protocol):
-    """One for a loaded model; everything happens in the thread that runs the model, never beside a pass of it."""
+    """One per loaded model. All calls come from the thread that runs the model, never during a pass of it."""
 
     @property
     def rests(self) -> bool:
-        """Whether it will not guess now, because that did not pay: to be asked first, costs nothing."""
+        """Whether it does not guess now, because that did not pay. Costs nothing; ask this first."""
 
     def begin(self, ids: Sequence[int], place: TextSlot) -> Track | None:
-        """A text that begins with `ids`, which the model has read, at `place`; None: it follows as many as it can."""
+        """Follow a text whose prompt `ids` the model has read at `place`. None: it follows no more texts at a time."""
 
     def guesses(self, asked: Sequence[GuessRequest], value: Value) -> list[Guess]:
-        """What may follow each text, empty where that does not pay. Interrupted as a pass of the model is."""
+        """The guess for each request, empty where guessing does not pay. Raises Interrupted as a pass of the model."""
 
     def passed(self, cost: float) -> None:
-        """A pass of the model took so much more than a plain one, in plain ones, because of its guesses; 0: it was
-        plain."""
+        """A pass of the model has run. cost: what its guesses added, in plain passes; 0: it had no guesses."""
 
     def came_true(self, share: float = 1.0) -> None:
-        """A guessed token was drawn, which has saved this share of a plain pass (of a batch: one answer's)."""
+        """A guessed token was drawn. share: of a plain pass, what that saved (in a batch: one answer's share)."""
 
     def close(self) -> None:
-        """Gives its memory back."""
+        """Free its memory."""
 
 
 @dataclass
 class Credit:
-    """What a guesser may lose yet, in plain passes of the model: AT_START, SHARE of a pass for each that goes by, what
-    came true (AT_MOST in all), less what guessing cost. So a text of which nothing comes true is 1 % slower at most,
-    beside the first attempts."""
+    """What a guesser may still lose, in plain passes of the model.
+
+    Starts at AT_START, grows by SHARE with each plain pass and by what guesses saved (to at most AT_MOST), and shrinks
+    by what guessing cost. So a text of which no guess comes true is at most 1 % slower, apart from the first attempts.
+    """
 
     left: float = AT_START
-    total_gain: float = field(default=0.0)  # all that came true, less all that it cost
+    total_gain: float = field(default=0.0)  # all that guesses saved, less all that they cost
 
     def earn(self, passes: float) -> None:
         self.total_gain += passes
@@ -132,11 +132,11 @@ class Credit:
         self.left -= passes
 
     def invest(self, passes: float) -> None:
-        """Spend of what was gained, not of what may be lost yet."""
+        """Book a cost on `total_gain` alone, not on `left`."""
         self.total_gain -= passes
 
     def passed(self, cost: float) -> None:
-        """See Guesser."""
+        """See `Guesser.passed`."""
         if cost > 0:
             self.spend(cost)
         else:
@@ -145,10 +145,10 @@ class Credit:
 
 @dataclass
 class Guessers:
-    """How tokens are guessed where an answer is drawn with guesses (`speculate`).
+    """How tokens are guessed for answers with `speculate`.
 
-    ngrams  from what the text said before
-    helper  where the text gives nothing
+    ngrams  from repeated n-grams of the text
+    helper  asked where n-grams give nothing
     """
 
     ngrams: bool = True

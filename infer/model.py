@@ -1,8 +1,8 @@
-"""The library's surface: load a model, give sequences tokens, get logits, save and restore.
+"""The library's API: load a model, give sequences tokens, get logits, save and restore.
 
-from hybrid.infer import Model
+from hybrid.infer import LoadedModel
 
-with Model.load("model.gguf", n_ctx=4096) as model:
+with LoadedModel.load("model.gguf", n_ctx=4096) as model:
     seq = model.sequence()
     logits = seq.prefill(model.tokenizer.encode("State-space models"))
     while (token := int(logits.argmax())) != model.tokenizer.eos:
@@ -58,11 +58,11 @@ class LoadedModel:
         self.n_bytes, self.n_params = self.file.n_bytes, self.file.n_params
         self.hparams, self.n_threads = self.engine.hparams, self.engine.n_threads
         self.n_ctx_train = self.hparams.n_ctx_train
-        # one line for the user where n_ctx is not what the model was trained for, or may not fit; mostly empty
+        # one line for the user if n_ctx is not what the model was trained for, or may not fit; mostly empty
         self.context_note = self.engine.context.note
-        # lines for the user about what the file does not say of its vocabulary; mostly none
+        # lines for the user about facts of the vocabulary that the file lacks; mostly none
         self.tokenizer_notes = self.file.tokenizer_notes
-        # how it is spread over the nodes of the memory, and one line for the user about that; mostly none
+        # how the model is spread over NUMA nodes, and one line for the user about that; mostly empty
         self.numa: NumaName | None = None
         self.numa_note = ""
         self.load_seconds = 0.0
@@ -78,7 +78,7 @@ class LoadedModel:
     ) -> "LoadedModel":
         """Open a GGUF file for inference.
 
-        options   how; `fields` are fields of LoadOptions by name, which count instead of those of `options`
+        options   `fields` are fields of LoadOptions by name and override it
         progress  called with ("compile", done, total) while kernels compile for the first time on a machine
 
         Raises FormatError, UnsupportedError or UsageError.
@@ -97,7 +97,7 @@ class LoadedModel:
     def _loaded(
         cls, path: Path | str, given: LoadOptions, nodes: tuple[int, ...], progress: CompileProgress | None
     ) -> "LoadedModel":
-        """nodes: of the memory, to spread it over; none: it lies where it would."""
+        """nodes: NUMA nodes to spread the model's memory over; empty: the system decides."""
         kv_type = given.kv_type_used
         gguf, adapters = open_files(path, given)
         engine = Engine(
@@ -132,7 +132,7 @@ class LoadedModel:
         engine.prepare((lambda _name, done, total: progress("compile", done, total)) if progress else None, helper)
         return model
 
-    # --- what it is ---
+    # --- description ---
     @property
     def file_type(self) -> str:
         """Display name of general.file_type, or of the type of most weights when the key is absent or unknown."""
@@ -140,7 +140,7 @@ class LoadedModel:
 
     @property
     def description(self) -> str:
-        """Name and file type, with what the context changes and the adapters that are applied."""
+        """Name and file type, with the changes that n_ctx makes and the adapters that are applied."""
         return self.file.description
 
     @property
@@ -150,12 +150,12 @@ class LoadedModel:
 
     @property
     def tokenizer(self) -> "Tokenizer":
-        """The file's own. TokenizerError: it does not fit the embedding."""
+        """The file's tokenizer. Raises TokenizerError if it does not fit the embedding."""
         return self.file.tokenizer
 
     @property
     def chat_template(self) -> "ChatTemplate | None":
-        """None where the file has none."""
+        """The file's chat template, or None."""
         return self.file.chat_template
 
     @property
@@ -165,21 +165,21 @@ class LoadedModel:
 
     @property
     def n_compiled(self) -> int:
-        """Kernels that were compiled by this process rather than loaded from the disk cache."""
+        """Kernels that this process has compiled rather than loaded from the disk cache."""
         return self.engine.n_compiled
 
     # --- sequences ---
     @property
     def n_free(self) -> int:
-        """Sequences that can still be opened."""
+        """How many more sequences can be opened."""
         return self.runner.n_free
 
     def sequence(self) -> Sequence:
-        """An empty sequence on a free slot of the memory. UsageError: none is free."""
+        """An empty sequence on a free slot of the memory. Raises UsageError if no slot is free."""
         return Sequence(self.runner)
 
     def restore(self, path: str | os.PathLike[str], seq: Sequence | None = None) -> Sequence:
-        """A sequence as it was saved, on a free slot or in place of what `seq` holds.
+        """Load a saved sequence into a free slot, or into `seq`, whose content it replaces.
 
         Raises StateError when the file is damaged, of another model, or longer than the context.
         """
@@ -190,24 +190,24 @@ class LoadedModel:
     ) -> list[Result]:
         """Append tokens to several sequences, as many as fit through the layers together.
 
-        The results are, to the bit, those of each sequence alone, however tokens are cut into ubatches (`split`, see
-        memory/splits.py). Raises UsageError before anything runs when a sequence would not fit the context or a token
-        is not of the vocabulary; Interrupted when stopped, with every sequence holding a prefix of what it was to get:
-        the ubatches that were read whole, whose results are lost.
+        The results have the same bits as those of each sequence alone, however tokens are cut into ubatches (`split`,
+        see memory/splits.py). Raises UsageError before anything runs when a sequence would not fit the context or a
+        token is not in the vocabulary. Raises Interrupted when stopped: every sequence then holds the tokens of the
+        ubatches that were read whole, a prefix of its own, whose results are lost.
         """
         return self.runner.eval(works, progress, split)
 
     def step(self, seq: Sequence, token: int) -> np.ndarray:
-        """`eval` of one token: the logits after it, f32 [n_vocab]."""
+        """Append one token; returns the logits after it, f32 [n_vocab]."""
         return self.runner.step(seq, token)
 
     # --- measuring and ending ---
     def profile(self, works: Iterable[Work]) -> list[OpTime]:
-        """Time per op of one ubatch; its tokens are appended to the sequences as `eval` would."""
+        """Time per op of one ubatch. Its tokens are appended to the sequences, as by `eval`."""
         return self.runner.profile(works)
 
     def stopped_by(self, stop: Stop) -> AbstractContextManager[None]:
-        """Within, what the model computes raises Interrupted once `stop` is set; of nested ones the innermost counts.
+        """Within this context, computing raises Interrupted once `stop` is set. Of nested ones the innermost counts.
 
         with model.stopped_by(stop):  # another thread, or a signal handler, calls stop.set()
             for piece in generate(...): ...
@@ -215,12 +215,14 @@ class LoadedModel:
         return self.runner.stopped_by(stop)
 
     def stop(self) -> None:
-        """Stop the `eval` that runs, or what `stopped_by` surrounds: from any thread; what begins later is not touched.
-        Which call that is, only a Stop of its own can tell for certain."""
+        """Stop the `eval` that runs, or the body of the current `stopped_by`, from any thread. Later calls go on.
+
+        To be certain which call is stopped, give each its own Stop.
+        """
         self.runner.stop()
 
     def close(self) -> None:
-        """Ends the threads; sequences cannot be used any more."""
+        """End the threads. Sequences cannot be used any more."""
         self.runner.close()
 
     def __enter__(self) -> "LoadedModel":
@@ -231,7 +233,7 @@ class LoadedModel:
 
 
 def open_files(path: Path | str, options: LoadOptions) -> tuple[GGUFFile, list[Adapter]]:
-    """A model and its adapters. Raises as `LoadedModel.load` does."""
+    """Open a model file and its adapters. Raises as `LoadedModel.load` does."""
     gguf = open_gguf(path)
     if gguf.get("general.type", "") == "adapter":
         raise UsageError(f"{gguf.path.name} is an adapter, not a model.", remedy=Remedy.SEPARATE_ADAPTER)
@@ -243,8 +245,8 @@ def open_files(path: Path | str, options: LoadOptions) -> tuple[GGUFFile, list[A
 
 @contextmanager
 def measured(model: LoadedModel, n: int) -> Iterator[list[Sequence]]:
-    """n empty sequences for as long as texts are measured, of which the prompt cache keeps nothing: nobody comes back
-    to these texts, and the weights may not be those of the file (see sensitivity.py)."""
+    """n empty sequences to measure texts with. The prompt cache does not keep them on close: the texts do not come
+    again, and the weights may differ from the file's (see sensitivity.py)."""
     seqs: list[Sequence] = []
     try:
         for _ in range(n):

@@ -1,4 +1,4 @@
-"""What callers are told while texts are processed: the callbacks that `progress=` takes. Of compiling: build/jit.py."""
+"""Types of the callbacks that `progress=` takes. The callback for compiling is in kernels/build/jit.py."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-"""Tokens through a loaded network, for those who hold a slot of its memory: what Model and Sequence stand on.
+"""Runs tokens through a loaded network: the layer below LoadedModel and Sequence.
 
-A `Slot` is a text in the memory. `Work` says which tokens it gets and what is wanted of them; `Runner.eval` cuts works
-into ubatches and keeps what a slot knows of itself true, whatever interrupts a run. One thread at a time uses a runner
-and all of its slots; `stop` and `Stop.set` may be called from any.
+A `Slot` is a text in the memory. A `Work` says which tokens a slot gets and which results are wanted. `Runner.eval`
+cuts works into ubatches and keeps a slot's token list true, whatever interrupts a run. Only one thread at a time may
+use a runner and its slots; `stop` and `Stop.set` may be called from any thread.
 """
 
 from bisect import bisect_left
@@ -39,8 +39,8 @@ Split = Literal["simple", "equal", "seq"]
 class Slot:
     """A text in one slot of the memory: the tokens that the memory has seen, and the logits after them if known.
 
-    slot   its number, which is its row in the tables of the memory
-    owner  of its text, which the prompt cache gives and takes as this owner's (memory/prefix_tree.py)
+    slot   its number: its row in the tables of the memory
+    owner  of the text: the prompt cache shares it only with texts of the same owner (memory/prefix_tree.py)
     """
 
     def __init__(self, runner: "Runner") -> None:
@@ -58,47 +58,47 @@ class Slot:
 
     @property
     def n_past(self) -> int:
-        """Tokens that the memory holds."""
+        """Number of tokens that the memory holds."""
         return int(self.runner.memory.n_past[self.slot])
 
     @property
     def room(self) -> int:
-        """Tokens that it can still get."""
+        """Number of tokens that can still be appended."""
         return self.runner.memory.room(self.slot)
 
     @property
     def is_shifted(self) -> bool:
-        """Whether tokens were taken out of its middle, or moved: the prompt cache does not know it then."""
+        """Whether tokens were taken out of the middle, or moved: the prompt cache then does not keep the text."""
         return self.runner.memory.is_moved(self.slot)
 
     @property
     def is_computed(self) -> bool:
-        """Whether the memory is what the model makes of the tokens: not filled for a measurement, not shifted."""
+        """Whether the memory is what the model computes for the tokens: not filled for a measurement, not shifted."""
         return not self._filled and not self.is_shifted
 
     @property
     def n_computed(self) -> int:
-        """Tokens at its beginning for which the memory is what the model makes of them."""
+        """Length of the prefix for which the memory is what the model computes for the tokens."""
         return 0 if self._filled else self.runner.memory.computed(self.slot)
 
     def check_open(self) -> None:
-        """UsageError once it is closed."""
+        """Raise UsageError if it is closed."""
         if not self.is_open:
             raise UsageError("this sequence was closed")
 
     def has_seen(self, start: int, ids: Sequence[int]) -> None:
-        """After a run that was to append `ids` to `start` tokens: take note of as many as the memory has seen."""
+        """After a run that was to append `ids` to `start` tokens, add to `tokens` as many as the memory has seen."""
         have = len(self.tokens) - start  # of earlier runs of the same call
         self.tokens += map(int, ids[have : max(have, self.n_past - start)])
         self.follow_memory()
 
     def follow_memory(self) -> None:
-        """Keep only the tokens that the memory has seen."""
+        """Drop the tokens that the memory has not seen, and the logits."""
         del self.tokens[self.n_past :]
         self.logits = None
 
     def truncate(self, n: int) -> int:
-        """Keep the first n tokens, or of a recurrent model none; returns how many are left."""
+        """Keep the first n tokens, with recurrent layers none; returns how many are left."""
         self.check_open()
         left = self.runner.memory.truncate(self.slot, n)
         self.follow_memory()
@@ -107,38 +107,38 @@ class Slot:
         return left
 
     def shift(self, keep: int, n: int) -> None:
-        """Take n tokens behind the first `keep` out of the attention layers; the rest moves up to their positions.
+        """Remove the n tokens after the first `keep` from the attention layers; later tokens move down n positions.
 
-        Keys that RoPE turned are turned back by n positions. Recurrent layers go on from the state they have, which
-        has seen what left. The prompt cache keeps what it has of the text and takes no more of it. UsageError when no
-        token would be left behind those, or the model cannot move keys (learned positions).
+        Keys rotated by RoPE are rotated back by n positions. Recurrent layers go on from their state, which has seen
+        the removed tokens. The prompt cache keeps what it has of the text and takes no more of it. Raises UsageError
+        when no token would be left after the removed ones, or the model cannot move keys (learned positions).
         """
         self._take_out(lambda: moves.shift(self.runner.memory, self.slot, keep, n), keep, keep + n)
 
     def leave_gap(self, start: int, end: int) -> None:
         """Forget tokens start..end, which are not the last ones, and leave their positions empty.
 
-        StateError where there are recurrent layers, which would remember them.
+        Raises StateError for recurrent layers, which cannot forget.
         """
         self._take_out(lambda: moves.remove(self.runner.memory, self.slot, start, end), start, end)
 
     def _take_out(self, change: Callable[[], object], start: int, end: int) -> None:
-        """A change of the memory that takes tokens start..end out of the middle: the same ones go here."""
+        """Run `change`, which takes tokens start..end out of the memory's middle, and remove them from `tokens`."""
         self.check_open()
         before = len(self.tokens)
         try:
             change()
         finally:
-            # an interrupt leaves the tokens before those
+            # an interrupted change leaves only the tokens before `start`
             if self.n_past == before - (end - start):
                 del self.tokens[start:end]
             elif self.n_past < before:
                 self.follow_memory()
 
     def fill(self, ids: Sequence[int]) -> None:
-        """Forget everything and hold `ids` with a memory of random numbers: to measure at a depth without computing it.
+        """Hold only `ids`, with a memory of random numbers: to measure speed at a depth without computing it.
 
-        The model's predictions then mean nothing; their speed is as always.
+        The model's predictions then mean nothing; their speed is unchanged.
         """
         self.check_open()
         if len(ids) > self.runner.n_ctx:
@@ -149,13 +149,13 @@ class Slot:
         self.tokens, self.logits, self._filled = list(ids), None, True
 
     def load(self, saved: SavedText) -> None:
-        """Hold what was saved, in place of everything."""
+        """Replace the content with a saved text."""
         self.check_open()
         saved.load(self.runner.memory, self.slot)
         self.tokens, self.logits, self._filled = list(saved.tokens), saved.logits, False
 
     def become(self, other: "Slot") -> None:
-        """Hold what `other` holds, in the same memory as long as both do."""
+        """Hold the content of `other`. The two share its memory."""
         self.check_open()
         self.runner.memory.seq_cp(other.slot, self.slot)
         self.tokens = list(other.tokens)
@@ -171,17 +171,17 @@ class Slot:
 
 @dataclass(frozen=True)
 class Work:
-    """Tokens to append to a sequence, and which of them want a result."""
+    """Tokens to append to a sequence, and for which of them a result is wanted."""
 
     seq: Slot
     ids: Sequence[int]
     output: Output | slice = "last"
     targets: Sequence[int] | None = None  # per output: the token whose -log p is wanted instead of the logits
-    each: bool = False  # keep a state after every token: for one ubatch, see `Runner.settle`
+    each: bool = False  # keep a state after every token, see `Runner.settle`; only if all fit one ubatch
 
     @property
     def is_step(self) -> bool:
-        """Whether it is what `Runner.step` does."""
+        """Whether `Runner.step` can do it."""
         return len(self.ids) == 1 and self.output == "last" and self.targets is None and not self.each
 
     def outputs(self) -> range:
@@ -200,43 +200,45 @@ class Result:
 
 
 class Follower(Protocol):
-    """Who reads along what slots are given."""
+    """Is told which tokens slots were given."""
 
     def follow(self, read: Sequence[tuple[Slot, int]]) -> None:
-        """After a pass: these slots have so many tokens more, in the order of the pass. `Engine.last_states` has their
-        states, until the next pass."""
+        """Called after a pass. read: slots and their numbers of new tokens, in the order of the pass.
+
+        `Engine.last_states` has the states of these tokens until the next pass.
+        """
 
 
 class UbatchPart(NamedTuple):
-    """Of a work what goes through the layers in one ubatch."""
+    """The part of a work that is in one ubatch."""
 
-    place: int  # of the work among those of the call
+    place: int  # index of the work in the call
     segment: Segment
 
 
-Plan = Sequence[Sequence[UbatchPart]]  # of ubatches
+Plan = Sequence[Sequence[UbatchPart]]  # the parts of each ubatch
 
 
 class Begun:
-    """Works that were begun, see `Runner.begin`. Until their results are there nobody else uses their slots."""
+    """Works that were begun, see `Runner.begin`. Nobody else may use their slots until their results are there."""
 
     def __init__(self, runner: "Runner", works: Sequence[Work]) -> None:
         self.runner, self.works = runner, works
 
     def results(self) -> list[Result]:
-        """As `Runner.eval`, also in what it raises."""
+        """Wait for the results. Returns and raises as `Runner.eval`."""
         if len(self.works) == 1 and (one := self.works[0]).is_step:
             return [Result(self.runner.step(one.seq, one.ids[0])[None], None)]
         return self.runner.eval(self.works)
 
     def give_up(self) -> None:
-        """The slots are as they were before; `results` begins anew."""
+        """Take the slots back to their state before `begin`; `results` then starts again."""
 
 
 class Runner:
-    """One loaded network with its memory: who has which slot, and every way of giving a slot tokens.
+    """One loaded network with its memory: hands out slots, and appends tokens to them.
 
-    cache  what earlier texts left behind, None: nothing is kept
+    cache  checkpoints of earlier texts; None: nothing is kept
     """
 
     def __init__(self, engine: Engine, file: ModelFile, cache: PromptCache | None = None) -> None:
@@ -249,16 +251,16 @@ class Runner:
         self.guessers = Guessers()
         self.follower: Follower | None = None
         self._free = list(range(self.n_seq_max))[::-1]
-        self.slots: WeakSet[Slot] = WeakSet()  # those that are open, and maybe some that were closed
+        self.slots: WeakSet[Slot] = WeakSet()  # all open slots, and maybe some closed ones
 
     # --- slots ---
     @property
     def n_free(self) -> int:
-        """Slots that nobody has."""
+        """Number of free slots."""
         return len(self._free)
 
     def take(self) -> int:
-        """The number of an empty slot, which is the caller's until it is given back. UsageError: none is left."""
+        """Reserve an empty slot until `give_back`; returns its number. Raises UsageError if no slot is free."""
         if not self._free:
             raise UsageError(
                 f"all {self.n_seq_max} sequences are in use. Close one, or load the model with a larger n_seq_max."
@@ -268,7 +270,8 @@ class Runner:
         return slot
 
     def give_back(self, slot: int) -> None:
-        """Forget the contents of the slot; somebody else may take it. The cache's part of them counts from now on."""
+        """Forget the content of the slot and free it. What the cache shares of it counts against its budget from now
+        on."""
         self.memory.release(slot)
         self._free.append(slot)
         if self.cache is not None:
@@ -276,14 +279,13 @@ class Runner:
 
     @property
     def recovers(self) -> bool:
-        """Whether there is a `recover`."""
+        """Whether `recover` can be used."""
         return True
 
     def recover(self, lost: Iterable[Slot]) -> list[Slot]:
-        """After a fault of the program, wherever it was: the slots `lost` are closed, whatever they held, and the books
-        of the memory are true again.
+        """After a fault anywhere in the program, close the slots `lost` and correct the bookkeeping of the memory.
 
-        Returns other slots whose books did not agree: they are closed, too. The rest is unchanged.
+        Returns the other slots whose bookkeeping was inconsistent; they are closed also. All other slots are unchanged.
         """
         for slot in lost:
             slot.is_open = False
@@ -300,7 +302,7 @@ class Runner:
 
     # --- running ---
     def check(self, works: Sequence[Work]) -> None:
-        """UsageError when `eval` of these would be refused."""
+        """Raise the UsageError that `eval` of these works would raise."""
         if len({w.seq.slot for w in works}) != len(works):
             raise UsageError("a sequence was given twice in one call. Give each sequence its tokens at once.")
         if len({w.targets is None for w in works if w.outputs()}) > 1:
@@ -330,17 +332,17 @@ class Runner:
 
     @property
     def depth(self) -> int:
-        """How many works that were begun are computed at a time."""
+        """How many calls of `begin` are computed at the same time."""
         return 1
 
     def begin(self, works: Sequence[Work]) -> Begun:
-        """`eval` that does not wait, of works without targets: what it raises comes from here or from `results`."""
+        """Start `eval` of works without targets, without waiting. Errors are raised here or by `results`."""
         return Begun(self, works)
 
     def hidden_states(self, works: Iterable[Work], progress: TokenProgress | None = None) -> list[np.ndarray]:
-        """`eval` that stops before the head: what logits are made of, f32 [n_out, n_embd] of every work.
+        """`eval` that stops before the head: the head's inputs, f32 [n_out, n_embd] for every work.
 
-        The last norm has divided it by what the model divides its logits by (`Scales.logits`).
+        They are divided by `Scales.logits` already, which the last norm does for the logits.
         """
         empty = np.zeros((0, self.engine.hparams.n_embd), np.float32)
         values = self._eval(list(works), progress, "simple", hidden=True)
@@ -355,39 +357,39 @@ class Runner:
         likelihood: bool = False,
         hidden: bool = False,
     ) -> list[np.ndarray | None]:
-        """What the outputs of every work give, None: there are none."""
+        """The values of every work's outputs; None for a work without outputs."""
         self.check(works)
         with self.engine.with_stop():
             plan = self._plan(works, split)
             return gathered(works, plan, self._passes(works, plan, likelihood=likelihood, hidden=hidden), progress)
 
     def _plan(self, works: Sequence[Work], split: Split) -> Plan:
-        """What goes through the layers together, one ubatch after the other."""
+        """Cut works into ubatches."""
         return [
             [UbatchPart(i, _segment(works[i], begin, end)) for i, begin, end in pieces]
             for pieces in SPLITS[split]([len(w.ids) for w in works], self._ubatch(works))
         ]
 
     def _ubatch(self, works: Sequence[Work]) -> int:
-        """Tokens of an ubatch of these, at most."""
+        """Limit on the tokens of an ubatch for these works."""
         return self.n_ubatch
 
     def _passes(
         self, works: Sequence[Work], plan: Plan, *, likelihood: bool, hidden: bool
     ) -> Iterator[np.ndarray | None]:
-        """What the outputs of one ubatch after the other give."""
+        """Run one ubatch after the other; yields the values of the outputs of each."""
         for parts in plan:
             yield self._pass(works, parts, likelihood=likelihood, hidden=hidden)
 
     def _pass(
         self, works: Sequence[Work], parts: Sequence[UbatchPart], *, likelihood: bool, hidden: bool
     ) -> np.ndarray | None:
-        """One ubatch; the slots have noted what they got, whatever interrupted it."""
+        """Run one ubatch. Whatever interrupts it, the slots have noted the tokens that they got."""
         before = [len(works[part.place].seq.tokens) for part in parts]
         try:
             values = self.engine.run([part.segment for part in parts], likelihood=likelihood, hidden=hidden)
         finally:
-            # the memory itself says what it has seen
+            # the memory itself says how many tokens it has seen
             for (place, segment), start in zip(parts, before, strict=True):
                 works[place].seq.has_seen(start, segment.tokens)
         self._tell_follower([(works[place].seq, len(segment.tokens)) for place, segment in parts])
@@ -398,7 +400,7 @@ class Runner:
             FOLLOWING.do(lambda: follower.follow(read))
 
     def step(self, seq: Slot, token: int) -> np.ndarray:
-        """`eval` of one token: the logits after it, f32 [n_vocab]."""
+        """See `LoadedModel.step`."""
         if not (0 <= token < self.n_vocab and seq.n_past < self.n_ctx):
             self.check([Work(seq, [token])])
         seq.check_open()
@@ -410,10 +412,7 @@ class Runner:
         return logits
 
     def settle(self, seq: Slot, n: int) -> None:
-        """After a work that left a state at `each` token: the sequence keeps the first n of these tokens, at least 1.
-
-        Which logits are the last is for the caller to note.
-        """
+        """After a work with `each`, keep only the first n of its tokens, at least 1. The caller sets `seq.logits`."""
         self.engine.settle(seq.slot, n)
         seq.follow_memory()
 
@@ -440,7 +439,7 @@ class Runner:
             current.set()
 
     def close(self) -> None:
-        """Ends the threads."""
+        """End the threads."""
         if self.guessers.helper is not None:
             self.guessers.helper.close()
             self.guessers.helper = None
@@ -458,7 +457,7 @@ def _segment(work: Work, begin: int, end: int) -> Segment:
 def gathered(
     works: Sequence[Work], plan: Plan, passes: Iterable[np.ndarray | None], progress: TokenProgress | None = None
 ) -> list[np.ndarray | None]:
-    """What the outputs of every work give, from what ubatches give."""
+    """The values of every work's outputs (None: no outputs), collected from the values of the ubatches."""
     rows: list[list[np.ndarray]] = [[] for _ in works]
     total, done = sum(len(w.ids) for w in works), 0
     for values, parts in zip(passes, plan, strict=True):

@@ -1,4 +1,4 @@
-"""A text in a model's memory: what it is given, where it goes back to, and the file it is kept in."""
+"""A text in a model's memory: append tokens, go back, save and restore."""
 
 import os
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Sequence(Slot):
     """A text in the model's memory. Use `LoadedModel.sequence`.
 
-    With a prompt cache it leaves checkpoints on its way, and finds those of other texts.
+    With a prompt cache it leaves checkpoints, and finds the checkpoints of other texts.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -39,12 +39,12 @@ class Sequence(Slot):
 
     @property
     def tokenizer(self) -> "Tokenizer":
-        """The model's."""
+        """The model's tokenizer."""
         return self.runner.file.tokenizer
 
     @property
     def guessers(self) -> Guessers:
-        """The model's: how tokens are guessed."""
+        """How tokens are guessed for this model."""
         return self.runner.guessers
 
     def prefill(
@@ -52,8 +52,8 @@ class Sequence(Slot):
     ) -> np.ndarray:
         """Append tokens; returns the logits after the last, f32 [n_vocab].
 
-        boundaries: positions in the whole text that a later text may continue from. With a prompt cache there will be
-        checkpoints at them, at the beginning and at the end, and at every multiple of LADDER.
+        boundaries: positions in the whole text that a later text may continue from. With a prompt cache, checkpoints
+        are made at these, at the beginning and the end, and at every multiple of LADDER.
         """
         if not len(ids):
             raise UsageError("there are no tokens to process")
@@ -85,7 +85,7 @@ class Sequence(Slot):
     def verify(self, ids: Seq[int]) -> np.ndarray:
         """Append tokens that may be wrong, in one pass; returns the logits after each, f32 [n, n_vocab].
 
-        `take_back` follows, before anything else is done with the sequence.
+        Call `take_back` before anything else is done with the sequence.
         """
         if not 0 < len(ids) <= min(MOST_PIECES, self.runner.n_ubatch):
             raise UsageError(f"{len(ids)} tokens cannot be verified at once, 1 to {MOST_PIECES} can.")
@@ -95,15 +95,14 @@ class Sequence(Slot):
         return result.logits
 
     def verified(self, rows: np.ndarray) -> None:
-        """After an `eval` with a work of this sequence that wants the logits after `each` of its tokens, f32
-        [n, n_vocab]: as after `verify`."""
+        """Note logits of an `eval` with `Work(each=True)` for this sequence, f32 [n, n_vocab], as after `verify`."""
         self._verified, self._verified_end = rows, len(self.tokens)
         self.logits = rows[-1]
 
     def take_back(self, n: int, *, ladder: bool = True) -> None:
-        """Forget the last n of the tokens verified, but never the first one: the sequence never had them.
+        """Remove the last n of the tokens verified, but never the first one, without a trace.
 
-        ladder: leave a checkpoint where there is to be one, see `prefill`.
+        ladder: make a checkpoint if a multiple of LADDER was passed.
         """
         rows, self._verified = self._verified, None
         if rows is None or len(self.tokens) != self._verified_end or not 0 <= n < len(rows):
@@ -116,12 +115,13 @@ class Sequence(Slot):
 
     @property
     def _cache(self) -> PromptCache | None:
-        """The prompt cache, unless what is here must not get into it."""
+        """The prompt cache; None if there is none or the slot holds random numbers."""
         return None if self._filled else self.runner.cache
 
     def checkpoint(self, *, boundary: bool = True) -> None:
-        """Remember this place: `resume` and `rewind` of any sequence find it. Does nothing without a prompt cache.
-        boundary: later texts may continue from here; False: one of the ladder that bounds how much is processed again.
+        """Remember this position, for `resume` and `rewind` of any sequence. Does nothing without a prompt cache.
+
+        boundary: later texts may continue from here; False: it only limits how much must be processed again (LADDER).
         """
         self.check_open()
         cache = self._cache
@@ -131,16 +131,16 @@ class Sequence(Slot):
             )
 
     def resume(self, ids: Seq[int], *, logits: bool = True) -> int:
-        """Hold as much of the beginning of `ids` as is known, from this or any earlier text, and nothing else.
+        """Hold the longest prefix of `ids` that is known from this or any earlier text, and nothing else.
 
-        Returns how much: `ids` from there on are left to be processed. All of it is known only where the logits after
-        it are known too, unless nobody wants these `logits`. What the sequence held before stays in the prompt cache.
+        Returns its length: `ids[length:]` must still be processed. The prefix can be all of `ids` only where the logits
+        after it are known, unless `logits` is False. The earlier content of the sequence stays in the prompt cache.
         """
         self.check_open()
         if not len(ids):
             self.clear()
             return 0
-        # what was moved is not what the model makes of these tokens
+        # tokens that were moved have other keys and values than the model computes for this text
         own = common_beginning(self.tokens[: self.n_computed], ids)
         if own == len(ids) and (own < len(self.tokens) or (logits and self.logits is None)):
             own -= 1
@@ -168,16 +168,16 @@ class Sequence(Slot):
         return result.logits
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all tokens."""
         self.check_open()
         self.checkpoint()
         self.truncate(0)
 
     def rewind(self, n: int) -> int:
-        """Go back to the first n tokens, or to the last earlier point the memory still has; returns where it goes on.
+        """Go back to the first n tokens, or to the last earlier position that the memory still has; returns it.
 
-        A recurrent state cannot be cut, so models that have one go back to the last checkpoint; behind a shift of the
-        context that is one of the text before it.
+        A recurrent state cannot be cut, so models with recurrent layers go back to the last checkpoint. After a context
+        shift that is a checkpoint from before the shift.
         """
         self.check_open()
         if n >= len(self.tokens):
@@ -187,9 +187,9 @@ class Sequence(Slot):
         return self.truncate(n)
 
     def remove(self, start: int, end: int) -> None:
-        """Forget tokens start..end and leave their positions empty: later tokens are as they were computed with them.
+        """Forget tokens start..end and leave their positions empty. Later tokens are not computed again.
 
-        StateError where there are recurrent layers, which would remember them. Up to the end it is `rewind`.
+        Raises StateError for recurrent layers, which cannot forget. If nothing follows `end`, this is `rewind`.
         """
         self.check_open()
         start = max(0, start)
@@ -199,7 +199,7 @@ class Sequence(Slot):
             self.leave_gap(start, end)
 
     def copy(self) -> "Sequence":
-        """Another sequence with the same past, which goes its own way."""
+        """A new sequence with the same tokens, independent from then on."""
         self.check_open()
         other = Sequence(self.runner)
         other.owner = self.owner
@@ -209,8 +209,10 @@ class Sequence(Slot):
 
     @property
     def pending(self) -> list[int]:
-        """Tokens that were drawn before the sequence was saved and are not computed yet; StateError when they are not
-        tokens of the vocabulary."""
+        """Tokens that were drawn before the sequence was saved and are not computed yet.
+
+        Raises StateError when they are not in the vocabulary.
+        """
         tokens = self.extra.get("pending", [])
         if not isinstance(tokens, list) or not all(type(t) is int and 0 <= t < self.runner.n_vocab for t in tokens):
             raise StateError(
@@ -221,8 +223,8 @@ class Sequence(Slot):
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None, checkpoints: int = 0) -> int:
         """Write tokens, memory and last logits to a state file; returns its size.
 
-        extra        JSON values to get back
-        checkpoints  up to so many bytes of the prompt cache, of this and of all other texts, are written too
+        extra        JSON values, restored as `self.extra`
+        checkpoints  limit in bytes on what is also written of the prompt cache, of this and all other texts
         """
         self.check_open()
         runner = self.runner
@@ -231,7 +233,7 @@ class Sequence(Slot):
         cache = self._cache
         if cache is not None and checkpoints:
             self.checkpoint()
-            # what was shifted has no keys and values for other texts
+            # keys and values that were shifted are of no use to other texts
             cached = describe_cache(cache, [] if shifted else self.tokens, checkpoints, self.owner)
         header = StateHeader(
             runner.file.fingerprint, runner.file.description, len(self.tokens), extra or self.extra, cached[0],
@@ -245,7 +247,7 @@ class Sequence(Slot):
         return write_state(path, header, [*arrays, *runner.memory.export(self.slot), *cached[1]])
 
     def close(self, *, remember: bool = True) -> None:
-        """Give the slot back. remember: what it held stays in the prompt cache."""
+        """Give the slot back. remember: its content stays in the prompt cache."""
         if self.is_open and remember:
             self.checkpoint()
         super().close()

@@ -1,9 +1,9 @@
-"""What steps of a batch cost by their columns, measured while they run: how many guessed tokens pay beside answers.
+"""Measures what steps of a batch cost by their number of columns, to decide how many guessed tokens pay.
 
-All tokens of a step are columns of the same products, whoever's they are. While those wait for the weights, a few more
-cost little; once they wait for arithmetic, a column costs what an answer costs, and no guess pays. A step that reads
-prompts waits for arithmetic in any case: there a guess pays where what it saves later is dearer than one more token of
-a prompt.
+Every token of a step is a column of the same products. While the products are bound by memory bandwidth, a few more
+columns cost little; once they are bound by arithmetic, a guess costs as much as an answer's token and does not pay. A
+step that reads prompts is always bound by arithmetic: there a guess pays if it saves more later than one more prompt
+token costs.
 """
 
 from collections.abc import Hashable
@@ -13,18 +13,18 @@ import numpy as np
 
 from .guessers import AT_MOST, AT_START, SHARE, Value
 
-UNKNOWN = 0.35  # of a step: assumed cost of one more column until a wider step was measured
-DEAR = 1.4  # how often what guesses cost beyond the plain step must be worth it: measurements are noisy
-ALONE = 1.05  # margin on the measured seconds of a step of one answer
-LEAST_GAIN = 1.05  # tokens per second that must be expected of a step, beside those of a plain one
-CHEAPEST = 0.05  # of an answer's share of a step: what a column costs at least, in widths that were never measured
-REACH = 4  # columns beyond the widest step that was measured: the next program may be much dearer
-FORGET = 1000  # steps after which a width that did not occur again is measured anew
+UNKNOWN = 0.35  # assumed cost of one more column, as a share of an answer's share, until a wider step was measured
+DEAR = 1.4  # factor on the cost of guesses beyond the plain step, because measurements are noisy
+ALONE = 1.05  # factor on the measured seconds of a step of one answer
+LEAST_GAIN = 1.05  # expected tokens per second of a step with guesses, in those of a plain one, for guesses to pay
+CHEAPEST = 0.05  # least assumed cost of a column in widths never measured, as a share of an answer's share
+REACH = 4  # columns beyond the widest measured step that guesses may use: the next program may be much dearer
+FORGET = 1000  # steps after which a width that did not occur again is forgotten
 
 
 @dataclass
 class _Width:
-    """Steps of so many columns: how many, their average seconds, and the number of the last one."""
+    """Measurements of steps of one width: their count, running average of seconds, and the number of the last step."""
 
     n: int = 0
     seconds: float = 0.0
@@ -34,9 +34,9 @@ class _Width:
 class StepCosts:
     """Measures steps of a batch, and says how many guesses the next one may carry.
 
-    Guessing must not cost more than it gains. It has `credit`, in plain steps: AT_START, SHARE of one for every plain
-    step, for every guess that comes true its answer's share (AT_MOST in all), less what steps with guesses cost beyond
-    plain ones. Without credit there are no guesses.
+    Guessing must not cost more than it gains. `credit`, in plain steps, starts at AT_START, grows by SHARE for every
+    plain step and by 1 / n_answers for every guess that comes true (to at most AT_MOST), and shrinks by what steps with
+    guesses cost beyond plain ones. Without credit there are no guesses.
     """
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class StepCosts:
 
     # --- what happened ---
     def timed(self, n_answers: int, n_guessed: int, seconds: float, program: Hashable, n_helped: int = 0) -> float:
-        """What a step without prompts took. program: which one ran; the first run of each does not count.
+        """Record a step that read no prompts. program: the one that ran; its first run does not count.
 
-        n_helped: of its guesses, those of what guesses beside the model. Their part of what the step took beyond a
-        plain one is returned, in plain steps, and not charged.
+        n_helped: how many of the guesses came from a draft model or head. Their part of the step's extra cost is
+        returned, in plain steps, instead of being charged to `credit`.
         """
         if program not in self._programs:
             self._programs.add(program)
@@ -71,12 +71,12 @@ class StepCosts:
         return 0.0
 
     def beside_prompts(self, n_answers: int, n_guessed: int, token_seconds: float) -> None:
-        """A step that read prompts carried guesses, of which each cost about so much."""
+        """Charge the guesses of a step that read prompts, at `token_seconds` each."""
         if self.is_ready(n_answers):
             self.credit -= n_guessed * token_seconds / self._widths[n_answers].seconds
 
     def came_true(self, n: int, n_answers: int) -> None:
-        """So many guessed tokens were drawn, in a step of n_answers answers."""
+        """Credit n guessed tokens that were drawn in a step of n_answers answers."""
         self._earn(n / n_answers)
 
     def _earn(self, steps: float) -> None:
@@ -84,7 +84,7 @@ class StepCosts:
 
     # --- what pays ---
     def is_ready(self, n_answers: int) -> bool:
-        """Whether plain steps of so many answers have been measured."""
+        """Whether at least two plain steps of n_answers answers have been measured."""
         return n_answers in self._widths and self._widths[n_answers].n > 1
 
     def plain_seconds(self, n_answers: int) -> float:
@@ -98,9 +98,9 @@ class StepCosts:
         return self.worth(n_answers, np.ones(most), token_seconds) > 0
 
     def worth(self, n_answers: int, chances: np.ndarray, token_seconds: float | None = None) -> int:
-        """How many guesses a step should carry, of those that come true with these chances, f64, the best first.
+        """How many guesses a step should carry. chances: of each guess to come true, f64, highest first.
 
-        token_seconds: what one more column costs in a step that reads prompts; None: it reads none.
+        token_seconds: cost of one more column in a step that reads prompts; None: it reads no prompts.
         """
         plain = self.plain_seconds(n_answers)
         if token_seconds is not None:
@@ -112,20 +112,22 @@ class StepCosts:
         return best + 1 if gain[best] > LEAST_GAIN else 0
 
     def value(self, n_answers: int, n_before: int, most: int) -> Value:
-        """What up to `most` guesses are worth beside n_before that the step carries already."""
+        """Cost of up to `most` guesses in a step that already carries n_before guesses."""
         plain = self.plain_seconds(n_answers)
         seconds = np.concatenate([[plain], self.seconds(n_answers, n_before + most)])
-        if n_answers == 1:  # its steps vary less, and whoever guesses counts what that takes
+        if n_answers == 1:  # its steps vary less, and the guesser counts its own cost
             beyond = np.maximum(0.0, ALONE * seconds[n_before:] - seconds[n_before])
         else:
-            # wider than a few columns beyond what was measured: the next program may be much dearer
+            # more than REACH columns beyond the widest measured step
             seconds[max(self._widths) + REACH - n_answers + 1 :] *= 2
             beyond = DEAR * (seconds[n_before:] - seconds[n_before])
         return Value(n_answers, plain, lambda n: plain + float(beyond[min(n, most)]))
 
     def seconds(self, n_answers: int, most: int) -> np.ndarray:
-        """Of steps with 1 to `most` columns beyond those of n_answers answers, f64 [most]: measured, or on lines
-        through the nearest ones that were; never less than of a plain one."""
+        """Seconds of steps with 1 to `most` columns more than n_answers answers, f64 [most].
+
+        Measured, or interpolated linearly between measured widths; at least those of a plain step.
+        """
         plain = self.plain_seconds(n_answers)
         known = sorted((n, w.seconds) for n, w in self._widths.items() if n >= n_answers)
         last, seconds = known[-1]

@@ -1,18 +1,18 @@
-"""A model in stages: each holds some of the layers, with their part of the memory, in a process or machine of its own.
+"""A model in stages: each stage holds some of the layers and their part of the memory, in its own process or machine.
 
-A pass goes through the stages one after the other. What crosses from one to the next are f32 values as they are in
-memory: the residual stream of every token, and what layers leave to later ones (cuts.py says what, and where a model
-cannot be cut). So the results have the bits of one machine.
+A pass goes through the stages one after the other. Unchanged f32 values cross from one to the next: the residual stream
+of every token, and rows that layers leave to later ones (cuts.py, also for where a model cannot be cut). So results
+have the same bits as on one machine.
 
 leader   has the file, the texts and all bookkeeping: which pages and rows of states a sequence has, forks, going back,
-         the prompt cache (memory.py). To Runner and Sequence it is an Engine (engine.py)
-stage    keeps values in pages and rows that the leader numbers, and does what it is told, in order (stage.py,
+         the prompt cache (memory.py). To Runner and Sequence it is an Engine (staged_engine.py)
+stage    keeps values in pages and rows that the leader numbers, and obeys orders one after the other (stage.py,
          orders.py)
-line     how orders get to stages and rows from one stage to the next (line.py: in this process)
-kept     what the prompt cache holds is kept by every stage in files as well (keeping.py: the leader's side; kept.py)
+line     carries orders to the stages, and rows from one stage to the next (line.py: in this process)
+files    every stage also keeps its part of the prompt cache in files (staged_cache.py: the leader's side;
+         stage_files.py)
 
-A pass counts as done when it is ordered: the leader goes on to the next one, and all stages have something to do:
-pieces of a prompt, or groups of the answers that are drawn together (`Runner.begin`). What is lost with a stage is its
-memory. The texts are with the leader: who comes in its place finds what was kept, and what came behind that is read
-again (runner.py).
+A pass counts as done when it is ordered. The leader then orders the next one, so that all stages have work: pieces of a
+prompt, or groups of answers (`Runner.begin`). When a stage dies, only its memory is lost, since the leader has the
+texts: its replacement loads the files, and the tokens after the last checkpoint are read again (staged_runner.py).
 """

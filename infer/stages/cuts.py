@@ -1,9 +1,9 @@
-"""Between which blocks a model can be cut, what crosses there, and which cuts make stages of equal size.
+"""Between which blocks a model can be cut, which values cross there, and which cuts make stages of equal size.
 
-Found in the program itself, recorded for one token: what a block uses that earlier blocks made. The residual stream and
-f32 rows that layers leave to later ones by name cross with it. Two things cannot: the memory of another block (layers
-that use keys and values of an earlier one), and lists of chosen tokens. What follows from the batch alone is made again
-in every stage.
+Cuts are found in the program recorded for one token, by what a block uses from earlier blocks. The residual stream and
+f32 rows that layers leave to later ones by name can cross. Two things cannot: the memory of another block (layers that
+use keys and values of an earlier one), and lists of chosen tokens. What depends on the batch alone is computed again in
+every stage.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,12 @@ from .sizes import StageSizes
 
 @dataclass(frozen=True)
 class Cut:
-    """In front of block `block`. carried: names and widths of the rows that cross beside the stream of `width` values;
-    refused: why the model cannot be cut here, mostly empty."""
+    """A cut in front of block `block`.
+
+    width    of the residual stream, in values
+    carried  names and widths of the other rows that cross
+    refused  why the model cannot be cut here; mostly empty
+    """
 
     block: int
     width: int
@@ -35,12 +39,12 @@ class Cut:
 
     @property
     def nbytes_per_token(self) -> int:
-        """What crosses."""
+        """Bytes that cross here for each token."""
         return 4 * (self.width + sum(n for _, n in self.carried))
 
 
 def cuts_of(network: Network, kind: KVType, *, exact: bool = False) -> list[Cut]:
-    """One in front of every block but the first, of a network with all blocks."""
+    """A cut in front of every block but the first. network: with all blocks."""
     memory = HybridMemory(network.specs, 1, PAGE, kind)
     builder = Builder(1, 1, exact=exact, batch=Control(1).batch)
     seams: list[Seam] = []
@@ -52,11 +56,11 @@ def cuts_of(network: Network, kind: KVType, *, exact: bool = False) -> list[Cut]
 
 
 class _Owners:
-    """Which block has what of the memory, by address."""
+    """Finds the block that owns an address of the memory."""
 
     def __init__(self, network: Network, memory: HybridMemory) -> None:
         attention, recurrent = memory.attention, memory.recurrent
-        self.ends: list[tuple[int, int, int]] = []  # first address, the one behind the last, block
+        self.ends: list[tuple[int, int, int]] = []  # first address, address after the last, block
         for part in network.parts:
             for spec in part.layer.memory():
                 kept: list[np.ndarray | None]
@@ -89,34 +93,34 @@ def _cut(network: Network, b: Builder, seam: Seam, reads: Sequence[tuple[int, in
     width, at = network.stream.n, seam.block
     borrowed = next(((block, owner) for block, owner in reads if owner < at), None)
     if borrowed is not None:
-        return Cut(at, width, refused=f"block {borrowed[0]} uses what block {borrowed[1]} keeps of the text")
+        return Cut(at, width, refused=f"block {borrowed[0]} uses the memory of block {borrowed[1]}")
     alive = {id(buffer) for buffer in b.buffers if _is_alive(buffer, seam.op)}
     needed = {name: rows for name, rows in seam.named.items() if id(rows.base) in alive}
     lists = [name for name, rows in needed.items() if not _is_floats(b, rows)]
     if lists:
-        return Cut(at, width, refused=f"later blocks use what an earlier one has chosen ({lists[0]})")
+        return Cut(at, width, refused=f"later blocks use tokens that an earlier one has chosen ({lists[0]})")
     return Cut(at, width, tuple(sorted((name, rows.n) for name, rows in needed.items())))
 
 
 def _is_alive(buffer: Buffer, op: int) -> bool:
-    """Whether something is written to it before an op, and read from then on."""
+    """Whether the buffer is written before op number `op` and still used there or later."""
     return 0 <= buffer.first < op <= buffer.last
 
 
 def _is_floats(b: Builder, rows: Rows) -> bool:
-    """Whether they are as `Builder.rows` makes them, for one column."""
+    """Whether `rows` have the layout of `Builder.rows` for one column: f32, padded to 16."""
     assert isinstance(rows.base, Buffer)
     return not b.depends_on_context(rows.base) and rows.ld == round_up(rows.n, 16) * 4
 
 
 # --- where to cut ---
 def planned(sizes: StageSizes, cuts: Sequence[Cut], n: int, rooms: Sequence[int] = ()) -> list[range]:
-    """The blocks of each of n stages, such that the largest has as few bytes as possible.
+    """The blocks of each of n stages, such that the largest stage has as few bytes as possible.
 
-    rooms: bytes that the machine of each stage has for it, where that is known. Each stage then fits its machine;
-    if no cuts make that so, the one that is furthest beyond it is so as little as possible.
+    rooms: bytes that the machine of each stage has free, where known. Each stage then fits its machine; if no cuts
+    achieve that, the largest ratio of a stage's size to its room is as small as possible.
 
-    UsageError: there are not so many places to cut at.
+    Raises UsageError if the model cannot be cut into n stages.
     """
     most = sum(not cut.refused for cut in cuts) + 1
     if not 1 <= n <= most:
@@ -127,13 +131,13 @@ def planned(sizes: StageSizes, cuts: Sequence[Cut], n: int, rooms: Sequence[int]
 
 
 def fewest(sizes: StageSizes, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range]:
-    """`planned` for as few of the machines as possible, of which the first ones are taken; none: all are too few."""
+    """`planned` for as few machines as possible, taken from the front of `rooms`; empty if all together are too few."""
     most = min(len(rooms), sum(not cut.refused for cut in cuts) + 1)
     return next((found for n in range(1, most + 1) if (found := fitting(sizes, cuts, rooms[:n]))), [])
 
 
 def fitting(sizes: StageSizes, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range]:
-    """As equal as possible; none when no cuts fit."""
+    """Stages as equal as possible, one for each of `rooms` and not larger than it; empty if no cuts fit."""
 
     def cost(k: int, blocks: range) -> float:
         return nbytes if (nbytes := sizes.of(blocks)) <= rooms[k] else inf
@@ -145,9 +149,9 @@ def fitting(sizes: StageSizes, cuts: Sequence[Cut], rooms: Sequence[int]) -> lis
 def _least(
     sizes: StageSizes, cuts: Sequence[Cut], n: int, cost: Callable[[int, range], float]
 ) -> tuple[list[range], float]:
-    """n stages whose largest cost is the least, and that. cost: of stage k with these blocks."""
+    """n stages with the smallest possible largest cost, and that cost. cost(k, blocks): of stage k with `blocks`."""
     ends = [0, *(cut.block for cut in cuts if not cut.refused), sizes.network.blocks.stop]
-    # best[k][j]: the largest cost of k + 1 stages that end at ends[j], and where the last of them begins
+    # best[k][j]: the largest cost of k + 1 stages that end at ends[j], and the index in `ends` where the last begins
     best: list[list[tuple[float, int]]] = [[(cost(0, range(end)), 0) for end in ends]]
     for k in range(1, n):
         row: list[tuple[float, int]] = [(inf, k)] * len(ends)

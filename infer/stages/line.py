@@ -19,48 +19,53 @@ Answer = Arrays | np.ndarray | None
 
 
 class Ticket(Protocol):
-    """An order that is being obeyed."""
+    """An order that was put on the line."""
 
     def wait(self, stop: Stop | None) -> Sequence[Answer]:
-        """What every stage answers; of a pass, the last one alone. Interrupted: `stop` was set before, and the order is
-        obeyed all the same. LostStageError: it never will be."""
+        """Wait for the answers of all stages; for a pass, of the last stage alone.
+
+        Raises Interrupted if `stop` is set first; the order is obeyed all the same. Raises LostStageError if it never
+        will be.
+        """
 
 
 class Line(Protocol):
     """All stages of a model. Each obeys orders one after the other; rows of a pass go from one to the next."""
 
     def machines(self) -> list[MachineMemory]:
-        """What the machines have that stages can be on, in the order of the stages: of a place where several can be,
-        each has its part."""
+        """Memory that each stage can have, in the order of the stages. Stages on one machine divide its memory."""
 
     def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
-        """Have a stage for each of these, with nothing in its memory: also again, when one was lost. What was kept in
-        files is there then, as far as its machine is. Interrupted: `stop` was set while somebody was waited for."""
+        """Open a stage with empty memory for each opening; called again when a stage was lost.
+
+        Files that stages kept are still there on machines that are. Raises Interrupted if `stop` is set while waiting
+        for a worker.
+        """
 
     def put(self, order: Order) -> Ticket:
-        """To all stages. Does not wait."""
+        """Give an order to all stages, without waiting."""
 
     def close(self) -> None: ...
 
 
 class Foreman:
-    """Gives orders to a line on behalf of a leader. pages: entries of its table of pages that no order has had yet."""
+    """Gives the leader's orders to a line. pages: changed entries of the page table that no order has carried yet."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
         self.pages: list[tuple[int, int, int]] = []
 
     def put(self, what: Pass | Chore | Keep | AskKept | TakeUp) -> Ticket:
-        """An order with what has changed in the table."""
+        """Give an order, with the changed entries of the page table."""
         pages, self.pages = self.pages, []
         return self.line.put(Order(pages, what))
 
     def order(self, what: Chore | Keep | TakeUp) -> None:
-        """To be done before whatever is ordered next."""
+        """Give an order whose answer is not needed. It is done before any later order."""
         self.put(what)
 
     def ask(self, what: Chore) -> Arrays:
-        """What all stages answer, together."""
+        """Give an order and wait; returns the merged answers of all stages."""
         found: Arrays = {}
         for answer in self.put(what).wait(None):
             assert isinstance(answer, dict)

@@ -22,10 +22,10 @@ def load_staged(
     line_for: Callable[[GGUFFile], Line],
     said: Callable[[str], None] = lambda line: None,
 ) -> LoadedModel:
-    """`LoadedModel.load` of n_stages stages, or AUTO, on the line that `line_for` gives. said: gets a line when a
-    stage was lost, or is larger than its machine's memory.
+    """`LoadedModel.load` in n_stages stages (or AUTO), on the line that `line_for` returns.
 
-    UsageError: also where the model cannot be cut into so many.
+    said: gets a message when a stage was lost, or is larger than the free memory of its machine.
+    Raises UsageError also if the model cannot be cut into n_stages.
     """
     start = time.perf_counter()
     gguf, adapters = open_files(path, options)

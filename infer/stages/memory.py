@@ -1,5 +1,5 @@
-"""The leader's memory of a model in stages: which pages and rows of states sequences and checkpoints have. What is in
-them is with the stages, which are told what happens to it.
+"""The leader's memory of a model in stages: which pages and rows of states sequences and checkpoints have. The stages
+hold their content, and get an order for everything that happens to it.
 """
 
 from collections import Counter
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class CountedPool(IndexPool):
-    """versions: of each place, how often the prompt cache has let go of it: whoever has it then may write it."""
+    """An IndexPool that counts. versions: how often the prompt cache has let go of an index, after which it may be
+    written."""
 
     def __init__(self, size: int, what: str) -> None:
         super().__init__(size, what)
@@ -36,7 +37,7 @@ class CountedPool(IndexPool):
 
 
 class LedPages(AttentionMemory):
-    """Memory for one page, of which nothing but the layout is used. `changed`: the table since the last order."""
+    """Bookkeeping of pages, with memory for one page, of which only the layout is used."""
 
     def __init__(
         self, specs: list[AttentionSpec | RowsSpec], n_slots: int, n_ctx: int, kind: KVType, n_spare: int,
@@ -76,7 +77,7 @@ class LedPages(AttentionMemory):
 
 
 class LedStates(RecurrentMemory):
-    """No memory for rows."""
+    """Bookkeeping of rows of states, without memory for them."""
 
     def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int, foreman: "Foreman") -> None:
         self._foreman = foreman
@@ -100,7 +101,7 @@ class LedStates(RecurrentMemory):
 
 
 class LedMemory(HybridMemory):
-    """See the head of this file. n_spare_pages, n_spare_rows: for stages to have as many."""
+    """See the head of this file. n_spare_pages, n_spare_rows: passed on to the stages, which have as many."""
 
     def __init__(
         self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int,
@@ -117,20 +118,20 @@ class LedMemory(HybridMemory):
         pages = LedPages(kv, n_seq_max, n_ctx, kind, n_spare_pages, self._foreman)
         return pages, LedStates(states, n_seq_max, n_spare_rows, self._foreman)
 
-    # --- passes that are ordered, and may be taken back ---
+    # --- undoing passes that were ordered ---
     def hold_row(self, seq: int) -> tuple[int, int]:
-        """Tokens and row of states of a sequence, which nobody overwrites until `let_row_go` or `go_back`."""
+        """A sequence's number of tokens, and its row of states (-1: none), kept until `let_row_go` or `go_back`."""
         self.check(seq)
         past, row = int(self.n_past[seq]), self.recurrent.row[seq]
         return past, self.recurrent.pool.share(row) if past and row >= 0 else -1
 
     def let_row_go(self, row: int) -> None:
-        """It is not gone back to."""
+        """Release a row of `hold_row`, which is not needed any more."""
         if row >= 0:
             self.recurrent.pool.drop(row)
 
     def go_back(self, seq: int, past: int, row: int) -> None:
-        """The sequence is as it was when `hold_row` gave these."""
+        """Take a sequence back to what it was when `hold_row` returned `past` and `row`."""
         if (move := self._moves.get(seq)) is not None:
             self.abandon(move)
         if row >= 0:

@@ -1,7 +1,7 @@
-"""What a leader tells all stages, in order: passes, and what is to be done to their memory.
+"""Orders of the leader to all stages: passes, and changes of their memory.
 
-Pages of keys and values and rows of states have the leader's numbers. Every order brings the leader's table of pages up
-to date first. Everything here is pickled.
+Pages of keys and values and rows of states have the leader's numbers. Every order first updates the stage's copy of the
+page table. Everything here is pickled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ NO_ARRAYS: Arrays = {}
 
 @dataclass(frozen=True)
 class Opening:
-    """How a stage is opened: which blocks of the file, what crosses, and a memory of the leader's sizes.
+    """How a stage is opened: its blocks, the rows that enter and leave it, and the sizes of its memory.
 
     adapters  LoRA files with their scales
     """
@@ -32,7 +32,7 @@ class Opening:
     left: Widths
     n_ctx: int
     n_seq_max: int
-    n_pages: int  # beyond those that sequences can use
+    n_pages: int  # spare ones, beyond those that sequences can use
     n_rows: int  # likewise
     n_ubatch: int
     n_threads: int
@@ -42,13 +42,13 @@ class Opening:
 
 
 class Chore(Protocol):
-    """What is done to the memory of every stage; what it returns is the stage's part of the answer."""
+    """A change of the memory of every stage. `do` returns the stage's part of the answer."""
 
     def do(self, memory: HybridMemory) -> Arrays: ...
 
 
 def of_blocks(arrays: Arrays, blocks: range) -> Arrays:
-    """Those of some blocks: their names begin with blk.N."""
+    """The arrays of some blocks. Names of arrays begin with blk.N."""
     return {name: values for name, values in arrays.items() if int(name.split(".")[1]) in blocks}
 
 
@@ -56,10 +56,10 @@ def of_blocks(arrays: Arrays, blocks: range) -> Arrays:
 class Pass:
     """One ubatch.
 
-    control  as `Control.copied` has it
-    rows     tokens that something is wanted of, and for likelihoods their targets
-    reach    positions that it has, and that single tokens behind it have
-    few      whether steps of a few tokens are worth kernels of their own
+    control  from `Control.copied`
+    rows     tokens whose results are wanted; targets: for likelihoods, their target tokens
+    reach    number of positions that the pass may use, see `Weights.reach`
+    few      whether steps of a few tokens are worth their own kernels
     """
 
     control: Mapping[str, np.ndarray]
@@ -76,18 +76,18 @@ class Pass:
 
 @dataclass(frozen=True)
 class Order:
-    """pages: entries of the table that have changed, (slot, place in it, page)."""
+    """pages: changed entries of the page table: (slot, index in the slot, page)."""
 
     pages: Sequence[tuple[int, int, int]]
     what: "Pass | Chore | Keep | AskKept | TakeUp"
 
     @property
     def is_answered(self) -> bool:
-        """Whether every stage has something to say."""
+        """Whether the stages answer with data."""
         return isinstance(self.what, ExportPages | ExportRow | AskKept)
 
     def to(self, blocks: range) -> "Order":
-        """With no more than the stage of these blocks needs."""
+        """The order without arrays of other blocks."""
         if isinstance(self.what, LoadPages | LoadRow):
             return replace(self, what=replace(self.what, arrays=of_blocks(self.what.arrays, blocks)))
         return self
@@ -200,10 +200,10 @@ class FillRow:
         return NO_ARRAYS
 
 
-# --- of what stages keep in files ---
+# --- files of stages ---
 @dataclass(frozen=True)
 class Keep:
-    """See `StageFiles`: pages and rows that it gets, and those that it does not need any more."""
+    """Save `pages` and `rows` in the stage's files, and delete `gone_pages` and `gone_rows`. See `StageFiles`."""
 
     pages: list[Place]
     rows: list[Place]
@@ -218,7 +218,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class AskKept:
-    """Every stage lists its pages and rows, i64 [n, 2], as `StageFiles.places` gives them."""
+    """Ask every stage for its saved pages and rows, each i64 [n, 2]. See `StageFiles.places`."""
 
     def do(self, memory: HybridMemory, files: StageFiles) -> Arrays:
         pages, rows = files.places(memory)
@@ -227,7 +227,7 @@ class AskKept:
 
 @dataclass(frozen=True)
 class TakeUp:
-    """Pages and rows are as they were kept."""
+    """Load pages and rows from the stage's files."""
 
     pages: list[Place]
     rows: list[Place]

@@ -1,4 +1,4 @@
-"""What a stage needs of its machine's memory: its tensors, and its part of what is kept of texts."""
+"""Memory that a stage needs: its tensors, and its part of keys, values and states."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ..memory.needs import SequenceNeeds, Specs
 
 @dataclass(frozen=True)
 class Texts:
-    """What there is to be room for: n_seq sequences of n_ctx tokens, and `spare` bytes of what earlier ones leave."""
+    """The room for texts: n_seq sequences of n_ctx tokens, and `spare` bytes for checkpoints of earlier texts."""
 
     kind: KVType
     n_seq: int
@@ -19,7 +19,7 @@ class Texts:
 
 
 class StageSizes:
-    """Bytes of stages of a network. texts None: of weights alone."""
+    """Sizes of stages of a network, in bytes. texts None: weights alone."""
 
     def __init__(self, network: Network, texts: Texts | None = None) -> None:
         self.network, self.texts = network, texts
@@ -33,13 +33,13 @@ class StageSizes:
             self._behind = self._behind | {"token_embd.weight"}
 
     def of(self, blocks: range) -> int:
-        """Of the stage with these blocks."""
+        """Bytes of the stage with these blocks."""
         if blocks not in self._known:
             self._known[blocks] = self._weights(blocks) + self._kept(blocks)
         return self._known[blocks]
 
     def all(self, stages: Sequence[range]) -> list[int]:
-        """Of each of them."""
+        """Bytes of each stage."""
         return [self.of(blocks) for blocks in stages]
 
     def _weights(self, blocks: range) -> int:
@@ -54,6 +54,6 @@ class StageSizes:
         specs: Specs = [spec for part in self.network.parts if part.block in blocks for spec in part.layer.memory()]
         needs = SequenceNeeds.of(specs, self.texts.kind)
         whole = SequenceNeeds.of(self.network.specs, self.texts.kind)
-        # earlier texts may leave states alone, or keys and values alone
+        # checkpoints of earlier texts may be states alone, or keys and values alone
         share = max(needs.per_token / max(1, whole.per_token), needs.state / max(1, whole.state))
         return needs.nbytes(self.texts.n_seq, self.texts.n_ctx) + int(share * self.texts.spare)

@@ -1,4 +1,4 @@
-"""A stage: some blocks of a model with their part of the memory, which do what a leader orders."""
+"""A stage: some blocks of a model with their part of the memory, which obeys a leader's orders."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from .stage_files import StageFiles
 
 
 class _Part(Engine):
-    """The engine of a stage, without bookkeeping: what it computes is put into its control block."""
+    """The engine of a stage. It does no bookkeeping: the leader fills its control block."""
 
     def __init__(self, gguf: GGUFFile, opening: Opening) -> None:
         self.opening = o = opening
@@ -65,7 +65,8 @@ class _Part(Engine):
         return (part if self.network.is_last else "body"), capacity
 
     def obey(self, order: Pass, entering: np.ndarray | None) -> np.ndarray | None:
-        """What leaves the stage, f32 [n_tok, widths together], or of the last one what is wanted."""
+        """Compute a pass. Returns the rows that leave the stage, f32 [n_tok, sum of widths]; the last stage returns
+        the wanted results."""
         n, net = order.n_tok, self.network
         self._control.put(order.control)
         self.expects_few = self.expects_few or order.few
@@ -84,8 +85,7 @@ class _Part(Engine):
 
 
 class Stage:
-    """See the head of this file. files: of what it keeps. FormatError, UnsupportedError, UsageError: as
-    `LoadedModel.load` raises them."""
+    """See the head of this file. files: where it saves pages and rows. Raises as `LoadedModel.load`."""
 
     def __init__(self, gguf: GGUFFile, opening: Opening, files: StageFiles) -> None:
         self.gguf, self.blocks, self.files = gguf, opening.blocks, files
@@ -98,11 +98,11 @@ class Stage:
 
     @property
     def tensors(self) -> set[str]:
-        """Names of those that it has asked for: no others are read."""
+        """Names of the tensors that it uses. No others are read."""
         return self.engine.network.weights.used
 
     def obey(self, order: Order, entering: np.ndarray | None = None) -> Arrays | np.ndarray | None:
-        """A pass: what leaves the stage, see `_Part.obey`; otherwise what the chore gives."""
+        """Carry out an order. Returns the result of `_Part.obey` for a pass, otherwise the answer of the chore."""
         table = self.engine.memory.attention.table
         for slot, i, page in order.pages:
             table[slot, i] = page
@@ -113,6 +113,6 @@ class Stage:
         return order.what.do(self.engine.memory)
 
     def close(self, *, remove: bool = True) -> None:
-        """Ends its threads. The file stays open: others may have it. remove: what it has kept."""
+        """End its threads. The model file stays open: others may use it. remove: delete its saved pages and rows."""
         self.engine.close()
         self.files.close(remove=remove)

@@ -1,12 +1,12 @@
-"""What a stage keeps of its memory in files of its machine, for whoever takes its place when its process dies.
+"""A stage saves its part of the prompt cache in files of its machine, for its replacement when its process dies.
 
-    FOLDER/lock            held by those who keep something here
-    FOLDER/4-7/page-12-3   of blocks 4 to 7: what page 12 had when the cache had let go of it three times
+    FOLDER/lock            locked (shared) by the processes that keep files here
+    FOLDER/4-7/page-12-3   blocks 4 to 7: the content of page 12 after the cache had let go of it three times
     FOLDER/4-7/row-5-1     likewise a row of states
 
-A file has the bytes as they are in memory and their CRC-32, and gets its name when it is complete. There are as many as
-the leader's prompt cache holds pages and rows (keeping.py). They go with the run; those of a run that was killed go
-when another one begins there (`sweep`).
+A file has the raw bytes of the memory and their CRC-32 (u32, little-endian), and gets its name when it is complete.
+There is one for each page and row of the leader's prompt cache (staged_cache.py). Files are removed at the end of the
+run; files of a run that was killed are removed when another run begins there (`sweep`).
 """
 
 import contextlib
@@ -33,14 +33,14 @@ _SUM_BYTES = 4
 
 
 class StageFiles:
-    """Those of one stage, in a folder of its run. trouble: why the last file could not be written; mostly empty."""
+    """The files of one stage, in a folder of its run. trouble: why the last file could not be written; mostly empty."""
 
     def __init__(self, folder: Path, blocks: range) -> None:
         self.folder, self.trouble = folder / f"{blocks.start}-{blocks.stop - 1}", ""
-        self._lock = -1  # as long as the folder is not to be used
+        self._lock = -1  # the folder is not used
         try:
             for path in (folder.parent, folder, self.folder):
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)  # files contain users' texts
             if why := trouble(folder):
                 self.trouble = f"{shown(folder)}: no checkpoints are kept there: {why}"
                 return
@@ -56,7 +56,7 @@ class StageFiles:
         return self.folder / f"{what}-{place[0]}-{place[1]}"
 
     def save(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
-        """As far as the disk has room: what is missing is read again from the text."""
+        """Write files as long as the disk has room. Missing ones cost time only: the leader has the text read again."""
         if self._lock < 0:
             return
         try:
@@ -77,13 +77,13 @@ class StageFiles:
             file.write(total.to_bytes(_SUM_BYTES, "little"))
 
     def drop(self, pages: Iterable[Place], rows: Iterable[Place]) -> None:
-        """Nobody asks for these any more."""
+        """Remove files that are not needed any more."""
         with contextlib.suppress(OSError):
             for path in [*(self._path("page", p) for p in pages), *(self._path("row", p) for p in rows)]:
                 path.unlink(missing_ok=True)
 
     def places(self, memory: HybridMemory) -> tuple[list[Place], list[Place]]:
-        """Pages and rows that are there, whole; what is not goes."""
+        """Pages and rows with a complete file. Removes damaged and unknown files."""
         found: dict[str, list[Place]] = {"page": [], "row": []}
         with contextlib.suppress(OSError):
             for path in sorted(self.folder.iterdir()) if self._lock >= 0 else ():
@@ -96,7 +96,7 @@ class StageFiles:
         return found["page"], found["row"]
 
     def load(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
-        """Inverse of `save`, for what `places` has said. LostStageError: it has gone meanwhile."""
+        """Read pages and rows that `places` listed into the memory. Raises LostStageError if a file has gone since."""
         for what, places in (("page", pages), ("row", rows)):
             for place in places:
                 path, arrays = self._path(what, place), _arrays(memory, what, place[0])
@@ -112,7 +112,7 @@ class StageFiles:
                     at += array.nbytes
 
     def _read(self, path: Path, arrays: Sequence[np.ndarray]) -> bytes | None:
-        """What is in a file that fits the arrays and is whole."""
+        """The content of a file, with its CRC-32; None if it is damaged or its size is not that of the arrays."""
         size = sum(array.nbytes for array in arrays)
         if not arrays or path.stat().st_size != size + _SUM_BYTES:
             return None
@@ -120,7 +120,7 @@ class StageFiles:
         return data if zlib.crc32(data[:size]) == int.from_bytes(data[size:], "little") else None
 
     def close(self, *, remove: bool) -> None:
-        """remove: nobody takes the place of this stage any more."""
+        """Release the folder. remove: delete the files also, since no replacement of this stage will come."""
         if self._lock >= 0:
             if remove:
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -130,17 +130,17 @@ class StageFiles:
 
 
 def remove_unused(folder: Path, lock: int) -> None:
-    """The folder of a run, if nobody else keeps something there. lock: its open file."""
+    """Remove the folder of a run if no other process keeps files there. lock: file descriptor of its lock file."""
     try:
         flock(lock, LOCK_EX | LOCK_NB)
         if {path.name for path in folder.iterdir()} <= {"lock"}:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:
-        pass  # whoever closes it last does it
+        pass  # the last process to close it removes it
 
 
 def sweep(folder: Path, seconds: float) -> None:
-    """Remove runs below a folder that nobody has open and where nothing has changed for so long."""
+    """Remove the runs in a folder that no process has open and that have not changed for `seconds`."""
     for run in [*folder.iterdir()] if folder.is_dir() else []:
         with contextlib.suppress(OSError):
             changed = max(path.lstat().st_mtime for path in (run, *run.iterdir()))
@@ -152,7 +152,7 @@ def sweep(folder: Path, seconds: float) -> None:
 
 
 def _arrays(memory: HybridMemory, what: str, number: int) -> list[np.ndarray]:
-    """Of a page or a row; none: there is no such."""
+    """The arrays of a page or a row; empty if the memory has no such number."""
     if what == "page":
         return _page(memory, number) if number < memory.attention.n_stored else []
     return memory.recurrent.state(number) if number < memory.recurrent.n_stored else []

@@ -1,8 +1,8 @@
-"""The prompt cache of a leader: what it holds is kept by the stages in files as well, and outlives them (kept.py).
+"""The prompt cache of a leader. Stages also save its pages and rows in files, which outlive them (stage_files.py).
 
-A page or a row that the cache holds is not written until the cache lets go of it. So what the stages keep is told apart
-by its number and how often that has happened; the leader says what is new and what has gone whenever the cache has got
-something.
+A page or a row that the cache holds is not overwritten until the cache lets go of it. So its number, and how often the
+cache has let go of it, identify its content. Whenever the cache gets a checkpoint, the leader tells the stages what is
+new and what has gone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ class StagedCache(PromptCache):
     def __init__(self, memory: LedMemory, budget: int, foreman: "Foreman") -> None:
         super().__init__(memory, budget)
         self._foreman = foreman
-        self._pages: Places = set()  # that the stages have been told to keep
+        self._pages: Places = set()  # that the stages were ordered to save
         self._rows: Places = set()
 
     def keep(
@@ -54,7 +54,7 @@ class StagedCache(PromptCache):
         return {(p, pages.versions[p]) for p in held_pages}, {(r, rows.versions[r]) for r in held_rows}
 
     def take_up(self) -> None:
-        """After all stages were opened again: they get back what all of them have kept, and the rest is forgotten."""
+        """After all stages were opened again, load what all of them have saved and forget the rest."""
         answers = self._foreman.put(AskKept()).wait(None)
         pages, rows = _everywhere(answers, "pages"), _everywhere(answers, "rows")
         self._forget_pages_but({p for p, _ in pages & self._held()[0]})
@@ -77,7 +77,7 @@ class StagedCache(PromptCache):
                 self._cut(node, (node.start // PAGE + n) * PAGE)
 
     def _cut(self, node: Node, n: int) -> None:
-        """Forget what is behind the first n tokens."""
+        """Forget everything after the first n tokens of the path to `node`."""
         if n > node.start:
             self.tree.split(node, n)
         self.forget(node)
@@ -94,17 +94,17 @@ class StagedCache(PromptCache):
 
 
 def _everywhere(answers: Sequence[object], what: str) -> Places:
-    """What every stage has."""
+    """What all stages have."""
     return set.intersection(*_places(answers, what))
 
 
 def _anywhere(answers: Sequence[object], what: str) -> Places:
-    """What some stage has."""
+    """What at least one stage has."""
     return set.union(*_places(answers, what))
 
 
 def _places(answers: Sequence[object], what: str) -> list[Places]:
-    """Of each stage."""
+    """The pages or rows of each stage."""
     found = []
     for answer in answers:
         assert isinstance(answer, dict)

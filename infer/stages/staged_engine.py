@@ -1,4 +1,4 @@
-"""The leader of a model in stages, which is an Engine to Runner and Sequence."""
+"""The leader of a model in stages. Runner and Sequence use it as an Engine."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,15 +31,15 @@ from .memory import LedMemory
 from .orders import Opening, Pass, Wanted
 from .sizes import StageSizes, Texts
 
-AUTO = 0  # stages: as many as memory asks for
-LEAST_PIECE = 64  # tokens of an ubatch, when prompts are cut so that all stages have something to do
+AUTO = 0  # stages: as few as fit the memory
+LEAST_PIECE = 64  # least tokens of an ubatch when a prompt is cut so that all stages have work
 
 
 class StagedEngine(Engine):
     """n_stages stages on a line; AUTO: as few as fit the memory of their machines.
 
-    tight: a line for each stage that is larger than what its machine has free.
-    FormatError, UnsupportedError, UsageError: also where the model cannot be cut so.
+    tight: a message for each stage that is larger than the free memory of its machine.
+    Raises FormatError, UnsupportedError or UsageError, also if the model cannot be cut into n_stages.
     """
 
     memory: LedMemory
@@ -57,15 +57,14 @@ class StagedEngine(Engine):
         )  # fmt: skip
         if given.checkpoint_budget and given.checkpoint_type != "f32":
             raise UsageError(
-                f"checkpoint_type = {given.checkpoint_type!r}: the states of a model in stages are kept as they are, "
-                "f32."
+                f"checkpoint_type = {given.checkpoint_type!r}: the states of a model in stages are always kept as f32."
             )
         self.stages = self._planned(n_stages, given.checkpoint_budget)
         self.openings = self._openings(given)
         line.open(self.openings)
 
     def _context(self, n_ctx: int, n_seq_max: int, spare: int, rooms: Rooms) -> Context:
-        """As `Engine._context`: also such that each stage fits its machine."""
+        """As `Engine._context`, and each stage fits its machine, unless n_ctx is given."""
         self.cuts = cuts_of(self.network, self._kind, exact=self.exact)
         context = super()._context(n_ctx, n_seq_max, spare, rooms)
         working = self.working_bytes(context.n, n_seq_max)
@@ -83,7 +82,7 @@ class StagedEngine(Engine):
         )
 
     def _stages(self, texts: Texts) -> list[range]:
-        """What fits the machines, none: nothing does."""
+        """Stages that fit the machines; empty if there are none."""
         sizes, n = StageSizes(self.network, texts), self._asked
         if n == AUTO:
             return fewest(sizes, self.cuts, self._rooms)
@@ -97,12 +96,12 @@ class StagedEngine(Engine):
             stages = self._stages(texts)
             if not stages:
                 raise UsageError(
-                    f"{self.gguf.path.name} ({size_text(self.gguf.nbytes)}) with {holding} does not fit what "
-                    f"{len(rooms)} workers have free ({', '.join(map(size_text, rooms))}), cut as it can be. Start "
+                    f"{self.gguf.path.name} ({size_text(self.gguf.nbytes)}) with {holding} does not fit the free "
+                    f"memory of {len(rooms)} workers ({', '.join(map(size_text, rooms))}), however it is cut. Start "
                     "more of them, give a smaller context, or say a number of stages."
                 )
             return stages
-        # a line that is all in one place: what is there is for all of them
+        # with fewer rooms than stages, the stages share one machine and its whole memory
         sizes = StageSizes(self.network, texts)
         stages = planned(sizes, self.cuts, n, rooms if len(rooms) >= n else ())
         for blocks, nbytes, room in zip(stages, sizes.all(stages), rooms, strict=False):
@@ -143,12 +142,11 @@ class StagedEngine(Engine):
     # --- passes ---
     @property
     def depth(self) -> int:
-        """Passes that can be under way at a time."""
+        """Number of passes that can be under way at a time."""
         return len(self.stages)
 
     def piece(self, n_tok: int) -> int:
-        """Tokens of an ubatch, at most, when so many are read: twice as many ubatches as stages, if that makes no tiny
-        ones."""
+        """Limit on the tokens of an ubatch when n_tok are read: gives two ubatches per stage, if they are not tiny."""
         return min(self.n_ubatch, max(LEAST_PIECE, -(-n_tok // (2 * self.depth))))
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
@@ -159,11 +157,11 @@ class StagedEngine(Engine):
     def passes(
         self, ubatches: Iterable[Sequence[Segment]], *, likelihood: bool = False, hidden: bool = False
     ) -> "Passes":
-        """`run` of one after the other: the next ones are under way while somebody waits for the first."""
+        """`run` of several ubatches: later ones are under way while the caller waits for the first."""
         return Passes(self, ubatches, "likelihood" if likelihood else "hidden" if hidden else "head")
 
     def start(self, segments: Sequence[Segment], wanted: Wanted) -> Ticket:
-        """Order a pass; it counts as done."""
+        """Order a pass. The leader's bookkeeping counts it as done."""
         assert 0 < sum(len(s.tokens) for s in segments) <= self.n_ubatch
         self.expects_few = self.expects_few or any(s.each for s in segments)
         moves = self._begin(segments, keep=False)
@@ -186,36 +184,36 @@ class StagedEngine(Engine):
         return logits
 
     def reopen(self) -> None:
-        """After a stage was lost: all stages again, with nothing in their memory, and no sequence in the leader's.
-        Interrupted, with everything as it was: `stop` was set while a worker was waited for."""
+        """After a stage was lost, open all stages again with empty memory, and empty all sequences of the leader.
+
+        Raises Interrupted, with everything unchanged, if `stop` is set while waiting for a worker.
+        """
         self.line.open(self.openings, self.stop)
         for slot in range(self.memory.n_seq_max):
             self.memory.release(slot)
 
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
-        """The stages have done that."""
+        """Does nothing: each stage compiles its own kernels."""
 
     def close(self) -> None:
         self.line.close()
         super().close()
 
-    # --- what looks into one machine's passes ---
+    # --- not possible in stages ---
     def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
-        raise UsageError(
-            "the time of every operation is not taken of a model in stages. Load the model whole for that."
-        )
+        raise UsageError("the time of every operation cannot be measured in stages. Load the whole model for that.")
 
     def collecting(self, collection: Collection) -> AbstractContextManager[None]:  # type: ignore[override]
-        raise UsageError("an importance matrix is not measured of a model in stages. Load the model whole for that.")
+        raise UsageError("an importance matrix cannot be collected in stages. Load the whole model for that.")
 
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
-        raise UsageError("the layers of a model in stages cannot be traced. Load the model whole for that.")
+        raise UsageError("the layers of a model in stages cannot be traced. Load the whole model for that.")
 
 
 class Passes:
-    """What ubatches give, in their order. They are ordered as they are asked for, some ahead; `order` does not wait.
+    """Iterates over the values of ubatches, in their order. Some ubatches are ordered ahead, `depth` + 1 at most.
 
-    Whatever interrupts it, all sequences are then as they were before the first of them.
+    Any exception takes all sequences back to their state before the first ubatch.
     """
 
     def __init__(self, engine: StagedEngine, ubatches: Iterable[Sequence[Segment]], wanted: Wanted) -> None:
@@ -224,7 +222,7 @@ class Passes:
         self._under_way: deque[Ticket] = deque()
 
     def order(self) -> None:
-        """The first ones, one more than there are stages."""
+        """Order ubatches until one more than there are stages is under way. Does not wait."""
         memory = self._engine.memory
         try:
             while len(self._under_way) <= self._engine.depth and (segments := next(self._left, None)) is not None:
@@ -252,7 +250,7 @@ class Passes:
             self._engine.memory.let_row_go(row)
 
     def go_back(self) -> None:
-        """All sequences are as they were."""
+        """Take all sequences back to their state before the first ubatch."""
         held, self._held = self._held, {}
         for slot, before in held.items():
             self._engine.memory.go_back(slot, *before)

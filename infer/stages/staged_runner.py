@@ -1,5 +1,5 @@
-"""Runner of a model in stages: several passes are under way, and what a lost stage held is taken up again: from what it
-has kept of the prompt cache, and by reading what came behind that."""
+"""Runner of a model in stages. Several passes are under way at a time. After a stage was lost, texts are restored: from
+its files of the prompt cache, and by reading the tokens after the last checkpoint again."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,8 +16,8 @@ from ..runner import Begun, Plan, Result, Runner, Slot, Split, Work, gathered
 from .staged_cache import StagedCache
 from .staged_engine import Passes, StagedEngine
 
-MOST_LOSSES = 3  # of the same work: something else is wrong then
-# What sequences held: tokens, logits, and whether the model makes the same of these tokens again.
+MOST_LOSSES = 3  # of stages during one call; more have another cause
+# What sequences held: tokens, logits, and whether reading these tokens again gives the same memory.
 _Held = dict[Slot, tuple[list[int], np.ndarray | None, bool]]
 
 
@@ -38,8 +38,8 @@ class StagedRunner(Runner):
         self.said = said
         self.begun: WeakSet[BegunInStages] = (
             WeakSet()
-        )  # those whose results nobody has asked for, and maybe some others
-        self._callers: Stop | None = None  # while what was lost is read again, which nobody stops
+        )  # all whose results were not asked for yet, and maybe some others
+        self._callers: Stop | None = None  # the caller's Stop, while lost texts are read again, which cannot be stopped
 
     def _ubatch(self, works: Sequence[Work]) -> int:
         if any(w.each for w in works):
@@ -53,7 +53,7 @@ class StagedRunner(Runner):
 
     @property
     def recovers(self) -> bool:
-        """No: what the stages have of the memory is not counted here."""
+        """False: the memory of the stages cannot be recounted here."""
         return False
 
     def _passes(
@@ -62,12 +62,12 @@ class StagedRunner(Runner):
         return self.noted(works, self.ordered(plan, likelihood=likelihood, hidden=hidden))
 
     def ordered(self, plan: Plan, *, likelihood: bool = False, hidden: bool = False) -> Passes:
-        """What its ubatches give; nothing is ordered yet."""
+        """The passes of a plan, none of them ordered yet."""
         ubatches = ([part.segment for part in parts] for parts in plan)
         return self.engine.passes(ubatches, likelihood=likelihood, hidden=hidden)
 
     def noted(self, works: Sequence[Work], passes: Passes) -> Iterator[np.ndarray | None]:
-        """What they give; the slots have noted what they got then, whatever interrupted it."""
+        """The values of `passes`. At the end, however it comes, the slots have noted the tokens that they got."""
         before = [len(w.seq.tokens) for w in works]
         try:
             yield from passes
@@ -97,7 +97,8 @@ class StagedRunner(Runner):
         )
 
     def recovering(self, compute: Callable[[], list[np.ndarray | None]]) -> list[np.ndarray | None]:
-        """What `compute` returns, also when stages are lost meanwhile. It leaves its sequences as they were then."""
+        """Return `compute()`, which is called again after stages were lost. When it fails, `compute` must leave its
+        sequences unchanged."""
         held: _Held = {}
         lost: LostStageError | None = None
         with self.engine.with_stop():
@@ -127,14 +128,14 @@ class StagedRunner(Runner):
         return {slot: (list(slot.tokens), slot.logits, slot.is_computed) for slot in self.slots if slot.is_open}
 
     def _take_up(self, error: LostStageError, held: _Held) -> None:
-        """All stages again, with what they have kept of the prompt cache; sequences are as they were before `error`.
+        """Open all stages again and restore all sequences to their state before `error`.
 
-        Interrupted: a stop was set while a worker was waited for, and nothing has changed. _NothingToTakeUpError: a
-        sequence held what is not what the model makes of its tokens, and cannot be made again.
+        Raises Interrupted, with nothing changed, if a stop is set while waiting for a worker. Raises
+        _NothingToTakeUpError if the memory of a sequence cannot be computed from its tokens (shifted or random).
         """
         self.said(f"{error} Waiting for one in its place.")
         self.engine.reopen()
-        # Sequences are now shorter than their owners think, until all is read: who gives up a step waits for that.
+        # Until all is read, sequences are shorter than their owners think: so a stop waits for the end of this.
         self._callers = self.engine.stop
         try:
             with self.engine.stopped_by(Stop()):
@@ -157,14 +158,14 @@ class StagedRunner(Runner):
         super()._eval([w for w in works if w.ids], None, "simple")
 
     def stop(self) -> None:
-        """As `Runner.stop`; while what was lost is read again it ends what comes then."""
+        """As `Runner.stop`. While lost texts are read again, it stops the work after that."""
         if (callers := self._callers) is not None:
             callers.set()
         else:
             super().stop()
 
     def _rest(self, slot: Slot, tokens: list[int]) -> Work:
-        """What of a slot is to be read again, behind the last checkpoint that is left."""
+        """Restore a slot from the last checkpoint that is left; returns the work that reads the remaining tokens."""
         if self.cache is not None and (known := self.cache.find(tokens, slot.owner)) is not None:
             self.cache.restore(slot.slot, known)
             slot.tokens = tokens[: known.position]
@@ -172,13 +173,13 @@ class StagedRunner(Runner):
 
 
 class BegunInStages(Begun):
-    """As `Begun`: the stages compute them."""
+    """A `Begun` whose works the stages compute."""
 
     def __init__(self, runner: StagedRunner, works: Sequence[Work], plan: Plan, passes: Passes) -> None:
         super().__init__(runner, works)
         self._staged, self._plan = runner, plan
         self._passes: Passes | None = passes
-        with suppress(LostStageError):  # the results are asked for later, which is when it is taken up
+        with suppress(LostStageError):  # `results` recovers
             passes.order()
             return
         self._passes = None

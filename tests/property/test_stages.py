@@ -37,10 +37,10 @@ CARRIED = {
     "phi4flash": {"scanned"},
 }
 REFUSED = {
-    "gemma3n": "block 4 uses what block 2 keeps of the text",
-    "gemma4": "block 4 uses what block 2 keeps of the text",
-    "phi4flash": "block 7 uses what block 5 keeps of the text",
-    "glm5-next-streams": "later blocks use what an earlier one has chosen (blk.2.lists)",
+    "gemma3n": "block 4 uses the memory of block 2",
+    "gemma4": "block 4 uses the memory of block 2",
+    "phi4flash": "block 7 uses the memory of block 5",
+    "glm5-next-streams": "later blocks use tokens that an earlier one has chosen (blk.2.lists)",
 }
 # one of each kind of layer, stream and memory
 LAYERED = [
@@ -218,7 +218,7 @@ def test_as_many_stages_as_memory_asks_for(jamba: Path) -> None:
         assert len(said) == 1 and said[0].startswith("blocks 0 to 0 need ") and " free for them: " in said[0]
         assert f"with their part of 3 sequences of {options.n_ctx} tokens, their worker has " in said[0]
         with pytest.raises(
-            UsageError, match=r"tokens does not fit what 2 workers have free \(.*Start more of them, give"
+            UsageError, match=r"tokens does not fit the free memory of 2 workers \(.*Start more of them, give"
         ):
             opened(AUTO, 0.1, 0.4)
         said.clear()
