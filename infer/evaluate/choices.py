@@ -1,8 +1,7 @@
-"""Tests with answers to choose from: which tasks are asked, and the scores of what one of them can be answered with.
+"""Multiple-choice tests: selects tasks, and scores the candidate answers of each.
 
-A task is some texts, of which parts are scored; HellaSwag, Winogrande and multiple choice differ in what their files
-hold and in which tokens of a text count. What texts begin with alike is computed once, also among the tasks that are
-scored together.
+A task is a list of texts, of which parts are scored; HellaSwag, Winogrande and multiple choice differ in their files
+and in which tokens of a text count. Common prefixes are computed once, also across tasks that are scored together.
 """
 
 import math
@@ -21,12 +20,12 @@ from .windows import check_finite, check_not_even, log_likelihood
 
 T = TypeVar("T")
 
-TOGETHER = 32  # texts: more of them hardly fill the passes better, and each needs a state
+TOGETHER = 32  # texts read together: more hardly fill the passes better, and each needs a state
 
 
 @dataclass(frozen=True)
 class Ending:
-    """A text that would answer a task: its tokens, and which of them are scored."""
+    """A candidate answer of a task: the tokens of the whole text, and which of them are scored."""
 
     ids: Sequence[int]
     scored: range
@@ -35,18 +34,18 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class ScoredTask:
-    """What a task was scored."""
+    """The scores of a task."""
 
     means: np.ndarray
     """Mean log p of every candidate's scored tokens, f64 [candidates]."""
     n_tokens: int
-    """Of all its texts."""
+    """Tokens of all its texts."""
     n_processed: int
-    """Tokens that went through the model for it: without those that a text shares with one before it."""
+    """Tokens that went through the model for it, without prefixes shared with an earlier text."""
 
 
 def encoded(model: Measurable, text: str) -> list[int]:
-    """The tokens of a text. UsageError when they do not fit the context."""
+    """The tokens of a text. Raises UsageError when they do not fit the context."""
     ids = model.tokenizer.encode(text)
     if len(ids) > model.n_ctx:
         raise UsageError(f"a task has {len(ids)} tokens, the context {model.n_ctx}.", remedy=Remedy.LARGER_CONTEXT)
@@ -54,13 +53,13 @@ def encoded(model: Measurable, text: str) -> list[int]:
 
 
 def common_prefix(texts: Sequence[Sequence[int]]) -> int:
-    """Tokens that all texts begin with; every text has at least one more."""
+    """Length of the common prefix of all texts, at most one less than the shortest text."""
     most = min(map(len, texts)) - 1
     return next((i for i in range(most) if len({ids[i] for ids in texts}) > 1), most)
 
 
 def after_common_prefix(texts: Sequence[Sequence[int]]) -> list[Ending]:
-    """Texts of which everything is scored that they do not all begin with."""
+    """Texts as candidates, scored after the common prefix of all. Raises UsageError if they have none."""
     first = common_prefix(texts)
     if first < 1:
         raise UsageError("a context is needed before the endings: this one has no tokens.")
@@ -69,7 +68,7 @@ def after_common_prefix(texts: Sequence[Sequence[int]]) -> list[Ending]:
 
 @dataclass(frozen=True)
 class TaskGroup:
-    """Tasks that are scored together; first: the number of the first, from 0; n_together: texts at a time."""
+    """Tasks that are scored together. first: number of the first task, from 0; n_together: limit on texts at a time."""
 
     first: int
     tasks: Sequence[Sequence[Ending]]
@@ -77,11 +76,12 @@ class TaskGroup:
 
 
 def score(model: Measurable, tasks: Iterable[Sequence[Ending]]) -> Iterator[ScoredTask]:
-    """Scores tasks in order, as many together as the model has sequences for; a task with more candidates in parts.
+    """Score tasks in order, as many together as the model has sequences for. A task with more candidates is scored in
+    parts.
 
-    FormatError when the model's logits are not finite, or all zero.
+    Raises FormatError when the model's logits are not finite, or all zero.
     """
-    n_together = model.n_free or 1  # without a free one opening it says so
+    n_together = model.n_free or 1  # with 0 free, opening a sequence raises the error
     for scored in each(model, score_group, _grouped(tasks, n_together)):
         yield from scored
 
@@ -100,14 +100,14 @@ def _grouped(tasks: Iterable[Sequence[Ending]], n_together: int) -> Iterator[Tas
 
 
 def score_group(model: LoadedModel, group: TaskGroup) -> list[ScoredTask]:
-    """The scores of its tasks. FormatError: see `score`."""
+    """The scores of a group's tasks. Raises FormatError as `score`."""
     flat = [candidate for task in group.tasks for candidate in task]
     means: list[float] = []
     processed: list[int] = []
     for begin in range(0, len(flat), group.n_together):
         part = flat[begin : begin + group.n_together]
         means += _means(model, part)
-        # the last token that is scored is only predicted
+        # the last scored token is only predicted
         read = [c.ids[: c.scored.stop - 1] for c in part]
         processed += [len(ids) - max((_alike(ids, e) for e in read[:i]), default=0) for i, ids in enumerate(read)]
     at = 0
@@ -135,15 +135,15 @@ def _means(model: LoadedModel, candidates: Sequence[Ending]) -> list[float]:
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> int:
-    """Tokens that a and b begin with."""
+    """Length of the common prefix of a and b."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def some_of(tasks: Sequence[T], n: int | None) -> list[T]:
-    """n of the tasks in the order in which llama-perplexity draws them; all in their own when there are no more.
+    """n tasks in the order in which llama-perplexity samples them; all in their own order if there are not more than n.
 
-    It draws with std::mt19937 of seed 1, and multiplies in f32; HellaSwag's are drawn by a distribution whose numbers
-    depend on the C++ library.
+    llama-perplexity uses std::mt19937 with seed 1, and multiplies in f32. Not for HellaSwag, whose tasks it samples
+    with a distribution that depends on the C++ library.
     """
     if n is None or n >= len(tasks):
         return list(tasks)
@@ -158,5 +158,6 @@ def some_of(tasks: Sequence[T], n: int | None) -> list[T]:
 
 
 def standard_error(share: float, n: int) -> float | None:
-    """Of the share of right answers among n: sqrt(p (1 - p) / (n - 1)), as llama-perplexity has it; None for n = 1."""
+    """Standard error of the share p of right answers among n: sqrt(p (1 - p) / (n - 1)), as in llama-perplexity; None
+    for n = 1."""
     return math.sqrt(share * (1 - share) / (n - 1)) if n > 1 else None

@@ -1,10 +1,10 @@
-"""How likely texts go on as they do: many contexts with continuations, in tokens, on recurrent models too.
+"""Log-likelihoods of many continuations of contexts, in tokens, also on recurrent models.
 
-What texts begin with alike is read once: the choices of a question, the examples before all questions of a test. They
-are read in the order of their tokens, so that what is alike comes together; a slot of the memory each is kept for the
-beginnings that most is saved by. A result is that of its text alone, to the bit, whatever is read beside it.
+Common prefixes are read once: a question before its choices, the examples before all questions of a test. Texts are
+read in the order of their tokens, and the prefixes that save most are kept in slots of the memory. A result has the
+same bits as if its text were read alone.
 
-    pairs = [Pair(context, continuation), ...]      # see loglikelihood.py for texts
+    pairs = [Pair(context, continuation), ...]      # loglikelihood.py makes pairs of texts
     for result in score(model, pairs): result.ln_p, result.greedy
 """
 
@@ -23,18 +23,18 @@ from .parts import Measurable, SpreadModel, each
 from .shared import Path, walk
 from .windows import check_finite, check_not_zero, row_log_likelihood
 
-SHARE = 64  # pairs of what one of several models scores: so many read what they begin with only once
-TOGETHER = 32  # texts: more of them hardly fill the passes better, and each needs a state
-KEPT = 2  # beginnings that later texts go on from
-AHEAD = 256  # texts that are looked at to choose them
-WORTH_KEEPING = 16  # tokens
-MOST_BYTES = 128 << 20  # of logits in one pass
+SHARE = 64  # pairs that one of several models scores at a time: only within a share are common prefixes read once
+TOGETHER = 32  # texts read together: more hardly fill the passes better, and each needs a state
+KEPT = 2  # prefixes kept for later texts
+AHEAD = 256  # texts that are examined to choose the prefixes
+WORTH_KEEPING = 16  # least tokens that a kept prefix must save beyond a shorter one
+MOST_BYTES = 128 << 20  # limit on the logits of one pass
 _ORDERED = np.dtype(">i4")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Tokens, of which the last ones are scored. Neither part is empty. An array takes less room than a list."""
+    """Tokens: a context, and its continuation, which is scored. Both are non-empty. An array is smaller than a list."""
 
     context: Sequence[int]
     continuation: Sequence[int]
@@ -42,35 +42,35 @@ class Pair:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Of a continuation after its context."""
+    """The score of a continuation after its context."""
 
     ln_p: float
-    """Sum over its tokens."""
+    """Sum of ln p over its tokens."""
     greedy: bool
-    """Whether always taking the likeliest token (of equals the first) gives it."""
+    """Whether always taking the most likely token (on ties the first) gives the continuation."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Of all pairs, in their order, and what it took."""
+    """The results of all pairs, in order, and the tokens that they took."""
 
     results: list[Likelihood]
     n_tokens: int
-    """Of all texts; the last of each is only predicted."""
+    """Tokens of all texts, with the last of each, which is only predicted."""
     n_processed: int
     """Tokens that went through the model."""
 
 
 def slots_for(n: int = TOGETHER) -> int:
     """Sequences that a model should be loaded for to score n pairs at a time."""
-    return n + 2 * KEPT  # those of the last texts, while the next ones' are read
+    return n + 2 * KEPT  # the kept prefixes, and the next ones while they are read
 
 
 def score(model: Measurable, pairs: Sequence[Pair], progress: TokenProgress | None = None) -> Scored:
-    """Scores all pairs, as many at a time as the model has free sequences for; progress(pairs done, all of them).
+    """Score all pairs, as many at a time as the model has free sequences for. progress(pairs done, pairs in all).
 
-    UsageError names the pair that is empty or does not fit the context, before anything runs; FormatError when logits
-    are not finite, or all zero.
+    Raises UsageError before anything runs if a pair is empty or does not fit the context, FormatError when logits are
+    not finite, or all zero.
     """
     _check(model, pairs)
     if isinstance(model, SpreadModel):
@@ -80,14 +80,14 @@ def score(model: Measurable, pairs: Sequence[Pair], progress: TokenProgress | No
 
 @dataclass(frozen=True)
 class Share:
-    """Pairs that one model scores; numbers: which of all they are, from 0."""
+    """Pairs that one model scores. numbers: their indexes among all pairs, from 0."""
 
     pairs: Sequence[Pair]
     numbers: Sequence[int]
 
 
 def _of_shares(model: SpreadModel, pairs: Sequence[Pair], progress: TokenProgress | None) -> Scored:
-    """Texts that begin alike are mostly in one share."""
+    """`score` in shares for several models. Pairs are sorted, so that most common prefixes are in one share."""
     order = sorted(range(len(pairs)), key=lambda i: _text_key(pairs[i]))
     parts = [order[begin : begin + SHARE] for begin in range(0, len(order), SHARE)]
     results: dict[int, Likelihood] = {}
@@ -102,7 +102,7 @@ def _of_shares(model: SpreadModel, pairs: Sequence[Pair], progress: TokenProgres
 
 
 def score_share(model: LoadedModel, share: Share, progress: TokenProgress | None = None) -> Scored:
-    """As `score`."""
+    """`score` of one share."""
     pairs = share.pairs
     scores = _Scores(model, pairs, share.numbers)
     memory = _Beginnings(model, scores.texts)
@@ -130,10 +130,9 @@ def _check(model: Measurable, pairs: Sequence[Pair]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """Tokens to read, and which pairs it belongs to: (number, the place before its first prediction). Predicted is
-    after every place from there on."""
+    """Tokens to read, and their pairs: (number, index of the token after which predictions begin)."""
 
-    key: bytes  # the tokens in four bytes each, largest first: bytes are ordered as tokens are
+    key: bytes  # the tokens as big-endian i32, so that bytes sort as tokens do
     pairs: list[tuple[int, int]]
 
     @property
@@ -144,20 +143,20 @@ class _Text:
 
     @property
     def first(self) -> int:
-        """The place of the first prediction: what is known up to there, and no further, need not be read."""
+        """Index of the token after which predictions begin: the limit on the length of a kept prefix."""
         return min(begin for _, begin in self.pairs)
 
     def predicted(self, place: int) -> list[tuple[int, int]]:
-        """What the logits there foretell: pairs, and which token of their continuation."""
+        """What the logits after token `place` predict: (pair number, index in its continuation)."""
         return [(number, place - begin) for number, begin in self.pairs if begin <= place]
 
 
 class _Scores:
-    """ln p of every token of every continuation, as it becomes known."""
+    """Collects ln p of every token of every continuation."""
 
     def __init__(self, model: LoadedModel, pairs: Sequence[Pair], numbers: Sequence[int]) -> None:
         self.model, self.pairs, self.numbers = model, pairs, numbers
-        texts: dict[bytes, _Text] = {}  # pairs that differ in what is predicted last are one text
+        texts: dict[bytes, _Text] = {}  # pairs that differ only in their last token are one text
         for number, pair in enumerate(pairs):
             key = _text_key(pair)
             texts.setdefault(key, _Text(key, [])).pairs.append((number, len(pair.context) - 1))
@@ -167,7 +166,7 @@ class _Scores:
         self.n_done = 0
 
     def add(self, row: np.ndarray, predicted: Sequence[tuple[int, int]]) -> None:
-        """The logits f32 [n_vocab] before tokens of some pairs."""
+        """Add the logits f32 [n_vocab] that predict a token of each of some pairs, see `_Text.predicted`."""
         targets = [int(self.pairs[number].continuation[i]) for number, i in predicted]
         greedy = int(row.argmax())
         values = row_log_likelihood(row, targets)
@@ -184,24 +183,24 @@ class _Scores:
 
 
 class _Beginnings:
-    """Reads texts, which come in the order of their tokens, and keeps what later ones begin with."""
+    """Reads texts, sorted by their tokens, and keeps prefixes that later texts begin with."""
 
     def __init__(self, model: LoadedModel, texts: Sequence[_Text]) -> None:
         self.model, self.texts = model, texts
         self._most_kept = min(KEPT, (model.n_free - 1) // 4)
         self._together = max(1, model.n_free - 2 * self._most_kept)
-        # tokens that a text begins with as the one before it does
+        # length of the common prefix of each text and the one before it
         self._alike = [0, *(_alike(a.key, b.key) for a, b in pairwise(texts))]
-        self._kept: list[TokenSequence] = []  # each begins as the one before it, and goes on
+        self._kept: list[TokenSequence] = []  # each is a prefix of the next
         self._most_rows = max(1, MOST_BYTES // (4 * model.n_vocab))
 
     def parts(self) -> Sequence[tuple[int, int]]:
-        """What is read together: texts begin .. end - 1."""
+        """Ranges of texts that are read together: begin .. end - 1."""
         n = len(self.texts)
         return [(begin, min(begin + self._together, n)) for begin in range(0, n, self._together)]
 
     def read(self, begin: int, end: int, scores: _Scores) -> int:
-        """Scores texts begin .. end - 1; returns how many tokens went through the model."""
+        """Score texts begin .. end - 1; returns how many tokens went through the model."""
         lengths = self._worth_keeping(end)
         last = self.texts[end - 1].ids
         opened: list[TokenSequence] = []
@@ -210,7 +209,7 @@ class _Beginnings:
         paths: list[Path] = []
 
         def open_at(ids: Sequence[int], most: int) -> tuple[TokenSequence, int]:
-            """A sequence that holds the longest beginning that is known, of `most` tokens at most."""
+            """A sequence that holds the longest kept prefix of `ids` of at most `most` tokens, and its length."""
             seq = self.model.sequence()
             opened.append(seq)
             known = [k for k in self._kept if k.n_past <= most and list(ids[: k.n_past]) == k.tokens]
@@ -245,8 +244,7 @@ class _Beginnings:
         return n_processed
 
     def _worth_keeping(self, end: int) -> list[int]:
-        """How much of text end - 1 the texts from `end` on begin with: at most `most_kept` lengths, those by which most
-        is saved, in rising order."""
+        """Lengths of the prefixes of text end - 1 that save most in later texts: at most `_most_kept`, rising."""
         common, lengths = len(self.texts[end - 1].key) // _ORDERED.itemsize, set()
         for i in range(end, min(end + AHEAD, len(self.texts))):
             common = min(common, self._alike[i])
@@ -267,7 +265,7 @@ class _Beginnings:
         self._kept = []
 
     def close(self) -> None:
-        """Give back what is kept."""
+        """Close the kept sequences."""
         self._close_kept()
 
 
@@ -276,12 +274,12 @@ def _key(ids: Sequence[int]) -> bytes:
 
 
 def _text_key(pair: Pair) -> bytes:
-    """Of the tokens that are read for a pair: the last one is only predicted."""
+    """Key of the tokens that are read for a pair; the last token is only predicted."""
     return _key(pair.context) + _key(pair.continuation[:-1])
 
 
 def _alike(a: bytes, b: bytes) -> int:
-    """Tokens that the texts of two keys begin with."""
+    """Length in tokens of the common prefix of two keys."""
     n = min(len(a), len(b)) // _ORDERED.itemsize
     other = np.frombuffer(a, _ORDERED, n) != np.frombuffer(b, _ORDERED, n)
     return int(other.argmax()) if other.any() else n

@@ -1,10 +1,10 @@
-"""Embeddings: one vector of a text, out of an encoder or of a model that generates.
+"""Embeddings: one vector per text, from an encoder or a generating model.
 
 with Embedder("bge-small.gguf") as embedder:
     vectors = embedder.embed(["how to read a file", "opening files"])   # f32 [2, n_embd], of length 1
     likeness = vectors @ vectors.T
 
-A vector depends on its text alone, to the bit: not on the texts beside it, nor on the number of threads.
+The bits of a vector depend on its text alone: not on the texts beside it, nor on the number of threads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,15 +31,15 @@ from ..text.tokenizer import Tokenizer, assumptions, load_tokenizer
 from .embed_reading import check_ids, text_ids
 from .pooling import Pooled, Pooling, normalized, stated_pooling
 
-MOST_SEQUENCES = 32  # texts that a generating model reads together
+MOST_SEQUENCES = 32  # limit on texts that a generating model reads together
 
 
 class Embedder:
     """Makes embeddings with the model at `path`.
 
-    options, fields, progress   as in `LoadedModel.load`, but n_seq_max, which is chosen here. n_ctx: tokens of a text,
-               at most; 0: what the model was trained for
-    pooling    None: the file's own; without one the mean for an encoder, the last token for a model that generates
+    options, fields, progress   as in `LoadedModel.load`, except n_seq_max, which is chosen here. n_ctx: limit on the
+               tokens of a text; 0: the context that the model was trained for
+    pooling    None: the file's; if it has none, the mean for an encoder, the last token for a generating model
 
     Raises FormatError, UnsupportedError or UsageError.
     """
@@ -78,13 +78,13 @@ class Embedder:
 
     @property
     def numa_note(self) -> str:
-        """As Model's, once a text was read."""
+        """As `LoadedModel.numa_note`. A generating model has none before it has read a text."""
         holder = self.encoder or self._model
         return holder.numa_note if holder else ""
 
     @property
     def tokenizer_notes(self) -> list[str]:
-        """As Model's."""
+        """As `LoadedModel.tokenizer_notes`."""
         return assumptions(self.gguf)
 
     @cached_property
@@ -92,10 +92,10 @@ class Embedder:
         return fitting_tokenizer(self.gguf, self.encoder.n_vocab) if self.encoder else load_tokenizer(self.gguf)
 
     def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
-        """The ids of every text, with what the model wants around it.
+        """The ids of every text, with the special tokens that the model wants around it.
 
-        UsageError names the first text (counted from 1) without ids, or with more than fit. truncate: these lose the
-        tokens before their last, if that is one that ends every text, otherwise the last ones.
+        Raises UsageError, which names the first text (counted from 1) that is empty or too long. truncate: too long
+        texts lose their last tokens, but keep the EOS that the model puts at the end.
         """
         return text_ids(self.tokenizer, texts, self.n_ctx, truncate=truncate, has_context=not self.encoder)
 
@@ -107,7 +107,7 @@ class Embedder:
         truncate: bool = False,
         progress: TokenProgress | None = None,
     ) -> np.ndarray:
-        """Vectors of the texts, f32 [n, n_embd]; `normalize`: of length 1. `progress` gets tokens done and in all."""
+        """Vectors of the texts, f32 [n, n_embd]. normalize: to length 1. progress(tokens done, tokens in all)."""
         return self.embed_ids(self.tokens(texts, truncate=truncate), normalize=normalize, progress=progress)
 
     def embed_ids(
@@ -117,11 +117,11 @@ class Embedder:
         normalize: bool = True,
         progress: TokenProgress | None = None,
     ) -> np.ndarray:
-        """`embed` of token ids, as `tokens` gives them.
+        """`embed` of token ids, as `tokens` returns them.
 
-        UsageError when one is not of the vocabulary, or a text is empty or longer than the context.
+        Raises UsageError when an id is not in the vocabulary, or a text is empty or longer than the context.
         """
-        # a model that generates looks at its tokens itself
+        # a generating model checks its tokens itself
         check_ids(ids, self.n_ctx, self.encoder.n_vocab if self.encoder else None)
         total, done, vectors = sum(map(len, ids)), 0, []
         for n, vector in self._vectors(ids):
@@ -143,7 +143,7 @@ class Embedder:
         return int(self.gguf.get(f"{self.gguf.get('general.architecture')}.embedding_length"))
 
     def _vectors(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, np.ndarray]]:
-        """Of each text the number of its tokens, and its vector in f64."""
+        """For each text, the number of its tokens and its vector in f64."""
         if self.encoder is None:
             yield from self._generating(ids)
             return
@@ -164,11 +164,11 @@ class Embedder:
             n_seq = max(1, min(MOST_SEQUENCES, len(ids), 4 * DEFAULT_UBATCH // longest))
             self._model = self._load_model(longest, n_seq)
             kinds = {self._model.hparams.variant(self.gguf.tensors, n) for n in (longest, self.n_ctx)}
-            if len(kinds) > 1:  # a text's embedding is that of the context asked for, whatever texts are beside it
+            if len(kinds) > 1:  # n_ctx alone decides on weights for long contexts, not the lengths of these texts
                 self._close_model()
                 self._model = self._load_model(self.n_ctx, n_seq)
         model = self._model
-        # hidden states have been divided by this, see Runner.hidden_states
+        # hidden states are divided by this, see Runner.hidden_states
         scale = float(model.hparams.scales.logits)
         size = model.n_seq_max
         output = {Pooling.MEAN: slice(None), Pooling.CLS: slice(0, 1), Pooling.LAST: slice(-1, None)}[self.pooling]

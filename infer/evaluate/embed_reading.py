@@ -1,11 +1,11 @@
-"""Texts to be embedded, read a few tokens at a time: for a program that does other work with the model in between.
+"""Embeds texts a few tokens at a time, for a program that does other work with the model in between.
 
     reading = ModelReading(model, Pooling.LAST, ids)   # or EncoderReading(encoder, pooling, ids)
     while not reading.done:
-        reading.step(64)                               # tokens, at most
+        reading.step(64)                               # at most 64 tokens
     vectors = reading.vectors(normalize=True)          # f32 [n, n_embd]
 
-The vectors are those of `Embedder` to the bit, however the texts are cut.
+The vectors have the same bits as those of `Embedder`, however the texts are cut.
 """
 
 import time
@@ -25,9 +25,9 @@ from .pooling import Pooled, Pooling, normalized
 def text_ids(
     tokenizer: Tokenizer, texts: Iterable[str | list[int]], n_ctx: int, *, truncate: bool, has_context: bool
 ) -> list[list[int]]:
-    """The ids of every text: see `Embedder.tokens`. A text may be ids already.
+    """The ids of every text, see `Embedder.tokens`. A text may already be ids.
 
-    has_context: whether the context can be chosen.
+    has_context: whether the user can choose the context, for the message.
     """
     ids = [tokenizer.encode(text) if isinstance(text, str) else text for text in texts]
     for i, text in enumerate(ids):
@@ -45,7 +45,7 @@ def text_ids(
 
 
 def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> None:
-    """UsageError when a text is empty or longer than the context, or has a token that is not of the vocabulary."""
+    """Raise UsageError when a text is empty, longer than the context, or has a token that is not in the vocabulary."""
     for i, text in enumerate(ids):
         if not text:
             raise UsageError(f"text {i + 1} has 0 tokens, expected 1 or more.")
@@ -56,42 +56,42 @@ def check_ids(ids: Sequence[Sequence[int]], n_ctx: int, n_vocab: int | None) -> 
 
 
 class EmbedReading:
-    """What is read of some texts. One thread uses it, the one that uses the model."""
+    """The reading of some texts. Only the thread that runs the model may use it."""
 
     def __init__(self, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
         self.pooling, self.ids = pooling, ids
-        self.next = 0  # the first text that is not read to its end
+        self.next = 0  # index of the first text that is not read to its end
         self._vectors: list[np.ndarray] = []
 
     @property
     def done(self) -> bool:
-        """Whether all are read."""
+        """Whether all texts are read."""
         return self.next == len(self.ids)
 
     @property
     def between(self) -> bool:
-        """Whether nothing is held in the model: other texts may be read now."""
+        """Whether it holds no sequence, so that other texts may be read now."""
         return True
 
     def step(self, most: int) -> tuple[int, float]:
-        """Read some more, at most so many tokens; returns how many, and the seconds that took without compiling."""
+        """Read at most `most` more tokens; returns how many, and the seconds without compiling."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Close the sequence in use."""
 
     def _add(self, vector: np.ndarray) -> None:
         self._vectors.append(vector)
         self.next += 1
 
     def vectors(self, *, normalize: bool = True) -> np.ndarray:
-        """Of the texts, when all are read: f32 [n, n_embd]."""
+        """Vectors of the texts, f32 [n, n_embd], after all are read."""
         rows = np.stack(self._vectors)
         return (normalized(rows) if normalize else rows).astype(np.float32)
 
 
 class EncoderReading(EmbedReading):
-    """By an encoder, which reads a text as a whole: a step is one of its passes, however many tokens may be read."""
+    """Reading by an encoder, which reads a text as a whole: a step is one pass, whatever the limit on tokens."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
         super().__init__(pooling, ids)
@@ -109,12 +109,12 @@ class EncoderReading(EmbedReading):
 
 
 class ModelReading(EmbedReading):
-    """By a model that generates. A step needs a free sequence; one that ends within a text keeps it: see `between`."""
+    """Reading by a generating model. A step needs a free sequence; one that ends within a text keeps it (`between`)."""
 
     def __init__(self, model: LoadedModel, pooling: Pooling, ids: Sequence[Sequence[int]]) -> None:
         super().__init__(pooling, ids)
         self.model = model
-        self._held: Slot | None = None  # has read the beginning of text `next`
+        self._held: Slot | None = None  # has read a prefix of text `next`
         self._pooled = Pooled(pooling)
 
     @property
@@ -127,7 +127,7 @@ class ModelReading(EmbedReading):
         return n, time.perf_counter() - begin - (self.model.compile_seconds - compiled)
 
     def _read_whole(self, most: int) -> int:
-        """As many of the next texts as may be read, and as there are free sequences."""
+        """Read as many of the next texts whole as fit `most` tokens and the free sequences."""
         works: list[Work] = []
         n = 0
         try:
@@ -147,7 +147,7 @@ class ModelReading(EmbedReading):
         return n
 
     def _read_part(self, most: int) -> int:
-        """Some more of the next text."""
+        """Read at most `most` more tokens of the next text."""
         text = self.ids[self.next]
         if self._held is None:
             self._held, self._pooled = Slot(self.model.runner), Pooled(self.pooling)
@@ -161,7 +161,7 @@ class ModelReading(EmbedReading):
         return end - begin
 
     def _finish(self, pooled: Pooled) -> None:
-        # hidden states have been divided by this, see Runner.hidden_states
+        # hidden states are divided by this, see Runner.hidden_states
         self._add(pooled.vector * float(self.model.hparams.scales.logits))
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""HellaSwag (Zellers et al. 2019, arXiv:1905.07830): which of four endings goes on best with a context, scored as
-llama-perplexity --hellaswag does, on recurrent models too.
+"""HellaSwag (Zellers et al. 2019, arXiv:1905.07830): which of four endings continues a context best, scored as by
+llama-perplexity --hellaswag, also on recurrent models.
 
 Six lines per task: the context, the number of the right ending from 0, the four endings. Each text is the context, a
-space and an ending; an ending's score is the mean log p of its tokens after what all four texts begin with, and the
-answer is the ending with the highest ("acc_norm"). What the four begin with is computed once.
+space and an ending. An ending's score is the mean log p of its tokens after the common prefix of the four texts; the
+answer is the ending with the highest score ("acc_norm"). The common prefix is computed once.
 """
 
 import math
@@ -22,7 +22,7 @@ LINES = 2 + N_ENDINGS
 
 @dataclass(frozen=True)
 class HellaSwagTask:
-    """A beginning and the endings to choose from."""
+    """A context, its endings, and the index of the right one (gold)."""
 
     context: str
     gold: int
@@ -38,13 +38,13 @@ class HellaSwagResult:
     high: float
     n_tasks: int
     n_tokens: int
-    """Of all texts."""
+    """Tokens of all texts."""
     n_processed: int
     """Tokens that went through the model."""
 
 
 def read_tasks(text: str, name: str) -> list[HellaSwagTask]:
-    """UsageError names the line that is wrong; `name` is the file's."""
+    """Parse a file of tasks. Raises UsageError, which names the wrong line. name: of the file."""
     lines = text.removesuffix("\n").split("\n")
     if not text.strip() or len(lines) % LINES:
         raise UsageError(f"{name} has {len(lines)} lines, expected {LINES} for every task: context, number, 4 endings.")
@@ -61,16 +61,16 @@ def read_tasks(text: str, name: str) -> list[HellaSwagTask]:
 
 
 def some_of(tasks: Sequence[HellaSwagTask], n: int) -> list[HellaSwagTask]:
-    """n of the tasks, the same ones every time, or all."""
+    """n tasks, the same ones every time; all if there are not more than n."""
     return list(tasks) if n >= len(tasks) else Random(1).sample(tasks, n)
 
 
 def hellaswag(
     model: Measurable, tasks: Sequence[HellaSwagTask], progress: Callable[[HellaSwagResult, int], None] | None = None
 ) -> HellaSwagResult:
-    """Scores tasks, as many at a time as the model has sequences for; progress(result so far, tasks in all).
+    """Score tasks, as many at a time as the model has sequences for. progress(result so far, tasks in all).
 
-    UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
+    Raises UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
     """
     if not tasks:
         raise UsageError("scoring needs tasks.")
@@ -91,7 +91,7 @@ def _texts(model: Measurable, task: HellaSwagTask) -> list[list[int]]:
 
 
 def _result(correct: int, n: int, n_tokens: int, n_processed: int) -> HellaSwagResult:
-    share, za = correct / n, 1.95996398454  # 95 % of a normal distribution lie within so many deviations
+    share, za = correct / n, 1.95996398454  # standard deviations that hold 95 % of a normal distribution
     z = za * za / n
     half = z * math.sqrt(n * (4 * share * (1 - share) + z)) / (2 * za)
     return HellaSwagResult(

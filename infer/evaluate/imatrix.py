@@ -1,8 +1,8 @@
-"""Collecting an importance matrix: what every weight of the layers is multiplied by, over the chunks of a text.
+"""Collects an importance matrix: sums of squares of the inputs of every weight of the layers, over chunks of a text.
 
-The text is cut as llama-imatrix cuts it: tokenized once, with BOS in front if the model adds one, into chunks of n_ctx
+The text is cut as by llama-imatrix: tokenized once, with BOS in front if the model adds one, into chunks of n_ctx
 tokens whose first is replaced by BOS if the model adds one; an incomplete last chunk is dropped. Each chunk is a
-separate sequence. As there, weights outside of the layers (embedding, output) have no importance.
+separate sequence. As in llama-imatrix, weights outside of the layers (embedding, output) have no importance.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,10 @@ Sums = dict[str, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class CollectedSums:
-    """`sums`: by weight, squares summed up f64 [expert, column] and counts f64 [expert]; of all chunks before number
-    `done` of `total` that this run evaluated."""
+    """Sums over the chunks of this run before number `done` of `total`.
+
+    sums: by weight, the sums of squares, f64 [expert, column], and the counts, f64 [expert].
+    """
 
     done: int
     total: int
@@ -39,10 +41,10 @@ class CollectedSums:
 def collect(
     model: Measurable, text: str, *, n_ctx: int = 512, chunks: int | None = None, first: int = 0
 ) -> Iterator[CollectedSums]:
-    """Evaluates chunks first, first + 1, ... as many together as the model has sequences, and yields after each group.
+    """Evaluate chunks first, first + 1, ..., as many together as the model has sequences; yields after each group.
 
-    chunks: how many of the text, with those before `first`; None: all. UsageError when there are too few, FormatError
-    when an input is not finite.
+    chunks: how many of the text, including those before `first`; None: all. Raises UsageError when there are too few,
+    FormatError when an input is not finite.
     """
     tokens = document_ids(model.tokenizer, text)
     check_length(len(tokens), n_ctx, n_ctx, len(tokens))
@@ -68,13 +70,13 @@ def collect(
 
 
 def group_inputs(model: "LoadedModel", group: WindowGroup) -> tuple[int, Sums]:
-    """How many windows were evaluated, and by weight the squares of what it was multiplied by, summed up f32 [expert,
+    """Evaluate a group; returns the number of windows, and by weight the sums of squares of its inputs, f32 [expert,
     column], with counts f32 [expert]."""
 
     def inputs(seq: Sequence, window: Window) -> Work:
         return Work(seq, window.ids, output="none")
 
-    # its programs are kept from one group to the next
+    # the collection and its programs are kept from one group to the next
     collection = model.engine.collection = model.engine.collection or Collection()
     collection.sums.clear()
     evaluated(model, group, inputs, during=lambda: model.engine.collecting(collection))

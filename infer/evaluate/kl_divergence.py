@@ -1,6 +1,6 @@
-"""How far a model's predictions are from another's: KL divergence of its distributions from those kept in a file.
+"""KL divergence of a model's predictions from those of another model (the base), which a file holds.
 
-The file is llama-perplexity's (`--kl-divergence-base`), readable both ways; so are protocol and statistics:
+File format (`--kl-divergence-base`), protocol and statistics are those of llama-perplexity:
 
     "_logits_", i32 n_ctx, i32 n_vocab, i32 n_chunk, i32 tokens [n_chunk * n_ctx], then for every scored token, chunk
     after chunk, f32 scale, f32 least, u16 q [n_vocab rounded up to an even number]: log p = scale * q + least
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"_logits_"
 _COUNTS = struct.Struct("<iii")
-RANGE = np.float32(16)  # of log p below the largest
+RANGE = np.float32(16)  # log p is cut off this far below the largest
 
 
 def _row_nbytes(n_vocab: int) -> int:
@@ -52,27 +52,27 @@ def _row_nbytes(n_vocab: int) -> int:
 
 @dataclass(frozen=True)
 class BasePlaces:
-    """Where the chunks of a base file are, for who writes them: `chunk_nbytes` of `all` each, in their order."""
+    """Writes the chunks of a base file: `chunk_nbytes` bytes each, in order, in the range `all`."""
 
     all: FileRange
     chunk_nbytes: int
     sync: bool
-    """Whether the disk has a chunk when it is written."""
+    """Whether `write` returns only when the chunk is on the disk."""
 
     def write(self, i: int, logits: np.ndarray) -> None:
-        """The scored tokens of chunk i, f32 [scores, n_vocab]. HybridError: the file cannot be written."""
+        """Write the logits of chunk i's scored tokens, f32 [scores, n_vocab]. Raises HybridError if that fails."""
         with self.all.part(i * self.chunk_nbytes, self.chunk_nbytes).opened(sync=self.sync) as filling:
             filling.write(encode(logits))
 
 
 class BaseWriter:
-    """Makes a base file that appears when it is complete. Use it in a `with`, which gives the places of its chunks, to
-    be written in any order by any process that sees the folder. HybridError names what fails."""
+    """Makes a base file, which appears when it is complete. `with` gives BasePlaces, to write its chunks in any order
+    from any process that sees the folder. Raises HybridError."""
 
     def __init__(
         self, path: Path | str, tokens: Sequence[int], n_ctx: int, n_vocab: int, *, elsewhere: bool = False
     ) -> None:
-        """elsewhere: whether other processes write."""
+        """elsewhere: whether other processes write the chunks."""
         self._path, self._sync = Path(path), elsewhere
         self._n_chunks, n_scores = len(tokens) // n_ctx, n_ctx - 1 - n_ctx // 2
         self._chunk_nbytes = _row_nbytes(n_vocab) * n_scores
@@ -85,7 +85,7 @@ class BaseWriter:
             with failures_named(self._path):
                 self._target.open().write(self._head)
                 unfinished = self._target.shared(len(self._head) + nbytes)
-            # made in here: an interrupt between this and the body of `with` would leave the file
+            # made inside of `try`: an interrupt before the body of `with` would otherwise leave the file
             return BasePlaces(
                 FileRange(unfinished, self._path, len(self._head), nbytes), self._chunk_nbytes, self._sync
             )
@@ -102,17 +102,17 @@ class BaseWriter:
 
 @dataclass(frozen=True)
 class BaseChunks:
-    """Where the chunks of a complete base file are, for who reads them: any process that sees the same file."""
+    """Reads the chunks of a complete base file, in any process that sees the same file."""
 
     path: Path
     nbytes: int
-    """Of the file."""
+    """Size of the file."""
     start: int
     n_vocab: int
     n_scores: int
 
     def read(self, i: int) -> np.ndarray:
-        """ln p of the scored tokens of a chunk, f32 [scores, n_vocab]. HybridError: this process sees no such file."""
+        """See `BaseFile.chunk`. Raises HybridError if this process does not see the same file."""
         nbytes = _row_nbytes(self.n_vocab) * self.n_scores
         try:
             with self.path.open("rb") as file:
@@ -130,7 +130,7 @@ class BaseChunks:
 class BaseFile:
     """A base file to compare with.
 
-    FormatError when the file is another kind or cut off, UsageError when it cannot be read.
+    Raises FormatError when the file is of another kind or cut off, UsageError when it cannot be read.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -158,12 +158,13 @@ class BaseFile:
         self.chunks = BaseChunks(self.path.resolve(), size, start, self.n_vocab, self.n_scores)
 
     def chunk(self, i: int) -> np.ndarray:
-        """ln p of the scored tokens of a chunk, f32 [scores, n_vocab]."""
+        """ln p at the scored tokens of a chunk, f32 [scores, n_vocab]."""
         return self.chunks.read(i)
 
 
 def encode(logits: np.ndarray) -> np.ndarray:
-    """logits f32 [n, n_vocab] -> u16 [n, 4 + n_vocab rounded up to even] of ln p. As llama-perplexity, in f32."""
+    """logits f32 [n, n_vocab] -> ln p in the file's format, u16 [n, 4 + n_vocab rounded up to even]. In f32, as
+    llama-perplexity does."""
     n_vocab = logits.shape[1]
     most, log_sum = log_sum_exp(logits)
     least = np.maximum(logits.min(axis=1, keepdims=True), most - RANGE)
@@ -178,7 +179,7 @@ def encode(logits: np.ndarray) -> np.ndarray:
 
 
 def decode(rows: np.ndarray, n_vocab: int) -> np.ndarray:
-    """The reverse of `encode`: ln p f32 [n, n_vocab]."""
+    """Inverse of `encode`: ln p f32 [n, n_vocab]."""
     scale, least = np.ascontiguousarray(rows[:, :4]).view("<f4").T
     likelihoods: np.ndarray = rows[:, 4 : 4 + n_vocab] * scale[:, None] + least[:, None]
     return likelihoods
@@ -193,9 +194,9 @@ def write_base(
     chunks: int | None = None,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> int:
-    """Writes the base file of `model` on these tokens (with BOS where it belongs), returns the number of chunks.
+    """Write the base file of `model` for these tokens (with BOS if the model adds one); returns the number of chunks.
 
-    progress(chunk from 1, chunks in all, perplexity so far). UsageError when the text has less than two chunks,
+    progress(chunk from 1, chunks in all, perplexity so far). Raises UsageError when the text has less than two chunks,
     FormatError when the model's logits are not finite.
     """
     check_length(len(tokens), n_ctx, 2 * n_ctx, len(tokens) // 2)
@@ -213,7 +214,7 @@ def write_base(
 
 
 def _written(places: BasePlaces, model: "LoadedModel", group: WindowGroup) -> list[tuple[float, int]]:
-    """Writes what the model makes of each window; the sum of ln p of its targets, and how many they are."""
+    """Write the logits of each window; returns the sum of ln p of its targets, and their number."""
     sums = []
     for i, (window, logits) in enumerate(zip(group.windows, group_logits(model, group), strict=True), group.first):
         places.write(i, logits)
@@ -223,7 +224,7 @@ def _written(places: BasePlaces, model: "LoadedModel", group: WindowGroup) -> li
 
 
 def compare(logits: np.ndarray, base: np.ndarray, targets: np.ndarray) -> ScoredTokens:
-    """logits, base (ln p) f32 [n, n_vocab], targets [n]."""
+    """Compare two models at n tokens. logits: f32 [n, n_vocab]; base: ln p, f32 [n, n_vocab]; targets: [n]."""
     most, log_sum = log_sum_exp(logits)
     ln_p = logits - (most + log_sum)
     rows = np.arange(len(targets))
@@ -242,9 +243,9 @@ def kl_divergence(
     chunks: int | None = None,
     progress: Callable[[int, int, KLDivergenceSoFar], None] | None = None,
 ) -> KLDivergenceResult:
-    """Evaluates the file's tokens with `model`; progress(chunk from 1, chunks in all, estimates so far).
+    """Evaluate the file's tokens with `model`. progress(chunk from 1, chunks in all, estimates so far).
 
-    UsageError when the two vocabularies differ, FormatError when the model's logits are not finite.
+    Raises UsageError when the two vocabularies differ in size, FormatError when the model's logits are not finite.
     """
     if base.n_vocab != model.n_vocab:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The statistics of llama-perplexity's comparison of two models, from what each makes of the same tokens."""
+"""The statistics of llama-perplexity's comparison of two models, from their predictions of the same tokens."""
 
 import math
 from collections.abc import Sequence
@@ -21,10 +21,14 @@ class MeanWithError:
 
 @dataclass(frozen=True)
 class KLDivergenceResult:
-    """Q is the model, base what the file holds. Divergences in nats, differences of the next token's p as shares.
+    """The comparison of a model (Q) with the base.
 
-    correlation: of the two models' ln p. percentiles: of divergences and of differences, by percent, with 0 and 100 as
-    least and greatest.
+    correlation        of the two models' ln p
+    ratio, difference  of the perplexities, Q to base
+    kld                divergence in nats
+    p_change           p of the right token, Q minus base
+    ..._percentiles    by percent; 0 and 100: minimum and maximum
+    same_top           share of positions where both models have the same most likely token
     """
 
     ppl: MeanWithError
@@ -44,12 +48,12 @@ class KLDivergenceResult:
     n_ctx: int
     seconds: float
     kld_by_token: np.ndarray = field(repr=False, compare=False)
-    """f64 [n_scored], in the order of the text."""
+    """Divergence at each scored token, f64 [n_scored], in the order of the text."""
 
 
 @dataclass(frozen=True)
 class KLDivergenceSoFar:
-    """What is known after every chunk for the price of that chunk: fields of `KLDivergenceResult`."""
+    """The fields of `KLDivergenceResult` that are cheap to update after every chunk."""
 
     ppl: MeanWithError
     ln_ratio: MeanWithError
@@ -60,7 +64,7 @@ class KLDivergenceSoFar:
 
 @dataclass(eq=False)
 class ScoredTokens:
-    """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether the likeliest token is the same."""
+    """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether the most likely token is the same."""
 
     nll: np.ndarray
     nll_base: np.ndarray
@@ -74,11 +78,11 @@ class Running:
 
     def __init__(self) -> None:
         self._n = self._n_chunks = 0
-        self._nll = self._base = self._kld = (0.0, 0.0)  # of values, of their squares
+        self._nll = self._base = self._kld = (0.0, 0.0)  # sums of values, and of their squares
         self._products = 0.0
 
     def add(self, part: ScoredTokens) -> None:
-        """The tokens of one more chunk."""
+        """Add the tokens of a chunk."""
 
         def added(sums: tuple[float, float], x: np.ndarray) -> tuple[float, float]:
             return sums[0] + float(x.sum()), sums[1] + float((x * x).sum())
@@ -89,7 +93,7 @@ class Running:
         self._products += float((part.nll * part.nll_base).sum())
 
     def so_far(self) -> KLDivergenceSoFar:
-        """The figures of all chunks that were added, without percentiles."""
+        """The figures of all chunks added so far."""
         n = self._n
         ln, ln_base, kld = (_estimate(n, x / n, squares / n) for x, squares in (self._nll, self._base, self._kld))
         covariance = _covariance(n, self._products / n, ln.value * ln_base.value)
@@ -97,7 +101,7 @@ class Running:
 
 
 def summary(parts: Sequence[ScoredTokens], n_ctx: int, seconds: float) -> KLDivergenceResult:
-    """The figures of all tokens that were scored; errors are standard errors of the mean."""
+    """The figures of all scored tokens. Errors are standard errors of the mean."""
     nll, nll_base, kld, change, same = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("nll", "nll_base", "kld", "p_change", "same_top")
@@ -142,7 +146,7 @@ def _estimate(n: int, mean: float, mean_square: float) -> MeanWithError:
 
 
 def _covariance(n: int, mean_product: float, product_of_means: float) -> float:
-    """Of the means of two samples."""
+    """Covariance of the means of two samples."""
     return (mean_product - product_of_means) / max(n - 1, 1) if n >= 10 else 0.0
 
 

@@ -1,13 +1,12 @@
-"""Texts as the pairs of tokens that are scored: how evaluation harnesses cut them.
+"""Cuts texts into pairs of tokens to score, as lm-evaluation-harness does for transformers models, so that figures can
+be compared:
 
-As lm-evaluation-harness does for models of transformers, so that figures can be compared:
-
-    seam        spaces at the end of a context belong to its continuation; a continuation's tokens are those of both
-                together, without as many as the context alone has
-    no context  BOS stands for it, or EOS where the vocabulary has no BOS
+    seam        spaces at the end of a context move to its continuation; both are tokenized together, and the
+                continuation gets all tokens after as many as the context alone has
+    no context  replaced by BOS, or by EOS if the vocabulary has no BOS
     too long    the context loses tokens on its left
-    rolling     a whole text, in windows of the context's size that overlap by one token; the last one reaches back as
-                far as it can
+    rolling     a whole text, in windows of the context's size that overlap by one token; the last one begins earlier,
+                so that it is full
 """
 
 from array import array
@@ -20,26 +19,26 @@ from ..text.encode import sequence_start
 from ..text.tokenizer import Tokenizer
 from .continuations import Pair
 
-USUAL_CONTEXT = 4096  # tokens at most, where nobody says it: scores must not depend on how much memory is free
+USUAL_CONTEXT = 4096  # default limit in tokens; scores must not depend on how much memory is free
 
 
 @dataclass(frozen=True)
 class PairMaker:
     """Cuts texts for one model.
 
-    n_ctx    tokens that it can read
-    add_bos  whether BOS begins a text that does not have it itself; None: what the model says
+    n_ctx    tokens that the model can read
+    add_bos  whether BOS is put before a text that does not have it; None: as the model says
     """
 
     tokenizer: Tokenizer
     n_ctx: int
     add_bos: bool | None = None
-    _last: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)  # context, for its next answer
+    _last: dict[str, list[int]] = field(default_factory=dict, compare=False, repr=False)  # tokens of the last context
 
     def pair(self, context: str, continuation: str) -> tuple[Pair, int]:
-        """The tokens of both, and how many the context had to lose.
+        """The tokens of both, and how many tokens the context lost.
 
-        UsageError: the continuation is empty, or does not fit the context of the model.
+        Raises UsageError if the continuation is empty, or does not fit the context of the model.
         """
         if not continuation:
             raise UsageError(f"nothing is to be scored after {shown(context[-40:])!r}: the continuation is empty.")
@@ -56,21 +55,21 @@ class PairMaker:
         return Pair(array("i", before[lost:]), array("i", after)), lost
 
     def windows(self, text: str) -> list[Pair]:
-        """A text as pairs that together score each of its tokens once."""
+        """A text as pairs that together score each token once."""
         return list(rolling(self.ids(text, begins=False), self.prefix, self.n_ctx))
 
     @property
     def prefix(self) -> int:
-        """What stands for an empty context."""
+        """The token that replaces an empty context: BOS, otherwise EOS. Raises UsageError if there is neither."""
         for token in (self.tokenizer.bos, self.tokenizer.eos):
             if token is not None:
                 return token
         raise UsageError("a text without context cannot be scored: the vocabulary has neither BOS nor EOS.")
 
     def ids(self, text: str, *, begins: bool = True) -> list[int]:
-        """Tokens of a text; special tokens that are written out count. begins: BOS goes before it, see `add_bos`.
+        """Tokens of a text, special tokens in it parsed. begins: BOS is put before it, see `add_bos`.
 
-        EOS is not added where a vocabulary asks for it: texts go on.
+        EOS is not added, even if the vocabulary asks for it, because texts go on.
         """
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         start = sequence_start(self.tokenizer) if self.add_bos is None else self.tokenizer.bos
@@ -94,14 +93,14 @@ class PairMaker:
             self._last.clear()
             self._last[context] = self.ids(context)
         before, whole = self._last[context], self.ids(context + continuation)
-        # a token that goes over the seam can leave the continuation none of its own: the last one is scored then
+        # a token across the seam can leave no tokens for the continuation: then the last token is scored
         n = min(len(before), len(whole) - 1)
         return (before[:n], whole[n:]) if n > 0 else ([self.prefix], whole)
 
 
 def rolling(ids: Sequence[int], prefix: int, n_ctx: int) -> Iterator[Pair]:
-    """Windows of at most n_ctx tokens that are read. In the first `prefix` stands before the text; each further one
-    begins with the last token of the one before it, the last one earlier, so that it is full."""
+    """Windows of at most n_ctx read tokens. The first has `prefix` before the text; each further window begins with the
+    last token of the one before it. The last window begins earlier, so that it is full."""
     first = min(n_ctx, len(ids))
     if first:
         yield Pair(array("i", [prefix]), array("i", ids[:first]))

@@ -1,14 +1,14 @@
-"""Questions with answers to choose from (ARC, MMLU, TruthfulQA...), in the files of llama-perplexity --multiple-choice
-and scored as it does, on recurrent models too.
+"""Multiple-choice questions (ARC, MMLU, TruthfulQA...) in the files of llama-perplexity --multiple-choice, scored as it
+does, also on recurrent models.
 
-Each text is the question, a space and an answer; an answer's score is the mean log p of its tokens after what all texts
-of the question begin with, and the highest is chosen ("acc_norm").
+Each text is the question, a space and an answer. An answer's score is the mean log p of its tokens after the common
+prefix of all texts of the question; the highest score is chosen ("acc_norm").
 
-The file, little-endian: u32 number of tasks; u32 offset of each in the file; the tasks, one behind the other:
+The file, little-endian: u32 number of tasks; u32 offset of each in the file; the tasks, one after the other:
 
     question   text                                      text: u32 bytes, UTF-8
-    single     u32 n <= 100, n texts, n i32 labels       answers of which one is right: label 1; the others 0
-    several    the same                                  answers of which several are; nobody scores them
+    single     u32 n <= 100, n texts, n i32 labels       answers, one of them right: label 1; the others 0
+    several    the same                                  answers, several of them right; not scored
 """
 
 import struct
@@ -41,16 +41,16 @@ class MultipleChoiceResult:
     stderr: float | None
     """One standard error of `acc_norm`; None for a single task."""
     chance: float
-    """What choosing blindly would get: tasks by answers."""
+    """Expected acc_norm of random choices: tasks / answers."""
     n_tasks: int
     n_tokens: int
-    """Of all texts."""
+    """Tokens of all texts."""
     n_processed: int
     """Tokens that went through the model."""
 
 
 def read_multiple_choice(data: bytes, name: str) -> list[Question]:
-    """FormatError says where the file is damaged; `name` is the file's."""
+    """Parse a file. Raises FormatError, which says where it is damaged. name: of the file."""
     file = _Reader(data, name)
     n_tasks = file.u32("the number of tasks")
     if n_tasks == 0:
@@ -70,7 +70,7 @@ def read_multiple_choice(data: bytes, name: str) -> list[Question]:
 
 
 class _Reader:
-    """Little-endian fields one after the other, none of them beyond the end."""
+    """Reads little-endian fields one after the other. Raises FormatError at the end of the data."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self._name = data, name
@@ -116,9 +116,9 @@ class _Reader:
 def multiple_choice(
     model: Measurable, tasks: Sequence[Question], progress: Callable[[MultipleChoiceResult], None] | None = None
 ) -> MultipleChoiceResult:
-    """Scores tasks, as many at a time as the model has sequences for; progress(result so far).
+    """Score tasks, as many at a time as the model has sequences for. progress(result so far).
 
-    UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
+    Raises UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
     """
     if not tasks:
         raise UsageError("scoring needs tasks.")

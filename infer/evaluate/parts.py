@@ -1,8 +1,8 @@
-"""Measurements in parts, wherever these are evaluated: by one model here, or by many processes that have its file.
+"""Measurements in parts, which one model here evaluates, or many processes that have the model's file.
 
-A measurement plans its parts, asks `each` for what they give, and adds that up in their order. A part is a function of
-the module it stands in, and what it is called with: both can be pickled. What a part gives does not depend on who
-evaluates it, or on the parts before it, so that figures are the same to the last bit.
+A measurement plans its parts, gets their results from `each`, and adds them up in order. A part is a module's function
+and its argument: both can be pickled. Its result does not depend on the process or on the parts before it, so that
+figures are the same to the last bit.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What measurements ask of a loaded model before they evaluate anything: fields of `LoadedModel` by their names."""
+    """The fields of `LoadedModel` that measurements need before they evaluate anything."""
 
     path: Path
     name: str
@@ -47,8 +47,8 @@ class ModelFacts:
 
 
 class SpreadModel(ABC):
-    """A model that is loaded in many processes, and here only open as a file. Has what measurements ask of
-    `LoadedModel`, by the same names."""
+    """A model that is loaded in many processes, and here only open as a file. Has the fields of `LoadedModel` that
+    measurements need."""
 
     def __init__(self, facts: ModelFacts, gguf: "GGUFFile", tokenizer: "Tokenizer") -> None:
         self.gguf, self.tokenizer = gguf, tokenizer
@@ -57,25 +57,25 @@ class SpreadModel(ABC):
         self.n_ctx, self.n_vocab, self.n_seq_max = facts.n_ctx, facts.n_vocab, facts.n_seq_max
         self.n_params = facts.n_params
         self.n_free = facts.n_seq_max
-        """Parts do not come into each other's way: each finds all sequences free."""
+        """All sequences: parts do not run at the same time in one process."""
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
-        """None where the file has none."""
+        """The file's chat template, or None."""
         from ..text.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
 
     @abstractmethod
     def each(self, function: Callable[["LoadedModel", P], R], parts: Iterable[P]) -> Iterator[R]:
-        """function(model, part) of every part, in their order. Raises what the first part that fails raises."""
+        """function(model, part) of every part, in order. Raises the exception of the first part that fails."""
 
 
 Measurable = Union["LoadedModel", SpreadModel]
 
 
 def each(model: Measurable, function: Callable[["LoadedModel", P], R], parts: Iterable[P]) -> Iterator[R]:
-    """function(model, part) of every part, in their order; here one after the other, when they are asked for."""
+    """function(model, part) of every part, in order; with a `LoadedModel` lazily."""
     if isinstance(model, SpreadModel):
         yield from model.each(function, parts)
     else:

@@ -1,4 +1,4 @@
-"""Perplexity of a text, by the protocols of llama.cpp's llama-perplexity, so that figures can be compared.
+"""Perplexity of a text, by the protocols of llama-perplexity, so that figures can be compared.
 
 The text is tokenized once, with BOS in front if the model adds one. Chunk i is tokens [i * n_ctx, (i + 1) * n_ctx),
 its first token replaced by BOS if the model adds one; an incomplete last chunk is dropped. Each chunk is a separate
@@ -8,12 +8,12 @@ predicts token j + 1 for j = n_ctx // 2 .. n_ctx - 2, which makes n_ctx - n_ctx 
     PPL = exp(mean nll)        +/- PPL * sqrt(variance of the nlls / (scores - 1))
 
 With a stride, windows of n_ctx + stride // 2 tokens start every `stride` tokens and the last `stride` predictions of
-each are scored. No BOS is put in there: llama-perplexity means to, but does so after it has evaluated the window. Its
-window is then rounded up to a multiple of 256 by its context, and grows with -b; `-c 512 -b 512 --ppl-stride 512` is a
-case in which both sides do the same.
+each are scored. BOS replaces no token there: llama-perplexity intends to, but only after it has evaluated the window.
+Its window is also rounded up to a multiple of 256 by its context, and grows with -b; with `-c 512 -b 512 --ppl-stride
+512` both programs do the same.
 
-By position, every token of a chunk but the first is scored, and averaged with those that stand as far into the other
-chunks; the figures of the whole text are those of the second halves as ever.
+By position, every token of a chunk but the first is scored, and averaged with the tokens at the same position in other
+chunks. The figures of the whole text are still those of the second halves.
 """
 
 import time
@@ -40,7 +40,7 @@ from .windows import (
 
 @dataclass(frozen=True)
 class PerplexityResult:
-    """What a text was measured to be; `ppl` is exp(mean_nll)."""
+    """The perplexity of a text; `ppl` is exp(mean_nll)."""
 
     ppl: float
     stderr: float
@@ -56,11 +56,11 @@ class PerplexityResult:
     n_parallel: int
     """Chunks evaluated together."""
     seconds: float
-    """Wall time of the evaluation, without loading and tokenizing."""
+    """Wall time of the evaluation, without loading the model and tokenizing the text."""
     running: tuple[float, ...]
     """The estimate after each chunk."""
     by_position: tuple[PositionBucket, ...] = ()
-    """By tokens before the predicted one; empty unless it was asked for."""
+    """By the number of tokens before the predicted one; empty without n_buckets."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -79,12 +79,12 @@ def perplexity(
     n_buckets: int = 0,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> PerplexityResult:
-    """Perplexity of `text`, or of its tokens if they are given (then with BOS where it belongs).
+    """Perplexity of a text. text: a str, or its tokens, which then include BOS if the model adds one.
 
-    As many chunks are evaluated together as the model has sequences, at most n_batch // n_ctx if that is given.
-    n_buckets: for `by_position`, 0: without.
-    progress(chunk from 1, chunks in all, estimate so far). UsageError when the text is too short, FormatError when the
-    model's logits are not finite.
+    As many chunks are evaluated together as the model has sequences, at most n_batch // n_ctx if n_batch is given.
+    n_buckets: of `by_position`; 0: not computed.
+    progress(chunk from 1, chunks in all, estimate so far). Raises UsageError when the text is too short, FormatError
+    when the model's logits are not finite.
     """
     tokens = document_ids(model.tokenizer, text) if isinstance(text, str) else list(text)
     window = n_ctx + stride // 2

@@ -1,4 +1,4 @@
-"""From what a model makes of a text's tokens to one vector of the text."""
+"""Pooling: makes one vector of a text from the hidden states of its tokens."""
 
 from enum import StrEnum
 
@@ -10,26 +10,26 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 
 class Pooling(StrEnum):
-    """What the vector of a text is made from."""
+    """Which tokens the vector of a text is made from."""
 
     CLS = "cls"  # its first token
     MEAN = "mean"  # all of its tokens
     LAST = "last"  # its last token
 
     def outputs(self, begin: int, end: int, n: int) -> slice:
-        """Which of tokens begin..end of a text of n are needed, counted from `begin`."""
+        """Which of tokens begin..end of a text of n tokens are needed, counted from `begin`."""
         if self is Pooling.MEAN:
             return slice(None)
         at = 0 if self is Pooling.CLS else n - 1
         return slice(at - begin, at - begin + 1) if begin <= at < end else slice(0, 0)
 
 
-# `pooling_type` of GGUF; 0: no pooling, 4: the score of a reranker.
+# GGUF's `pooling_type`. 0: no pooling, 4: the score of a reranker.
 _POOLING = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 
 
 def stated_pooling(gguf: GGUFFile) -> Pooling | None:
-    """What the file says, None: nothing. UnsupportedError, FormatError: something else."""
+    """The file's pooling, or None. Raises UnsupportedError or FormatError for other values."""
     arch = gguf.get("general.architecture", "")
     number = gguf.get(f"{arch}.pooling_type", 0)
     if not isinstance(number, int) or isinstance(number, bool):
@@ -41,26 +41,26 @@ def stated_pooling(gguf: GGUFFile) -> Pooling | None:
 
 
 class Pooled:
-    """The vector of one text, out of the rows of its tokens as they come. The same bits however they are cut."""
+    """Accumulates the vector of one text from its rows. The bits do not depend on how the rows are cut."""
 
     def __init__(self, pooling: Pooling) -> None:
         self.pooling, self.n_rows = pooling, 0
         self._sum: np.ndarray | None = None
 
     def add(self, rows: np.ndarray) -> None:
-        """Rows of further tokens, f32 [n, n_embd]: those that `Pooling.outputs` asks for."""
+        """Add the rows of further tokens, f32 [n, n_embd], that `Pooling.outputs` selects."""
         if not len(rows):
             return
         self.n_rows += len(rows)
         if self._sum is None:
             self._sum = rows.sum(axis=0, dtype=np.float64) if len(rows) > 1 else rows[0].astype(np.float64)
-        else:  # one after the other, as the sum of all rows is made
+        else:  # one after the other, the order in which numpy sums all rows
             for row in rows:
                 self._sum += row
 
     @property
     def vector(self) -> np.ndarray:
-        """f64 [n_embd], when all rows are there. HybridError: it holds NaN or infinity, or zeros alone."""
+        """The vector, f64 [n_embd], after all rows were added. Raises HybridError if it is not finite, or zero."""
         assert self._sum is not None
         if not np.isfinite(self._sum).all() or not self._sum.any():
             what = "is zero" if np.isfinite(self._sum).all() else "holds NaN or infinity"
@@ -73,7 +73,7 @@ class Pooled:
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:
-    """Each scaled to length 1, unless it is zero: f64 [n, n_embd] in place."""
+    """Scale each row, f64 [n, n_embd], to length 1 in place, unless it is zero."""
     length = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
     np.divide(rows, length, out=rows, where=length > 0)
     return rows

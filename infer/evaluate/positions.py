@@ -1,4 +1,4 @@
-"""Perplexity by how much of the text a model has seen: what long contexts are worth to it."""
+"""Perplexity by the number of preceding tokens: how much a model gains from long contexts."""
 
 from dataclasses import dataclass
 
@@ -11,20 +11,21 @@ from .windows import WindowSums
 
 @dataclass(frozen=True)
 class PositionBucket:
-    """Tokens that were predicted from first .. end - 1 tokens before them, in all chunks together."""
+    """Perplexity of the tokens with first .. end - 1 tokens before them, over all chunks."""
 
     first: int
     end: int
     ppl: float
     stderr: float
-    """Standard error of `ppl`, as `PerplexityResult` has it."""
+    """Standard error of `ppl`, as in `PerplexityResult`."""
     mean_nll: float
     """Nats per token."""
     n_scored: int
 
 
 class Positions:
-    """Sums over chunks of n_ctx tokens by place in the chunk, f64, for n_buckets of the same width or one more."""
+    """Sums over chunks of n_ctx tokens by position in the chunk, f64. The widths of n_buckets buckets differ by at most
+    1."""
 
     def __init__(self, n_ctx: int, n_buckets: int) -> None:
         if not 1 <= n_buckets < n_ctx:
@@ -34,12 +35,12 @@ class Positions:
         self._n_chunks = 0
 
     def add(self, nll: np.ndarray) -> None:
-        """A chunk's negative log-likelihoods of all tokens but the first, f64 [n_ctx - 1]."""
+        """Add a chunk: negative log-likelihoods of all its tokens but the first, f64 [n_ctx - 1]."""
         self._sums += nll, nll * nll
         self._n_chunks += 1
 
     def buckets(self) -> tuple[PositionBucket, ...]:
-        """One after the other; none is empty."""
+        """All buckets, in order. None of them is empty."""
         found = []
         for begin, end in zip(self._edges[:-1], self._edges[1:], strict=True):
             total, squares = self._sums[:, begin:end].sum(axis=1).tolist()

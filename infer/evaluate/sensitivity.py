@@ -1,4 +1,4 @@
-"""How much each weight matters: the KL divergence of a model's predictions when that weight alone is changed."""
+"""How much each weight matters: the KL divergence of a model's predictions when only that weight is changed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Probe:
-    """A change of the weights in the memory that the model reads, and how to take it back."""
+    """A change of weights in the model's memory, and its inverse."""
 
     name: str
     apply: Callable[[], None]
@@ -27,16 +27,16 @@ class Probe:
 def divergences(
     model: "LoadedModel", text: str, probes: Iterable[Probe], *, n_ctx: int = 256, chunks: int = 4
 ) -> Iterator[tuple[str, float]]:
-    """(name, mean KL divergence in nats) for each probe, on the first chunks of a text; see `perplexity` for chunks.
+    """(name, mean KL divergence in nats) for each probe, on the first chunks of a text, cut as by `perplexity`.
 
-    UsageError when the text is too short, FormatError when the model's logits are not finite.
+    Raises UsageError when the text is too short, FormatError when the model's logits are not finite.
     """
     tokens = document_ids(model.tokenizer, text)
     check_length(len(tokens), n_ctx, n_ctx)
     windows = list(chunked(model.tokenizer, tokens, n_ctx, end=chunks))
     targets = [np.array(window.targets) for window in windows]
     with ThreadPoolExecutor(model.n_threads, thread_name_prefix="compare") as pool:
-        # in f64: what is measured are small differences from these
+        # in f64, because differences from these are small
         base = [log_softmax(x.astype(np.float64)).astype(np.float32) for x in score_logits(model, windows)]
         for probe in probes:
             probe.apply()

@@ -1,13 +1,13 @@
-"""Tokens that several sequences have in common, computed once (llama.cpp issue #10295), on recurrent models too.
+"""Computes tokens that several sequences have in common once (llama.cpp issue #10295), also on recurrent models.
 
-Sequences with the same history are one until they part: one of them goes through the model, the others share its pages
-and its state, and each gets the logits it asked for. That holds whether a token is given for several sequences or for
-each of them again, and for sequences whose histories have become the same by separate ways: they share memory again.
+Sequences with the same history are computed as one until they differ: one of them goes through the model, the others
+share its pages and its state, and each gets the logits it asked for. It does not matter whether a token is given once
+for several sequences or to each of them. Sequences whose histories were computed separately share memory again.
 
-    eval_shared          `LoadedModel.eval` of works that begin alike
-    eval_shared_tokens   token by token, each for several sequences: trees of texts
-    score_endings        of one context: tests with several answers to choose from
-    walk                 what they stand on: logits are handed over as they come, and not kept
+    eval_shared          `LoadedModel.eval` for works with common prefixes
+    eval_shared_tokens   single tokens, each for several sequences: trees of texts
+    score_endings        scores of several endings of one context: multiple-choice tests
+    walk                 the algorithm under them: hands over logits as they come, and keeps none
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from .windows import log_likelihood
 
 @dataclass(frozen=True)
 class SharedToken:
-    """A token that is appended to each of `seqs`; logits: whether those after it are wanted, for each of them."""
+    """A token to append to each of `seqs`. logits: whether the logits after it are wanted."""
 
     token: int
     seqs: Sequence[Slot]
@@ -33,7 +33,7 @@ class SharedToken:
 
 @dataclass(eq=False)
 class Path:
-    """What one sequence gets, and the places in `ids` after which logits are wanted."""
+    """The tokens that one sequence gets. wanted: indexes in `ids` after which logits are wanted."""
 
     seq: Slot
     ids: list[int]
@@ -41,18 +41,18 @@ class Path:
     done: int = 0
 
 
-# logits f32 [n_vocab], and the paths that want them, each with its place
+# logits f32 [n_vocab], and the paths that want them, each with the token's index in its `ids`
 Seen = Callable[[np.ndarray, list[tuple[Path, int]]], None]
 
 
 class _Kept:
-    """The rows of logits that paths want, all of them."""
+    """Keeps every row of logits that a path wants."""
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, np.ndarray]] = {}
 
     def of(self, path: Path) -> dict[int, np.ndarray]:
-        """By place."""
+        """The rows of a path, by index in its `ids`."""
         return self._rows.get(id(path), {})
 
     def __call__(self, row: np.ndarray, wanted: list[tuple[Path, int]]) -> None:
@@ -60,7 +60,7 @@ class _Kept:
             self._rows.setdefault(id(path), {})[place] = row.copy()
 
     def settle(self, paths: Sequence[Path]) -> None:
-        """Sequences whose last logits are among them know them."""
+        """Set `seq.logits` where the row after a path's last token was kept."""
         for path in paths:
             last = self.of(path).get(len(path.ids) - 1)
             if last is not None:
@@ -68,9 +68,9 @@ class _Kept:
 
 
 def eval_shared_tokens(model: LoadedModel, entries: Sequence[SharedToken]) -> dict[tuple[int, int], np.ndarray]:
-    """Append tokens to sequences; (place in `entries`, id of the sequence) -> logits f32 [n_vocab].
+    """Append tokens to sequences. Returns (index in `entries`, id of the sequence) -> logits f32 [n_vocab].
 
-    UsageError names token and sequence, before anything runs.
+    Raises UsageError, which names token and sequence, before anything runs.
     """
     ids: dict[int, list[int]] = {}
     places: dict[int, list[int]] = {}
@@ -98,7 +98,7 @@ def eval_shared_tokens(model: LoadedModel, entries: Sequence[SharedToken]) -> di
 
 
 def eval_shared(model: LoadedModel, works: Sequence[Work]) -> list[Result]:
-    """`LoadedModel.eval` for works without targets, to the bit; what sequences have in common is computed once."""
+    """`LoadedModel.eval` for works without targets, with the same bits. Common prefixes are computed once."""
     works = list(works)
     model.runner.check(works)
     if any(work.targets is not None or work.each for work in works):
@@ -112,13 +112,13 @@ def eval_shared(model: LoadedModel, works: Sequence[Work]) -> list[Result]:
 
 
 def score_endings(model: LoadedModel, context: Sequence[int], endings: Sequence[Sequence[int]]) -> np.ndarray:
-    """log p of each ending after the context, f64 [endings], as multiple-choice tests have it (HellaSwag,
-    arXiv:1905.07830). The context, and what endings begin with alike, is computed once."""
+    """log p of each ending after the context, f64 [endings], for multiple-choice tests (HellaSwag, arXiv:1905.07830).
+    The context and common prefixes of endings are computed once."""
     if not len(context) or not all(len(ending) for ending in endings):
         raise UsageError("the context and every ending need a token at least.")
     first = len(context) - 1
     scores: list[float] = []
-    together = model.n_free or 1  # without a free one opening it says so
+    together = model.n_free or 1  # with 0 free, opening a sequence raises the error
     for begin in range(0, len(endings), together):
         part = endings[begin : begin + together]
         with measured(model, len(part)) as seqs:
@@ -131,11 +131,11 @@ def score_endings(model: LoadedModel, context: Sequence[int], endings: Sequence[
 
 
 def walk(model: LoadedModel, paths: list[Path], seen: Seen, most_rows: int | None = None) -> int:
-    """All paths to their ends, in passes: in each of them every group of like sequences goes on to where it parts.
-    Returns how many tokens went through the model.
+    """Run all paths to their ends; returns how many tokens went through the model. In each pass every group of equal
+    sequences goes on to where they first differ.
 
-    seen       gets every row of logits that is wanted, once, in the order of the text; it is not valid afterwards
-    most_rows  of logits in one pass, None: as many as there are
+    seen       is called once with every wanted row of logits, in the order of the text; the row is not valid afterwards
+    most_rows  limit on rows of logits in one pass; None: no limit
     """
     n_processed = 0
     groups = _same_history([p for p in paths if p.ids])
@@ -166,7 +166,7 @@ def walk(model: LoadedModel, paths: list[Path], seen: Seen, most_rows: int | Non
 
 
 def _same_history(paths: list[Path]) -> list[list[Path]]:
-    """Groups of sequences that hold the same tokens and are given the same next one."""
+    """Groups of sequences that hold the same tokens and get the same next token."""
     groups: dict[tuple[object, ...], list[Path]] = {}
     for path in paths:
         known = path.seq.is_computed
@@ -176,7 +176,7 @@ def _same_history(paths: list[Path]) -> list[list[Path]]:
 
 
 def _common(group: list[Path]) -> int:
-    """Tokens from here on that all paths of a group have in common."""
+    """How many of the next tokens all paths of a group have in common."""
     n = min(len(p.ids) - p.done for p in group)
     first = group[0].ids[group[0].done :]
     for path in group[1:]:
@@ -185,12 +185,12 @@ def _common(group: list[Path]) -> int:
 
 
 def _first_wanted(group: list[Path], n: int) -> int:
-    """The first of the next n tokens whose logits one of the paths wants; n if no path wants any."""
+    """Index of the first of the next n tokens after which a path wants logits; n if there is none."""
     return min((w - p.done for p in group for w in p.wanted if p.done <= w < p.done + n), default=n)
 
 
 def _parted(group: list[Path]) -> list[list[Path]]:
-    """The groups that a group falls into by its next tokens; a path that has come to its end is in no group."""
+    """Split a group by its next tokens. Paths at their end are left out."""
     parts: dict[int, list[Path]] = {}
     for path in group:
         if path.done < len(path.ids):

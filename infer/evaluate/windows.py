@@ -1,7 +1,7 @@
-"""Texts as windows that a model evaluates from an empty memory, the pass over them, and what is read off its logits.
+"""Cuts texts into windows, evaluates each from an empty memory, and computes log-likelihoods of the logits.
 
-Perplexity, KL divergence, importance matrices, sensitivities and multiple-choice tests share what is here: how a text
-is cut, how many windows go through the layers together, the log-softmax, and what is refused.
+Shared by perplexity, KL divergence, importance matrices, sensitivities and multiple-choice tests: how a text is cut,
+how many windows go through the layers together, the log-softmax, and the checks of logits.
 """
 
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..sequence import Sequence as TokenSequence
     from ..text.tokenizer import Tokenizer
 
-LEAST_CONTEXT = 4  # tokens of a chunk: of fewer, none is scored
+LEAST_CONTEXT = 4  # tokens of a chunk; fewer are not accepted
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Window:
 def chunked(
     tokenizer: "Tokenizer", tokens: Sequence[int], n_ctx: int, begin: int = 0, end: int | None = None
 ) -> Iterator[Window]:
-    """Chunks number begin .. end - 1 (None: all) of n_ctx tokens side by side, of which the second half is scored.
+    """Chunks number begin .. end - 1 (None: all) of n_ctx adjacent tokens each, whose second half is scored.
 
-    The first token of each is replaced by BOS where the model adds one, so that it begins as every text of this model
-    does. An incomplete last chunk is dropped. As llama-perplexity and llama-imatrix cut a text.
+    If the model adds BOS, it replaces the first token of each chunk, so that a chunk begins as every text of this model
+    does. An incomplete last chunk is dropped. Same as in llama-perplexity and llama-imatrix.
     """
     bos = sequence_start(tokenizer)
     n = len(tokens) // n_ctx
@@ -70,9 +70,9 @@ def strided(tokens: Sequence[int], length: int, stride: int) -> Iterator[Window]
 
 
 def check_length(n_tokens: int, n_ctx: int, least: int, largest_ctx: int = 0) -> None:
-    """UsageError when a text has less than the `least` tokens that contexts of n_ctx need.
+    """Raise UsageError when a text has less than the `least` tokens that contexts of n_ctx need.
 
-    largest_ctx: for which this text would be long enough; 0: the caller has no choice.
+    largest_ctx: largest context for which the text is long enough, for the message; 0: not mentioned.
     """
     if n_tokens < least:
         smaller = f" or a context of at most {largest_ctx} tokens" if largest_ctx >= LEAST_CONTEXT else ""
@@ -84,14 +84,14 @@ def check_length(n_tokens: int, n_ctx: int, least: int, largest_ctx: int = 0) ->
 # --- the pass over them ---
 @dataclass(frozen=True)
 class WindowGroup:
-    """Windows that go through the layers together; `first`: the number of the first, from 0."""
+    """Windows that go through the layers together. first: number of the first window, from 0."""
 
     first: int
     windows: Sequence[Window]
 
 
 def grouped(windows: Iterable[Window], n_together: int, first: int = 0) -> Iterator[WindowGroup]:
-    """All windows, `n_together` in a group; `first`: the number of the first window."""
+    """Group windows by `n_together`. first: number of the first window."""
     remaining = iter(windows)
     while group := list(islice(remaining, n_together)):
         yield WindowGroup(first, group)
@@ -104,10 +104,9 @@ def evaluated(
     work: "Callable[[TokenSequence, Window], Work]",
     during: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> "list[Result]":
-    """Evaluates the windows of a group, each as a sequence of its own. Afterwards no sequence is in use, and nothing of
-    them is kept.
+    """Evaluate the windows of a group, each as a separate sequence. The sequences are closed and not kept.
 
-    work: what is asked of a window. during(): surrounds the evaluation.
+    work: makes the Work for a window. during(): context manager around the evaluation.
     """
     from ..model import measured
 
@@ -118,7 +117,7 @@ def evaluated(
 def group_nlls(model: "LoadedModel", group: WindowGroup) -> list[np.ndarray]:
     """The negative log-likelihoods of each window's scored tokens, f64 [scores].
 
-    FormatError when they are not finite.
+    Raises FormatError when they are not finite, or the logits are all zero.
     """
     from ..runner import Work
 
@@ -135,9 +134,10 @@ def group_nlls(model: "LoadedModel", group: WindowGroup) -> list[np.ndarray]:
 
 
 def group_logits(model: "LoadedModel", group: WindowGroup, changed: str = "") -> list[np.ndarray]:
-    """The logits of each window's scored positions, f32 [scores, n_vocab]. FormatError when they are not finite.
+    """The logits of each window's scored positions, f32 [scores, n_vocab].
 
-    changed: a weight that is not the file's now, for the error.
+    Raises FormatError when they are not finite, or all zero. changed: a weight that differs from the file's, for the
+    message.
     """
     from ..runner import Work
 
@@ -155,32 +155,32 @@ def group_logits(model: "LoadedModel", group: WindowGroup, changed: str = "") ->
 
 
 def score_windows(model: Measurable, windows: Iterable[Window], n_parallel: int | None = None) -> Iterator[np.ndarray]:
-    """`group_nlls` of all windows, in order; `n_parallel` together (None: as many as the model has sequences)."""
+    """`group_nlls` of all windows, in order. n_parallel: windows in a group; None: the model's number of sequences."""
     for nlls in each(model, group_nlls, grouped(windows, n_parallel or model.n_seq_max)):
         yield from nlls
 
 
 def score_logits(model: "LoadedModel", windows: Iterable[Window], changed: str = "") -> Iterator[np.ndarray]:
-    """`group_logits` of all windows, in order; as many together as the model has sequences."""
+    """`group_logits` of all windows, in order; a group has as many as the model has sequences."""
     for group in grouped(windows, model.n_seq_max):
         yield from group_logits(model, group, changed)
 
 
 def check_finite(model: Measurable, values: np.ndarray, what: str) -> None:
-    """FormatError that names `what` (plural) of the model when values are NaN or infinite."""
+    """Raise FormatError when values are NaN or infinite. what: their name, a plural."""
     if not np.isfinite(values).all():
         raise FormatError(f"{model.path.name}: {what} are not finite. Convert or copy it again.")
 
 
 def check_not_zero(model: Measurable, logits: np.ndarray, what: str) -> None:
-    """FormatError when all are zero: what overflows in a model is often infinite at first and zero after the next
-    norm."""
+    """Raise FormatError when all logits are zero: a value that overflows is often infinite at first and zero after the
+    next norm."""
     if not logits.any():
         raise _all_zero(model, what)
 
 
 def check_not_even(model: Measurable, nlls: np.ndarray, what: str) -> None:
-    """As `check_not_zero`, where only -ln p of some tokens are known: with such logits they are ln n_vocab."""
+    """As `check_not_zero`, where only -ln p of some tokens is known: for zero logits each is ln n_vocab."""
     if np.allclose(nlls, math.log(model.n_vocab), rtol=1e-9, atol=0):
         raise _all_zero(model, what)
 
@@ -194,19 +194,18 @@ def _all_zero(model: Measurable, what: str) -> FormatError:
 
 # --- probabilities ---
 def log_sum_exp(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ln sum exp(x) of every row of x, f32 or f64 [n, n_vocab], in two parts [n, 1] of the type of x: the largest
-    value, and ln sum exp(x - largest), whose sum is taken in f64.
+    """ln sum exp(x) of every row of x, f32 or f64 [n, n_vocab], in two parts [n, 1] of the same dtype: the largest
+    value, and ln sum exp(x - largest), summed in f64.
 
-    In parts, because what is built from them rounds differently by the order in which they are subtracted, and two
-    orders have to stay as they are: (x - largest) - rest in the files of `kl_divergence`, which are llama-perplexity's
-    to the byte, and x - (largest + rest) in scores that have been published.
+    Two parts, because the order of subtraction changes the rounding, and both orders must be kept: (x - largest) - rest
+    in the files of `kl_divergence`, which have llama-perplexity's bytes, and x - (largest + rest) in published scores.
     """
     largest = x.max(axis=1, keepdims=True)
     return largest, np.log(np.exp(x - largest).sum(axis=1, keepdims=True, dtype=np.float64)).astype(x.dtype)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """ln p of every token, [n, n_vocab] of the type of the logits: f32 for figures that llama-perplexity computes in
+    """ln p of every token, [n, n_vocab], in the dtype of the logits: f32 for figures that llama-perplexity computes in
     f32, f64 for all others."""
     largest, rest = log_sum_exp(logits)
     ln_p: np.ndarray = logits - largest - rest
@@ -214,7 +213,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
-    """ln p of ids[i] by logits[i], f64 [n], computed in f64."""
+    """ln p of ids[i] given logits[i], f64 [n], computed in f64."""
     wide = logits.astype(np.float64)
     largest, rest = log_sum_exp(wide)
     ln_p: np.ndarray = wide[np.arange(len(ids)), list(ids)] - (largest + rest)[:, 0]
@@ -222,7 +221,7 @@ def log_likelihood(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
 
 
 def row_log_likelihood(row: np.ndarray, ids: Sequence[int]) -> np.ndarray:
-    """ln p of each of some tokens by one row of logits f32 [n_vocab]: as `log_likelihood`, to the bit."""
+    """ln p of each token of `ids` given one row of logits, f32 [n_vocab]. Same bits as `log_likelihood`."""
     wide = row[None].astype(np.float64)
     largest, rest = log_sum_exp(wide)
     ln_p: np.ndarray = wide[0, list(ids)] - (largest + rest)[0, 0]
@@ -230,13 +229,13 @@ def row_log_likelihood(row: np.ndarray, ids: Sequence[int]) -> np.ndarray:
 
 
 def exp_or_inf(x: float) -> float:
-    """exp, infinite instead of an exception: random weights can be that wrong."""
+    """exp(x); infinity instead of OverflowError, which random weights can cause."""
     return math.exp(x) if x < 700 else math.inf
 
 
 @dataclass(frozen=True)
 class WindowSums:
-    """Sums over n scored tokens: of their negative log-likelihoods in nats, and of the squares."""
+    """Sums over n scored tokens: `total` of the negative log-likelihoods in nats, `squares` of their squares."""
 
     total: float
     squares: float
@@ -252,6 +251,6 @@ class WindowSums:
 
     @property
     def stderr(self) -> float:
-        """Of ppl, as llama-perplexity has it; 0 when the scores do not vary or there is only one."""
+        """Standard error of `ppl`, as in llama-perplexity; 0 when the scores do not vary or there is only one."""
         variance = self.squares / self.n - self.mean_nll * self.mean_nll
         return math.sqrt(variance / (self.n - 1)) * self.ppl if variance > 0 and self.n > 1 else 0.0

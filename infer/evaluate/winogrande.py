@@ -1,14 +1,14 @@
-"""Winogrande (Sakaguchi et al. 2019, arXiv:1907.10641): which of two names fills the gap of a sentence, scored as
-llama-perplexity --winogrande does, on recurrent models too.
+"""Winogrande (Sakaguchi et al. 2019, arXiv:1907.10641): which of two names fills the gap of a sentence, scored as by
+llama-perplexity --winogrande, also on recurrent models.
 
-A line per task: `number,sentence,choice 1,choice 2,answer`. The sentence has `_` where the choice goes, and stands in
-double quotes if it has commas; answer is 1 or 2. What counts is how likely the sentence goes on *after* the choice: the
-mean log p of its tokens from there, without the last one (the full stop). Where less than four tokens follow what both
-texts begin with, the choice itself is scored with them.
+A line per task: `number,sentence,choice 1,choice 2,answer`. The sentence has `_` at the gap, and is in double quotes if
+it has commas; answer is 1 or 2. The score of a choice is the mean log p of the sentence's tokens *after* the choice,
+without the last one (the full stop). Where less than LEAST_AFTER tokens follow the common prefix of both texts, the
+tokens of the choice are scored also.
 
-In these last tasks llama-perplexity predicts the first token of choice 2 from the end of the text with choice 1 (its
-source says so); here it is predicted from what stands before it. `n_whole` counts them. It also drops the last line of
-a file that has no empty line after it, and skips lines that it cannot read; they are refused here.
+For these tasks (counted by `n_whole`) llama-perplexity predicts the first token of choice 2 from the end of the text
+with choice 1, as its source says; here it is predicted from the text before it. llama-perplexity also drops the last
+line of a file that has no empty line after it, and skips lines that it cannot read; here such lines are an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .choices import Ending, ScoredTask, common_prefix, encoded, score, standard_error
 from .parts import Measurable
 
-LEAST_AFTER = 4  # tokens that must follow the common beginning for the choice to be left out
+LEAST_AFTER = 4  # least tokens after the common prefix for the choice not to be scored
 
 
 @dataclass(frozen=True)
 class WinograndeTask:
-    """A sentence before and after its gap, what may fill it, and which of the two does (0 or 1)."""
+    """A sentence before and after its gap, two choices to fill it, and the right one (gold: 0 or 1)."""
 
     before: str
     after: str
@@ -41,15 +41,16 @@ class WinograndeResult:
     """One standard error of `accuracy`; None for a single task."""
     n_tasks: int
     n_whole: int
-    """Tasks in which the choice is scored, because too little follows it."""
+    """Tasks in which the choice is scored also, because too few tokens follow it."""
     n_tokens: int
-    """Of all texts."""
+    """Tokens of all texts."""
     n_processed: int
     """Tokens that went through the model."""
 
 
 def read_winogrande(text: str, name: str) -> list[WinograndeTask]:
-    """UsageError names the line that is wrong; `name` is the file's. A doubled quote stays doubled."""
+    """Parse a file of tasks. Raises UsageError, which names the wrong line. name: of the file. Doubled quotes stay
+    doubled."""
     tasks = [_task(line, f"{name}, line {i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not tasks:
         raise UsageError(f"{name} has no tasks, expected lines of: number,sentence,choice 1,choice 2,answer.")
@@ -74,7 +75,7 @@ def _task(line: str, where: str) -> WinograndeTask:
 
 
 def _fields(line: str) -> list[str]:
-    """What stands between commas that are not in double quotes; the fifth field is all the rest."""
+    """Split at commas outside of double quotes; the fifth field is the rest of the line."""
     fields = [""]
     quoted = False
     for i, c in enumerate(line):
@@ -89,7 +90,7 @@ def _fields(line: str) -> list[str]:
 
 
 def candidates(model: Measurable, task: WinograndeTask) -> tuple[list[Ending], bool]:
-    """Both texts with what is scored of them, and whether that is only what follows the choice."""
+    """Both candidate texts, and whether only the tokens after the choice are scored."""
     texts = [encoded(model, task.before + choice + task.after) for choice in task.choices]
     if min(map(len, texts)) < 2:
         raise UsageError("a sentence needs two tokens at least: the first is not predicted.")
@@ -108,10 +109,10 @@ def winogrande(
     tasks: Sequence[WinograndeTask],
     progress: Callable[[ScoredTask, int, WinograndeResult], None] | None = None,
 ) -> WinograndeResult:
-    """Scores tasks, as many at a time as the model has sequences for; progress(the task's scores, its answer from 0,
+    """Score tasks, as many at a time as the model has sequences for. progress(the task's scores, its answer from 0,
     result so far).
 
-    UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
+    Raises UsageError when a text does not fit the context, FormatError when the model's logits are not finite.
     """
     if not tasks:
         raise UsageError("scoring needs tasks.")

@@ -1,9 +1,8 @@
 """Between which blocks a model can be cut, which values cross there, and which cuts make stages of equal size.
 
-Cuts are found in the program recorded for one token, by what a block uses from earlier blocks. The residual stream and
-f32 rows that layers leave to later ones by name can cross. Two things cannot: the memory of another block (layers that
-use keys and values of an earlier one), and lists of chosen tokens. What depends on the batch alone is computed again in
-every stage.
+Found in the program recorded for one token, by what a block uses from earlier blocks. The residual stream and f32 rows
+that layers leave to later ones by name can cross. Two things cannot: the memory of another block (layers that use keys
+and values of an earlier one), and lists of chosen tokens. Every stage computes values of the batch alone again.
 """
 
 from collections.abc import Callable, Sequence
@@ -117,8 +116,8 @@ def _is_floats(b: Builder, rows: Rows) -> bool:
 def planned(sizes: StageSizes, cuts: Sequence[Cut], n: int, rooms: Sequence[int] = ()) -> list[range]:
     """The blocks of each of n stages, such that the largest stage has as few bytes as possible.
 
-    rooms: bytes that the machine of each stage has free, where known. Each stage then fits its machine; if no cuts
-    achieve that, the largest ratio of a stage's size to its room is as small as possible.
+    rooms: bytes that the machine of each stage has free, if known. Each stage then fits its machine if possible;
+    otherwise the largest ratio of size to room is as small as possible.
 
     Raises UsageError if the model cannot be cut into n stages.
     """
@@ -151,7 +150,7 @@ def _least(
 ) -> tuple[list[range], float]:
     """n stages with the smallest possible largest cost, and that cost. cost(k, blocks): of stage k with `blocks`."""
     ends = [0, *(cut.block for cut in cuts if not cut.refused), sizes.network.blocks.stop]
-    # best[k][j]: the largest cost of k + 1 stages that end at ends[j], and the index in `ends` where the last begins
+    # best[k][j]: largest cost of k + 1 stages that end at ends[j], and the index in `ends` where the last begins
     best: list[list[tuple[float, int]]] = [[(cost(0, range(end)), 0) for end in ends]]
     for k in range(1, n):
         row: list[tuple[float, int]] = [(inf, k)] * len(ends)

@@ -36,10 +36,9 @@ class Line(Protocol):
         """Memory that each stage can have, in the order of the stages. Stages on one machine divide its memory."""
 
     def open(self, openings: Sequence[Opening], stop: Stop | None = None) -> None:
-        """Open a stage with empty memory for each opening; called again when a stage was lost.
+        """Open a stage with empty memory for each opening; called again after a stage was lost. Files of stages remain.
 
-        Files that stages kept are still there on machines that are. Raises Interrupted if `stop` is set while waiting
-        for a worker.
+        Raises Interrupted if `stop` is set while waiting for a worker.
         """
 
     def put(self, order: Order) -> Ticket:

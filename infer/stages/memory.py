@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 class CountedPool(IndexPool):
-    """An IndexPool that counts. versions: how often the prompt cache has let go of an index, after which it may be
-    written."""
+    """versions: how often the prompt cache has let go of each index; after that it may be overwritten."""
 
     def __init__(self, size: int, what: str) -> None:
         super().__init__(size, what)
@@ -101,7 +100,7 @@ class LedStates(RecurrentMemory):
 
 
 class LedMemory(HybridMemory):
-    """See the head of this file. n_spare_pages, n_spare_rows: passed on to the stages, which have as many."""
+    """See the head of this file. n_spare_pages, n_spare_rows: the stages have as many."""
 
     def __init__(
         self, specs: Specs, n_seq_max: int, n_ctx: int, kind: KVType, n_spare_pages: int, n_spare_rows: int,
@@ -120,7 +119,7 @@ class LedMemory(HybridMemory):
 
     # --- undoing passes that were ordered ---
     def hold_row(self, seq: int) -> tuple[int, int]:
-        """A sequence's number of tokens, and its row of states (-1: none), kept until `let_row_go` or `go_back`."""
+        """A sequence's number of tokens and row of states (-1: none), kept until `let_row_go` or `go_back`."""
         self.check(seq)
         past, row = int(self.n_past[seq]), self.recurrent.row[seq]
         return past, self.recurrent.pool.share(row) if past and row >= 0 else -1

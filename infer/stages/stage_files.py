@@ -4,9 +4,9 @@
     FOLDER/4-7/page-12-3   blocks 4 to 7: the content of page 12 after the cache had let go of it three times
     FOLDER/4-7/row-5-1     likewise a row of states
 
-A file has the raw bytes of the memory and their CRC-32 (u32, little-endian), and gets its name when it is complete.
-There is one for each page and row of the leader's prompt cache (staged_cache.py). Files are removed at the end of the
-run; files of a run that was killed are removed when another run begins there (`sweep`).
+A file has raw bytes of the memory and their CRC-32 (u32, little-endian), and gets its name when it is complete. There
+is one for each page and row of the leader's prompt cache (staged_cache.py). Files are removed at the end of the run;
+after a killed run, when another run begins there (`sweep`).
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class StageFiles:
         return self.folder / f"{what}-{place[0]}-{place[1]}"
 
     def save(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
-        """Write files as long as the disk has room. Missing ones cost time only: the leader has the text read again."""
+        """Write files as long as the disk has room: the text of missing ones is read again."""
         if self._lock < 0:
             return
         try:
@@ -112,7 +112,7 @@ class StageFiles:
                     at += array.nbytes
 
     def _read(self, path: Path, arrays: Sequence[np.ndarray]) -> bytes | None:
-        """The content of a file, with its CRC-32; None if it is damaged or its size is not that of the arrays."""
+        """The bytes of a file; None if it is damaged or does not fit the arrays."""
         size = sum(array.nbytes for array in arrays)
         if not arrays or path.stat().st_size != size + _SUM_BYTES:
             return None
@@ -120,7 +120,7 @@ class StageFiles:
         return data if zlib.crc32(data[:size]) == int.from_bytes(data[size:], "little") else None
 
     def close(self, *, remove: bool) -> None:
-        """Release the folder. remove: delete the files also, since no replacement of this stage will come."""
+        """Release the folder. remove: delete the files, since the stage will not be replaced."""
         if self._lock >= 0:
             if remove:
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -130,7 +130,7 @@ class StageFiles:
 
 
 def remove_unused(folder: Path, lock: int) -> None:
-    """Remove the folder of a run if no other process keeps files there. lock: file descriptor of its lock file."""
+    """Remove the folder of a run if no other process keeps files there. lock: its open lock file."""
     try:
         flock(lock, LOCK_EX | LOCK_NB)
         if {path.name for path in folder.iterdir()} <= {"lock"}:

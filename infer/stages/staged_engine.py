@@ -146,7 +146,7 @@ class StagedEngine(Engine):
         return len(self.stages)
 
     def piece(self, n_tok: int) -> int:
-        """Limit on the tokens of an ubatch when n_tok are read: gives two ubatches per stage, if they are not tiny."""
+        """Limit on the tokens of an ubatch when n_tok are read: two ubatches per stage, unless tiny."""
         return min(self.n_ubatch, max(LEAST_PIECE, -(-n_tok // (2 * self.depth))))
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
@@ -213,7 +213,7 @@ class StagedEngine(Engine):
 class Passes:
     """Iterates over the values of ubatches, in their order. Some ubatches are ordered ahead, `depth` + 1 at most.
 
-    Any exception takes all sequences back to their state before the first ubatch.
+    An exception takes all sequences back to before the first ubatch.
     """
 
     def __init__(self, engine: StagedEngine, ubatches: Iterable[Sequence[Segment]], wanted: Wanted) -> None:
@@ -250,7 +250,7 @@ class Passes:
             self._engine.memory.let_row_go(row)
 
     def go_back(self) -> None:
-        """Take all sequences back to their state before the first ubatch."""
+        """Take all sequences back to before the first ubatch."""
         held, self._held = self._held, {}
         for slot, before in held.items():
             self._engine.memory.go_back(slot, *before)

@@ -97,8 +97,7 @@ class StagedRunner(Runner):
         )
 
     def recovering(self, compute: Callable[[], list[np.ndarray | None]]) -> list[np.ndarray | None]:
-        """Return `compute()`, which is called again after stages were lost. When it fails, `compute` must leave its
-        sequences unchanged."""
+        """Return `compute()`, called again after stages were lost. On errors it must leave its sequences unchanged."""
         held: _Held = {}
         lost: LostStageError | None = None
         with self.engine.with_stop():
