@@ -1,14 +1,14 @@
-"""Speed of a model, measured as llama-bench measures it, and more.
+"""Measures the speed of a model as llama-bench does, and more.
 
     pp512           a prompt of 512 tokens in one go, logits of the last one
     tg128           128 tokens one by one, logits of each
     pp512+tg128     both in a row, one rate for all tokens
     tg128 x8        128 tokens of each of 8 sequences, which decode together; one rate for the tokens of all
-    ... @ d4096     with 4096 tokens in the memory already, which are not timed; nor computed: the memory is filled with
-                    random numbers, since how fast it is read does not depend on what they are
+    ... @ d4096     with 4096 tokens in the memory already, which are neither timed nor computed: the memory is filled
+                    with random numbers, since its speed does not depend on them
 
-A rate is the mean of the repetitions' tokens per second; the spread is their standard deviation (n - 1). Kernels that
-had to be compiled are compiled by the load and by the warm-up runs; that time is stated apart and never in a rate.
+A rate is the mean of the repetitions' tokens per second; the spread is their standard deviation (n - 1). Kernels are
+compiled by the load and by the warm-up runs; that time is reported separately and never in a rate.
 """
 
 import platform
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from .. import LoadedModel
     from ..model import Sequence as TokenSequence
 
-GUESS_DEPTH = 512  # tokens of a text before generation with guesses (guessing.py), where nothing else is asked for
+GUESS_DEPTH = 512  # default depth of generation with guesses (guess_tests.py)
 
 
 @dataclass(frozen=True)
 class BenchTest:
-    """A prompt of `n_prompt` tokens, then `n_gen` generated, on top of `n_depth` that are there already.
+    """A prompt of `n_prompt` tokens, then `n_gen` generated ones, after `n_depth` that are in the memory already.
 
-    `n_parallel` sequences do so at the same time: their tokens go through the layers together.
+    `n_parallel` sequences go through the layers together.
     """
 
     n_prompt: int
@@ -57,41 +57,41 @@ class BenchTest:
 
     @property
     def n_tokens(self) -> int:
-        """Of all sequences."""
+        """Timed tokens of all sequences."""
         return self.n_parallel * (self.n_prompt + self.n_gen)
 
     @property
     def n_ctx(self) -> int:
-        """What one sequence has to hold."""
+        """Tokens that one sequence must hold."""
         return self.n_depth + self.n_prompt + self.n_gen
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What to measure: every combination of the lists, in each of them every prompt, generation and pair."""
+    """What to measure: every combination of the lists; in each, every prompt, generation and pair."""
 
     prompts: Sequence[int] = (512,)
     gens: Sequence[int] = (128,)
     pairs: Sequence[tuple[int, int]] = ()
     depths: Sequence[int] = (0,)
     parallel: Sequence[int] = (1,)
-    """Sequences that generate together; prompts and pairs are of one."""
+    """Sequences that generate together; prompts and pairs always have one."""
     threads: Sequence[int] = (0,)
     """0: as many as there are cores."""
     ubatches: Sequence[int] = (DEFAULT_UBATCH,)
     kv_types: Sequence[KVTypeName] = ()
-    """How keys and values are kept: f32, f16, q8_0. None given: the model's default."""
+    """How keys and values are stored: f32, f16, q8_0. Empty: the default of `precision`."""
     repetitions: int = 5
     warmup: bool = True
     precision: Precision = LoadOptions.precision
     state: bool = True
     """Also measure saving, restoring and copying a sequence."""
     start: bool = True
-    """Also measure the first token, and with `state` the state files: what StartRow has."""
+    """Also measure the start (StartRow)."""
     seed: int = 0
 
     def tests(self) -> list[BenchTest]:
-        """In llama-bench's order. UsageError when there is nothing to do."""
+        """All tests, in llama-bench's order. Raises UsageError when there is nothing to do."""
         tests: list[BenchTest] = []
         for depth in self.depths:
             tests += [BenchTest(n, 0, depth) for n in self.prompts if n]
@@ -108,7 +108,7 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class Setting:
-    """What was measured, and how it was run."""
+    """A model, and how it was run."""
 
     path: str
     model: str
@@ -120,12 +120,12 @@ class Setting:
     precision: str
     kv_type: str
     numa: str | None = None
-    """How memory is spread over nodes; None: it is not asked for."""
+    """How memory is spread over NUMA nodes; None: not."""
 
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """The rate of one test. `seconds`: one wall time per repetition."""
+    """The result of one test. seconds: wall time of each repetition."""
 
     setting: Setting
     test: BenchTest
@@ -148,7 +148,7 @@ class SpeedRow:
 
 @dataclass(frozen=True)
 class StateTimes:
-    """A sequence of `n_tokens` written to a file, read back, and copied in memory. Medians, in seconds."""
+    """Times to write a sequence of `n_tokens` to a file, read it back, and copy it in memory. Medians, in seconds."""
 
     n_tokens: int
     nbytes: int
@@ -159,26 +159,26 @@ class StateTimes:
 
 @dataclass(frozen=True)
 class StartRow:
-    """What one load of the model cost, beside its rates."""
+    """Costs of loading the model."""
 
     setting: Setting
     load_seconds: float
-    """Open, check and map the file, plan the memory; without compiling."""
+    """To open, check and map the file and plan the memory, without compiling."""
     compile_seconds: float
-    """Making machine code or loading it from the disk cache, on load and later."""
+    """To make machine code or load it from the disk cache, on load and later."""
     n_compiled: int
     """Kernels that the disk cache did not have."""
     first_token_prompt: int
     first_token_seconds: float
-    """From a prompt of that many tokens to the most likely next one; the model is loaded and warm."""
+    """From a prompt of `first_token_prompt` tokens to the most likely next one; the model is loaded and warm."""
     peak_rss: int
-    """Bytes resident at most, the pages of the model file among them."""
+    """Peak of resident bytes, with pages of the model file."""
     state: StateTimes | None
 
 
 @dataclass(frozen=True)
 class BenchReport:
-    """What `hybrid bench` shows: the tests, and what starting the program costs."""
+    """The output of `hybrid bench`: the tests, and the costs of starting the program."""
 
     rows: tuple[SpeedRow, ...]
     starts: tuple[StartRow, ...]
@@ -191,11 +191,10 @@ def benchmark(
     progress: Callable[[str, int, int], None] | None = None,
     on_row: Callable[[SpeedRow], None] | None = None,
 ) -> BenchReport:
-    """Run all tests of `options` on the model that `load` gives.
+    """Run all tests of `options` on the model that `load` returns.
 
-    `load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=, kv_type=)` is Model.load with its path, and with
-    LoadOptions for what else there is.
-    `progress(what, done, total)` counts runs, warm-ups included; `on_row` gets each row as soon as it is there.
+    load(n_ctx=, n_seq_max=, n_ubatch=, n_threads=, precision=, kv_type=): `LoadedModel.load` with path and all other
+    options bound. progress(what, done, total) counts runs and warm-ups. on_row gets each row when it is measured.
     """
     tests = options.tests()
     kv_types: list[KVTypeName | None] = [*options.kv_types] or [None]
@@ -229,7 +228,7 @@ def benchmark(
 
 
 def setting_of(model: "LoadedModel", n_ubatch: int) -> Setting:
-    """How a loaded model is run."""
+    """The Setting of a loaded model."""
     what = f"{model.arch} {model.file_type}"
     return Setting(
         str(model.path), what, model.n_bytes, model.n_params, model.n_threads, n_ubatch, model.precision,
@@ -262,7 +261,7 @@ class _Bench:
         try:
             if self._options.warmup:
                 self._steps.next(f"{test.name} warm-up")
-                # one generated token compiles and touches what all of them need
+                # one generated token compiles and touches everything that the others need
                 self._time(seqs, replace(test, n_gen=min(test.n_gen, 1)))
             seconds = []
             for i in range(self._options.repetitions):
@@ -275,7 +274,7 @@ class _Bench:
         return SpeedRow(self._setting, test, tuple(seconds), now)
 
     def _time(self, seqs: "Sequence[TokenSequence]", test: BenchTest) -> float:
-        """Wall seconds of one run behind a memory of n_depth tokens."""
+        """Wall seconds of one run, after n_depth tokens."""
         prompt, gen = self._tokens(test.n_prompt), self._tokens(test.n_gen)
         for seq in seqs:
             if test.n_depth:
@@ -293,7 +292,7 @@ class _Bench:
         return time.perf_counter() - start
 
     def _time_together(self, seqs: "Sequence[TokenSequence]", prompt: list[int], n_gen: int) -> float:
-        """The same with several sequences: a prompt of all of them, then one token of each at a time."""
+        """`_time` with several sequences: the prompt in each of them, then one token of each at a time."""
         from ..model import Work
 
         steps = [self._tokens(len(seqs)) for _ in range(n_gen)]
@@ -349,19 +348,19 @@ class _Bench:
 
 
 def peak_rss() -> int:
-    """The largest resident size of this process in bytes, since the start or the last reset."""
+    """The peak resident size of this process in bytes, since its start or the last reset."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    # macOS counts bytes here, the others KiB
+    # macOS counts bytes here, other systems KiB
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _reset_peak_rss() -> bool:
-    """Forget the peak of what ran before, where the system can (Linux)."""
+    """Reset the peak resident size, if the system can (Linux); returns whether it did."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

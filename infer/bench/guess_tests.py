@@ -1,11 +1,11 @@
-"""Generation with guessed tokens beside generation without, from the same place of a text, turn about.
+"""Compares generation with and without guessed tokens, from the same position of a text, in alternating order.
 
-    tg128 @ d512    512 tokens of a text are read, which is not timed; then 128 are drawn, the likeliest each
+    tg128 @ d512    512 tokens of a text are read, which is not timed; then the most likely token is taken 128 times
 
-Each repetition begins at another place of the text, so that nobody guesses from what a repetition before has said. Both
-answers of a repetition must have the same tokens. Rates are medians, since a neighbour of the machine slows one run
-and not the other; the ratio is the median of the repetitions' own. The warm-up is a whole repetition: what passes take
-is known behind it, as in a program that has answered before. Time in which kernels were compiled is in no rate.
+Each repetition begins at another position of the text, so that nobody guesses from an earlier repetition's answer. Both
+answers of a repetition must have the same tokens. Rates are medians, since other load on the machine may slow only one
+of two runs; the ratio is the median of the repetitions' ratios. The warm-up is a whole repetition, after which the cost
+of passes is known, as in a program that has answered before. Time for compiling kernels is in no rate.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GuessedText:
-    """A text to go on from, and who guesses.
+    """The text for the tests, and what guesses.
 
-    spec   how guesses are made beside a draft's, as the model was loaded: none, ngram, mtp
-    draft  the smaller model's file
+    spec   how guesses are made apart from the draft model, as the model was loaded: none, ngram, mtp
+    draft  the draft model's file
     """
 
     text: str
@@ -44,7 +44,7 @@ class GuessedText:
 
 @dataclass(frozen=True)
 class GuessRow:
-    """One test with guesses and without: a wall time of each repetition, `plain_seconds` and `seconds`."""
+    """One test. plain_seconds, seconds: wall time of each repetition without and with guesses."""
 
     setting: Setting
     test: BenchTest
@@ -53,11 +53,11 @@ class GuessRow:
     plain_seconds: tuple[float, ...]
     seconds: tuple[float, ...]
     passes: int
-    """Through the model with guesses, in all repetitions."""
+    """Passes of the model with guesses, in all repetitions."""
     guessed: int
-    """Tokens that were verified because somebody guessed them, in all repetitions."""
+    """Guessed tokens that were verified, in all repetitions."""
     accepted: int
-    """Those of them that were drawn."""
+    """Guessed tokens that were drawn, in all repetitions."""
     measured_at: str
     """UTC, RFC 3339."""
 
@@ -71,22 +71,22 @@ class GuessRow:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast guesses make it."""
+        """Speedup by guesses."""
         return median(plain / s for plain, s in zip(self.plain_seconds, self.seconds, strict=True))
 
     @property
     def taken(self) -> float | None:
-        """Share of the guessed tokens that were drawn; None: nothing was guessed, since it would not pay."""
+        """Share of the guessed tokens that were drawn; None: nothing was guessed, since it did not pay."""
         return self.accepted / self.guessed if self.guessed else None
 
 
 def middle(rates: Sequence[float]) -> tuple[float, float]:
-    """Their median and standard deviation (n - 1)."""
+    """The median and the standard deviation (n - 1) of rates."""
     return median(rates), stdev(rates) if len(rates) > 1 else 0.0
 
 
 def guess_tests(options: BenchOptions) -> list[BenchTest]:
-    """Every generation behind every depth. UsageError: there is nothing to do."""
+    """Every generation at every depth. Raises UsageError when there is nothing to do."""
     asked = BenchOptions(prompts=(), gens=options.gens, depths=options.depths, repetitions=options.repetitions)
     return asked.tests()
 
@@ -98,10 +98,10 @@ def measure_guesses(
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[GuessRow]:
-    """What guesses are worth to the model that `load` gives, which guesses where it is asked to.
+    """Measure the tests of `options` on the model that `load` returns, with its guessers.
 
-    `load` is called as `benchmark.benchmark` does. UsageError: the text is too short, or nothing is asked for.
-    HybridError: an answer differs.
+    load, progress: as in `benchmark.benchmark`. Raises UsageError if the text is too short or there is nothing to do,
+    HybridError if an answer differs with guesses.
     """
     tests = guess_tests(options)
     kv_types: list[KVTypeName | None] = [*options.kv_types] or [None]
@@ -110,7 +110,7 @@ def measure_guesses(
     rows: list[GuessRow] = []
     for kv_type, n_ubatch, n_threads in settings:
         model = load(
-            n_ctx=max(test.n_ctx for test in tests) + 1,  # the last token that is drawn has its place, too
+            n_ctx=max(test.n_ctx for test in tests) + 1,  # with room for the last drawn token
             n_seq_max=1,
             n_ubatch=n_ubatch,
             n_threads=n_threads,
@@ -129,7 +129,7 @@ def measure_guesses(
 
 
 class _Timed(NamedTuple):
-    """An answer, and the seconds of its tokens behind the first."""
+    """An answer, and the seconds of its tokens after the first."""
 
     result: GenerationResult
     seconds: float
@@ -157,7 +157,7 @@ def _row(setting: Setting, test: BenchTest, guessed: GuessedText, pairs: Sequenc
 def _pairs(
     model: "LoadedModel", test: BenchTest, ids: Sequence[int], options: BenchOptions, steps: Steps
 ) -> Iterator[Pair]:
-    """The timed repetitions, the first run of each without guesses and with them in turn."""
+    """The timed repetitions. The run without guesses comes first in every second one."""
     places = list(prompts(ids, test.n_depth, options.repetitions + options.warmup, _beginning(model)))
     for i, prompt in enumerate(places):
         number = i + 1 - options.warmup
@@ -170,12 +170,12 @@ def _pairs(
 
 
 def prompts(ids: Sequence[int], n: int, count: int, beginning: Sequence[int] = ()) -> Iterator[list[int]]:
-    """`count` pieces of a text, of n tokens with `beginning` in front, spread over all of it. UsageError: it is shorter
-    than that."""
+    """`count` pieces of n tokens, which start with `beginning` and then tokens of `ids`, spread over the whole text.
+    Raises UsageError if the text is shorter than a piece."""
     own = max(0, n - len(beginning))
     if len(ids) < own:
         raise UsageError(
-            f"the text to go on from has {len(ids)} tokens, {own} are to come before what is generated. "
+            f"the text to go on from has {len(ids)} tokens, {own} are needed before the generated ones. "
             "Give a longer text, or a smaller depth."
         )
     for i in range(count):
@@ -184,25 +184,25 @@ def prompts(ids: Sequence[int], n: int, count: int, beginning: Sequence[int] = (
 
 
 def _beginning(model: "LoadedModel") -> list[int]:
-    """What every text of this vocabulary begins with."""
+    """The special token that the vocabulary puts before every text, if any."""
     tokenizer = model.tokenizer
     return [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
 
 
 def check_same(plain: Sequence[int], guessed: Sequence[int], name: str) -> None:
-    """HybridError: guesses changed an answer, which they never may."""
+    """Raise HybridError if guesses changed an answer, which they never may."""
     if list(plain) == list(guessed):
         return
     at = next((i for i, (a, b) in enumerate(zip(plain, guessed, strict=False)) if a != b), len(plain))
     raise HybridError(
-        f"{name}: with guesses token {at + 1} of the answer is another one than without. "
+        f"{name}: token {at + 1} of the answer differs with guesses. "
         "That is a bug of this program: please report it with the command."
     )
 
 
 def _answer(model: "LoadedModel", prompt: list[int], n: int, speculate: bool) -> _Timed:
-    """n tokens behind the prompt, and one more, which is drawn and not read."""
-    # a text of its own: who reads along does not take it for the one before
+    """Generate n tokens after the prompt, and one more, which is drawn but not read."""
+    # a new sequence, which a follower does not mistake for the earlier text
     seq = model.sequence()
     try:
         with _as_if_nobody_guessed(model, not speculate):
@@ -210,7 +210,7 @@ def _answer(model: "LoadedModel", prompt: list[int], n: int, speculate: bool) ->
             answer = generate(seq, prompt, sampler, max_tokens=n + 1, ignore_eos=True, speculate=speculate)
             compiled = 0.0
             for i, _ in enumerate(answer):
-                compiled = compiled if i else _compile_seconds(model)  # behind the prompt
+                compiled = compiled if i else _compile_seconds(model)  # after the prompt
             if answer.result.reason == "interrupt":
                 raise KeyboardInterrupt
             return _Timed(answer.result, answer.result.gen_seconds - (_compile_seconds(model) - compiled))
@@ -219,14 +219,14 @@ def _answer(model: "LoadedModel", prompt: list[int], n: int, speculate: bool) ->
 
 
 def _compile_seconds(model: "LoadedModel") -> float:
-    """Of its kernels and its draft's, so far."""
+    """Seconds of compiling so far, for the model and its draft model."""
     helper = model.runner.guessers.helper
     return model.compile_seconds + (helper.model.compile_seconds if isinstance(helper, Draft) else 0.0)
 
 
 @contextmanager
 def _as_if_nobody_guessed(model: "LoadedModel", nobody: bool) -> Iterator[None]:
-    """A model's own head reads every pass along, which takes time that plain generation does not take."""
+    """Within this context, if `nobody`: switch off the model's own guessing head, which costs time in every pass."""
     runner, engine = model.runner, model.engine
     follower = runner.follower
     if follower is None or not nobody:

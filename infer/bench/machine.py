@@ -1,7 +1,7 @@
-"""What the machine can do at most, so that a kernel's rate can be stated as a share of it.
+"""Measures the machine's limits, so that a kernel's rate can be stated as a share of them.
 
-Three tiny loops in LLVM IR, compiled for this CPU in some milliseconds: reading memory, f32 multiply-add in registers,
-and the 8-bit dot product in registers. A specification sheet does not say what a virtual machine gets today.
+Small loops in LLVM IR, compiled for this CPU in some milliseconds: reading memory, f32 multiply-add in registers, and
+8-bit (and BF16) dot products in registers. A data sheet does not say what a virtual machine gets today.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ import numpy as np
 from ..kernels.emit.isa import ISA, host, prefetch_ahead
 from ..program.threads import default_threads
 
-# larger than the last-level cache of anything but a few servers
+# bytes; larger than the last-level cache of all but a few servers
 _BUFFER = 512 << 20
 _READ_STEP = 512
 _REPEATS = 12
@@ -39,8 +39,8 @@ class Machine:
     read_gb_s: float
     f32_gflop_s: float
     dot_gop_s: dict[str, float]
-    """8-bit products by the way they are done (Scheme in kernels/products/gemm_schemes.py), and pairs of BF16; empty
-    where no instruction does them."""
+    """Rates of 8-bit products by scheme (kernels/products/gemm_schemes.py), and of pairs of BF16; empty if the CPU has
+    no instruction for them."""
 
     @property
     def int8_gop_s(self) -> float | None:
@@ -48,7 +48,7 @@ class Machine:
 
 
 def cpu_name() -> str:
-    """The CPU as the system calls it, with LLVM's name of its kind: 'AMD EPYC (znver3)'."""
+    """The system's name of the CPU, with LLVM's name of its type: 'AMD EPYC (znver3)'."""
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -61,7 +61,7 @@ def cpu_name() -> str:
 
 
 def measure_machine(n_threads: int = 0) -> Machine:
-    """Measure all limits; takes about a second, with many threads some."""
+    """Measure all limits. Takes about a second; some seconds with many threads."""
     n_threads = n_threads or default_threads()
     return Machine(
         cpu_name(),
@@ -74,8 +74,8 @@ def measure_machine(n_threads: int = 0) -> Machine:
 
 
 def read_bandwidth(n_threads: int = 0) -> float:
-    """GB/s at which `n_threads` threads together read memory in sequence, best of some passes over 512 MB, with and
-    without prefetching (Zen 5, 2 threads: 43 without, as fast as the products with)."""
+    """GB/s at which `n_threads` threads together read memory in sequence: the best of some passes over 512 MB, with and
+    without prefetching (Zen 5, 2 threads: 43 GB/s without; with it, as fast as the products)."""
     n_threads = n_threads or default_threads()
     buffer = np.ones(_BUFFER // 8, np.int64)
     share, times = _BUFFER // n_threads // _READ_STEP, _times(n_threads)
@@ -89,12 +89,12 @@ def read_bandwidth(n_threads: int = 0) -> float:
 
 
 def _times(n_threads: int) -> int:
-    """How many times as much every one of many threads has to do: starting them takes 0.1 ms each, and is measured."""
+    """Factor on the work of each thread, because the measured time includes starting them, 0.1 ms each."""
     return max(1, n_threads // 4)
 
 
 def _peak(name: str, n_threads: int) -> float | None:
-    """Operations per ns of a loop that runs in registers."""
+    """Operations per ns of a loop in registers; None if this CPU does not have it."""
     loop = _loops().get(name)
     if loop is None:
         return None
@@ -111,7 +111,7 @@ def _run(loop: "_Loop", n: int, thread: int) -> int:
 
 
 def _best(n_threads: int, work: Callable[[int], object], repeats: int) -> float:
-    """Shortest wall time of `repeats` in which n threads each do work(i). ctypes releases the GIL."""
+    """Shortest wall time of `repeats` runs in which thread i of n_threads does work(i). ctypes releases the GIL."""
     best = float("inf")
     for _ in range(repeats):
         threads = [threading.Thread(target=work, args=(i,)) for i in range(1, n_threads)]
@@ -157,7 +157,7 @@ def _assembly(bodies: dict[str, "_Body"]) -> str:
 
 @dataclass(frozen=True)
 class _Body:
-    """A loop over `chains` independent values: step(k) gives the lines that turn %a{k} into %b{k}."""
+    """A loop over `chains` independent values: step(k) returns the LLVM IR that computes %b{k} from %a{k}."""
 
     kind: str
     """Type of a value."""
@@ -168,7 +168,7 @@ class _Body:
     declare: str = ""
 
     def text(self, name: str) -> str:
-        """LLVM IR of `i64 name(i64 first, i64 n)`: n turns, from the address `first` on where memory is read."""
+        """LLVM IR of `i64 name(i64 first, i64 n)`: n iterations; `first`: the address to read memory from."""
         every = range(self.chains)
         return "\n".join(
             [
@@ -213,10 +213,10 @@ def _bodies(isa: ISA) -> dict[str, _Body]:
 
 
 def _read_body(ahead: int = 0) -> _Body:
-    """Reads in sequence; `ahead`: bytes by which a prefetch into the first-level cache runs before it."""
+    """Reads in sequence. ahead: distance in bytes of a prefetch into the first-level cache; 0: no prefetch."""
 
     def step(k: int) -> str:
-        """64 of the 512 bytes of a turn."""
+        """Read 64 of the 512 bytes of an iteration."""
         prefetch = (
             f"\n  %r{k}_ahead = getelementptr i8, ptr %q{k}, i64 {ahead}\n"
             f"  call void @llvm.prefetch.p0(ptr %r{k}_ahead, i32 0, i32 3, i32 1)"
@@ -265,8 +265,8 @@ def _pairs_body() -> _Body:
 
 
 def _dot_bodies(isa: ISA) -> dict[str, _Body]:
-    """Products of 8-bit integers, and of pairs of BF16. On AVX2 one factor is the running sum, or LLVM would move the
-    products out of the loop."""
+    """Products of 8-bit integers, and of pairs of BF16. On AVX2 one factor is the running sum, which keeps LLVM from
+    moving the products out of the loop."""
     if isa.dot == "neon":
         return {"sdot": _sdot_body()}
     if not isa.x86 or isa.dot not in ("vnni", "avx2"):

@@ -1,7 +1,7 @@
-"""What a token needs of a machine at least: bytes of weights to read, and products of weights and activations.
+"""The least work for a token: bytes of weights to read, and products of weights and activations.
 
-Only the matrices are counted: what attention, states and norms add depends on the text before it, and is the reason
-why a model stays below these floors.
+Counts only weights: the work of attention, states and norms depends on the text before the token, and is the reason
+why a model does not reach the machine's limits.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _NO_PRODUCTS = ("norm", "conv1d", "token_embd")
 
 @dataclass(frozen=True)
 class TokenNeeds:
-    """Of one token of one sequence; of the experts, those that it uses."""
+    """Work for one token of one sequence, with only the experts that it uses."""
 
     nbytes: int
     """Weights that a generated token reads."""
     flops: dict[GGMLType, int]
-    """Operations of a token of a prompt by weight type, two for a multiply-add; without the output, which only the last
-    token of a prompt needs."""
+    """Operations for a token of a prompt by weight type, two for a multiply-add; without the output matrix, which only
+    the last token of a prompt needs."""
     has_experts: bool
 
     @classmethod
@@ -39,7 +39,7 @@ class TokenNeeds:
         nbytes = 0
         flops: dict[GGMLType, int] = {}
         for name, tensor in gguf.tensors.items():
-            # experts lie one after the other in one tensor
+            # all experts are in one tensor
             part = used / n_expert if n_expert and name.endswith(_EXPERTS) else 1.0
             rows = tensor.shape[0] if name.startswith("token_embd") and not tied else 1
             nbytes += round(tensor.nbytes * part) // rows
@@ -50,16 +50,16 @@ class TokenNeeds:
         return cls(nbytes, flops, n_expert > 0)
 
     def of_bandwidth(self, tokens_per_second: float, read_gb_s: float) -> float:
-        """Share of the read bandwidth that a generation makes use of."""
+        """Share of the read bandwidth that generation uses."""
         return tokens_per_second * self.nbytes / 1e9 / read_gb_s
 
     def of_peak(self, tokens_per_second: float, machine: Machine) -> float:
-        """Share of the arithmetic peak that a prompt makes use of, each weight type measured by its own instruction."""
+        """Share of the arithmetic peak that a prompt uses, by the peak for each weight type."""
         return tokens_per_second * sum(n / 1e9 / peak_of(kind, machine) for kind, n in self.flops.items())
 
 
 def peak_of(kind: GGMLType, machine: Machine) -> float:
-    """Operations per ns that the instructions of a product with weights of this type reach in registers."""
+    """Peak operations per ns, in registers, of the instructions for products with weights of this type."""
     if kind is GGMLType.BF16 and host().bf16:
         return machine.dot_gop_s.get("pairs", machine.f32_gflop_s)
     if kind not in INT_BLOCKS:

@@ -1,4 +1,4 @@
-"""Numbers on a benchmark's command line, in llama-bench's notation.
+"""Parses numbers on a benchmark's command line, in llama-bench's notation.
 
     512            one value
     128,256,512    several
@@ -14,12 +14,12 @@ import re
 from hybrid.quant.ggml.errors import UsageError
 
 _ITEM = re.compile(r"([0-9]+)(?:-([0-9]+)(?:([+*])([0-9]+))?)?")
-# a slip such as 1-1000000 is stopped here and not after a night of measuring
+# stops typing errors such as 1-1000000
 _MAX_VALUES = 1000
 
 
 def parse_ints(text: str, option: str, minimum: int = 0) -> list[int]:
-    """All values that `text` stands for, in the order written. UsageError names `option` and the part it is about."""
+    """All values of `text`, in the order written. Raises UsageError, which names `option` and the wrong part."""
     values: list[int] = []
     for item in text.replace(" ", "").split(","):
         match = _ITEM.fullmatch(item)
@@ -46,7 +46,7 @@ def parse_ints(text: str, option: str, minimum: int = 0) -> list[int]:
 
 
 def parse_pair(text: str, option: str) -> tuple[int, int]:
-    """`512,128`: a prompt of 512 tokens, then 128 generated. UsageError for anything else."""
+    """Parse `512,128`: a prompt of 512 tokens, then 128 generated. Raises UsageError for anything else."""
     match = re.fullmatch(r"([0-9]{1,9}),([0-9]{1,9})", text.replace(" ", ""))
     if match is None or match[1].strip("0") + match[2].strip("0") == "":
         raise UsageError(f"{option} {text}: expected PROMPT,GENERATED, as in 512,128.")

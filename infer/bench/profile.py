@@ -1,4 +1,4 @@
-"""Where the time of a test goes: per operation, with the rates reached."""
+"""Time and rates of each operation of a test."""
 
 import re
 from collections import defaultdict
@@ -22,20 +22,20 @@ _LAYER = re.compile(r"^blk\.\d+\.")
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """All calls of one operation with one kernel. Rates are of the bytes and operations that the algorithm needs."""
+    """All calls of one operation with one kernel. Rates count the bytes and operations that the algorithm needs."""
 
     op: str
-    """Name without the number of the layer."""
+    """Name without the layer's number."""
     kind: str
     calls: int
     seconds: float
     share: float
-    """Of the time of all operations."""
+    """Share of the time of all operations."""
     gb_s: float
     gflop_s: float
     of_limit: float
-    """The larger of two shares of what the machine can do: of its read bandwidth (more than 1 when the data come from a
-    cache), and of its arithmetic peak, 8-bit for kernels on integers and f32 for all others."""
+    """The larger of two shares: of the machine's read bandwidth (more than 1 when data come from a cache), and of its
+    arithmetic peak, 8-bit for kernels on integers and f32 for all others."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def profile(model: "LoadedModel", test: BenchTest, machine: Machine, *, seed: in
                 seq.clear()
                 if test.n_depth:
                     seq.fill(tokens(test.n_depth))
-                # a profile is of one pass through the layers
+                # `LoadedModel.profile` runs one ubatch
                 for piece in range(0, test.n_prompt, n_ubatch):
                     times += model.profile([Work(seq, tokens(min(n_ubatch, test.n_prompt - piece)))])
             for _ in range(test.n_gen):
@@ -83,7 +83,7 @@ def profile(model: "LoadedModel", test: BenchTest, machine: Machine, *, seed: in
 
 
 def summarize(times: Iterable["OpTime"], test: BenchTest, machine: Machine) -> Profile:
-    """Add up the same operation of all layers and steps."""
+    """Sum the times of the same operation over all layers and steps."""
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0.0, 0.0, 0.0])
     for op in times:
         entry = sums[_LAYER.sub("", op.name), op.kind]
@@ -109,7 +109,7 @@ def _of_limit(kind: str, gb_s: float, gflop_s: float, machine: Machine) -> float
 
 
 def _peak(kernel: str, machine: Machine) -> float:
-    """Operations per ns that the instructions of a product's kernel ('gemm_int_q8_0_16', 'gemv_int_q8_0') reach."""
+    """Peak operations per ns of the instructions of a product's kernel ('gemm_int_q8_0_16', 'gemv_int_q8_0')."""
     for kind in sorted(INT_BLOCKS, key=lambda k: -len(k.name)):
         if f"_int_{kind.name.lower()}" in kernel:
             return peak_of(kind, machine)

@@ -1,4 +1,4 @@
-"""Random weights in any tensor type, as fast as a disk takes them."""
+"""Random weights in any tensor type, made as fast as a disk can write them."""
 
 from collections.abc import Iterator
 from enum import Enum, auto
@@ -9,7 +9,7 @@ import numpy as np
 from hybrid.quant.ggml.formats.random_blocks import random_blocks
 from hybrid.quant.ggml.types import TRAITS, GGMLType, row_nbytes
 
-# Weights drawn and encoded per combination of type and row length. All further ones are made from these.
+# Number of weights drawn and encoded per type and row length. All others are copies of these, rotated within rows.
 _TILE = 1 << 22
 
 
@@ -19,23 +19,23 @@ class Fill(Enum):
     WEIGHT = auto()
     """Standard deviation 1 / sqrt(columns); normal in F32, F16 and BF16, uniform codes in blocks."""
     SSM_WEIGHT = auto()
-    """The same, for ssm_x and ssm_dt, which a quantized file may keep in F32."""
+    """As WEIGHT, for ssm_x and ssm_dt, which a quantized file may keep in F32."""
     ROUTER = auto()
-    """The same, always F32."""
+    """As WEIGHT, always F32."""
     HALF = auto()
-    """The same, always F16: small matrices that quantized files keep as they were."""
+    """As WEIGHT, always F16: small matrices that quantized files do not quantize."""
     ONE = auto()
     ZERO = auto()
     CONV = auto()
     """Uniform within 1 / sqrt(d_conv), torch's initial values of a depthwise convolution."""
     DT_BIAS = auto()
-    """Such that softplus(bias) is spread evenly, on a log scale, over 0.001 .. 0.1. Gu & Dao 2023, arXiv:2312.00752."""
+    """softplus(bias) is uniform on a log scale over 0.001 .. 0.1. Gu & Dao 2023, arXiv:2312.00752."""
     SSM_A = auto()
     """-(1 .. d_state) in every row (same source)."""
     HEAD_A = auto()
     """Uniform from -16 to -1. Dao & Gu 2024, arXiv:2405.21060."""
     HEAD_RATE = auto()
-    """Uniform from 1 to 16: the same without the sign."""
+    """Uniform from 1 to 16."""
     TABLE = auto()
     """I32: every row 0, 1, 2 and so on."""
     SHARE = auto()
@@ -43,9 +43,9 @@ class Fill(Enum):
 
 
 class RandomWeights:
-    """A source of tensor data; the same seed and the same calls give the same bytes.
+    """A source of tensor data. The same seed and the same calls give the same bytes.
 
-    most_rows: of any tensor that will be asked for; no more are drawn.
+    most_rows: limit on drawn rows: the largest number of rows of any tensor.
     """
 
     def __init__(self, seed: int, most_rows: int = _TILE):
@@ -72,8 +72,7 @@ class RandomWeights:
         blocks = tile.shape[1] // TRAITS[kind].nbytes
         done = 0
         while done < rows:
-            # The blocks of a row are moved round: rows that are equal would give equal logits, and ties where a model
-            # has no ties.
+            # Blocks of a row are rotated: equal rows would give equal logits, and ties that a real model does not have.
             turn = int(self._rng.integers(blocks)) * TRAITS[kind].nbytes
             n = min(len(tile), rows - done)
             yield np.roll(tile[:n], turn, axis=1)

@@ -1,7 +1,7 @@
 """Models of well-known sizes with random weights: speed does not depend on the values, so no download is needed.
 
-A shape is what a config.json says, and which tensors a converter would make of it. `write_shape` writes the GGUF, with
-a vocabulary of the right size, such that llama.cpp loads it too and both can be measured on the same file.
+A shape has the hyper-parameters of a config.json, and the tensors that a converter would make. `write_shape` writes the
+GGUF with a vocabulary of the right size. llama.cpp loads it also, so that both can be measured on the same file.
 """
 
 import os
@@ -30,7 +30,7 @@ from .random_weights import Fill, RandomWeights
 
 @dataclass(frozen=True)
 class ShapeTensor:
-    """One tensor: its name in GGUF, shape in numpy order, and what it is filled with."""
+    """One tensor: its name in GGUF, its shape in numpy order, and its values."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class ShapeTensor:
 
 
 class AnyShape(Protocol):
-    """What a file of random weights is written from. Tensors by layer, keys without the architecture's prefix."""
+    """The source of a file of random weights. tensors: by layer; metadata: keys without the architecture's prefix."""
 
     @property
     def name(self) -> str: ...
@@ -57,7 +57,7 @@ class AnyShape(Protocol):
 
 
 _GRANITE = {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 6.0}
-# words of Hparams.written
+# the `order` of Hparams.written
 _SIZES, _SSM = "n_layer n_ctx_train n_embd n_ff n_head n_head_kv", "d_conv d_inner d_state n_ssm_head n_group eps"
 _MAMBA = "n_layer n_ctx_train n_embd .feed_forward_length=n_ff .attention.head_count=n_head"
 _KEYS: dict[str, tuple[type[Hparams], str]] = {
@@ -79,8 +79,8 @@ _KEYS: dict[str, tuple[type[Hparams], str]] = {
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The dimensions of a model. Every layer is a Mamba layer (`mamba`, `mamba2`), an attention layer (`llama`), or
-    either (`jamba`, `granitehybrid`); Mamba-2 has heads (n_ssm_head)."""
+    """The dimensions of a model. Its layers are Mamba (`mamba`, `mamba2`), attention (`llama`), or both kinds (`jamba`,
+    `granitehybrid`). Mamba-2 has n_ssm_head heads, Mamba 0."""
 
     name: str
     arch: str
@@ -191,7 +191,7 @@ class ModelShape:
             yield "ffn_down.weight", down, Fill.WEIGHT
 
     def metadata(self) -> Iterator[tuple[str, Any]]:
-        """The keys of `<arch>.*` that llama.cpp's converter writes."""
+        """The keys that llama.cpp's converter writes, without `<arch>.`."""
         own: dict[str, Any] = {}
         if self.arch in ("jamba", "granitehybrid"):
             own["n_head_kv"] = [self.n_head_kv if self.has_attention(i) else 0 for i in range(self.n_layer)]
@@ -264,7 +264,7 @@ SHAPES: dict[str, ModelShape] = {
 
 
 def find_shape(name: str, more: Mapping[str, AnyShape] | None = None) -> AnyShape:
-    """The shape of this name, here or among `more`. UsageError lists those there are."""
+    """The shape with this name, in SHAPES or `more`. Raises UsageError, which lists the known ones."""
     known = {**SHAPES, **(more or {})}
     if name not in known:
         raise UsageError(f"shape {shown(name)}: not a known shape. Known: {', '.join(known)}.")
@@ -272,9 +272,9 @@ def find_shape(name: str, more: Mapping[str, AnyShape] | None = None) -> AnyShap
 
 
 def find_type(name: str) -> FileType | GGMLType:
-    """The type of this name: all matrices in one weight type (Q4_K), or a mix as llama-quantize makes it (Q4_K_M).
+    """The type with this name: one weight type for all matrices (Q4_K), or a mix of llama-quantize (Q4_K_M).
 
-    UsageError lists those there are.
+    Raises UsageError, which lists the known ones.
     """
     key = name.strip().upper()
     kinds = {kind.name: kind for kind in GGMLType if kind not in NOT_WEIGHTS}
@@ -297,10 +297,10 @@ def file_type_of(target: FileType | GGMLType) -> FileType:
 
 
 def tensor_types(shape: AnyShape, target: FileType | GGMLType, ssm_f32: bool) -> list[tuple[ShapeTensor, GGMLType]]:
-    """Every tensor with the type in which a file of this type holds it.
+    """Every tensor with its type in a file of type `target`.
 
-    With `ssm_f32`, a quantized file keeps ssm_x and ssm_dt in F32, as `hybrid quantize` does; without, they are
-    quantized as llama-quantize does. A row that is not a whole number of blocks takes the type it has there.
+    ssm_f32: a quantized file keeps ssm_x and ssm_dt in F32, as `hybrid quantize` does; False: they are quantized, as by
+    llama-quantize. A tensor whose rows are not whole blocks gets llama-quantize's fallback type.
     """
     tensors = list(shape.tensors())
     matrices = {t.name: t.shape for t in tensors if t.fill in (Fill.WEIGHT, Fill.SSM_WEIGHT)}
@@ -328,11 +328,11 @@ def write_shape(
     ssm_f32: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write a GGUF of this shape with random weights, in constant memory. `progress(bytes written, bytes in all)`.
+    """Write a GGUF of this shape with random weights, in constant memory. progress(bytes written, bytes in all).
 
     Norms are 1, A and the bias of dt are Mamba's initial values, a matrix has the standard deviation 1 / sqrt(columns):
-    activations and logits stay near 1, as in a trained model. All matrices take the type, the embedding too, but for a
-    file type of MIXES.
+    activations and logits stay near 1, as in a trained model. All matrices, also the embedding, have the type, except
+    for a mix of MIXES.
     """
     shape = find_shape(name) if isinstance(name, str) else name
     path = Path(path)
@@ -366,7 +366,7 @@ def write_shape(
 
 
 def _vocabulary(n_vocab: int) -> Iterator[tuple[str, Any]]:
-    """A sentencepiece vocabulary with all bytes, so that every text can be tokenized, and made-up words."""
+    """A sentencepiece vocabulary with invented words, and with all bytes, so that every text can be tokenized."""
     control = ["<unk>", "<s>", "</s>"]
     byte = [f"<0x{i:02X}>" for i in range(256)]
     words = [f"\u2581w{i}" for i in range(n_vocab - len(control) - len(byte))]

@@ -1,4 +1,5 @@
-"""Results as text: llama-bench's markdown table, JSON, JSON lines and CSV, with its field names where it has them."""
+"""Results as text: llama-bench's markdown table, and records for JSON and CSV, with llama-bench's field names where it
+has them."""
 
 import csv
 import io
@@ -16,7 +17,7 @@ from .profile import Profile
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table whose columns are as wide as their widest cell; the first `left` columns are flush left."""
+    """A table with columns as wide as their widest cell; the first `left` columns are left-aligned."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     lines = [_line(header, widths, left)]
     rules = ["-" * max(3, w) if i < left else "-" * (max(3, w) - 1) + ":" for i, w in enumerate(widths)]
@@ -34,7 +35,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
 
 
 def speed_markdown(rows: Sequence[SpeedRow]) -> str:
-    """llama-bench's table. What may differ gets a column only where it is not the default everywhere."""
+    """llama-bench's table. A setting has a column only if it is not the default in all rows."""
     columns = _setting_columns(rows)
     columns += [
         ("test", lambda row: row.test.name),
@@ -44,7 +45,7 @@ def speed_markdown(rows: Sequence[SpeedRow]) -> str:
 
 
 def guess_markdown(rows: Sequence[GuessRow]) -> str:
-    """Generation without guesses and with them: medians, and how many of the guessed tokens were taken."""
+    """Generation without and with guesses: medians of rates, and the share of guessed tokens that were taken."""
     columns = _setting_columns(rows)
     columns += [
         ("test", lambda row: row.test.name),
@@ -58,7 +59,7 @@ def guess_markdown(rows: Sequence[GuessRow]) -> str:
 
 
 def _guesses(row: GuessRow) -> str:
-    """'ngram', 'small.gguf', or both."""
+    """'ngram', 'small.gguf', or 'ngram + small.gguf'."""
     who = [] if row.spec == "none" else [row.spec]
     return " + ".join([*who, Path(row.draft).name] if row.draft else who)
 
@@ -90,7 +91,7 @@ def _table(columns: Sequence[tuple[str, Any]], rows: Sequence[SpeedRow] | Sequen
 
 
 def start_markdown(rows: Sequence[StartRow]) -> str:
-    """What a load costs, and what a saved sequence does."""
+    """Costs of loading a model, and of saving and restoring a sequence."""
     header = ["model", "threads", "load", "compile", "first token", "peak memory", "state", "save", "restore", "copy"]
     return markdown_table(header, [_start_cells(row) for row in rows])
 
@@ -113,7 +114,7 @@ def _start_cells(row: StartRow) -> list[str]:
 
 
 def profile_markdown(profile: Profile) -> str:
-    """Time per operation, and its rates as a share of what the machine can do."""
+    """Time per operation, and its rates as a share of the machine's limits."""
     rows = [
         [
             row.op,
@@ -141,7 +142,7 @@ def markdown(report: BenchReport) -> str:
 
 
 def records(report: BenchReport) -> list[dict[str, Any]]:
-    """One flat record per test, with llama-bench's field names; the costs of its load under `start`."""
+    """One flat record per test, with llama-bench's field names; its StartRow is under `start`."""
     starts = {row.setting: asdict(row) for row in report.starts}
     for start in starts.values():
         del start["setting"]
@@ -207,7 +208,7 @@ def _what(row: SpeedRow | GuessRow) -> dict[str, Any]:
 
 
 def as_csv(report: BenchReport) -> str:
-    """The scalars of `records`; of `start` the columns are start_<name> and state_<name>."""
+    """The scalars of `records`. Fields of `start` are in columns start_<name> and state_<name>."""
     flat = []
     for record in records(report):
         start = record["start"] or {}
@@ -225,7 +226,7 @@ def guess_csv(rows: Sequence[GuessRow]) -> str:
 
 
 def _csv(flat: Sequence[dict[str, Any]]) -> str:
-    # a run without state files has fewer columns than one with
+    # records without state files have fewer columns
     names = list(dict.fromkeys(name for record in flat for name in record))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
@@ -235,12 +236,12 @@ def _csv(flat: Sequence[dict[str, Any]]) -> str:
 
 
 def size(nbytes: float) -> str:
-    """'3.14 GiB': two digits, as llama-bench has it."""
+    """'3.14 GiB': two decimals, as in llama-bench."""
     return size_text(nbytes, 2)
 
 
 def count(n: int) -> str:
-    """'3.03 B' or '129.14 M', as llama-bench has it."""
+    """'3.03 B' or '129.14 M', as in llama-bench."""
     return f"{n / 1e9:.2f} B" if n >= 1e9 else f"{n / 1e6:.2f} M"
 
 

@@ -1,4 +1,4 @@
-"""What an open file says about its model: names, sizes, an identity, the tokenizer and the chat template."""
+"""Facts of a model file: names, sizes, a fingerprint, the tokenizer and the chat template."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ModelFile:
     """A GGUF file with the adapters that are applied to it.
 
-    n_ctx    tokens that a sequence can hold: of some models they decide which weights count (`Hparams.variant`)
+    n_ctx    tokens that a sequence can hold: for some models this selects weights (`Hparams.variant`)
     n_vocab  rows of the embedding
     """
 
@@ -51,14 +51,14 @@ class ModelFile:
 
     @property
     def description(self) -> str:
-        """Name and file type, with what the context changes and the adapters that are applied."""
+        """Name and file type, with the weights that n_ctx selects and the adapters that are applied."""
         named = f"{self.name} {self.file_type}" + (f" ({self._variant})" if self._variant else "")
         return " + ".join([named, *(adapter.label for adapter in self.adapters)])
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the weights: a hash of the tensors' names, types and shapes and of samples of their bytes; of
-        adapters, of all; and what the context changes in their results."""
+        """Identifies the weights: a hash of the tensors' names, types, shapes and samples of their bytes, of all bytes of
+        adapters, and of the weights that n_ctx selects."""
         digest = hashlib.sha256(self.arch.encode())
         for t in self.gguf.tensors.values():
             digest.update(f"{t.name} {t.type} {t.shape};".encode())
@@ -72,26 +72,26 @@ class ModelFile:
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
-        """The file's own. TokenizerError: it does not fit the embedding."""
+        """The file's tokenizer. Raises TokenizerError if it does not fit the embedding."""
         return fitting_tokenizer(self.gguf, self.n_vocab)
 
     @property
     def tokenizer_notes(self) -> list[str]:
-        """What the tokenizer takes for granted, since the file does not say it; mostly nothing."""
+        """Lines about what the tokenizer assumes because the file does not say it; mostly empty."""
         from ..text.tokenizer import assumptions
 
         return assumptions(self.gguf)
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
-        """None where the file has none."""
+        """The file's chat template, or None."""
         from ..text.chat_template import ChatTemplate
 
         return ChatTemplate.from_gguf(self.gguf, self.tokenizer)
 
 
 def fitting_tokenizer(gguf: GGUFFile, n_vocab: int) -> "Tokenizer":
-    """The tokenizer of a file whose embedding has `n_vocab` rows. TokenizerError when it has more or fewer tokens."""
+    """The tokenizer of a file whose embedding has n_vocab rows. Raises TokenizerError unless it has as many tokens."""
     from ..text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(gguf)

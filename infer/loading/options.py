@@ -1,9 +1,9 @@
-"""How a model is loaded: every setting with its default and its check, for the library, the command line and servers.
+"""Settings for loading a model, with defaults and checks, for the library, the command line and servers.
 
     LoadOptions(n_ctx=4096, kv_type="q8_0")
     LoadOptions.from_json({"n_ctx": 4096, "checkpoint_budget": "1GiB", "lora": ["a.gguf", ["b.gguf", 0.5]]}, "m.json")
 
-Imports nothing that takes time: whoever only asks for a default waits for no compiler.
+Imports nothing slow, so that reading a default does not load the compiler.
 """
 
 import os
@@ -25,11 +25,11 @@ KVTypeName = Literal["f32", "f16", "q8_0"]
 NumaName = Literal["interleave"]
 DEFAULT_UBATCH = 512
 DEFAULT_KV_TYPE: dict[str, KVTypeName] = {"fast": "f16", "exact": "f32"}
-MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # beyond these, a slip
+MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # larger values are taken for typing errors
 
 
 class LoadFields(TypedDict, total=False):
-    """The fields of `LoadOptions` as keywords: type checkers see what `LoadedModel.load(path, n_ctx=4096)` may get."""
+    """The fields of `LoadOptions` as keywords, for type checks of calls such as `LoadedModel.load(path, n_ctx=4096)`."""
 
     n_ctx: int
     n_seq_max: int
@@ -47,38 +47,38 @@ class LoadFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What `LoadedModel.load`, `Embedder` and `Encoder.load` take beside the file. UsageError names a wrong field.
+    """The options of `LoadedModel.load`, `Embedder` and `Encoder.load`. Raises UsageError, which names a wrong field.
 
-    `dataclasses.asdict` of it is JSON, which `from_json` reads.
+    `dataclasses.asdict` makes JSON of it, which `from_json` reads.
     """
 
     n_ctx: int = 0
-    """Tokens a sequence can hold; 0: what the model was trained for, as far as the memory allows
-    (memory/needs.py). Of a model with two sets of frequencies (LongRoPE) it decides which one counts; 0: the first."""
+    """Tokens a sequence can hold; 0: the context that the model was trained for, if it fits the memory
+    (memory/needs.py). For LongRoPE models it also selects one of two sets of frequencies; 0: the first."""
     n_seq_max: int = 1
-    """Sequences at a time."""
+    """Sequences that can be open at a time."""
     n_ubatch: int = DEFAULT_UBATCH
     """Tokens that go through the layers at a time."""
     n_threads: int = 0
-    """0: one for each of `cpus`, or where there are none one per physical core."""
+    """0: one for each of `cpus`; without `cpus`, one per physical core."""
     precision: Precision = "fast"
     """'fast' quantizes activations to 8 bits for integer weight types; 'exact' computes in f32."""
     kv_type: KVTypeName | None = None
-    """How keys and values are kept; None: f16, with 'exact' f32."""
+    """How keys and values are stored; None: f16, with 'exact' f32."""
     checkpoint_budget: int = 0
-    """Bytes for what earlier texts leave behind (memory/cache.py); 0: nothing is kept."""
+    """Limit in bytes on checkpoints of earlier texts (memory/cache.py); 0: none are kept."""
     checkpoint_type: KVTypeName = "f32"
-    """How recurrent states are kept there: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes."""
+    """How recurrent states are stored in checkpoints: 'f32' exactly, 'f16' or 'q8_0' in fewer bytes."""
     lora: "tuple[Given, ...]" = ()
-    """Files of LoRA adapters, each with the scale it is applied with; one without is applied with 1."""
+    """Files of LoRA adapters, each alone (scale 1) or with its scale."""
     beside: int = 0
-    """Bytes that this process will need for something else, such as a second model: not to be used for a context."""
+    """Bytes of memory reserved for other uses of this process, such as a second model."""
     cpus: tuple[int, ...] = ()
-    """Processors that the threads are pinned to, by the system's numbers: the i-th thread to the i-th. None: the system
-    moves them as it likes. What calls the model is the first thread, and is free again between its calls."""
+    """Processors to pin threads to, by the system's numbers: the i-th thread to the i-th. Empty: not pinned. The thread
+    that calls the model is the first; it is pinned only during its calls."""
     numa: NumaName | None = None
-    """'interleave': where memory is several nodes, what the model has in it is spread over all of them, its files, too
-    (Linux). The policy of the thread that calls is its own again between its calls."""
+    """'interleave': on a machine with several NUMA nodes, spread the model's memory and files over all of them (Linux).
+    The memory policy of the calling thread changes only during its calls."""
 
     def __post_init__(self) -> None:
         for name in ("n_ctx", "n_seq_max", "n_ubatch", "n_threads", "checkpoint_budget", "beside"):
@@ -121,7 +121,7 @@ class LoadOptions:
             )
 
     def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # frozen, but not before it is checked
+        object.__setattr__(self, name, value)  # the class is frozen
 
     @property
     def exact(self) -> bool:
@@ -135,7 +135,7 @@ class LoadOptions:
 
     @classmethod
     def from_json(cls, values: object, where: str) -> Self:
-        """Options out of a parsed JSON object, for example of a server's config, which errors name as `where`.
+        """Options from a parsed JSON object, such as a server's config. where: its name in errors.
 
         checkpoint_budget may be a size such as "1GiB", cpus a list such as "0-7,16"; an adapter in `lora` is a file
         name or [file name, scale].
@@ -157,7 +157,7 @@ class LoadOptions:
 
 
 def merged(options: LoadOptions | None, changes: LoadFields) -> LoadOptions:
-    """`options`, or the defaults, with these fields instead of theirs."""
+    """`options` (None: the defaults) with the fields in `changes` replaced."""
     return replace(options or LoadOptions(), **changes)  # type: ignore[arg-type]  # any iterable of adapters will do
 
 

@@ -1,16 +1,16 @@
-"""What the system has of a file in memory."""
+"""Asks whether the system has parts of a file in memory."""
 
 import errno
 import os
 
 
 def is_held(fd: int, at: int) -> bool:
-    """Whether the system has the byte in memory; False where the file system does not tell."""
+    """Whether byte `at` of a file is in memory; False if the file system does not tell."""
     return _answer(fd, at) == 0
 
 
 def tells(fd: int) -> bool:
-    """Whether the file system says what it has in memory; tmpfs does not, where everything is."""
+    """Whether the file system tells what is in memory. tmpfs does not, where everything is."""
     return _answer(fd, 0) != errno.EOPNOTSUPP
 
 

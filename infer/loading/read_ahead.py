@@ -1,8 +1,8 @@
-"""Weights that are not in memory yet are fetched from the disk in the order in which a pass reads them.
+"""Reads weights that are not in memory yet from the disk, in the order in which a pass needs them.
 
-A pass reads a mapped file page by page, and the system then fetches some 128 KB at a time, each of which is waited for.
-A thread that reads megabytes at a time, ahead of the pass and while kernels are compiled and a vocabulary is built,
-has the disk at its full rate. What the system holds already is not read again.
+A pass reads a mapped file page by page; the system then fetches some 128 KB at a time, and the pass waits for each. A
+thread that reads megabytes at a time, ahead of the pass and while kernels are compiled and a vocabulary is built, uses
+the disk at its full rate. Blocks that are in memory already are not read again.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ class Extent:
 
 
 def extents(gguf: GGUFFile, names: Iterable[str]) -> list[Extent]:
-    """Where the tensors lie, in this order; those that follow each other in a file in one piece."""
+    """The extents of the tensors, in this order. Adjacent ones are merged."""
     homes = {name: part.path for part in gguf.parts for name in part.tensors}
     found: list[Extent] = []
     for name in dict.fromkeys(names):
         path, info = homes[name], gguf.info(name)
         last = found[-1] if found else None
-        # between two tensors there is less than an alignment
+        # the gap between adjacent tensors is less than the alignment
         if last and last.path == path and 0 <= info.offset - last.stop < gguf.alignment:
             found[-1] = Extent(path, last.start, info.offset + info.nbytes)
         else:
@@ -45,10 +45,10 @@ def extents(gguf: GGUFFile, names: Iterable[str]) -> list[Extent]:
 
 
 class ReadAhead:
-    """Reads the tensors `names` in this order, in a thread of its own, until all is read or `stop`.
+    """Reads the tensors `names` in this order in a thread, until all is read or `stop` is called.
 
-    Only where the system says what it holds (Linux), and where everything fits the memory that is available: otherwise
-    what comes first would be given up for what comes last. Whatever goes wrong is left to the pass to meet.
+    Does nothing unless the system tells what is in memory (Linux) and all tensors fit the available memory: otherwise
+    the last ones would displace the first. Errors of reading are ignored; the pass will meet them.
     """
 
     def __init__(self, gguf: GGUFFile, names: Iterable[str]) -> None:
@@ -61,11 +61,11 @@ class ReadAhead:
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the block that is being read, without waiting for that."""
+        """Make the thread end after the current block, without waiting for it."""
         self._stopped.set()
 
     def wait(self) -> None:
-        """Until everything is read, or `stop`."""
+        """Wait until everything is read, or `stop`."""
         if self._thread is not None:
             self._thread.join()
 
@@ -81,10 +81,10 @@ class ReadAhead:
         while at < extent.stop and not self._stopped.is_set():
             n = min(BLOCK, extent.stop - at)
             if not (is_held(fd, at) and is_held(fd, at + n - 1)):
-                os.posix_fadvise(fd, at + n, BLOCK, os.POSIX_FADV_WILLNEED)  # the disk goes on between two reads
+                os.posix_fadvise(fd, at + n, BLOCK, os.POSIX_FADV_WILLNEED)  # keeps the disk busy between two reads
                 done = os.preadv(fd, [buffer[:n]], at)
                 if not done:
-                    return  # cut off since it was opened
+                    return  # the file was cut off since it was opened
                 self.n_read += done
                 at += done
             else:

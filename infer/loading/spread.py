@@ -1,8 +1,8 @@
-"""Pages of a model's files that are in memory already, dealt out to the nodes of a NUMA machine.
+"""Spreads pages of a model's files that are in memory already over the nodes of a NUMA machine.
 
-What is read from the disk follows the policy of the thread that reads it (quant/ggml/numa.py). What an earlier program
-has read lies where that one ran, often all on one node. mbind(2) does not move it: to the kernel a page on any of the
-nodes conforms. So pages are moved one by one, of each block the ones that one node has too many of.
+Pages read from the disk follow the policy of the thread that reads them (quant/ggml/numa.py). Pages that an earlier
+program has read are where it ran, often all on one node. mbind(2) does not move them: for the kernel a page on any of
+the nodes conforms. So pages are moved one by one: in each block those of nodes that have too many.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from hybrid.quant.ggml.reader import GGUFFile
 
 from .page_cache import is_held, tells
 
-BLOCK = 4 << 20  # bytes, from the start of the file: no large page of 2 MiB lies in two, which would be moved twice
-WORTH = 1 << 20  # of a block so many bytes may be on the wrong node
-SAMPLE = 17  # of so many pages one is looked at first; odd: every second page of what is interleaved is on one node
-UNEVEN = 1.25  # times its share: what one node may have of all without a word
+BLOCK = 4 << 20  # bytes, aligned in the file: no large page of 2 MiB is in two blocks, which would move it twice
+WORTH = 1 << 20  # bytes of a block that may be on the wrong node before pages are moved
+SAMPLE = 17  # first, one of 17 pages is examined; odd, because interleaved pages alternate between nodes
+UNEVEN = 1.25  # times its share: one node may have this much of all pages without a message
 
 
 @dataclass(eq=False)
 class Spread:
-    """What `spread` found and did. held: pages of each node, as they lie now, of some blocks by a sample of them."""
+    """The result of `spread`. held: pages on each node now; for some blocks, estimated by a sample."""
 
     nodes: tuple[int, ...]
     held: np.ndarray
@@ -37,12 +37,12 @@ class Spread:
 
     @property
     def fullest(self) -> tuple[int, float]:
-        """The node with the most pages, and its part of all."""
+        """The node with the most pages, and its share of all."""
         node = int(self.held.argmax())
         return node, float(self.held[node] / max(1, self.held.sum()))
 
     def note(self, name: str) -> str:
-        """One line for the user: what is spread, and what is not and why."""
+        """One line for the user: what was spread, and what was not and why. name: of the file."""
         line = f"numa: memory is spread over nodes {as_list(self.nodes)}"
         if self.moved:
             line += f"; {size_text(self.moved)} of {name}, in memory already, moved"
@@ -50,26 +50,27 @@ class Spread:
         if part > UNEVEN / len(self.nodes) and self.held.sum() * PAGESIZE > BLOCK:
             why = self.refused or "it is mapped twice, as by another program, or there is no room on other nodes"
             return (
-                f"{line}; {part:.0%} of what is in memory of {name} stays on node {node}: {why}. End what uses the "
-                "file, have the system forget it (`dd if=FILE iflag=nocache count=0`), and load again."
+                f"{line}; {part:.0%} of the cached part of {name} stays on node {node}: {why}. End programs that use "
+                "the file, drop it from the cache (`dd if=FILE iflag=nocache count=0`), and load again."
             )
         if self.refused and not self.held.any():
             line += (
-                f"; what is in memory of {name} stays where it is: {self.refused}. A copy made under "
+                f"; the cached part of {name} stays where it is: {self.refused}. A copy made under "
                 "numactl, interleaved, is spread"
             )
         return line + "."
 
     def _count(self, homes: np.ndarray, n_pages: int) -> None:
-        """homes: of the pages of a block, or of a sample of them."""
+        """Add a block's pages to `held`. homes: nodes of all its pages, or of a sample."""
         count = np.bincount(homes[homes >= 0]) * (n_pages / len(homes))
         self.held = np.pad(self.held, (0, max(0, len(count) - len(self.held))))
         self.held[: len(count)] += count
 
     def spread_block(self, mapped: np.ndarray) -> None:
-        """mapped: a block of a file that is in memory. OSError: the system has no such call, or does not let us."""
+        """Spread a block of a file. mapped: the block, which is in memory. Raises OSError if the system refuses to tell
+        where pages are."""
         block = numa.pages(mapped.ctypes.data, len(mapped))
-        mapped[:: SAMPLE * PAGESIZE].max()  # a page has a home once this process has touched it
+        mapped[:: SAMPLE * PAGESIZE].max()  # the node of a page is known once this process has touched it
         sample = numa.homes(block[::SAMPLE])
         if (destinations(sample, self.nodes, self.held / SAMPLE, WORTH // PAGESIZE // SAMPLE) < 0).all():
             self._count(sample, len(block))
@@ -89,13 +90,14 @@ class Spread:
 
 
 def spread(gguf: GGUFFile, nodes: Sequence[int]) -> Spread:
-    """Moves pages of its files that are in memory until each node has as many. Nothing is read from the disk."""
+    """Move the pages of a model's files that are in memory, until each node has the same number. Reads nothing from the
+    disk."""
     found = Spread(tuple(nodes), np.zeros(max(nodes) + 1))
     for part in gguf.parts:
         try:
             with part.path.open("rb", buffering=0) as file:
                 if not tells(file.fileno()):
-                    found.refused = "its file system does not say what that is"
+                    found.refused = "its file system does not say what is cached"
                     continue
                 for start in range(0, part.nbytes, BLOCK):
                     stop = min(start + BLOCK, part.nbytes)
@@ -111,11 +113,11 @@ def _cannot(error: OSError) -> str:
 
 
 def destinations(homes: np.ndarray, nodes: Sequence[int], held: np.ndarray, few: int) -> np.ndarray:
-    """Of each page of a block the node that it should be moved to, -1: it stays. So `nodes` have as many, together with
-    the pages before it, of which node i has held[i]. few: pages that are not worth it.
+    """For each page of a block, the node to move it to; -1: it stays.
 
-    Pages next to each other go to the same node, so that a large page is not torn between them: threads read from all
-    parts of a matrix at once.
+    Then all `nodes` have the same number of pages, counting those of earlier blocks (held[i] on node i). few: so many
+    misplaced pages are not moved. Adjacent pages go to the same node, so that no large page is torn; that is no loss,
+    since threads read from all parts of a matrix at once.
     """
     where = np.asarray(nodes)
     present = np.flatnonzero(homes >= 0)

@@ -1,4 +1,4 @@
-"""The tensors of an open GGUF file as the layers ask for them: checked, in place, and every one of them used."""
+"""Gives the tensors of a GGUF file to the layers: checks their shapes, and that every tensor is used."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,24 +13,24 @@ from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType
 
 from ..program.builder import Weight, aligned_empty, round_up
 
-# Written by converters for other engines' sake, or derived from the metadata; not needed here.
+# Tensors that need not be used: written by converters for other engines, or derived from the metadata.
 OPTIONAL = ("rope_freqs.weight",)
 
 
 class Weights:
-    """Hands out matrices (mapped, not copied) and vectors (f32 copies); keeps what they point to alive."""
+    """Hands out matrices (mapped, not copied) and addresses of vectors (f32 copies), and keeps their memory alive."""
 
     def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         self.gguf, self.adapters = gguf, adapters
-        # tokens that a sequence is to hold: some models have weights for long contexts; 0: none that is long
+        # tokens of a sequence, since some models have weights for long contexts; 0: a context that is not long
         self.n_ctx = n_ctx
         self.used: set[str] = set()
-        self.looked_up: set[str] = set()  # of which a pass reads a few rows
+        self.looked_up: set[str] = set()  # tables of which a pass reads only a few rows
         self.matrices: list[Weight] = []
         self.kept: list[np.ndarray] = []
         self.nbytes_padded = 0
-        self.shared: dict[Hashable, int] = {}  # addresses of what several layers use
-        self.reached = 0  # positions that tables are filled for
+        self.shared: dict[Hashable, int] = {}  # addresses of values that several layers use
+        self.reached = 0  # number of positions that tables are filled for
         self._tables: list[Callable[[int], None]] = []
 
     def __contains__(self, name: str) -> bool:
@@ -46,11 +46,11 @@ class Weights:
         self.used.add(name)
 
     def wrong(self, key: str, value: object, expected: str) -> FormatError:
-        """The error for a hyper-parameter that a layer cannot work with; `key` without the architecture."""
+        """The error for a hyper-parameter with which a layer cannot work. key: without the architecture's prefix."""
         return wrong(self.gguf, f"{self.gguf.get('general.architecture')}.{key}", value, expected)
 
     def matrix(self, name: str, rows: int, n: int) -> Weight:
-        """`rows` rows of `n` weights, as stored. One row may be a vector in the file: GGUF does not tell them apart."""
+        """`rows` rows of `n` weights, as stored. One row may be stored as a vector: GGUF does not tell them apart."""
         self._check(name, (n,) if rows == 1 and len(self.gguf.info(name).shape) == 1 else (rows, n))
         return self._weight(name, rows, n, 1)
 
@@ -60,7 +60,7 @@ class Weights:
         return self._weight(name, rows, n, n_expert)
 
     def embedding(self, name: str, n: int) -> Weight:
-        """A matrix whose number of rows (the vocabulary) the file decides."""
+        """A matrix with as many rows (the vocabulary) as the file has."""
         shape = self.gguf.info(name).shape
         if len(shape) != 2 or shape[1] != n:
             raise FormatError(f"{self.gguf.path.name}: {name} has shape {list(shape)}, expected [vocabulary, {n}].")
@@ -77,7 +77,7 @@ class Weights:
         multiple = 32 if TRAITS[kind].block > 1 else 16
         padded = round_up(n, multiple)
         if padded != n:
-            # the products read whole groups of 16: rows of such odd lengths are small, a padded copy is cheap
+            # products read whole groups of 16 or 32 values; matrices with other row lengths are small, copies are cheap
             size = TRAITS[kind].nbytes
             copy = aligned_empty(raw.size // (n * size) * padded * size).reshape(-1, padded * size)
             copy[:, n * size :] = 0
@@ -90,7 +90,7 @@ class Weights:
         return weight
 
     def _thin(self, name: str, adapter: Adapter, rows: int, n: int, n_expert: int) -> tuple[Weight, Weight]:
-        """The two matrices, f32, that an adapter has for a matrix of the model."""
+        """The two matrices (A, B), f32, that an adapter has for a matrix of the model."""
         matrices = []
         for values in adapter.pair(name, n_expert, rows, n):
             padded = round_up(values.shape[-1], 16)
@@ -102,7 +102,7 @@ class Weights:
         return matrices[0], matrices[1]
 
     def array(self, name: str, *shape: int) -> np.ndarray:
-        """The values as f32; NaN or infinity are refused, since one would silently spoil every result."""
+        """The values as f32. Raises FormatError for NaN or infinity, which would silently spoil every result."""
         self._check(name, shape)
         values = np.ascontiguousarray(self.gguf.f32(name), np.float32)
         if not np.isfinite(values).all():
@@ -118,43 +118,43 @@ class Weights:
         return np.ascontiguousarray(self.gguf.raw(name)).view("<i4").reshape(shape).astype(np.int32)
 
     def squeezed(self, name: str, *shape: int) -> np.ndarray:
-        """`array`, of a tensor that has dimensions of 1 in one file and not in another."""
+        """`array` of a tensor that may be stored with or without dimensions of size 1."""
         stored = self.gguf.info(name).shape
         plain = tuple(n for n in stored if n != 1)
         return self.array(name, *(stored if plain == tuple(n for n in shape if n != 1) else shape)).reshape(shape)
 
     def vector(self, name: str, n: int, prepare: Callable[[np.ndarray], np.ndarray] | None = None) -> int:
-        """Address of `n` f32 values."""
+        """Address of a copy of `n` f32 values, changed by `prepare`."""
         values = self.array(name, n)
         return self.keep(prepare(values) if prepare else values)
 
     @property
     def nbytes_copied(self) -> int:
-        """Bytes in memory beside the mapped file."""
+        """Bytes of copies, in addition to the mapped file."""
         return self.nbytes_padded + sum(values.nbytes for values in self.kept)
 
     def ignore(self, *names: str) -> None:
-        """Tensors that the file may have and the model does not use."""
+        """Allow tensors that the model does not use."""
         self.used.update(names)
 
     def ignore_block(self, i: int) -> None:
-        """Block i is not run, whatever it has."""
+        """Allow all tensors of block i, which is not run."""
         self.ignore(*(name for name in self.gguf.tensors if name.startswith(f"blk.{i}.")))
 
     def keep(self, values: np.ndarray) -> int:
-        """Address of a contiguous copy on a 64-byte boundary that lives as long as this object."""
+        """Address of a contiguous copy, aligned to 64 bytes, that lives as long as this object."""
         copy = aligned_empty(values.nbytes).view(values.dtype).reshape(values.shape)
         copy[...] = values
         self.kept.append(copy)
         return int(copy.ctypes.data)
 
     def reaches(self, fill: Callable[[int], None]) -> None:
-        """`fill(n)` makes something ready for positions below n: called now, and whenever a text goes further."""
+        """Register `fill`: fill(n) prepares tables for positions below n. Called now, and when texts get longer."""
         self._tables.append(fill)
         fill(self.reached)
 
     def reach(self, n: int) -> None:
-        """Texts are about to have positions up to n."""
+        """Prepare the tables for positions below n."""
         if n > self.reached:
             for fill in self._tables:
                 fill(n)
@@ -162,7 +162,7 @@ class Weights:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Tables that are made within are forgotten: for programs that never run."""
+        """Forget the tables registered within this context: for programs that never run."""
         shared, tables = dict(self.shared), list(self._tables)
         try:
             yield
@@ -170,7 +170,7 @@ class Weights:
             self.shared, self._tables = shared, tables
 
     def finish(self, blocks: range | None = None) -> None:
-        """Every tensor of the file must have been asked for; with `blocks`, every one of theirs."""
+        """Raise FormatError unless every tensor of the file (or of `blocks`) was used, and every adapter matrix."""
         own = None if blocks is None else tuple(f"blk.{i}." for i in blocks)
         theirs = [t for t in self.gguf.tensors if own is None or t.startswith(own)]
         left = [t for t in theirs if t not in self.used and t not in OPTIONAL]
@@ -181,7 +181,7 @@ class Weights:
                 "The result would be wrong without it; convert the model again."
             )
         if blocks is not None:
-            return  # of an adapter, others may have what these blocks have not
+            return  # an adapter may also have matrices for other blocks
 
         known = {matrix.name for matrix in self.matrices if matrix.lora}
         for adapter in self.adapters:

@@ -1,6 +1,6 @@
-"""Programs: what a family's layers ask for, turned into an array of op records over one arena.
+"""Builds programs: arrays of op records over one arena.
 
-A layer calls `Builder.op` (or the shorter `norm`, `matmul`...) in the order of execution. Nothing is allocated while a
+Layers call `Builder.op` (or the shorter `norm`, `matmul`...) in the order of execution. Nothing is allocated while a
 program runs.
 """
 
@@ -38,13 +38,13 @@ class Builder(Recorder):
         super().__init__(capacity, n_threads)
         self.batch = batch
         self.products = Products(self, isa or host(), exact=exact)
-        self.named: dict[str, Rows] = {}  # what layers leave to later ones
-        self.common: dict[str, Rows] = {}  # made of the batch alone, by the first layer that wants it
-        self.inputs: SquareSums | None = None  # where the squares of what weights are multiplied by are added
+        self.named: dict[str, Rows] = {}  # rows that layers leave to later ones
+        self.common: dict[str, Rows] = {}  # rows made of the batch alone, by the first layer that needs them
+        self.inputs: SquareSums | None = None  # sums of squares of the inputs of weights, for importance matrices
         self.tokens = Columns(batch.all_tokens, capacity)
 
     def embed(self, table: Weight, out: Rows, ids: int | Ref | None = None) -> None:
-        """Write the rows of `table` that the batch's tokens have, or that have other `ids`."""
+        """Write to `out` the rows of `table` for the batch's tokens, or for `ids` (an address)."""
         self.op(
             elementwise.EMBED[table.kind],
             name="embed",
@@ -57,7 +57,7 @@ class Builder(Recorder):
         )
 
     def output_rows(self, x: Rows) -> Rows:
-        """A copy of those rows that logits are wanted of."""
+        """Copy the rows for which logits are wanted."""
         out, count, index = self.rows(x.n), self.batch.n_out, self.batch.out_index
         self.op(elementwise.copy_rows, name="outputs", count=count, index=index, x=x, out=out, n=x.n)
         return out
@@ -77,7 +77,7 @@ class Builder(Recorder):
     ) -> Rows:
         """x += scale * residual, then RMS norm; `weight` is an address or 0. With a `bias`, layer norm.
 
-        outputs  only of those rows that logits are wanted of
+        outputs  only the rows for which logits are wanted
         count    address of the number of rows; None: one for each token or output
         """
         out = self.rows(x.n)
@@ -92,9 +92,9 @@ class Builder(Recorder):
         return out
 
     def matmul(self, x: Rows, w: Weight, name: str, columns: Columns | None = None, *, out: Rows | None = None) -> Rows:
-        """y = W x for every column, and B (A x) of every adapter added to it, one after the other.
+        """y = W x for every column, plus B (A x) of every adapter, added one after the other.
 
-        out: a place for y, part of wider rows, say.
+        out: where y is written, for example part of wider rows; None: new rows.
         """
         columns = columns or self.tokens
         if self.inputs is not None:
@@ -117,10 +117,10 @@ class Builder(Recorder):
         return y
 
     def swiglu(self, gate: Rows, up: Rows, count: "int | Ref") -> Rows:
-        """silu(gate) * up, in place of `gate`."""
+        """silu(gate) * up, written to `gate`."""
         self.op(elementwise.swiglu, count=count, gate=gate, up=up, out=gate, n=gate.n)
         return gate
 
     def keep_groups(self) -> None:
-        """Let the groups of columns be read after a run: see `Program.work_of`."""
+        """Keep the groups of columns readable after a run, for `Program.work_of`."""
         self.keep(*(op.groups for op in self.ops if op.groups is not None))

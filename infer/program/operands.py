@@ -1,4 +1,4 @@
-"""What the ops of a program are said to work on: rows in an arena, weights where they lie, the batch, columns."""
+"""Operands of a program's ops: rows in an arena, weights, the batch, columns."""
 
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Rows:
-    """f32 rows: `n` values, `ld` bytes apart, `offset` bytes into a buffer or at a fixed address."""
+    """f32 rows of `n` values, `ld` bytes from row to row, `offset` bytes after `base` (a buffer or an address)."""
 
     base: "Buffer | int"
     n: int
@@ -31,7 +31,7 @@ class Rows:
     offset: int = 0
 
     def columns(self, first: int, n: int) -> "Rows":
-        """A part of every row."""
+        """Values first .. first + n - 1 of every row."""
         assert first + n <= self.ld // 4
         return Rows(self.base, n, self.ld, self.offset + 4 * first)
 
@@ -42,7 +42,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Ref:
-    """An address in an op record: `offset` bytes into a buffer or after a fixed address."""
+    """An address for an op record: `offset` bytes after `base` (a buffer or an address)."""
 
     base: "Buffer | int"
     offset: int = 0
@@ -50,7 +50,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Weight:
-    """A matrix (or a stack of them, one per expert) as it lies in memory: `rows` rows of `n` values of type `kind`."""
+    """A matrix (or a stack of them, one per expert) in memory: `rows` rows of `n` values of type `kind`."""
 
     name: str
     kind: GGMLType
@@ -83,7 +83,7 @@ class Batch:
     n_tok: int
     n_seg: int
     n_out: int
-    ctl: int  # the three counts together
+    ctl: int  # the three counts above, adjacent
     tokens: int
     pos: int
     slot: int
@@ -92,15 +92,15 @@ class Batch:
     targets: int
     all_tokens: int  # groups record of all tokens (see kernels/products/gemv.py)
     all_outputs: int
-    last: int = 0  # i64 per token: the index (pos) of the last one that it sees
-    rope_pos: int = 0  # i64 per token: the position it has for RoPE and learned positions, mostly its index
+    last: int = 0  # i64 per token: index (pos) of the last token that it sees
+    rope_pos: int = 0  # i64 per token: position for RoPE and learned positions, mostly its index
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a product: which groups of them, where a column's source row is, and how many at most."""
+    """The columns of a product, in groups. index: the source row of each column; 0: the column's own number."""
 
     groups: "int | Ref"
-    capacity: int  # columns, gaps included
+    capacity: int  # limit on columns, including gaps
     index: "int | Ref" = 0
-    few: bool = False  # whether every group is expected to have few of them
+    few: bool = False  # whether every group is expected to have few columns

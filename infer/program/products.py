@@ -1,4 +1,4 @@
-"""Products of weights and activations in a program: which kernel makes them, and how it wants the columns laid out.
+"""Products of weights and activations in a program: chooses the kernel, and packs columns as it needs them.
 
 ONE    gemv.py           a column at a time: generation
 FEW    gemv_columns.py   a few columns, each at its own cost: batches, speculation, experts with some tokens
@@ -18,12 +18,12 @@ from .operands import ALIGN, Buffer, Columns, Ref, Rows, Weight, round_up
 from .record import OpFields, Recorder
 
 GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
-FEW_COLUMNS = 8  # up to this many, rows go straight to all columns; with more they are unpacked for register tiles
-# Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, of
-# which processors with AVX-512 have 1 MB or more.
+FEW_COLUMNS = 8  # up to this many, rows are multiplied packed; with more columns they are unpacked for register tiles
+# Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, which
+# has 1 MB or more with AVX-512.
 SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}
-# Bytes of columns that meet all rows before others do, by the lanes of a vector: the last level of the cache, which
-# virtual machines share, keeps them. Not measured with 16 lanes, where unpacking rows again is more of a product.
+# Bytes of columns that are multiplied with all rows before the next columns, by the lanes of a vector: they stay in the
+# last-level cache, which virtual machines share. Not measured with 16 lanes, where unpacking costs a larger share.
 COLUMNS_TARGET = {8: 4 << 20, 16: 8 << 20}
 
 
@@ -37,17 +37,17 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Packed:
-    """Columns as a product reads them: where they begin, and bytes from one (or from one tile) to the next."""
+    """Packed columns. stride: bytes from one column (or tile of columns) to the next."""
 
     buffer: Buffer
     stride: int
 
 
-_Packing = tuple[Rows, str, Columns] | tuple[Rows, str, Columns, int]  # which rows, how, and the width of tiles
+_Packing = tuple[Rows, str, Columns] | tuple[Rows, str, Columns, int]  # which rows, the form, and the width of tiles
 
 
 class Products:
-    """Adds the ops of products to a program; packs rows once for all products that want the same form of them."""
+    """Adds the ops of products to a program. Packs rows once for all products that need the same form."""
 
     def __init__(self, recorder: Recorder, isa: ISA, *, exact: bool) -> None:
         self.recorder, self.isa, self.exact = recorder, isa, exact
@@ -56,7 +56,7 @@ class Products:
         self._packed: dict[_Packing, Packed] = {}
 
     def way(self, few: bool) -> Way:
-        """How columns are multiplied; `few`: each of their groups is expected to be small."""
+        """How columns are multiplied. few: each group is expected to be small."""
         if self.recorder.capacity <= GEMV_COLUMNS:
             return Way.ONE
         return Way.FEW if few or self.recorder.capacity <= FEW_COLUMNS else Way.MANY
@@ -66,11 +66,11 @@ class Products:
         return self.tile.cols if self.way(few) is Way.MANY else 1
 
     def product(self, x: Rows, w: Weight, name: str, columns: Columns, out: Rows | None = None) -> Rows:
-        """y = W x for every column; out: a place for y, part of wider rows, say."""
+        """y = W x for every column. out: where y is written; None: new rows."""
         recorder, way = self.recorder, self.way(columns.few)
         assert x.n <= w.n < x.n + 32, (name, x.n, w.n)
         integer = not self.exact and w.kind in INT_BLOCKS
-        # BF16 weights in pairs
+        # BF16 weights are multiplied in pairs
         bf16_pairs = self.isa.bf16 and not self.exact and w.kind is GGMLType.BF16 and w.n % 32 == 0
         K = w.n // 2 if bf16_pairs else w.n
         if bf16_pairs:
@@ -96,15 +96,15 @@ class Products:
         return y
 
     def _chunk_rows(self, w: Weight, item: int) -> int:
-        """Rows that a thread unpacks at a time, `item` bytes per weight: what fits, but enough chunks for all."""
+        """Rows that a thread unpacks at a time, `item` bytes per weight: fit the cache, with chunks for all threads."""
         lanes = self.isa.lanes
-        # rows too long to fit: with AVX-512 the columns are read again too often for few of them
+        # if rows are too long to fit: with AVX-512, few rows at a time would read the columns again too often
         fitting = SCRATCH_TARGET[lanes] // (w.n * item) // gemm.ROWS or (4 if lanes == 16 else 1)
         sharing = max(1, w.rows // (4 * self.recorder.n_threads) // gemm.ROWS)
         return gemm.ROWS * min(fitting, sharing, 4)
 
     def _passes(self, n_columns: int, stride: int) -> tuple[int, int]:
-        """How often all rows are read, and the columns that they meet each time: tiles of `stride` bytes."""
+        """How often all rows are read, and the number of columns multiplied each time. stride: bytes of a tile."""
         n_tiles = -(-n_columns // self.tile.cols)
         n_passes = min(n_tiles, -(-n_tiles * stride // COLUMNS_TARGET[self.isa.lanes]))
         each = -(-n_tiles // n_passes)
@@ -112,12 +112,12 @@ class Products:
 
     # --- columns ---
     def forget(self, x: Rows) -> None:
-        """x, or a part of it, has other values from here on: nothing that was packed of it is used again."""
+        """Forget what was packed of x's buffer, because its values change from here on."""
         self._packed = {key: packed for key, packed in self._packed.items() if key[0].base != x.base}
 
     def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:
         way, width = self.way(columns.few), self.width(columns.few)
-        # rows that already are as the product wants them
+        # the product can read these rows unpacked
         if not integer and way is not Way.MANY and x.n == w.n and not columns.index:
             return x.ref, x.ld
         if integer and way is Way.MANY:
@@ -133,7 +133,7 @@ class Products:
         return self._once((x, form, columns), kernel, x, x.n, w.n, nbytes, columns, columns.index, width)
 
     def _pack_pairs(self, x: Rows, w: Weight, columns: Columns) -> tuple[Ref, int]:
-        """Columns of BF16, and for tiles these again, moved about like columns of half as many f32."""
+        """Pack columns as BF16; for tiles pack these again, as if they were columns of half as many f32."""
         key, K = (x, "pairs", columns), w.n // 2
         packed, stride = self._once(key, pack.pack_pairs_columns, x, x.n, w.n, K * 4, columns, columns.index, 1)
         if self.way(columns.few) is not Way.MANY:
@@ -154,7 +154,7 @@ class Products:
         index: int | Ref,
         width: int,
     ) -> tuple[Ref, int]:
-        """x packed by `kernel`, which has been done already if the key is known. nbytes: of a column, or of a tile."""
+        """Pack x by `kernel`, unless `key` was packed already. nbytes: of a column, or of a tile."""
         if key not in self._packed:
             stride = round_up(nbytes, ALIGN)
             buffer = self.recorder.buffer(stride * ((columns.capacity + width - 1) // width))
@@ -167,7 +167,7 @@ class Products:
 
 
 def row_kernel(way: Way, kind: GGMLType, integer: bool, isa: ISA, bf16_pairs: bool) -> Kernel:
-    """The kernel for one column at a time, or for few."""
+    """The kernel for Way.ONE or Way.FEW."""
     if bf16_pairs:
         return gemv.pairs_gemv(isa) if way is Way.ONE else gemv_columns.pairs_columns(isa)
     if way is Way.ONE:
@@ -179,7 +179,7 @@ _GEMMS: dict[tuple[GGMLType, gemm.Tile, bool, ISA, bool], Kernel] = {}
 
 
 def gemm_kernel(kind: GGMLType, tile: gemm.Tile, integer: bool, isa: ISA, bf16_pairs: bool = False) -> Kernel:
-    """The kernel of a weight type and tile, made once per process; `bf16_pairs`: of BF16 weights with vdpbf16ps."""
+    """The kernel for a weight type and tile, made once per process. bf16_pairs: BF16 weights with vdpbf16ps."""
     key = (kind, tile, integer, isa, bf16_pairs)
     if key not in _GEMMS:
         _GEMMS[key] = (

@@ -1,7 +1,7 @@
-"""A program: op records over one arena; and who collects them.
+"""A program, which is op records over one arena, and the recorder that collects them.
 
-A record is RECORD int64, the kernel's address and its fields (kernels/emit/fields.py). Buffers are named by the values
-that flow between ops; the recorder sees who uses what when, and buffers whose lives do not overlap get the same memory.
+A record is RECORD int64: the kernel's address and its fields (kernels/emit/fields.py). The recorder notes the first and
+last op that uses each buffer; buffers whose lives do not overlap can share memory.
 """
 
 import sys
@@ -16,22 +16,25 @@ from ..kernels.emit.fields import RECORD
 from ..kernels.groups import n_groups
 from .operands import ALIGN, Buffer, Ref, Rows, round_up
 
-# bytes and operations of an op in a run, given tokens before it and tokens in it of every segment
+# bytes and operations of an op in a run, given (tokens before the run, tokens in it) of every segment
 OpWork = Callable[[Sequence[tuple[int, int]]], tuple[int, int]]
 
 
 class OwnCounter:
-    """Stands for the address of an i64 of the op's own, zero when a run begins."""
+    """Placeholder for the address of an i64 that belongs to the op and is zero when a run begins."""
 
 
 Operand = int | float | Ref | Rows | None
-OpFields = dict[str, Any]  # operands by field, to be given to `Recorder.op` with others
+OpFields = dict[str, Any]  # operands by field, for `Recorder.op`
 
 
 @dataclass
 class Op:
-    """A record, and what the op is said to do: bytes, and operations per column; per group of columns and column of
-    these where there are `groups` (an expert's weights are read when it has columns); or `work`, which goes first."""
+    """A record, and the work of the op: `nbytes`, and `flops` per column.
+
+    With `groups`, nbytes count for each group of columns, since an expert's weights are read when it has columns.
+    `work`, if given, is used instead.
+    """
 
     name: str
     kernel: Kernel
@@ -43,12 +46,12 @@ class Op:
 
 
 def _size(nbytes: int) -> int:
-    """Of a buffer that is to hold so many bytes."""
+    """Size of a buffer for nbytes: a multiple of ALIGN, not 0."""
     return round_up(max(nbytes, 1), ALIGN)
 
 
 def place_buffers(buffers: Sequence[Buffer]) -> int:
-    """Give every buffer an offset such that buffers alive at the same time do not overlap; returns the total size."""
+    """Set the offset of every buffer, so that buffers alive at the same time do not overlap; returns the total size."""
     placed: list[Buffer] = []
     total = 0
     for item in sorted(buffers, key=lambda b: -b.nbytes):
@@ -67,21 +70,21 @@ def place_buffers(buffers: Sequence[Buffer]) -> int:
 
 
 def aligned_empty(nbytes: int) -> np.ndarray:
-    """u8 array on a 64-byte boundary, not initialized (and not resident until touched)."""
+    """u8 array aligned to 64 bytes, not initialized (and not resident until touched)."""
     raw = np.empty(nbytes + ALIGN, np.uint8)
     skip = -raw.ctypes.data % ALIGN
     return raw[skip : skip + nbytes]
 
 
 class Program:
-    """The records of all ops, their arena and their counters. buffers: all that the ops name, not placed yet."""
+    """The records of all ops, their arena and their counters. buffers: all that the ops use; they are placed here."""
 
     def __init__(self, ops: list[Op], buffers: Sequence[Buffer], capacity: int, n_threads: int) -> None:
         self.ops = ops
         self.capacity, self.n_threads = capacity, n_threads
         self.arena = aligned_empty(place_buffers(buffers))
         n_counters = sum(isinstance(field, OwnCounter) for op in ops for field in op.fields)
-        # one for each group of threads, which products need (kernels/products/chunks.py): others use the first
+        # products need one counter per group of threads (kernels/products/chunks.py), other ops use the first
         room = 64 * n_groups.function(n_threads)
         self.counters = aligned_empty(room * max(1, n_counters)).view(np.int64)
         self.records = aligned_empty(len(ops) * RECORD * 8).view(np.int64).reshape(-1, RECORD)
@@ -104,14 +107,14 @@ class Program:
         return [op.kernel for op in self.ops]
 
     def link(self) -> None:
-        """Put the addresses of the (compiled) kernels into the records."""
+        """Put the addresses of the compiled kernels into the records."""
         for i, op in enumerate(self.ops):
             self.records[i, 0] = op.kernel.address
 
     def work_of(self, op: Op, n: int, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """Bytes and operations of an op in the last run, of n columns; segments as in `OpWork`.
+        """Bytes and operations of an op in the last run, which had n columns; segments as in `OpWork`.
 
-        Where there are groups, the program must have been built to keep them.
+        Ops with groups need a program built with `Builder.keep_groups`.
         """
         if op.work is not None:
             return op.work(segments)
@@ -124,7 +127,7 @@ class Program:
         return op.nbytes * used, op.flops * int(words[3 : 1 + 3 * used : 3].sum())
 
     def view(self, rows: Rows, count: int) -> np.ndarray:
-        """The first `count` rows as f32 [count, n] (a view: valid until the next run)."""
+        """The first `count` rows as f32 [count, n], a view that is valid until the next run."""
         assert isinstance(rows.base, Buffer)
         start = rows.base.offset + rows.offset
         block = self.arena[start : start + count * rows.ld].view(np.float32)
@@ -132,38 +135,38 @@ class Program:
 
 
 class Recorder:
-    """Collects ops, with the buffers that they name, for up to `capacity` columns on `n_threads` threads."""
+    """Collects ops and their buffers, for up to `capacity` columns on `n_threads` threads."""
 
     def __init__(self, capacity: int, n_threads: int) -> None:
         self.capacity, self.n_threads = capacity, n_threads
         self.ops: list[Op] = []
         self.buffers: list[Buffer] = []
         self.scratch = Buffer(0)
-        self._of_context: dict[Buffer, Callable[[int], int]] = {}  # sizes of those that depend on the context
+        self._of_context: dict[Buffer, Callable[[int], int]] = {}  # sizes of buffers that depend on the context
 
     def buffer(self, nbytes: int) -> Buffer:
-        """Memory of the arena."""
+        """A new buffer in the arena."""
         buffer = Buffer(_size(nbytes))
         self.buffers.append(buffer)
         return buffer
 
     def buffer_for(self, n_ctx: int, nbytes: Callable[[int], int]) -> Buffer:
-        """Memory of the arena for a context of n_ctx tokens, of which `nbytes` gives the size."""
+        """A new buffer in the arena of nbytes(n_ctx) bytes."""
         buffer = self.buffer(nbytes(n_ctx))
         self._of_context[buffer] = nbytes
         return buffer
 
     def depends_on_context(self, buffer: Buffer) -> bool:
-        """Whether its size does."""
+        """Whether the buffer's size depends on the context."""
         return buffer in self._of_context
 
     def nbytes(self, n_ctx: int) -> int:
-        """Bytes of the arena if the program were built for n_ctx tokens; it was built for fewer."""
+        """Bytes that the arena would have for a context of n_ctx tokens."""
         sizes = {each: _size(nbytes(n_ctx)) for each, nbytes in self._of_context.items()}
         return place_buffers([replace(each, nbytes=sizes.get(each, each.nbytes)) for each in self._all()])
 
     def _all(self) -> list[Buffer]:
-        """All buffers, when every op is there."""
+        """All buffers, after the last op was added."""
         self.scratch.first, self.scratch.last = 0, len(self.ops) - 1
         return [*self.buffers, self.scratch] if self.scratch.nbytes else self.buffers
 
@@ -173,7 +176,7 @@ class Recorder:
         return Rows(self.buffer(ld * (capacity or self.capacity)), n, ld)
 
     def need_scratch(self, per_thread: int) -> int:
-        """Ask for bytes that belong to one thread during an op; returns the stride between threads when laid out."""
+        """Reserve scratch memory for each thread during an op; returns the bytes from one thread's to the next."""
         per_thread = round_up(per_thread, ALIGN)
         self.scratch.nbytes = max(self.scratch.nbytes, per_thread * self.n_threads)
         return per_thread
@@ -189,11 +192,11 @@ class Recorder:
         work: OpWork | None = None,
         **fields: Operand,
     ) -> None:
-        """Append an op. fields: those of the kernel by name; None: not given, which fields with defaults need not be.
+        """Append an op. fields: the kernel's, by name; None: not given, as fields with defaults need not be.
 
-        Rows give their stride, too: `x=rows` is fields x and ldx. An op whose kernel has groups of columns (field
-        `groups`, an address in the arena) does `nbytes` and `flops` for each of them. Raises TypeError when fields are
-        missing or unknown, and where an integer stands for a float or a float for an integer.
+        Rows also give their stride: `x=rows` sets fields x and ldx. `nbytes`, `flops`, `work`: see `Op`; groups are the
+        kernel's field `groups`, if it is an address in the arena. Raises TypeError when fields are missing or unknown,
+        or a float is given for an integer or an integer for a float.
         """
         strides = {field: value.ld for field, value in fields.items() if isinstance(value, Rows)}
         given = {field: value.ref if isinstance(value, Rows) else value for field, value in fields.items()}
@@ -209,7 +212,7 @@ class Recorder:
         self.ops.append(Op(name or kernel.name, kernel, record, nbytes, flops, groups, work))
 
     def _used(self, ref: Ref) -> Ref | int:
-        """The operand in a record; the next op is one that names its buffer."""
+        """The operand for the record of the next op. Extends the life of its buffer to that op."""
         if isinstance(ref.base, int):
             return ref.base + ref.offset
         index = len(self.ops)
@@ -218,11 +221,11 @@ class Recorder:
         return ref
 
     def keep(self, *operands: Rows | Ref) -> None:
-        """Their buffers keep their memory to the end of the program, and so are read when it has run."""
+        """Keep the memory of the operands' buffers to the end of the program, to be read after a run."""
         for operand in operands:
             if isinstance(operand.base, Buffer):
                 operand.base.last = sys.maxsize
 
     def build(self) -> Program:
-        """The program, to be linked when its kernels are compiled."""
+        """The program. Call its `link` when its kernels are compiled."""
         return Program(self.ops, self._all(), self.capacity, self.n_threads)

@@ -1,4 +1,4 @@
-"""Worker threads that execute programs together, and how many of them there should be."""
+"""Worker threads that execute programs together, and the default number of them."""
 
 import ctypes
 import math
@@ -30,22 +30,22 @@ from ..kernels.execute import (
 )
 from .record import Program, aligned_empty
 
-EXHAUSTED = 1 << 40  # of a counter: more than any op has items, small enough to be multiplied by their sizes
+EXHAUSTED = 1 << 40  # value of a counter: more items than any op has, small enough to be multiplied by their sizes
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped (Ctrl-C, a `Stop` or `LoadedModel.stop`); the sequences are as they were before it."""
+    """A run was stopped (Ctrl-C, a `Stop` or `LoadedModel.stop`). The sequences are unchanged by it."""
 
 
 # --- how many ---
 def default_threads() -> int:
-    """Physical cores that this process may use, but not more than its share of the machine's time allows."""
+    """Number of physical cores that this process may use, limited by its CPU quota."""
     quota = cpu_quota()
     return physical_cores() if quota is None else max(1, min(physical_cores(), math.ceil(quota)))
 
 
 def physical_cores() -> int:
-    """Cores that this process may use; hyper-threads of one core count once where the system tells."""
+    """Number of cores that this process may use. Hyper-threads of one core count once if the system lists them."""
     try:
         allowed = os.sched_getaffinity(0)
     except AttributeError:  # macOS
@@ -61,7 +61,7 @@ def physical_cores() -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Cores' worth of time that the control groups of this process allow (Linux, versions 1 and 2); None: no limit."""
+    """CPU quota of this process's control groups, in cores (Linux, versions 1 and 2); None: no limit."""
     limits = (_group_quota(folder) for folder in group_folders("cpu", root))
     return min((limit for limit in limits if limit is not None), default=None)
 
@@ -80,7 +80,7 @@ def _group_quota(folder: Path) -> float | None:
 # --- workers ---
 @cache
 def _ticks_per_us() -> int:
-    """Rate of the counter that the executor measures time with."""
+    """Ticks per microsecond of the counter with which the executor measures time."""
     execute = executor()
     begin, ticks = time.perf_counter(), execute(0, 0, 0, 0, 0)
     time.sleep(0.001)
@@ -89,15 +89,15 @@ def _ticks_per_us() -> int:
 
 
 class Stop:
-    """Ends the work that it was given to, and no other work: for threads that serve several, and for signal handlers.
+    """Stops the work that it was given to, and no other work: for threads that do several works, and signal handlers.
 
-    `set` may come from anywhere at any time: before the work begins, which then does not begin; or after its end, when
-    it changes nothing. It stays set: give every piece of work its own Stop.
+    `set` may be called from anywhere at any time: before the work begins, which then does not begin, or after its end,
+    when it has no effect. It stays set, so give every piece of work its own Stop.
     """
 
     def __init__(self) -> None:
         self._word = ctypes.c_int64(0)  # the executor reads it after every op
-        self._pool: Pool | None = None  # where the work is
+        self._pool: Pool | None = None  # the pool that runs the work
 
     @property
     def is_set(self) -> bool:
@@ -105,24 +105,24 @@ class Stop:
 
     @property
     def address(self) -> int:
-        """Of an i64 that is not 0 once this is set."""
+        """Address of an i64 that is not 0 once this is set."""
         return ctypes.addressof(self._word)
 
     def set(self) -> None:
-        """End the work, within milliseconds if it runs."""
+        """Stop the work, within milliseconds if it is running."""
         self._word.value = 1
         if self._pool is not None:
             self._pool.hurry(self)
 
     def check(self) -> None:
-        """Interrupted once this is set."""
+        """Raise Interrupted if this is set."""
         if self.is_set:
             raise Interrupted
 
 
 def _work(execute: Callable[..., int], sync: np.ndarray, i: int, cpus: Collection[int], nodes: Sequence[int]) -> None:
-    """The life of worker i, for which `sync` is held: it waits in it. cpus: that it runs on; none: on any. nodes: see
-    Pool."""
+    """Run worker i until `_end`. It waits in `sync`, which this call keeps alive. cpus: processors that it may use;
+    empty: any. nodes: see Pool."""
     if cpus:
         os.sched_setaffinity(0, cpus)
     with interleaved(nodes):
@@ -130,17 +130,17 @@ def _work(execute: Callable[..., int], sync: np.ndarray, i: int, cpus: Collectio
 
 
 def _end(execute: Callable[..., int], sync: np.ndarray) -> None:
-    """Sends the workers home."""
+    """Make the workers end."""
     ctypes.c_int64.from_address(int(sync.ctypes.data) + EXIT).value = 1
-    execute(int(sync.ctypes.data), 0, 0, 0, 0)  # tells those who sleep
+    execute(int(sync.ctypes.data), 0, 0, 0, 0)  # wakes the sleeping ones
 
 
 class Pool:
-    """The caller of `run` and n - 1 workers. Between runs the workers sleep; see kernels/execute.py. They end with
-    `close`, or when the pool is collected.
+    """The caller of `run` and n - 1 workers, which sleep between runs (kernels/execute.py). They end with `close`, or
+    when the pool is garbage-collected.
 
-    cpus   of `check_usable`, at least n or none: the i-th thread runs on the i-th, the caller while it runs a program
-    nodes  of `nodes_to_spread_over`: what the threads touch first is dealt out to these, the caller's while it runs one
+    cpus   checked by `check_usable`, at least n or none: the i-th thread runs on the i-th, the caller only during `run`
+    nodes  from `nodes_to_spread_over`: memory that threads touch first is spread over them, for the caller during `run`
     """
 
     def __init__(self, n: int, cpus: Sequence[int] = (), nodes: Sequence[int] = ()) -> None:
@@ -150,8 +150,8 @@ class Pool:
         self._sync = aligned_empty(SYNC_BYTES)
         self._sync[:] = 0
         self._address = int(self._sync.ctypes.data)
-        # Of the run that goes on, or was the last. Held where these change: `hurry` comes from other threads, and from
-        # signal handlers of the thread that holds it.
+        # Guards `_counters` and `_stop`, which are of the current or last run. Reentrant: `hurry` is called from other
+        # threads, and from signal handlers of the thread that holds the lock.
         self._lock = threading.RLock()
         self._counters: np.ndarray | None = None
         self._stop: Stop | None = None
@@ -172,26 +172,26 @@ class Pool:
         for thread in self._threads:
             thread.start()
         self._end = weakref.finalize(self, _end, self._execute, self._sync)
-        self._end.atexit = False  # a thread may be in a run, which ends with the process
+        self._end.atexit = False  # a thread may still be in a run, which ends with the process
 
     def _word(self, at: int) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self._address + at)
 
     def hurry(self, stop: Stop | None) -> None:
-        """Let the run that `stop` ends finish the op that it is in; does nothing when another one runs.
+        """Cut the current op of the run of `stop` short. Does nothing when another run is current.
 
-        What shares its work through a counter (attention at a depth of 64 k tokens takes seconds) finds nothing left to
-        take. What the run has written is not to be used.
+        Ops that share work through a counter (attention at a depth of 64 k tokens takes seconds) find no work left. The
+        values that the run has written must not be used.
         """
         with self._lock:
             if self._stop is stop and self._counters is not None:
                 self._counters[:] = EXHAUSTED
 
     def run(self, program: Program, *, stoppable: bool, stop: Stop | None = None, stamps: int = 0) -> None:
-        """Execute `program`. stoppable: it may take long, so `stop` or an exception of a signal handler ends it early.
+        """Execute `program`. stoppable: `stop` or an exception of a signal handler ends it early, as it may take long.
 
         Raises Interrupted when it was ended early: some ops have then not run, or not in full. Otherwise an exception
-        of a signal handler leaves it when the whole program has run, or nothing of it.
+        of a signal handler is raised after the whole program has run, or before any of it.
         """
         if not self._nodes:
             self._run_pinned(program, stoppable, stop, stamps)
@@ -207,7 +207,7 @@ class Pool:
         try:
             os.sched_setaffinity(0, {self._cpus[0]})
             self._run(program, stoppable, stop, stamps)
-        finally:  # threads that the caller starts, and what else it does, are not confined
+        finally:  # the caller's other work, and threads that it starts, are not pinned
             os.sched_setaffinity(0, before)
 
     def _run(self, program: Program, stoppable: bool, stop: Stop | None, stamps: int) -> None:
@@ -219,13 +219,13 @@ class Pool:
         self._interrupt.value = 0
         self._stopper.value = stop.address if stop is not None else 0
         if stop is not None:
-            stop._pool = self  # before the look at it: whoever sets it from now on finds the counters
+            stop._pool = self  # before the check: a `set` from now on finds the counters
             stop.check()
         records, n_ops = int(program.records.ctypes.data), len(program.ops)
         before = self._state.value >> GENERATION
         signal: BaseException | None = None
-        # A signal handler may raise between any two instructions here; what was begun has to end all the same, since
-        # the threads work in the program's memory. Calling the executor again does no harm: it knows what has begun.
+        # A signal handler may raise between any two instructions here. A run that has begun must still end, since the
+        # threads work in the program's memory. Calling the executor again is safe: it knows whether the run has begun.
         while True:
             try:
                 while not self._ended(before):

@@ -108,7 +108,7 @@ def test_an_answer_that_differs(cli: Cli, files: dict[str, Path], monkeypatch: p
 
     monkeypatch.setattr(measured, "generate", wrong)
     message = failed(cli("bench", files["q8_0"], "--spec", "ngram", *SHORT), code=1)
-    assert "with guesses token 1 of the answer is another one than without" in message
+    assert "token 1 of the answer differs with guesses" in message
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_every_repetition_begins_elsewhere() -> None:
     assert [p[:2] for p in found] == [[1, 100], [1, 118], [1, 136], [1, 154], [1, 172]]
     assert all(p[1:] == list(range(p[1], p[1] + 10)) for p in found)
     assert list(prompts(range(8), 8, 2)) == [list(range(8))] * 2, "there is one place in such a text"
-    with pytest.raises(UsageError, match=r"has 8 tokens, 9 are to come before .*\. Give a longer text"):
+    with pytest.raises(UsageError, match=r"has 8 tokens, 9 are needed before .*\. Give a longer text"):
         list(prompts(range(8), 9, 1))
 
 

@@ -156,20 +156,20 @@ def test_what_does_not_move_is_said(monkeypatch: pytest.MonkeyPatch, gguf: Any) 
     found = spread(single(gguf), (0, 1))
     assert found.moved == 0 and found.held.tolist() == pytest.approx([0, 0, 0, N_PAGES])
     assert found.note("m.gguf") == (
-        "numa: memory is spread over nodes 0-1; 100% of what is in memory of m.gguf stays on node 3: it is mapped "
-        "twice, as by another program, or there is no room on other nodes. End what uses the file, have the system "
-        "forget it (`dd if=FILE iflag=nocache count=0`), and load again."
+        "numa: memory is spread over nodes 0-1; 100% of the cached part of m.gguf stays on node 3: it is mapped "
+        "twice, as by another program, or there is no room on other nodes. End programs that use the file, drop it "
+        "from the cache (`dd if=FILE iflag=nocache count=0`), and load again."
     )
     play(monkeypatch, gguf.parts[0], np.zeros(N_PAGES, np.int32), refuses=errno.EPERM)
     note = spread(single(gguf), (0, 1)).note("m.gguf")
-    assert "100% of what is in memory of m.gguf stays on node 0: the system does not move it (Operation not per" in note
+    assert "100% of the cached part of m.gguf stays on node 0: the system does not move it (Operation not per" in note
 
     def no_call(pages: np.ndarray) -> np.ndarray:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(numa, "homes", no_call)
     note = spread(single(gguf), (0, 1)).note("m.gguf")
-    assert "; what is in memory of m.gguf stays where it is: the system does not move it (Function not impl" in note
+    assert "; the cached part of m.gguf stays where it is: the system does not move it (Function not impl" in note
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
@@ -193,8 +193,8 @@ def test_what_is_not_held_is_not_touched(monkeypatch: pytest.MonkeyPatch, gguf: 
     found = spread(single(gguf), (0, 1))
     assert found.held.sum() == 0
     assert found.note("m.gguf") == (
-        "numa: memory is spread over nodes 0-1; what is in memory of m.gguf stays where it is: its file system does "
-        "not say what that is. A copy made under numactl, interleaved, is spread."
+        "numa: memory is spread over nodes 0-1; the cached part of m.gguf stays where it is: its file system does "
+        "not say what is cached. A copy made under numactl, interleaved, is spread."
     )
 
 
