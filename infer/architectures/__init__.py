@@ -1,6 +1,6 @@
 """The families that the core can run, by the name of their architecture in GGUF.
 
-A family's module is imported when its first file is opened: all of them take longer than anything else at a start.
+A family's module is imported when its first file is opened: importing all would be the slowest part of a start.
 """
 
 from collections.abc import Iterator, Mapping
@@ -89,7 +89,7 @@ _HOMES = {
 
 
 class _Families(Mapping[str, Family]):
-    """One of each, made when it is asked for."""
+    """name -> Family, made at the first access."""
 
     def __init__(self) -> None:
         self._made: dict[str, Family] = {}
@@ -111,7 +111,7 @@ class _Families(Mapping[str, Family]):
 
 
 FAMILIES: Mapping[str, Family] = _Families()
-# Those that only make embeddings.
+# Families that only make embeddings.
 ENCODERS: dict[str, EncoderFamily] = {family.name: family for family in (Bert(),)}
 
 __all__ = ["ENCODERS", "FAMILIES", "EncoderFamily", "Family"]

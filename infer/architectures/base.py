@@ -1,4 +1,4 @@
-"""What a family declares: its hyper-parameters and, layer by layer, what a block is made of."""
+"""The base of families: each declares its hyper-parameters and the layers of every block."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,8 +16,8 @@ from ..layers.mamba2 import Mamba2
 from ..layers.streams import Streams
 from ..loading.weights import Weights
 
-# A part of a block and the tensor of the norm in front of it: x += layer(norm(x)); without a name, x += layer(x), or
-# what a layer on streams does to x.
+# The tensor of a norm, and the layer after it: x += layer(norm(x)). Without a name: x += layer(x), or for a layer on
+# streams, its own update of x.
 Part = tuple[str, Layer]
 
 
@@ -26,22 +26,23 @@ class Family(ABC):
 
     name: ClassVar[str]
     hparams: ClassVar[type[Any]]
-    output_norm: ClassVar[str] = "output_norm.weight"  # empty: there is none
-    layer_norms: ClassVar[bool] = False  # norms subtract the mean and have biases; otherwise they are RMS norms
-    norm_biases: ClassVar[bool] = True  # layer norms have them
-    embedding_norm: ClassVar[str] = ""  # the tensor, where the embedding is normalized too
-    embedding_scale: ClassVar[str] = ""  # its weight and bias, where the embedding e becomes (e + bias) * weight
-    block_scale: ClassVar[str] = ""  # a tensor of blocks that the residual stream is multiplied by behind them
-    has_heads: ClassVar[bool] = False  # blocks that guess tokens ahead are like others, and run; or they are left out
+    output_norm: ClassVar[str] = "output_norm.weight"  # empty: no norm
+    layer_norms: ClassVar[bool] = False  # norms subtract the mean; otherwise they are RMS norms
+    norm_biases: ClassVar[bool] = True  # whether layer norms have biases
+    embedding_norm: ClassVar[str] = ""  # tensor of a norm of the embedding, if it has one
+    embedding_scale: ClassVar[str] = ""  # prefix of a weight and bias: the embedding e becomes (e + bias) * weight
+    block_scale: ClassVar[str] = ""  # tensor of each block that the residual stream is multiplied with after it
+    has_heads: ClassVar[bool] = False  # whether blocks that guess tokens ahead can be run; otherwise they are left out
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
 
     def streams(self, h: Any) -> Streams | None:
-        """Of a residual stream that is wider than an embedding; then all parts are layers on streams, without norms."""
+        """The residual streams, if they are wider than an embedding; all parts then are layers on streams, without
+        norms."""
         return None
 
     def head_streams(self, h: Any, i: int, w: Weights) -> Streams | None:
-        """Of a head that guesses tokens ahead, in block `i`, whose states are all residual streams: what ends them.
-        None: its states are those behind the last norm."""
+        """The streams for a head that guesses tokens ahead, in block `i`, if its states are all residual streams. None:
+        its states are those after the last norm."""
         return None
 
     @abstractmethod
@@ -57,27 +58,27 @@ class EncoderFamily(ABC):
 
     @abstractmethod
     def block(self, h: Any, i: int, w: Weights, n_text: int) -> Iterator[Part]:
-        """The parts of block `i`, each with the tensor of the norm behind it: x = norm(x + layer(x)).
+        """The parts of block `i`, each with the tensor of the norm after it: x = norm(x + layer(x)).
 
-        n_text: texts in a run, at most.
+        n_text: limit on texts in a run.
         """
 
 
 def head_size(h: AttentionHparams | Gpt2Hparams, w: Weights, stated: int = 0) -> int:
-    """`stated`: attention.key_length, 0 where the file has no such key."""
+    """Values of a head. stated: attention.key_length; 0: the file does not have it."""
     if not stated and h.n_embd % h.n_head:
         raise h.wrong(w.gguf, "n_head", f"a divisor of embedding_length = {h.n_embd}")
     return stated or h.n_embd // h.n_head
 
 
 def mamba1(h: Mamba1Hparams, i: int, norms: str = "", *, eps: float = 0.0, n_head: int = 0, leaves: str = "") -> Mamba1:
-    """`eps`: of the norms on dt, B and C; 0: that of the others."""
+    """Mamba-1 as layer i. eps: of the norms on dt, B and C; 0: as in other norms."""
     sizes = (h.n_embd, h.d_inner, h.d_state, h.d_conv, h.dt_rank)
     return Mamba1(i, *sizes, eps or h.eps, norms, n_head, leaves)
 
 
 def mamba2(h: Mamba2Hparams, i: int, *, normed: bool = True, norm_first: bool = False) -> Mamba2:
-    """Layer i; `normed`: with a norm behind its gate, or with norm_first in front of it."""
+    """Mamba-2 as layer i. normed: with a norm after its gate; norm_first: before its gate."""
     sizes = (h.n_embd, h.d_inner, h.d_state, h.d_conv, h.n_ssm_head, h.n_group)
     limits = (h.dt_min, h.dt_max or math.inf)
     return Mamba2(i, *sizes, h.gated_eps or h.eps, limits, normed, norm_first)

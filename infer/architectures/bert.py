@@ -1,4 +1,4 @@
-"""BERT: attention in both directions, learned positions, a norm behind every part. arXiv:1810.04805"""
+"""BERT: attention in both directions, learned positions, a norm after every part. arXiv:1810.04805"""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from .base import EncoderFamily, Part, head_size
 
 
 class Bert(EncoderFamily):
-    """BERT, and RoBERTa, whose files differ in the rows of positions."""
+    """BERT, and RoBERTa, whose files have other rows of positions."""
 
     name = "bert"
     hparams = BertHparams

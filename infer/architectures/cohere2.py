@@ -1,5 +1,5 @@
-"""Cohere 2: attention beside the feed-forward part, layer norms without biases; windows and positions on three layers
-of four. arXiv:2504.00698"""
+"""Cohere 2: attention parallel to the feed-forward part, layer norms without biases; windows and positions on three
+layers of four. arXiv:2504.00698"""
 
 from typing import Any
 

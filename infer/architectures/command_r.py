@@ -1,4 +1,4 @@
-"""Command R: attention beside the feed-forward part, layer norms without biases. Of Cohere."""
+"""Command R: attention parallel to the feed-forward part, layer norms without biases. Of Cohere."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar

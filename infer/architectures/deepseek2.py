@@ -1,4 +1,4 @@
-"""DeepSeek-V2 and V3: latent attention with RoPE on the part of a key that heads share, experts. arXiv:2405.04434"""
+"""DeepSeek-V2 and V3: latent attention, RoPE on the part of a key that heads share, experts. arXiv:2405.04434"""
 
 import math
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ class DeepSeek2(Family):
         yield "ffn_norm.weight", feed_forward(h, i, w, by_two=h.group_best > 1)
 
     def attention(self, h: DeepSeek2Hparams, i: int, w: Weights) -> Layer:
-        """With YaRN llama.cpp takes yarn_log_multiplier for a tenth of mscale_all_dim, as its converter writes it for
-        this architecture alone, and for that of both mscales: scores grow with it, cos and sin do not."""
+        """Latent attention. With YaRN, yarn_log_multiplier is a tenth of mscale_all_dim, which llama.cpp's converter
+        writes so for this architecture alone, and also stands for mscale: scores grow with it, cos and sin do not."""
         rope, growth = rope_of(h, w, h.n_rot, NORM), 1.0
         if h.rope_type == "yarn" and h.factor > 1:
             grown = 1.0 if h.log_share else 0.1 * math.log(h.factor) + 1

@@ -1,5 +1,5 @@
 """DeepSeek-V4: attention over a window and over compressed groups of tokens, which an indexer chooses on some layers;
-experts, on the first layers by token; all on hyper-connections. Of DeepSeek."""
+experts, chosen by token on the first layers; hyper-connections. Of DeepSeek."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ from .base import Family, Part
 from .experts import router_of
 from .rope import rope_of
 
-SQRT_SOFTPLUS = 4  # of expert_gating_func
+SQRT_SOFTPLUS = 4  # value of expert_gating_func
 
 
 def hyper(h: DeepSeek4Hparams) -> HyperSizes:
@@ -27,8 +27,8 @@ def hyper(h: DeepSeek4Hparams) -> HyperSizes:
 
 
 def turned(h: DeepSeek4Hparams, w: Weights, every: int) -> Rope:
-    """How heads turn, of layers with entries or without. YaRN makes cos and sin no larger here, as it is published
-    and llama.cpp has it."""
+    """RoPE of a layer. every: tokens of a compressed group; 0: the layer has no groups. YaRN does not scale cos and sin
+    here, as published and as in llama.cpp."""
     if not every:
         return Rope(h.n_rot, h.freq_base, NORM)
     rope = rope_of(replace(h, freq_base=h.compressed_base), w, h.n_rot, NORM)

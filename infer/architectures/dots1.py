@@ -1,4 +1,4 @@
-"""dots.llm1: Qwen3 with experts as in DeepSeek-V3 behind the first layers. arXiv:2506.05767"""
+"""dots.llm1: Qwen3 with experts as in DeepSeek-V3 after the first layers. arXiv:2506.05767"""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from .qwen2 import Qwen3
 
 
 class Dots1(Qwen3):
-    """dots.llm1, and what GLM-4.5 shares with it."""
+    """dots.llm1, and the base of GLM-4.5."""
 
     name = "dots1"
     hparams: ClassVar[type[Any]] = Dots1Hparams

@@ -1,4 +1,4 @@
-"""ERNIE 4.5: Llama, also with experts beside shared ones, chosen by their scores plus a bias. Of Baidu."""
+"""ERNIE 4.5: Llama, also with shared experts and experts chosen by their scores plus a bias. Of Baidu."""
 
 from typing import Any
 

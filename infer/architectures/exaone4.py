@@ -1,4 +1,4 @@
-"""EXAONE 4: norms behind the parts, and on queries and keys; windows on three layers of four. arXiv:2507.11407"""
+"""EXAONE 4: norms after the parts, and on queries and keys; windows on three layers of four. arXiv:2507.11407"""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .olmo import Olmo2
 
 
 class Exaone4(Olmo2):
-    """EXAONE 4. Where there are windows, only the layers that have one have positions."""
+    """EXAONE 4. In models with windows only layers with a window have positions."""
 
     name = "exaone4"
     normed = NormWeights.SHARED

@@ -1,4 +1,4 @@
-"""Experts as DeepSeek has them: the keys of families that do, and the layer."""
+"""Experts as in DeepSeek: makes their layers from the keys of families that have them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,21 +13,21 @@ from ..loading.weights import Weights
 
 
 def groups_of(n: int, n_used: int, by_two: bool = True) -> ExpertGroups | None:
-    """The groups of a file's keys; one group, or 0, means that there are no groups."""
+    """The groups of experts; None if n is 0 or 1."""
     return ExpertGroups(n, n_used, by_two) if n > 1 else None
 
 
 def router_of(h: Any, **how: Any) -> Router:
-    """What a family's keys say of its router; `how`: the other fields."""
+    """The router by a family's keys. how: the other fields of Router."""
     return Router(h.n_expert, h.n_expert_used, h.weights_norm, scale=h.weights_scale or 1.0, **how)
 
 
 def routed(
     h: RoutedHparams, i: int, w: Weights, shared: Mapping[str, Any] | None = None, *, by_two: bool = True, **more: Any
 ) -> Layer:
-    """The experts of layer i, beside the shared ones if there are any.
+    """The experts of layer i, plus the shared ones if there are any.
 
-    shared, more  fields of the two layers
+    shared, more  fields of the shared layer, and of MixtureOfExperts
     by_two        see ExpertGroups
     """
     if h.gating not in (SOFTMAX, SIGMOID):

@@ -1,4 +1,4 @@
-"""Falcon: layer norms, no gates, the feed-forward part beside attention, few heads of keys. arXiv:2311.16867"""
+"""Falcon: layer norms, no gates, the feed-forward part parallel to attention, few key heads. arXiv:2311.16867"""
 
 from collections.abc import Iterator
 

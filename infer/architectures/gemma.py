@@ -1,4 +1,4 @@
-"""Gemma 1, 2 and 3: in the later two attention over a window on most layers, norms before and behind every part.
+"""Gemma 1, 2 and 3: in 2 and 3 attention over a window on many layers, norms before and after every part.
 arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786"""
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ class Gemma(Llama):
 
 
 class Gemma2(Family):
-    """Gemma 2: local and global layers take turns, unless the file says otherwise."""
+    """Gemma 2: local and global layers alternate, unless the file says otherwise."""
 
     name: ClassVar[str] = "gemma2"
     hparams: ClassVar[type[Any]] = Gemma2Hparams
-    normed: ClassVar[bool] = False  # queries and keys
-    all_scaled: ClassVar[bool] = True  # RoPE is scaled on local layers too
-    n_layer_27b: ClassVar[int] = 46  # the size whose scores are scaled by the model's width; llama.cpp knows it so
+    normed: ClassVar[bool] = False  # norms on queries and keys
+    all_scaled: ClassVar[bool] = True  # RoPE is scaled on local layers also
+    n_layer_27b: ClassVar[int] = 46  # layers of the size whose scores are scaled by the model's width, as in llama.cpp
 
     def block(self, h: Gemma2Hparams, i: int, w: Weights) -> Iterator[Part]:
         d_head = head_size(h, w, h.d_head)

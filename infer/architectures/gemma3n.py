@@ -1,4 +1,4 @@
-"""Gemma 3n (text): streams of which layers compute on one, embeddings for every layer, sparse gates. Of Google."""
+"""Gemma 3n (text): residual streams, of which layers read one; embeddings for every layer, sparse gates. Of Google."""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from .kv_sharing import sharing_attention
 from .rope import rope_of
 
 SPARSITY = "gemma3n.activation_sparsity_scale"
-# What llama.cpp takes whatever the file says, and we where it says nothing: of so many first layers.
+# llama.cpp's fixed values, used here if the file has none: the number of sparse first layers, and their threshold.
 USUAL_LAYERS, USUAL_DEVIATIONS = 10, 1.6448533535003662
 
 
@@ -60,7 +60,7 @@ class Gemma3n(Family):
 
 
 def _deviations(h: Gemma3nHparams, w: Weights) -> list[float]:
-    """Of each layer, standard deviations above the mean that a gate must have to count; -inf: all count."""
+    """For each layer, standard deviations above the mean that a gate must have to count; -inf: all count."""
     stated = w.gguf.get(SPARSITY, None)
     if stated is None:
         return [USUAL_DEVIATIONS if i < USUAL_LAYERS else -math.inf for i in range(h.n_layer)]

@@ -1,4 +1,4 @@
-"""GLM-4.5: half of every head turned, experts as in DeepSeek-V3 behind the first layers. arXiv:2508.06471"""
+"""GLM-4.5: RoPE on half of every head, experts as in DeepSeek-V3 after the first layers. arXiv:2508.06471"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from .dots1 import Dots1
 
 
 class Glm4Moe(Dots1):
-    """GLM-4.5, 4.6 and 4.7; queries and keys are normalized where the file has norms for them."""
+    """GLM-4.5, 4.6 and 4.7; queries and keys are normalized if the file has norms for them."""
 
     name = "glm4moe"
     hparams = Glm4MoeHparams

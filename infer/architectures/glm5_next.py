@@ -1,5 +1,5 @@
-"""GLM-5.3-Flash (text): Kimi's delta rule, latent attention over pools of tokens that an indexer chooses, experts, all
-on hyper-connections. Of Z.ai."""
+"""GLM-5.3-Flash (text): Kimi's delta rule, latent attention over pools of tokens that an indexer chooses, experts,
+hyper-connections. Of Z.ai."""
 
 from collections.abc import Iterator
 
@@ -41,8 +41,8 @@ class Glm5Next(KimiLinear):
             yield "", HyperConnected(layer, f"blk.{i}.hc_{part}", f"blk.{i}.{norm}", hyper(h))
 
     def _ahead(self, h: Glm5NextHparams, i: int, w: Weights) -> Iterator[Part]:
-        """A block that guesses tokens ahead: on a single stream. It sees all tokens, as with its indexer in texts of up
-        to n_chosen: an unfinished pool could not be taken back with what was guessed."""
+        """A block that guesses tokens ahead, on a single stream. It sees all tokens, as its indexer does in texts of up
+        to n_chosen tokens: an unfinished pool could not be taken back with wrong guesses."""
         w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.indexer")))
         yield "attn_norm.weight", latent_attention(h, i, w)
         yield "ffn_norm.weight", self.feed_forward(h, i, w)
@@ -74,7 +74,7 @@ class Glm5Next(KimiLinear):
 
 
 def _source(h: Glm5NextHparams, i: int, w: Weights) -> int:
-    """The layer whose choice layer i takes; -1: it chooses itself."""
+    """The layer whose chosen pools layer i uses; -1: layer i chooses itself."""
     if h.full[i]:
         return -1
     before = [j for j in range(i) if h.n_head_kv[j] and h.full[j]]

@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: layer norms, no gates, the feed-forward part beside attention. arXiv:2204.06745"""
+"""GPT-NeoX and Pythia: layer norms, no gates, the feed-forward part parallel to attention. arXiv:2204.06745"""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from .rope import rope_of
 
 
 class GptNeox(Family):
-    """GPT-NeoX: the two parts read the same rows, or one after the other."""
+    """GPT-NeoX: the two parts read the same rows, or run one after the other."""
 
     name = "gptneox"
     hparams = GptNeoxHparams

@@ -26,14 +26,14 @@ class Granite(Family):
 
 
 def attention(h: GraniteHparams, i: int, w: Weights) -> Layer:
-    """Attention of layer i, with RoPE or without positions."""
+    """Attention of layer i, with RoPE or without."""
     d_head = head_size(h, w)
     rope = rope_of(h, w, h.n_rot or d_head, NORM) if h.uses_rope else None
     return Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope, h.attention_scale)
 
 
 def feed_forward(h: GraniteHparams, i: int) -> Layer:
-    """Dense, or experts, with or without a shared one."""
+    """The feed-forward part: dense, or experts with or without a shared one."""
     if not h.n_expert:
         return GatedFeedForward(i, h.n_embd, h.n_ff)
     experts = MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, renormalize=True))

@@ -1,4 +1,4 @@
-"""Granite 4 H: Mamba-2 and some attention, dense or with experts beside a shared one; and Granite with experts and
+"""Granite 4 H: Mamba-2 and some attention, dense or with experts and a shared one; and Granite with experts and
 attention alone. Of ibm-granite."""
 
 from collections.abc import Iterator
@@ -22,6 +22,6 @@ class GraniteHybrid(Family):
 
 
 class GraniteMoe(Granite):
-    """Granite 3 with experts, and Granite 4 where no layer is Mamba-2; the code of the dense one, as sizes tell."""
+    """Granite 3 with experts, and Granite 4 without Mamba-2 layers. Same code as `Granite`: n_expert decides."""
 
     name = "granitemoe"

@@ -1,4 +1,4 @@
-"""Hunyuan: Llama with norms on queries and keys behind RoPE, also with experts beside a shared one. arXiv:2411.02265"""
+"""Hunyuan: Llama with norms on queries and keys after RoPE, also with experts and a shared one. arXiv:2411.02265"""
 
 from typing import Any, ClassVar
 

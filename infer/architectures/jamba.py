@@ -22,7 +22,7 @@ class Jamba(Family):
             yield "attn_norm.weight", Attention(i, h.n_embd, h.n_head, h.n_head_kv[i], head_size(h, w))
         else:
             yield "attn_norm.weight", mamba1(h, i, "weighted")
-        # no key says which layers have experts: a router does
+        # no key says which layers have experts
         if f"blk.{i}.ffn_gate_inp.weight" in w:
             yield "ffn_norm.weight", MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used))
         else:

@@ -13,7 +13,7 @@ from .latent import feed_forward, latent_attention
 
 
 def kimi_delta(h: KimiLinearHparams, i: int, **more: Any) -> KimiDelta:
-    """Layer i; `more`: fields of KimiDelta."""
+    """The delta rule as layer i. more: fields of KimiDelta."""
     return KimiDelta(i, h.n_embd, h.n_kda or h.n_head, h.d_kda, h.d_conv, h.eps, **more)
 
 
@@ -28,13 +28,13 @@ class KimiLinear(Family):
         yield "ffn_norm.weight", self.feed_forward(h, i, w)
 
     def delta(self, h: Any, i: int, w: Weights) -> Layer:
-        """A layer with the delta rule."""
+        """Layer i, with the delta rule."""
         return kimi_delta(h, i)
 
     def attention(self, h: Any, i: int, w: Weights) -> Layer:
-        """A layer with latent attention."""
+        """Layer i, with latent attention."""
         return latent_attention(h, i, w)
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
-        """Of any layer."""
+        """The feed-forward part of layer i."""
         return feed_forward(h, i, w)

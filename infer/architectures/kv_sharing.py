@@ -1,4 +1,4 @@
-"""Layers at the end of a model that use the keys and values of a layer before them: Gemma 3n and Gemma 4."""
+"""Layers at the end of a model that use the keys and values of an earlier layer: Gemma 3n and Gemma 4."""
 
 from typing import Any
 
@@ -14,19 +14,19 @@ from ..loading.weights import Weights
 def sharing_attention(
     h: Gemma3nHparams | Gemma4Hparams, i: int, w: Weights, d_head: int, rope: Rope, *, tied: bool = False
 ) -> Attention:
-    """Of layer i. tied: values are keys."""
+    """Attention of layer i. tied: values are the keys."""
     source, n_head_kv = _source_of(h, i, w), h.n_head_kv[i]
     sizes: dict[str, Any] = {"window": h.window if h.local[i] else 0, "norm": HeadNorm(h.eps), "scale": 1.0}
     if source == i:
         return NormedValues(i, h.n_embd, h.n_head, n_head_kv, d_head, rope, **sizes, tied=tied)
-    # which files may have all the same
+    # files may have these although they are not used
     w.ignore(*(f"blk.{i}.attn_{part}.weight" for part in ("k", "v", "k_norm")))
     return BorrowedKeys(source, h.n_embd, h.n_head, n_head_kv, d_head, rope, block=i, **sizes)
 
 
 def _source_of(h: Gemma3nHparams | Gemma4Hparams, i: int, w: Weights) -> int:
-    """The layer whose keys and values layer i uses: itself, or, of the last n_shared, the last one of its kind that
-    has any. FormatError: there is none, or it has another number of heads."""
+    """The layer whose keys and values layer i uses: itself, or for the last n_shared layers, the last of its kind (local
+    or not) before them. Raises FormatError if there is none, or it has another number of heads."""
     first = len(h.local) - h.n_shared
     if i < first:
         return i

@@ -1,4 +1,4 @@
-"""Families with latent attention, and DeepSeek's experts: the keys that they share, and the layers that follow."""
+"""Latent attention and feed-forward layers, from the keys that families with latent attention share."""
 
 from hybrid.quant.ggml.families.latent import LatentHparams
 
@@ -11,7 +11,7 @@ from .experts import routed
 
 
 def feed_forward(h: LatentHparams, i: int, w: Weights, by_two: bool = True) -> Layer:
-    """Dense on the first layers, then experts. by_two: see ExpertGroups."""
+    """Feed-forward part of layer i: dense on the first n_dense layers, then experts. by_two: see ExpertGroups."""
     return GatedFeedForward(i, h.n_embd, h.n_ff) if i < h.n_dense else routed(h, i, w, by_two=by_two)
 
 
@@ -24,7 +24,7 @@ def latent_attention(
     gate: Gate | None = None,
     scale: float = 0.0,
 ) -> LatentAttention:
-    """Layer i; scale: of the scores, 0: as usual."""
+    """Latent attention of layer i. scale: of the scores; 0: the default."""
     if not 0 <= h.n_rot < h.d_key:
         raise h.wrong(w.gguf, "n_rot", f"less than attention.key_length_mla = {h.d_key}")
     return LatentAttention(

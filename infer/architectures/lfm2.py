@@ -22,7 +22,7 @@ class Lfm2(Family):
 
     name = "lfm2"
     hparams: ClassVar[type[Any]] = Lfm2Hparams
-    output_norm = "token_embd_norm.weight"  # llama.cpp calls it so
+    output_norm = "token_embd_norm.weight"  # llama.cpp's name
 
     def block(self, h: Lfm2Hparams, i: int, w: Weights) -> Iterator[Part]:
         if h.n_head_kv[i]:

@@ -19,7 +19,7 @@ from .rope import rope_of
 
 
 class Lfm3(Family):
-    """LFM3. Norms behind the parts of a layer and gates of heads are there where the file has them."""
+    """LFM3. Norms after the parts of a layer, and gates of heads, are used if the file has them."""
 
     name = "lfm3"
     hparams = Lfm3Hparams

@@ -18,14 +18,14 @@ from .rope import rope_of
 
 
 class Llama(Family):
-    """Llama and Mistral, and what families like them change: the class variables and the methods."""
+    """Llama and Mistral. Similar families override the class variables and methods."""
 
     name: ClassVar[str] = "llama"
     hparams: ClassVar[type[LlamaHparams]] = LlamaHparams
     style: ClassVar[int] = NORM  # of RoPE
-    normed: ClassVar[NormWeights | None] = None  # by which queries and keys are normalized
+    normed: ClassVar[NormWeights | None] = None  # norms on queries and keys
     norm_after_rope: ClassVar[bool] = False
-    norms: ClassVar[tuple[str, str]] = ("attn_norm.weight", "ffn_norm.weight")  # in front of the parts of a block
+    norms: ClassVar[tuple[str, str]] = ("attn_norm.weight", "ffn_norm.weight")  # before the parts of a block
     fused: ClassVar[bool] = False  # queries, keys and values are one matrix, gate and up another
 
     def block(self, h: Any, i: int, w: Weights) -> Iterator[Part]:
@@ -43,15 +43,15 @@ class Llama(Family):
         return window
 
     def rope(self, h: Any, i: int, w: Weights, n_rot: int) -> Rope | None:
-        """How n_rot values of a head of block i turn; None: they do not."""
+        """RoPE on n_rot values of a head in block i; None: no RoPE."""
         return rope_of(h, w, n_rot, self.style)
 
     def query_scale(self, h: Any) -> QueryScale | None:
-        """What queries are multiplied by, by position; None: nothing."""
+        """Factors on queries by position; None: no factors."""
         return None
 
     def feed_forward(self, h: Any, i: int, w: Weights) -> Layer:
-        """The second part of block i: experts where the file has a router for them (Mixtral)."""
+        """The second part of block i: experts if the file has a router for them (Mixtral)."""
         if f"blk.{i}.ffn_gate_inp.weight" in w:
             return MixtureOfExperts(i, h.n_embd, h.n_ff, Router(h.n_expert, h.n_expert_used, renormalize=True))
         return GatedFeedForward(i, h.n_embd, h.n_ff, fused=self.fused)

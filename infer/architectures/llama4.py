@@ -1,4 +1,4 @@
-"""Llama 4 (text): attention in chunks with RoPE, on every fourth layer over all tokens without; experts. Of Meta."""
+"""Llama 4 (text): attention in chunks with RoPE; on every fourth layer over all tokens without; experts. Of Meta."""
 
 from collections.abc import Iterator
 
@@ -16,11 +16,11 @@ from .base import Part, head_size
 from .llama import Llama
 from .rope import rope_of
 
-NOT_NORMED = 128  # experts of the one model whose queries and keys have no norm; llama.cpp knows it so
+NOT_NORMED = 128  # number of experts of the one model without norms on queries and keys, as in llama.cpp
 
 
 class Llama4(Llama):
-    """Llama 4. A weight of an expert multiplies what it reads; a shared one reads every token. Layers without a router
+    """Llama 4. The weight of an expert multiplies its input; a shared expert reads every token. Layers without a router
     are dense."""
 
     name = "llama4"
@@ -44,7 +44,7 @@ class Llama4(Llama):
         yield "ffn_norm.weight", self._experts(h, i) if routed else GatedFeedForward(i, h.n_embd, h.n_ff)
 
     def _turned(self, h: Llama4Hparams, i: int, w: Weights) -> bool:
-        """Whether layer i has RoPE: in a model without chunks, all layers have that no key says otherwise of."""
+        """Whether layer i has RoPE. In a model without chunks all layers have it, unless a key says otherwise."""
         return h.turned[i] or (h.window == 0 and w.gguf.get("hybrid.rope.layer_pattern", None) is None)
 
     def _experts(self, h: Llama4Hparams, i: int) -> Layer:

@@ -25,7 +25,7 @@ class MiniMax(Family):
         if not h.residual_scale:
             raise h.wrong(w.gguf, "residual_scale", "a positive number")
         d_head, scale = head_size(h, w, h.d_head), h.residual_scale
-        # layers are told apart by their tensors: llama.cpp has two keys that may say it, and its converter writes none
+        # tensors tell the kind of a layer: llama.cpp has two keys for it, and its converter writes neither
         if f"blk.{i}.attn_q.weight" in w:
             attention = Attention(
                 i, h.n_embd, h.n_head, h.n_head_kv[i], d_head, rope_of(h, w, h.n_rot or d_head, NEOX),

@@ -1,4 +1,4 @@
-"""Ministral 3: Llama with queries that grow with their position; also Mistral Small 3.1, without. arXiv:2601.08584"""
+"""Ministral 3: Llama with queries scaled by position; also Mistral Small 3.1, without scaling. arXiv:2601.08584"""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from .llama import Llama
 
 
 class Mistral3(Llama):
-    """Ministral 3; Mistral Small 3.1 and 3.2 without a temperature."""
+    """Ministral 3; Mistral Small 3.1 and 3.2, whose files have no temperature."""
 
     name = "mistral3"
     hparams = Mistral3Hparams

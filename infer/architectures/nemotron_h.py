@@ -40,6 +40,6 @@ class NemotronH(Family):
 
 
 class NemotronHMoe(NemotronH):
-    """With experts beside a shared one where there would be a feed-forward part, or beside such parts."""
+    """Nemotron-H with experts and a shared one, in place of some or all dense feed-forward parts."""
 
     name = "nemotron_h_moe"

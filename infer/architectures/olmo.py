@@ -1,4 +1,4 @@
-"""OLMoE and OLMo 2: norms on the whole of queries and keys; norms behind the parts of OLMo 2. arXiv:2409.02060"""
+"""OLMoE and OLMo 2: norms over all heads of queries and keys; in OLMo 2 norms after the parts. arXiv:2409.02060"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ from .llama import Llama
 
 
 class Olmo2(Llama):
-    """OLMo 2 (arXiv:2501.00656): norms behind the parts in place of those in front. llama.cpp stores OLMo 3 as one."""
+    """OLMo 2 (arXiv:2501.00656): norms after the parts instead of before. llama.cpp stores OLMo 3 as OLMo 2."""
 
     name = "olmo2"
     hparams = Olmo2Hparams

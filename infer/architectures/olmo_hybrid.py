@@ -1,4 +1,4 @@
-"""OLMo Hybrid: the gated delta rule, and attention with norms behind its parts on every fourth layer. Of Ai2.
+"""OLMo Hybrid: the gated delta rule, and on every fourth layer attention with norms after the parts. Of Ai2.
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """

@@ -1,4 +1,4 @@
-"""Phi-4-mini-flash: Mamba-1 and differential attention in turns, then layers on the memory of two. arXiv:2507.06607
+"""Phi-4-mini-flash: alternating Mamba-1 and differential attention, then layers that share memory. arXiv:2507.06607
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """
@@ -15,11 +15,11 @@ from ..layers.gated_memory import GatedMemoryUnit
 from ..loading.weights import Weights
 from .base import Family, Part, head_size, mamba1
 
-SCANNED = "scanned"  # what the last scan leaves to the units behind it
+SCANNED = "scanned"  # name of the rows that the last scan leaves to the gated memory units
 
 
 def source_of(h: Phi4FlashHparams, w: Weights, *, attends: bool) -> int:
-    """The layer whose keys, or whose scan, the layers that keep nothing use: the last one of its kind."""
+    """The layer whose keys (attends) or scan the last n_shared layers use: the last of its kind before them."""
     first = max(0, h.n_layer - h.n_shared)
     same = [i for i in range(first) if bool(h.n_head_kv[i]) == attends]
     if not same or (attends and h.local[same[-1]]):

@@ -1,4 +1,4 @@
-"""Phi-MoE: Llama with layer norms, biases of attention and two experts that a sparse mixer weighs. arXiv:2404.14219"""
+"""Phi-MoE: Llama with layer norms, biases in attention and two experts weighed by a sparse mixer. arXiv:2404.14219"""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from .llama import Llama
 
 
 class PhiMoe(Llama):
-    """Phi-3.5-MoE. Files of llama.cpp's converter run as the model does, not as there: docs/gguf-extensions.md."""
+    """Phi-3.5-MoE. Runs as the original model does, which llama.cpp does not: docs/gguf-extensions.md."""
 
     name = "phimoe"
     hparams = PhiMoeHparams

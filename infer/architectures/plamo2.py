@@ -1,4 +1,4 @@
-"""PLaMo 2: Mamba-2 and attention in turns, norms around every part. arXiv:2509.04897"""
+"""PLaMo 2: alternating Mamba-2 and attention, norms before and after every part. arXiv:2509.04897"""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ class Plamo2(Family):
         yield "ffn_norm.weight", PostNorm(feed_forward, p + "post_ffw_norm", h.n_embd, h.eps)
 
     def attention(self, h: Plamo2Hparams, i: int, w: Weights) -> Layer:
-        """A layer with attention."""
+        """Layer i, with attention."""
         if not h.n_head[i]:
             raise h.wrong(w.gguf, "n_head", f"queries on layer {i}, which has keys", h.n_head[i])
         return Attention(
@@ -37,5 +37,5 @@ class Plamo2(Family):
         )  # fmt: skip
 
     def mamba(self, h: Plamo2Hparams, i: int) -> Layer:
-        """A Mamba layer."""
+        """Layer i, with Mamba-2."""
         return ProjectedMamba2(i, h.n_embd, h.d_inner, h.d_state, h.d_conv, h.n_ssm_head, h.dt_rank, h.eps)

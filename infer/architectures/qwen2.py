@@ -14,7 +14,7 @@ from .llama import Llama
 
 
 class Qwen2(Llama):
-    """Qwen2 and Qwen2.5 (arXiv:2407.10671); biases are used where the file has them."""
+    """Qwen2 and Qwen2.5 (arXiv:2407.10671); biases are used if the file has them."""
 
     name = "qwen2"
     style = NEOX
@@ -28,7 +28,7 @@ class Qwen3(Qwen2):
 
 
 class Qwen3Moe(Qwen3):
-    """Qwen3 with experts on the layers that have a router, which in llama.cpp's files all have."""
+    """Qwen3 with experts on layers with a router; in llama.cpp's files all layers have one."""
 
     name = "qwen3moe"
     hparams = Qwen3MoeHparams

@@ -1,4 +1,4 @@
-"""Qwen2-MoE: Qwen2 with experts beside a shared one, which every token weighs. arXiv:2407.10671"""
+"""Qwen2-MoE: Qwen2 with experts and a shared one, weighted for each token. arXiv:2407.10671"""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from .qwen2 import Qwen2
 
 
 class Qwen2Moe(Qwen2):
-    """Qwen1.5-MoE and Qwen2-MoE. All layers have experts in llama.cpp's files, in ours those with a router."""
+    """Qwen1.5-MoE and Qwen2-MoE. Layers with a router have experts; in llama.cpp's files all layers have one."""
 
     name = "qwen2moe"
     hparams = Qwen2MoeHparams

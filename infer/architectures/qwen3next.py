@@ -1,4 +1,4 @@
-"""Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts beside a shared one. Of Qwen."""
+"""Qwen3-Next: gated delta rule, gated attention on every fourth layer, experts and a shared one. Of Qwen."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from .rope import rope_of
 
 
 def delta_net(h: SsmHparams, i: int, w: Weights, eps: float, **more: Any) -> GatedDeltaNet:
-    """Layer i; `more`: fields of GatedDeltaNet."""
+    """The gated delta rule as layer i. more: fields of GatedDeltaNet."""
     if h.d_inner % h.n_ssm_head:
         raise h.wrong(w.gguf, "n_ssm_head", f"a divisor of ssm.inner_size = {h.d_inner}")
     sizes = (h.n_embd, h.n_group, h.n_ssm_head, h.d_state, h.d_inner // h.n_ssm_head, h.d_conv)
@@ -32,10 +32,10 @@ class Qwen3Next(Family):
     name = "qwen3next"
     hparams = Qwen3NextHparams
     has_heads = True
-    grouped = True  # heads of the delta rule that share keys are neighbours
+    grouped = True  # heads of the delta rule that share keys are adjacent
 
     def block(self, h: Qwen3NextHparams, i: int, w: Weights) -> Iterator[Part]:
-        # layers are told apart by their tensors: keys that say it are optional, and llama.cpp has two of them
+        # tensors tell the kind of a layer: the keys for it (two in llama.cpp) are optional
         if f"blk.{i}.attn_q.weight" in w:
             d_head = head_size(h, w, h.d_head)
             rope = rope_of(h, w, h.n_rot or d_head, NEOX)

@@ -1,4 +1,4 @@
-"""Qwen3.8-Flash-Next: gated delta rule, indexed attention on every fourth layer, experts beside a shared one, gated
+"""Qwen3.8-Flash-Next: gated delta rule, indexed attention on every fourth layer, experts and a shared one, gated
 residual streams, n-gram embeddings. Of Qwen."""
 
 from collections.abc import Iterator
@@ -67,8 +67,8 @@ def _attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
 
 
 def _whole_attention(h: Qwen4ExpHparams, i: int, w: Weights) -> Layer:
-    """Of a head that guesses tokens ahead: over all tokens, as with its indexer in texts of up to the budget. The mean
-    of an unfinished group could not be taken back with what was guessed."""
+    """Attention of a head that guesses tokens ahead. It sees all tokens, as its indexer does in texts of up to `budget`
+    tokens: the mean of an unfinished group could not be taken back with wrong guesses."""
     w.ignore(*(name for name in w.gguf.tensors if name.startswith(f"blk.{i}.indexer.")))
     d_head = head_size(h, w, h.d_head)
     return Attention(
@@ -92,7 +92,7 @@ def _ngram_inputs(h: Qwen4ExpHparams, i: int, w: Weights) -> NgramInputs:
 
 
 def _numbers(w: Weights, name: str) -> tuple[int, ...]:
-    """A list of 64-bit integers of the file; empty where it has none."""
+    """A list of 64-bit integers from the file; empty if the file does not have it."""
     values = w.gguf.get(f"qwen4exp.ple.{name}", None)
     if values is None:
         return ()

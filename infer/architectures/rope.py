@@ -1,4 +1,4 @@
-"""Rotary positions as a file says them, also stretched to longer contexts. llama.cpp's formulas."""
+"""RoPE by a file's keys, also scaled to longer contexts. llama.cpp's formulas."""
 
 import math
 
@@ -14,7 +14,7 @@ KINDS = ("none", "linear", "yarn", "longrope")
 
 
 def rope_of(h: RopeHparams, w: Weights, n_rot: int, style: int) -> Rope:
-    """How n_rot values of a head turn, scaled as the file says. UnsupportedError names a scaling without code."""
+    """RoPE on n_rot values of a head, scaled by the file's keys. Raises UnsupportedError for an unknown scaling."""
     if h.rope_type not in KINDS:
         name = f"{w.gguf.get('general.architecture')}.rope.scaling.type"
         known = f"{', '.join(KINDS[:-1])} and {KINDS[-1]}"
@@ -24,7 +24,7 @@ def rope_of(h: RopeHparams, w: Weights, n_rot: int, style: int) -> Rope:
     if not h.attn_factor > 0:
         raise h.wrong(w.gguf, "attn_factor", "a positive number")
     rope = Rope(n_rot, h.freq_base, style, magnitude=h.attn_factor)
-    # an odd n_rot is refused where the layer is loaded, by another key
+    # an odd n_rot is refused when the layer is loaded
     if h.rope_type == "yarn":
         rope.factors = _yarn(h, w, n_rot)
         rope.magnitude *= h.magnitude or _magnitude(h.factor) / _magnitude(h.factor, h.log_share)
@@ -40,8 +40,8 @@ def rope_of(h: RopeHparams, w: Weights, n_rot: int, style: int) -> Rope:
 
 
 def _yarn(h: RopeHparams, w: Weights, n_rot: int) -> np.ndarray:
-    """What YaRN divides the frequencies by: 1 for pairs that turn often, `factor` for slow ones, a ramp between.
-    f64 [n_rot / 2]. arXiv:2309.00071, section 3.2"""
+    """YaRN's divisors of the frequencies, f64 [n_rot / 2]: 1 for fast pairs, `factor` for slow ones, a ramp between.
+    arXiv:2309.00071, section 3.2"""
     if n_rot > MOST_TURNED:
         raise w.wrong("rope.dimension_count", n_rot, f"at most {MOST_TURNED}")
     if not h.freq_base > 1:
@@ -64,12 +64,12 @@ def _yarn(h: RopeHparams, w: Weights, n_rot: int) -> np.ndarray:
 
 
 def _magnitude(factor: float, share: float = 1.0) -> float:
-    """YaRN's factor of cos and sin."""
+    """YaRN's factor on cos and sin."""
     return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1.0
 
 
 def _factors(w: Weights, name: str, n_rot: int) -> np.ndarray:
-    """What the frequencies are divided by, which the converter stores as a tensor. f32 [n_rot / 2]"""
+    """Divisors of the frequencies from a tensor, f32 [n_rot / 2]."""
     factors = w.array(name, n_rot // 2)
     if not (factors > 0).all():
         raise FormatError(

@@ -5,7 +5,7 @@ from .llama import Llama
 
 
 class SeedOss(Llama):
-    """Seed-OSS; biases are used where the file has them."""
+    """Seed-OSS; biases are used if the file has them."""
 
     name = "seed_oss"
     style = NEOX

@@ -10,7 +10,7 @@ from .llama import Llama
 
 
 class SmolLM3(Llama):
-    """SmolLM3, whose rows of queries and keys are stored for RoPE on all layers."""
+    """SmolLM3. Rows of queries and keys are stored in RoPE's order on all layers."""
 
     name = "smollm3"
     hparams = SmolLM3Hparams

@@ -1,4 +1,4 @@
-"""StableLM: Llama with layer norms, a quarter of every head turned. arXiv:2402.17834"""
+"""StableLM: Llama with layer norms, RoPE on a quarter of every head. arXiv:2402.17834"""
 
 from hybrid.quant.ggml.families.llama import LayerNormLlamaHparams
 
@@ -7,7 +7,7 @@ from .llama import Llama
 
 
 class StableLm(Llama):
-    """StableLM 3B and StableLM 2 1.6B; biases are used where the file has them."""
+    """StableLM 3B and StableLM 2 1.6B; biases are used if the file has them."""
 
     name = "stablelm"
     hparams = LayerNormLlamaHparams

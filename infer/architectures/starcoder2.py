@@ -16,7 +16,7 @@ from .rope import rope_of
 
 
 class StarCoder2(Family):
-    """StarCoder2: RoPE in place of learned positions."""
+    """StarCoder2: RoPE instead of learned positions."""
 
     name = "starcoder2"
     hparams: ClassVar[type[Any]] = StarCoder2Hparams
@@ -36,7 +36,7 @@ class StarCoder2(Family):
 
 
 class Phi2(StarCoder2):
-    """Attention and the feed-forward part read the same rows."""
+    """Phi-2: attention and the feed-forward part read the same rows."""
 
     name = "phi2"
 

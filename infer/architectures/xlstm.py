@@ -14,7 +14,7 @@ from .base import Family, Part
 
 
 class Xlstm(Family):
-    """xLSTM 7B and smaller ones of its kind."""
+    """xLSTM 7B and smaller models of this kind."""
 
     name = "xlstm"
     hparams = XlstmHparams

@@ -1,4 +1,4 @@
-"""Zamba: Mamba-1 in several heads, and one transformer block that some layers share in front of it. arXiv:2405.16712
+"""Zamba: Mamba-1 in several heads; one shared transformer block runs before it on some layers. arXiv:2405.16712
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """
@@ -17,7 +17,7 @@ from .base import Family, Part, mamba1
 
 
 def part(h: SharedHparams, i: int, mixer: Layer, *, fused: bool) -> Part:
-    """Layer i; `fused`: gate and up are one matrix."""
+    """Layer i: `mixer`, on some layers after a shared transformer block. fused: its gate and up are one matrix."""
     if not h.n_head_kv[i]:
         return "attn_norm.weight", mixer
     users = [j for j, n_kv in enumerate(h.n_head_kv) if n_kv]

@@ -1,4 +1,4 @@
-"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with separate adapters for each layer.
+"""Zamba2: Mamba-2; on some layers a shared transformer block runs before it, with separate adapters for each layer.
 arXiv:2411.15242
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
@@ -14,7 +14,7 @@ from .zamba import part
 
 
 class Zamba2(Family):
-    """Zamba2 in all sizes: n_shared blocks take turns."""
+    """Zamba2 in all sizes: n_shared shared blocks, which alternate."""
 
     name = "zamba2"
     hparams = Zamba2Hparams

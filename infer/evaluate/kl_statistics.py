@@ -64,7 +64,7 @@ class KLDivergenceSoFar:
 
 @dataclass(eq=False)
 class ScoredTokens:
-    """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether the most likely token is the same."""
+    """Per scored token, f64: -ln p of Q and base, divergence, change of p; whether both have the same top token."""
 
     nll: np.ndarray
     nll_base: np.ndarray

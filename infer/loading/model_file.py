@@ -57,7 +57,7 @@ class ModelFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the weights: a hash of the tensors' names, types, shapes and samples of their bytes, of all bytes of
+        """Identifies the weights: a hash of names, types, shapes and samples of bytes of all tensors, of all bytes of
         adapters, and of the weights that n_ctx selects."""
         digest = hashlib.sha256(self.arch.encode())
         for t in self.gguf.tensors.values():

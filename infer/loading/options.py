@@ -29,7 +29,7 @@ MAX_CONTEXT, MAX_UBATCH = 2**31 - 1, 1 << 16  # larger values are taken for typi
 
 
 class LoadFields(TypedDict, total=False):
-    """The fields of `LoadOptions` as keywords, for type checks of calls such as `LoadedModel.load(path, n_ctx=4096)`."""
+    """The fields of `LoadOptions` as keywords, for type checks of calls like `LoadedModel.load(path, n_ctx=4096)`."""
 
     n_ctx: int
     n_seq_max: int

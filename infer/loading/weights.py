@@ -22,7 +22,7 @@ class Weights:
 
     def __init__(self, gguf: GGUFFile, adapters: Sequence[Adapter] = (), n_ctx: int = 0) -> None:
         self.gguf, self.adapters = gguf, adapters
-        # tokens of a sequence, since some models have weights for long contexts; 0: a context that is not long
+        # tokens of a sequence; long contexts have other weights in some models; 0: not long
         self.n_ctx = n_ctx
         self.used: set[str] = set()
         self.looked_up: set[str] = set()  # tables of which a pass reads only a few rows

@@ -1,7 +1,7 @@
-"""Chat templates: jinja2 in a sandbox, with the names and filters that transformers gives them.
+"""Chat templates: jinja2 in a sandbox, with the names and filters that transformers provides.
 
-A template comes with the model, so it is code from outside: it can reach nothing but its arguments, and it cannot run
-or grow without end.
+A template is untrusted code that comes with the model: it can reach only its arguments, and its time and memory are
+limited.
 """
 
 import threading
@@ -19,13 +19,13 @@ MAX_SOURCE = 1 << 17  # characters of a template; published ones have up to 17 0
 
 
 class ChatTemplate:
-    """A model's own way to write a conversation as text.
+    """Writes a conversation as text in the model's format.
 
-    The result holds BOS and the other control tokens written out; encode it with add_special=False, parse_special=True.
+    The result contains BOS and the other control tokens as text; encode it with add_special=False, parse_special=True.
     """
 
     def __init__(self, source: str, *, name: str = "chat template", tokens: Mapping[str, str] | None = None) -> None:
-        """`tokens`: the special tokens' texts by the names templates use (bos_token, eos_token...)."""
+        """tokens: texts of special tokens, by the names in templates (bos_token, eos_token...)."""
         from jinja2 import TemplateError as JinjaError
 
         from .template_sandbox import Sandbox  # imports jinja2
@@ -34,7 +34,7 @@ class ChatTemplate:
         self.name = name
         self.tokens = dict(tokens or {})
         self._sandbox = Sandbox()
-        self._renders = threading.Lock()  # one budget, one rendering
+        self._renders = threading.Lock()  # renderings share one budget
         try:
             if len(source) > MAX_SOURCE:
                 raise ValueError(f"it has {len(source)} characters, more than {MAX_SOURCE}")
@@ -44,7 +44,7 @@ class ChatTemplate:
 
     @classmethod
     def from_gguf(cls, gguf: MetadataFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate | None":
-        """The file's template, or the named one of several; None when it has no template."""
+        """The file's template, or the one called `name`; None if the file does not have it."""
         key = "tokenizer.chat_template" + (f".{name}" if name else "")
         source = gguf.metadata.get(key)
         if source is None and name is None:
@@ -57,7 +57,7 @@ class ChatTemplate:
 
     @property
     def steps(self) -> int:
-        """Steps of the last rendering; more than template_budget.MAX_STEPS when it has passed any bound."""
+        """Steps of the last rendering; more than template_budget.MAX_STEPS if it exceeded any limit."""
         return self._sandbox.budget.steps
 
     def render(
@@ -68,7 +68,8 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         **more: Any,
     ) -> str:
-        """The conversation, messages {"role": ..., "content": ...}, as text. TemplateError: the template refuses it."""
+        """The conversation, messages {"role": ..., "content": ...}, as text. Raises TemplateError if the template
+        refuses it, fails or exceeds a limit."""
         from jinja2 import TemplateError as JinjaError
 
         arguments: dict[str, Any] = {
@@ -84,9 +85,9 @@ class ChatTemplate:
         with self._renders:
             self._sandbox.budget.begin()
             try:
-                look()  # it may have waited for another rendering
+                look()  # this call may have waited for another rendering
                 for part in self._template.generate(arguments):
-                    size += len(part) + 1  # a part without characters takes memory, too
+                    size += len(part) + 1  # an empty part also takes memory
                     if size > MAX_TEXT:
                         raise LimitError(f"it writes more than {MAX_TEXT} characters")
                     parts.append(part)
@@ -97,7 +98,7 @@ class ChatTemplate:
                 raise TemplateError(f"{self.name} cannot be rendered: {_reason(error)}") from None
             except GoneError:
                 raise
-            except Exception as error:  # the template is code from outside: its faults are no bugs of ours
+            except Exception as error:  # a fault of the template, which is untrusted code, not of this program
                 raise TemplateError(f"{self.name} cannot be rendered: {_reason(error)}") from None
             finally:
                 self._sandbox.budget.end()
@@ -105,7 +106,7 @@ class ChatTemplate:
 
 
 def special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-    """Their texts, by the names that templates use."""
+    """Texts of special tokens, by the names that templates use."""
     vocabulary = tokenizer.vocabulary
     ids = {"bos": vocabulary.bos, "eos": vocabulary.eos, "unk": vocabulary.unk, "pad": vocabulary.pad}
     return {f"{what}_token": vocabulary.tokens[token] for what, token in ids.items() if token is not None}

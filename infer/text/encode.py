@@ -1,7 +1,5 @@
-"""From text and messages to token ids: which of the special tokens a text may hold, and when BOS stands before it.
-
-A plain prompt is `Tokenizer.encode(text)`. What is encoded in another way, in a conversation, a file of prompts or a
-measurement, is encoded here.
+"""Encodes texts other than plain prompts, which `Tokenizer.encode(text)` encodes: texts to measure, rendered chat
+templates, continuations. They differ in whether special tokens are parsed and BOS is added.
 """
 
 from typing import TYPE_CHECKING
@@ -11,32 +9,32 @@ if TYPE_CHECKING:
 
 
 def sequence_start(tokenizer: "Tokenizer") -> int | None:
-    """The token that begins every text of this model; None when there is no such token."""
+    """The token that begins every text of this model (BOS), or None."""
     return tokenizer.bos if tokenizer.add_bos else None
 
 
 def document_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """A text to be measured: BOS in front if the model adds one, nothing at the end, special tokens as plain text."""
+    """Ids of a text to measure: BOS in front if the model adds it, nothing at the end, special tokens as plain text."""
     bos = sequence_start(tokenizer)
     ids = tokenizer.encode(text, add_special=False)
     return ids if bos is None else [bos, *ids]
 
 
 def rendered_ids(tokenizer: "Tokenizer", text: str, at: int = 0) -> list[int]:
-    """What a chat template rendered: special tokens count, and a BOS that it wrote itself is not added again.
+    """Ids of a rendered chat template. Special tokens are parsed; BOS is not added if the template wrote it.
 
-    at: only of text[at:], where a token begins
+    at: encode only text[at:], where a token must begin
     """
     written = tokenizer.bos is not None and text.startswith(tokenizer.piece(tokenizer.bos).decode("utf-8", "replace"))
     return tokenizer.encode(text[at:], add_special=not written, parse_special=True, continues=at > 0)
 
 
 def continuation_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """The ids of `text` as the continuation of another: without BOS, and without sentencepiece's space before it."""
+    """Ids of `text` as the continuation of another text: without BOS, and without sentencepiece's space before it."""
     ids = tokenizer.encode(text, add_special=False)
     if tokenizer.kind == "gpt2" or not text:
         return ids
-    # A line feed is a separate token there: what follows it in the ids of both is `text` without the space.
+    # A line feed is a separate token there: the ids after it in `both` are those of `text` without the space.
     feed = tokenizer.encode("\n", add_special=False)
     both = tokenizer.encode("\n" + text, add_special=False)
     return both[len(feed) :] if both[: len(feed)] == feed else ids

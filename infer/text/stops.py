@@ -1,4 +1,4 @@
-"""Ends the rendering and encoding of a long text when its client has gone: both look now and then.
+"""Stops the rendering and encoding of a long text when its client has gone: both call `look` now and then.
 
 with stopped_by(gone.is_set):   # also in threads that are given this context
     tokenizer.encode(text)      # GoneError once gone.is_set()
@@ -14,12 +14,12 @@ _gone: ContextVar[Callable[[], bool] | None] = ContextVar("gone", default=None)
 
 
 class GoneError(HybridError):
-    """Nobody waits for the result."""
+    """Nobody waits for the result any more."""
 
 
 @contextmanager
 def stopped_by(gone: Callable[[], bool] | None) -> Iterator[None]:
-    """gone: whether nobody waits any more; None: somebody always does."""
+    """Within this context, `look` raises once `gone()`; None: never."""
     before = _gone.set(gone)
     try:
         yield
@@ -28,7 +28,7 @@ def stopped_by(gone: Callable[[], bool] | None) -> Iterator[None]:
 
 
 def look() -> None:
-    """GoneError: nobody waits."""
+    """Raise GoneError if nobody waits any more."""
     gone = _gone.get()
     if gone is not None and gone():
         raise GoneError("nobody waits for this text any more.")

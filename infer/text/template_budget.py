@@ -1,8 +1,8 @@
-"""What one rendering of a chat template may take: steps, and memory for the values that it makes.
+"""Limits on one rendering of a chat template: steps, and memory for the values that it makes.
 
 Steps stand for time: a loop pass, a call, and every 1024 characters that an operation reads or writes. They do not
-depend on the machine, so that a template which passes a bound does so everywhere. Memory is counted where a value is
-made; values that nothing else holds any more are taken off when the bound is reached.
+depend on the machine, so a template that exceeds a limit does so everywhere. Memory is counted where a value is made.
+When a limit is reached, values that nothing else holds any more are subtracted.
 """
 
 import sys
@@ -17,47 +17,47 @@ MAX_MEMORY = 1 << 28  # bytes of values that a template has made and still holds
 
 _SHIFT = 10  # a step is 1024 characters
 _MOST = MAX_STEPS << _SHIFT
-_LOOK = 10_000 << _SHIFT  # between two looks at whether anybody waits for the text
-_VISIT = 1024  # characters that take as long as it takes to visit one value
+_LOOK = 10_000 << _SHIFT  # between two calls of `look`
+_VISIT = 1024  # cost of visiting one value, in characters
 _PIECE = 64  # bytes of one new value, and the reference to it
-_COPY = 4  # characters are copied faster than they are looked at, by this power of two
-SMALL = 4096  # characters or elements; a smaller value is counted once and never taken off
-_LEFT = 1 << 21  # bytes of values that nobody else may hold, before they are looked for and taken off
-_ONLY_HERE = 2  # references to a value of `_large` that nothing else holds: its own, and the question's
+_COPY = 4  # copying a character is faster than reading it, by this power of two
+SMALL = 4096  # characters or elements; smaller values are counted once and never subtracted
+_LEFT = 1 << 21  # bytes of new values after which those that nothing else holds are subtracted
+_ONLY_HERE = 2  # sys.getrefcount of a value that only `_large` holds: its reference, and the argument's
 
 _SCALARS = frozenset({float, bool, type(None), range})
-_HOLDERS = {"Namespace": "_Namespace__attrs", "Cycler": "items"}  # of jinja2's values, by the names of their types
+_HOLDERS = {"Namespace": "_Namespace__attrs", "Cycler": "items"}  # jinja2's type -> attribute with its inner values
 _SERIES: Any = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class LimitError(Exception):
-    """The template ran or grew too long."""
+    """The template took too many steps or too much memory."""
 
 
 class Budget:
-    """Counts for one rendering. Each method raises LimitError when a bound is passed, or GoneError.
+    """The counts of one rendering. Every method raises LimitError when a limit is exceeded, or GoneError.
 
-    used: characters read and written so far; a step counts as several characters. Callers may add short texts to it
-    directly: the next step compares it with the bound.
+    used: characters read and written so far; a step counts as 1024. For short texts callers may add to it directly: the
+    next step compares it with the limit.
     """
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing is used yet."""
+        """Start a rendering: set all counts to 0."""
         self.used = 0
-        self._next = _LOOK  # of `used`, when the bounds are looked at
+        self._next = _LOOK  # value of `used` at which limits are checked next
         self._memory = 0  # bytes
-        self._due = _LEFT  # when large values are taken off
+        self._due = _LEFT  # value of `_memory` at which large values are subtracted next
         self._large: dict[int, Any] = {}
 
     def exhaust(self) -> None:
-        """Mark the budget as used up, so that every later step is refused."""
+        """Mark the budget as exhausted, so that every later step raises LimitError."""
         self.used = max(self.used, _MOST + (1 << _SHIFT))
 
     def end(self) -> None:
-        """Let go of the values of this rendering."""
+        """Release the values of this rendering."""
         self._large = {}
 
     @property
@@ -69,7 +69,7 @@ class Budget:
         self.touch(cost << _SHIFT)
 
     def counted(self, items: Iterable[Any], cost: int) -> Iterator[Any]:
-        """The items; each costs `cost` steps."""
+        """Yield the items; each costs `cost` steps."""
         cost <<= _SHIFT
         for item in items:
             self.used += cost
@@ -78,7 +78,7 @@ class Budget:
             yield item
 
     def touch(self, n: int) -> None:
-        """An operation reads or writes n characters."""
+        """Count an operation that reads or writes n characters."""
         self.used += n
         if self.used > self._next:
             if self.used > _MOST:
@@ -87,19 +87,19 @@ class Budget:
             look()
 
     def room(self, n: int) -> None:
-        """An operation will make a string of n characters, or of fewer, by copying."""
+        """Count an operation that will copy at most n characters into a new string."""
         if n > MAX_TEXT:
             raise LimitError(f"it makes a string of more than {MAX_TEXT} characters")
         self.touch(n >> _COPY)
 
     def pieces(self, n: int) -> None:
-        """An operation will make n new values, or fewer, or a list of n."""
+        """Count an operation that will make at most n new values, or a list of n."""
         if _PIECE * n > MAX_MEMORY:
             raise self._too_much()
         self.touch(_PIECE * n)
 
     def made(self, value: Any) -> Any:
-        """Counts a value that an operation has made, and returns it. Its elements were counted when they were made."""
+        """Count a value that an operation has made, and return it. Its elements were counted when they were made."""
         if type(value) is str:
             if len(value) > SMALL:
                 self._made_large(value)
@@ -122,7 +122,7 @@ class Budget:
             self._large[id(value)] = value
 
     def _take_off(self) -> None:
-        """The large values that only this budget holds."""
+        """Subtract the large values that only this budget holds."""
         for key in list(self._large):
             if sys.getrefcount(self._large[key]) <= _ONLY_HERE:
                 self._memory -= _size(self._large.pop(key))
@@ -134,8 +134,8 @@ class Budget:
         return LimitError(f"it holds more than {MAX_MEMORY} bytes")
 
     def walk(self, *values: Any) -> tuple[int, int]:
-        """Visits values and all that is in them, again wherever they occur again, as an operation does that compares
-        them or writes them as text. Returns (characters that they have as text, at most; levels of values)."""
+        """Count a visit of values and all their inner values, repeated ones again: the cost to compare them or to write
+        them as text. Returns (limit on their characters as text, levels of nesting)."""
         level: list[Any] = list(values)
         characters = depth = 0
         while level:
@@ -160,12 +160,12 @@ class Budget:
 
 
 def _size(value: Any) -> int:
-    """Bytes of a value with its elements, which may be new objects, too (a range makes its elements)."""
+    """Bytes of a value with its elements, which may be new objects (a range makes its elements)."""
     return sys.getsizeof(value) + (0 if isinstance(value, str) else _PIECE // 2 * len(value))
 
 
 def _parts(value: Any) -> list[Any]:
-    """The inner values that are written when a value is written as text."""
+    """The inner values of a value, as written in its text."""
     if isinstance(value, dict):
         return [*value, *value.values()]
     if isinstance(value, _SERIES):

@@ -1,8 +1,8 @@
-"""Where chat templates run: jinja2's sandbox, and a budget that every operation which can be long asks first.
+"""Runs chat templates: jinja2's sandbox, with a budget that every possibly long operation asks first.
 
-jinja2 is imported with this module (0.1 s). Its sandbox keeps a template away from all but its arguments, and bounds
-neither time nor memory. So the tree of a template is changed before it is compiled: loops, literals, slices,
-comparisons and `~` become our filters, and jinja2's filters are wrapped. The names of our filters begin with a star,
+jinja2 is imported with this module (0.1 s). Its sandbox keeps a template from everything but its arguments, but limits
+neither time nor memory. So the syntax tree of a template is changed before it is compiled: loops, literals, slices,
+comparisons, `+` and `~` become our filters, and jinja2's filters are wrapped. Names of our filters begin with a star,
 which no template can write.
 """
 
@@ -27,8 +27,8 @@ from jinja2.utils import pass_eval_context
 from . import template_sizes
 from .template_budget import SMALL, Budget, LimitError
 
-MAX_BITS = 4096  # of a number
-_BODY = 32  # nodes of a loop's or a macro's body that count as a step
+MAX_BITS = 4096  # limit on a number
+_BODY = 32  # nodes of the body of a loop or macro that count as a step
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -51,23 +51,23 @@ _TESTS = {
     **dict.fromkeys((">=", "ge"), "gteq"),
 }
 _SHORT = frozenset(["abs", "attr", "count", "d", "default", "first", "items", "last", "length"])
-"""Filters that take no time and make nothing."""
+"""Filters that take no time and make no large values."""
 _SHALLOW = frozenset(
     ["batch", "list", "map", "random", "reject", "rejectattr", "reverse", "select", "selectattr", "slice"]
 )
-"""Filters that look at no more than the value itself and its elements."""
+"""Filters that read only the value itself and its elements."""
 _LISTING = frozenset(["batch", "groupby", "join", "list", "max", "min", "slice", "sort", "unique"])
-"""Filters that make a list of their value first, or look at all of it."""
+"""Filters that first make a list of their value, or read all of it."""
 _UNUSED = ("urlize", "wordwrap", "xmlattr")  # they make HTML and lines; no template needs them
 _BUILT_IN = (str, list, tuple, dict, int, float, type)
-_UNBOUNDED = frozenset({"encode", "translate", "to_bytes", "from_bytes", "fromhex"})  # their methods
-_OWN_ARGUMENTS = ("_block_vars", "_loop_vars")  # what jinja2 adds to a call
-_LONGEST_FORM = 256  # characters that strftime takes
-_LONGEST_REASON = 1000  # characters of an error that the template raises
+_UNBOUNDED = frozenset({"encode", "translate", "to_bytes", "from_bytes", "fromhex"})  # methods of these, not callable
+_OWN_ARGUMENTS = ("_block_vars", "_loop_vars")  # arguments that jinja2 adds to a call
+_LONGEST_FORM = 256  # characters of a format for strftime
+_LONGEST_REASON = 1000  # characters of a message that the template raises
 
 
 class _Generator(CodeGenerator):
-    """Computes nothing before anything is counted."""
+    """Does not evaluate constant expressions at compile time, when nothing is counted."""
 
     def _output_child_to_const(self, node: nodes.Expr, frame: Any, finalize: Any) -> str:
         if not isinstance(node, nodes.Const | nodes.TemplateData):
@@ -76,7 +76,7 @@ class _Generator(CodeGenerator):
 
 
 class _Template(jinja2.Template):
-    """What a template writes goes through `Sandbox.text`."""
+    """A template that writes values by `Sandbox.text`."""
 
     @classmethod
     def _from_namespace(cls, environment: Any, namespace: Any, globals: Any) -> Any:
@@ -85,14 +85,14 @@ class _Template(jinja2.Template):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """budget: what the rendering that runs may still take."""
+    """The environment of a chat template. budget: of the current rendering."""
 
     intercepted_binops = frozenset({"*", "**", "-", "%"})  # and +, which is `_added`
     code_generator_class = _Generator
     template_class = _Template
 
     def __init__(self) -> None:
-        # optimized: it would compute constants before anything is counted
+        # optimized would evaluate constants before anything is counted
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -130,7 +130,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals["raise_exception"] = self._raise
         self.globals["strftime_now"] = _strftime_now
 
-    # --- the tree ---
+    # --- the syntax tree ---
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
         parts: Any = list(tree.find_all((nodes.Macro, nodes.CallBlock, nodes.Block)))
@@ -156,7 +156,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return str(value)
 
     def concat(self, parts: Iterable[str]) -> str:
-        """The text of a `set` block, a macro or a filter block: jinja2 calls it."""
+        """Join the text of a `set` block, a macro or a filter block. Called by jinja2."""
         if not isinstance(parts, list | tuple):
             parts = list(parts)
         size = sum(map(len, parts))
@@ -170,7 +170,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.concat([part if type(part) is str else self.text(part) for part in parts])
 
     def _added(self, *values: Any) -> Any:
-        """The operator `+`, of two values and more."""
+        """The operator `+`, for two or more values."""
         for value in values:
             if type(value) is not str:
                 return functools.reduce(lambda a, b: self.call_binop(None, "+", a, b), values)
@@ -197,7 +197,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         budget = self.budget
         budget.step(5)
         for value in (*args, *kwargs.values()) if kwargs else args:
-            if type(value) is tuple:  # tuples in tuples may take for ever to hash
+            if type(value) is tuple:  # hashing tuples in tuples may take forever
                 budget.walk(value)
         method = getattr(function, "__wrapped__", function)  # the sandbox wraps str.format
         owner = getattr(method, "__self__", None)
@@ -211,7 +211,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return budget.made(super().call(context, function, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """What jinja2 calls for + - * % and powers: refused where the result would be too long."""
+        """The operators + - * ** %. Raises LimitError if the result would be too large. Called by jinja2."""
         kind, other = type(left), type(right)
         if operator == "**":
             template_sizes.power(right)
@@ -227,7 +227,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.budget.made(result)
 
     def _grown(self, operator: str, left: Any, right: Any) -> None:
-        """Before `left + right`, `left - right` or `left * right`, where one of them has a length."""
+        """Count `left + right`, `left - right` or `left * right` before it runs, if one of them has a length."""
         sizes = [len(value) if hasattr(value, "__len__") else 0 for value in (left, right)]
         size = sum(sizes)
         if operator == "*":
@@ -240,7 +240,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     # --- filters ---
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The filter of this name, which asks the budget first. Its first argument may be an object of jinja2's."""
+        """The filter `name`, made to ask the budget first. Its first argument may be an object of jinja2."""
         budget, check = self.budget, template_sizes.FILTERS.get(name)
         listing, deep = name in _LISTING, name not in _SHALLOW
 
@@ -315,7 +315,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """{% generation %} marks what a model is trained on; here it has no effect."""
+    """{% generation %} marks text that a model is trained on; here it has no effect."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -330,7 +330,7 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-# --- the tree of a template ---
+# --- the syntax tree of a template ---
 def _filter(name: str, first: Any, *others: Any) -> nodes.Filter:
     return nodes.Filter(first, name, list(others), [], None, None, lineno=first.lineno)
 
@@ -340,7 +340,7 @@ def _size(node: nodes.Node) -> int:
 
 
 def _exchange(node: nodes.Node) -> None:
-    """Replace unbounded operations by bounded ones, everywhere below a node."""
+    """Replace unlimited operations by limited ones, everywhere below a node."""
     for name, value in list(node.iter_fields()):
         if isinstance(value, list):
             setattr(node, name, [_exchanged(item) for item in value])
@@ -371,7 +371,7 @@ def _exchanged(item: Any) -> Any:
 
 
 def _compared(item: nodes.Compare) -> nodes.Expr:
-    """A comparison with a constant stays: it takes no longer than the constant is."""
+    """A comparison as our filter. With a constant it stays, because the constant limits its time."""
     if len(item.ops) == 1:
         left, (operand,) = item.expr, item.ops
         constant = (left, operand.expr) if operand.op not in ("in", "notin") else (operand.expr,)
@@ -383,7 +383,7 @@ def _compared(item: nodes.Compare) -> nodes.Expr:
 
 
 def _is_constant(node: nodes.Node) -> bool:
-    """Numbers, texts and their lists."""
+    """Whether a node is a number, a text, or a list of these."""
     if isinstance(node, nodes.List | nodes.Tuple):
         return all(map(_is_constant, node.items))
     return isinstance(node, nodes.Const) or (isinstance(node, nodes.Dict) and not node.items)

@@ -1,7 +1,7 @@
-"""How much a method or a filter of a chat template will make or read, asked before it runs.
+"""Counts how much a method or a filter of a chat template will make or read, before it runs.
 
-Each function takes the budget, then what the method or filter gets, and raises LimitError where the result would be too
-long. Short texts are not looked at: what a method makes of one is bounded.
+Each function takes the budget, then the arguments of the method or filter, and raises LimitError if the result would be
+too large. Short texts are not checked, since the results of methods on them are small.
 """
 
 import re
@@ -11,12 +11,12 @@ from typing import Any
 from .template_budget import SMALL, Budget, LimitError
 
 MAX_POWER = 64
-MAX_COUNT = 1 << 16  # of what a filter or a method is told to make: places, lines, lists
+MAX_COUNT = 1 << 16  # limit on numbers given to filters and methods: widths, lines, lists
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines splits
 
 
 def count(value: Any, what: str) -> int:
-    """A number that a template gives; LimitError when it is too large."""
+    """Check a number that a template gives, and return it. Raises LimitError if it is too large."""
     if not isinstance(value, int):
         return 0
     if abs(value) > MAX_COUNT:
@@ -30,8 +30,8 @@ def power(value: Any) -> None:
 
 
 def formatted(budget: Budget, form: str, mark: str, values: Any) -> None:
-    """`form % values` (mark "%"), or `form.format` of the values (mark "{")."""
-    widths = r"%[-#0 +\d.]*\*" if mark == "%" else r"{[^}]*{"  # a width that is a value
+    """Count `form % values` (mark "%"), or `form.format` with the values (mark "{")."""
+    widths = r"%[-#0 +\d.]*\*" if mark == "%" else r"{[^}]*{"  # a width given by a value
     if re.search(r"\d{8}", form) or re.search(widths, form):
         raise LimitError("it formats a value with a width that is not known or too large")
     characters, _ = budget.walk(values)
@@ -49,7 +49,7 @@ def formatted(budget: Budget, form: str, mark: str, values: Any) -> None:
 def check_call(
     budget: Budget, owner: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """Asks for a method of a value. Returns its arguments, without iterators: those can be looked at once."""
+    """Count a method call. Returns the arguments, with lists for iterators, which can be read only once."""
     if isinstance(owner, str):
         if name == "join":
             args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
@@ -104,7 +104,7 @@ def _lines(budget: Budget, owner: str, *_: Any, **__: Any) -> None:
 
 
 def _search(budget: Budget, owner: str, *args: Any) -> None:
-    """Searching from the end, or stripping, may take the product of the two lengths."""
+    """Count a search from the end, or stripping, which may take the product of the two lengths."""
     if len(owner) > SMALL:
         budget.touch(len(owner) * max((len(value) for value in args if isinstance(value, str)), default=0))
 
@@ -167,7 +167,7 @@ def _round(budget: Budget, value: Any, precision: Any = 0, *_: Any) -> None:
 
 
 def _cut(budget: Budget, text: Any, *_: Any) -> None:
-    """A filter that cuts a text into pieces."""
+    """Count a filter that cuts a text into pieces."""
     budget.pieces(len(text) if isinstance(text, str) else 0)
 
 
@@ -188,4 +188,4 @@ FILTERS: dict[str, Callable[..., None]] = {
     "striptags": _striptags,
     **dict.fromkeys(("e", "escape", "forceescape"), _escape),
 }
-"""By the name of the filter; with what the filter gets, the argument of its own that jinja2 passes included."""
+"""By name of the filter; called with all arguments of the filter, including those that jinja2 passes."""

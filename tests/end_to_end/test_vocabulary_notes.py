@@ -11,8 +11,8 @@ pytestmark = pytest.mark.exhaustive
 
 TYPES = "tokenizer.ggml.token_type"
 SAYS = (
-    f"note: tiny.gguf has no {TYPES}: all tokens are taken for ordinary text (NORMAL), the special tokens of chats "
-    "too. Convert the model again."
+    f"note: tiny.gguf has no {TYPES}: all tokens are taken for ordinary text (NORMAL), also the special tokens of "
+    "chats. Convert the model again."
 )
 
 

@@ -17,7 +17,7 @@ __all__ = ["StreamDecoder", "TokenType", "Tokenizer", "Vocabulary", "assumptions
 def load_tokenizer(gguf: MetadataFile) -> Tokenizer:
     """The tokenizer of an open GGUF file (or anything with `.path` and `.metadata`).
 
-    TokenizerError: the vocabulary is missing or contradicts itself. UnsupportedError: a kind without code here.
+    Raises TokenizerError if the vocabulary is missing or contradicts itself, UnsupportedError for an unknown kind.
     """
     vocabulary = read_vocabulary(gguf)
     if vocabulary.model not in DEFAULTS:

@@ -1,4 +1,4 @@
-"""What all tokenizers have in common: BOS and EOS, special tokens in text, bytes back to text."""
+"""The base of all tokenizers: BOS and EOS, special tokens in text, bytes back to text."""
 
 import codecs
 import re
@@ -15,20 +15,20 @@ from ..stops import look
 from .special import SpecialMatcher
 from .vocabulary import Vocabulary
 
-Place = Literal["nothing", "token", "text"]  # what stands before a stretch of text
+Place = Literal["nothing", "token", "text"]  # what precedes a stretch of text
 UNKNOWN_TEXT = " \u2047 "  # what sentencepiece prints for its unknown token
 _UNKNOWN = UNKNOWN_TEXT.encode()
-SLICE = 1 << 18  # characters of a text, after which the next cut ends a slice of it
+SLICE = 1 << 18  # characters of a text after which a slice ends at the next possible cut
 LONG = 1 << 12  # characters; a shorter text is encoded in less than 10 ms
-# places between words where a slice may end; an example of the text on both sides; tokens that reach over it
+# positions between words where a slice may end; an example of the text on both sides; tokens that cross it
 _CUTS = ((r"[a-z]\n(?=[a-z])", ("a\n", "b"), rb"\n[a-z]"), (r"[a-z](?= [a-z])", ("a", " b"), rb"[a-z] "))
 
 
 class Tokenizer(ABC):
     """Text to token ids and back, from the vocabulary in a GGUF file alone.
 
-    `encode` never fails on a str: lone surrogates become U+FFFD, NUL is a character like any other. `decode` joins the
-    tokens' exact bytes first and turns them into text once, so a character may be spread over tokens.
+    `encode` accepts every str: lone surrogates become U+FFFD, NUL is an ordinary character. `decode` joins the exact
+    bytes of all tokens before it decodes them, so a character may be spread over several tokens.
     """
 
     add_bos: bool
@@ -42,7 +42,7 @@ class Tokenizer(ABC):
         self.eos = vocabulary.eos
         self.eot = vocabulary.eot
         self.eog = vocabulary.eog
-        # A file that asks for a token without naming it gets no such token.
+        # add_bos or add_eos without the token's id has no effect
         self.add_bos = bool(vocabulary.add_bos) and self.bos is not None
         self.add_eos = bool(vocabulary.add_eos) and self.eos is not None
         self._control = frozenset(vocabulary.of_type(TokenType.CONTROL)) | vocabulary.control_ends
@@ -54,9 +54,9 @@ class Tokenizer(ABC):
         """Token ids of `text`.
 
         add_special    BOS and EOS where the vocabulary says so
-        parse_special  control tokens written out in the text become those tokens (chat templates); without it they are
-                       text like any other. A rendered chat template wants add_special=False, parse_special=True
-        continues      the text goes on from other text: no BOS, and no leading space of sentencepiece's
+        parse_special  the text of a control token becomes that token (chat templates); otherwise it is plain text. A
+                       rendered chat template needs add_special=False, parse_special=True
+        continues      the text continues another text: no BOS, and no leading space added by sentencepiece
         """
         matcher = self._all_special if parse_special else self._user_defined
         bos = add_special and self.add_bos and not continues
@@ -76,21 +76,22 @@ class Tokenizer(ABC):
         return ids
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
-        """Text of `ids`. Bytes that are not UTF-8 become U+FFFD. skip_special leaves control tokens out."""
+        """Text of `ids`. Bytes that are not UTF-8 become U+FFFD. skip_special: leave out control tokens."""
         stream = self.stream(skip_special=skip_special, at_start=True)
         return "".join([stream.push(token) for token in ids]) + stream.flush()
 
     def stream(
         self, *, skip_special: bool = False, at_start: bool = False, shown: Collection[int] = ()
     ) -> "StreamDecoder":
-        """A decoder that takes token by token. at_start: the tokens begin a text (sentencepiece's leading space is
-        dropped, as `decode` does); otherwise they continue one and every space counts. shown: control tokens that
-        skip_special does not leave out.
+        """A decoder that takes token by token.
+
+        at_start: the tokens begin a text, so that sentencepiece's leading space is dropped, as by `decode`; otherwise
+        they continue one, and every space is kept. shown: control tokens that skip_special does not leave out.
         """
         return StreamDecoder(self, skip_special, at_start, shown)
 
     def piece(self, token: int) -> bytes:
-        """The bytes of one token; of control tokens, their name."""
+        """The bytes of one token; for a control token, its name."""
         piece = self._pieces.get(token)
         if piece is None:
             self._check(token)
@@ -98,30 +99,30 @@ class Tokenizer(ABC):
         return piece
 
     def is_control(self, token: int) -> bool:
-        """BOS, EOS, turn markers: not text, even though they have a name."""
+        """Whether a token is not text, but for example BOS, EOS or a tag of turns."""
         self._check(token)
         return token in self._control
 
     def is_eog(self, token: int) -> bool:
-        """True for the tokens that end an answer."""
+        """Whether a token ends an answer."""
         return token in self.eog
 
     def token(self, text: str) -> int | None:
-        """The id of the special token spelled `text`."""
+        """The id of the special token spelled `text`, or None."""
         return self._all_special.find(text)
 
     def parts(self, text: str) -> list[str | int]:
-        """Stretches of plain text, and the control and user-defined tokens between them, as `encode` with parse_special
-        takes a text; white space beside a token stays."""
+        """Split a text into plain text and the control and user-defined tokens in it, as `encode` with parse_special
+        does, but whitespace beside a token is kept."""
         return list(self._apart.split(_valid(text)))
 
     @property
     def drops_leading_space(self) -> str:
-        """What `decode` drops at the beginning of a text: "" nothing, "one" space, "all" spaces."""
+        """The spaces that `decode` drops at the beginning of a text: "" (none), "one" or "all"."""
         return ""
 
     def _slices(self, text: str) -> Iterator[str]:
-        """A long text in slices that have the same tokens as the whole, as far as it can be cut."""
+        """Cut a long text into slices that have the same tokens as the whole, if that is possible."""
         start = 0
         while len(text) - start > SLICE and self._cut is not None and (cut := self._cut.search(text, start + SLICE)):
             yield text[start : cut.end()]
@@ -130,18 +131,18 @@ class Tokenizer(ABC):
 
     @cached_property
     def _cut(self) -> re.Pattern[str] | None:
-        """Where a slice may end."""
+        """Matches where a slice may end; None: nowhere."""
         places = [place for place, sides, over in _CUTS if self._can_be_cut(*sides, over)]
         return re.compile("|".join(places)) if places else None
 
     def _can_be_cut(self, before: str, after: str, over: bytes) -> bool:
-        """Whether a slice may end between texts like these, whatever stands around them; here: no token reaches over
-        it."""
+        """Whether a slice may end between texts like `before` and `after`, whatever is around them; here: no token
+        crosses the cut."""
         return not any(re.search(over, self.piece(token)) for token in range(self.n_vocab))
 
     @abstractmethod
     def _encode_text(self, text: str, after: Place) -> list[int]:
-        """Ids of a stretch of plain text (not empty), and what precedes it."""
+        """Ids of a stretch of plain text (not empty). after: what precedes it."""
 
     @abstractmethod
     def _piece(self, token: int) -> bytes: ...
@@ -160,12 +161,12 @@ class Tokenizer(ABC):
 
     @cached_property
     def _apart(self) -> SpecialMatcher:
-        # in every kind of tokenizer: sentencepiece finds its user-defined tokens itself
+        # unlike `_all_special` also with sentencepiece's user-defined tokens, which the library finds itself
         ids = self._special_ids(TokenType.USER_DEFINED, TokenType.CONTROL, TokenType.UNKNOWN)
         return SpecialMatcher((self.vocabulary.tokens[token], token) for token in sorted(ids))
 
     def _matcher(self, *types: TokenType, more: Collection[int] = ()) -> SpecialMatcher:
-        """Finds the tokens of these types, and `more`."""
+        """A matcher for the tokens of these types, and `more`."""
         texts, near = self.vocabulary.tokens, self.vocabulary.near
         ids = sorted(self._special_ids(*types).union(more))
         later = self.vocabulary.normalized.intersection(ids)
@@ -176,7 +177,7 @@ class Tokenizer(ABC):
         return SpecialMatcher(first, near, rest, self._normalized)
 
     def _normalized(self, text: str) -> str:
-        """Text as tokens that are looked for in normalized text find it."""
+        """Text as normalized before `Vocabulary.normalized` tokens are searched in it."""
         return text
 
     def _special_ids(self, *types: TokenType) -> set[int]:
@@ -185,7 +186,7 @@ class Tokenizer(ABC):
 
 
 class StreamDecoder:
-    """Token by token to text; the bytes of an unfinished UTF-8 character are held back."""
+    """Decodes token by token. The bytes of an unfinished UTF-8 character are held back."""
 
     def __init__(self, tokenizer: Tokenizer, skip_special: bool, at_start: bool, shown: Collection[int] = ()) -> None:
         self._tokenizer, self._shown = tokenizer, frozenset(shown)
@@ -194,7 +195,7 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """The text that is complete now that `token` has come; often it is "" for the first bytes of a character."""
+        """The text that `token` completes; "" while a character is unfinished."""
         data = self._tokenizer.piece(token)
         if self._skip_special or self._drop:
             if self._tokenizer.is_control(token):
@@ -215,17 +216,17 @@ class StreamDecoder:
         return not self._utf8.getstate()[0]
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD for an unfinished character, otherwise ""."""
+        """The rest at the end: U+FFFD for an unfinished character, otherwise ""."""
         return self._utf8.decode(b"", final=True)
 
 
 def backend_ids(backend: Any, text: str, failing: str) -> list[int]:
-    """Ids of a text by a tokenizers.Tokenizer. TokenizerError: it panics, which would otherwise end a program that
-    catches Exception. failing: the beginning of the message, what fails."""
+    """Ids of a text from a tokenizers.Tokenizer. Raises TokenizerError if it panics, since `except Exception` does not
+    catch a panic. failing: subject of the message."""
     try:
         if len(text) < LONG:
             ids: list[int] = backend.encode(text, add_special_tokens=False).ids
-        else:  # `encode` keeps all other threads of Python waiting until it has ended
+        else:  # `encode` does not release the GIL
             ids = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
     except BaseException as error:
         if not is_panic(error):
@@ -237,7 +238,7 @@ def backend_ids(backend: Any, text: str, failing: str) -> list[int]:
 
 
 def _valid(text: str) -> str:
-    """`text` without lone surrogates: what UTF-8 can hold."""
+    """`text` with U+FFFD for lone surrogates, which UTF-8 cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,5 +1,5 @@
-"""Kinds `gpt2` and `gemma4`: BPE by merges through the `tokenizers` library, split beforehand as `tokenizer.ggml.pre`
-says (gemma4: as the pre-tokenizer of that name)."""
+"""Kinds `gpt2` and `gemma4`: BPE by merges through the `tokenizers` library, after splitting by the pre-tokenizer that
+`tokenizer.ggml.pre` names (gemma4: the one of that name)."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hybrid.quant.ggml.token_types import SPACE, TokenType
 from .base import Place, Tokenizer, backend_ids
 from .vocabulary import BYTE_TOKEN, Vocabulary
 
-# llama.cpp splits it by special code; the regular expressions of the table only stand for that.
+# llama.cpp splits these by special code, not by the regular expressions of the table.
 _BY_CODE = frozenset({"afmoe"})
 
 _NEWLINES = re.compile(r"(\n+)")
@@ -46,7 +46,7 @@ class BPETokenizer(Tokenizer):
         super().__init__(vocabulary)
         if rule.always_bos or vocabulary.add_bos is None:
             self.add_bos = (rule.always_bos or rule.add_bos) and self.bos is not None
-        self._backend  # noqa: B018  what `tokenizers` refuses is refused here, not at the first text
+        self._backend  # noqa: B018  raises for a vocabulary that `tokenizers` refuses, before the first text
 
     def _encode_text(self, text: str, after: Place) -> list[int]:
         if self.vocabulary.add_space_prefix and after != "text" and not text.startswith(" "):
@@ -60,8 +60,8 @@ class BPETokenizer(Tokenizer):
         return ids
 
     def _can_be_cut(self, before: str, after: str, over: bytes) -> bool:
-        """A rule of the table that begins a piece there always does, which the tests try; an expression of a file may
-        say anything."""
+        """Whether the rule of the table begins a new piece there; tests check that it then always does. False with a
+        file's own expressions, which can be anything."""
         pieces = self._backend.pre_tokenizer.pre_tokenize_str
         apart = len(pieces(before)) + len(pieces(after))
         return not self.vocabulary.split and len(pieces(before + after)) == apart
@@ -71,7 +71,7 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _splitting(self) -> str:
-        """For the message of an error."""
+        """Subject of an error message."""
         return f"{self.vocabulary.source}: splitting by {' and '.join(repr(shown(each)) for each in self._split)}"
 
     @property
@@ -81,7 +81,7 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _whole_newlines(self) -> dict[str, int]:
-        """The runs of newlines that are a token which merges do not reach, where such runs are taken whole."""
+        """Runs of newlines that are a token, but not by merges, for rules that take such runs whole."""
         if not self._rule.whole_newlines:
             return {}
         runs: dict[str, int] = {}
@@ -107,8 +107,8 @@ class BPETokenizer(Tokenizer):
 
     @property
     def _form(self) -> str | None:
-        """The Unicode normalization form that text is brought into first. None where the file does not say: llama.cpp
-        does not normalize text before BPE, whatever the pre-tokenizer's name."""
+        """The Unicode normalization form that is applied to text first. None if the file does not state one: llama.cpp
+        does not normalize text before BPE, whatever the pre-tokenizer."""
         stated = (self.vocabulary.normalizer or "none").upper()
         if stated not in (*pretokenizers.FORMS, "NONE"):
             raise UnsupportedError(
@@ -124,8 +124,8 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _spelling(self) -> dict[str, Any]:
-        """How characters without a token are spelt: in bytes, or as the unknown token. Byte-level vocabularies have
-        one for each byte."""
+        """Options of models.BPE for characters without a token: spelled in bytes, or the unknown token. Empty for
+        byte-level vocabularies, which have a token for each byte."""
         if self._rule.byte_level:
             return {}
         tokens, unk = set(self.vocabulary.tokens), self.vocabulary.unk
@@ -140,14 +140,14 @@ class BPETokenizer(Tokenizer):
 
     @cached_property
     def _backend(self) -> Any:
-        """tokenizers.Tokenizer for plain text; special tokens are found by us."""
-        from tokenizers import Regex, models, normalizers, pre_tokenizers  # 80 ms, not needed to look at a file
+        """tokenizers.Tokenizer for plain text; our matcher finds special tokens."""
+        from tokenizers import Regex, models, normalizers, pre_tokenizers  # 80 ms, not needed to inspect a file
         from tokenizers import Tokenizer as Backend
 
         rule = self._rule
         tokens = self.vocabulary.tokens
-        vocab = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))  # of equal texts the first id
-        if rule.ignore_merges:  # a piece that is a token is taken whole; text must not spell a control token that way
+        vocab = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))  # first id of equal texts
+        if rule.ignore_merges:  # a piece that is a token is taken whole; but text must not become a control token
             for token in np.flatnonzero(~np.isin(self.vocabulary.types, (TokenType.NORMAL, TokenType.BYTE))).tolist():
                 if vocab.get(tokens[token]) == token:
                     del vocab[tokens[token]]
@@ -155,7 +155,7 @@ class BPETokenizer(Tokenizer):
         options: dict[str, Any] = {"ignore_merges": rule.ignore_merges, **self._spelling}
         try:
             model = models.BPE(vocab, merges, **options)
-        except Exception:  # `tokenizers` raises plain Exception: a merge names a token that is not there
+        except Exception:  # `tokenizers` raises plain Exception if a merge names an unknown token
             known = [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
             try:
                 model = models.BPE(vocab, known, **options)

@@ -1,4 +1,4 @@
-"""Kind `rwkv`: of RWKV's World models. The longest token that fits, from left to right, over bytes. Peng et al. 2024,
+"""Kind `rwkv`, of RWKV's World models: from left to right the longest token that matches the bytes. Peng et al. 2024,
 arXiv:2404.05892, appendix H"""
 
 import re
@@ -14,13 +14,13 @@ _NAMED = {"t": b"\t", "n": b"\n", "r": b"\r", "\\": b"\\", "'": b"'", '"': b'"'}
 
 
 class RwkvTokenizer(Tokenizer):
-    """Tokens are spelled as Python prints bytes: printable ASCII as it is, \\n, \\t, \\r, \\\\, \\', \\" and \\xff."""
+    """Tokens are spelled as Python prints bytes: printable ASCII, and \\n, \\t, \\r, \\\\, \\', \\" and \\xff."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         normal = vocabulary.of_type(TokenType.NORMAL)
         self._escaped = frozenset(normal)
-        # of equal tokens the last counts, as in llama.cpp
+        # of equal tokens the last is used, as in llama.cpp
         self._ids = {self._piece(token): token for token in normal}
         self._ids.pop(b"", None)
         lengths: dict[bytes, set[int]] = {}
@@ -46,7 +46,7 @@ class RwkvTokenizer(Tokenizer):
                     break
             else:
                 token = self.vocabulary.unk
-                assert token is not None  # or there is a token for every byte
+                assert token is not None  # otherwise there is a token for every byte
             ids.append(token)
             at += len(piece)
         return ids

@@ -1,8 +1,8 @@
 """Kinds `llama` (BPE by scores) and `t5` (unigram): the sentencepiece model rebuilt from the vocabulary.
 
-A GGUF file keeps a sentencepiece model's pieces, scores, types and flags, which is all that encoding needs. They are
-written back into sentencepiece's own ModelProto (sentencepiece_model.proto, google/sentencepiece) and the library does
-the rest, so ids are its ids.
+A GGUF file has the pieces, scores, types and flags of a sentencepiece model, which is all that encoding needs. They are
+written back into a ModelProto (sentencepiece_model.proto, google/sentencepiece) for the sentencepiece library, so ids
+are those of the library.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _MODEL_TYPE, _VOCAB_SIZE, _BYTE_FALLBACK = 3, 4, 35
 _CHARSMAP, _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 2, 3, 4, 5
 _UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
-_TAIL = np.dtype([("score_tag", "u1"), ("score", "<f4"), ("type_tag", "u1"), ("type", "u1")])  # of a piece
+_TAIL = np.dtype([("score_tag", "u1"), ("score", "<f4"), ("type_tag", "u1"), ("type", "u1")])  # end of a piece's record
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -36,7 +36,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise TokenizerError(f"{vocabulary.source}: tokenizer.ggml.scores is missing. Convert the model again.")
         super().__init__(vocabulary)
         self._bytes = byte_tokens(vocabulary)
-        self._processor  # noqa: B018  a vocabulary that sentencepiece refuses is refused here, not at the first text
+        self._processor  # noqa: B018  raises for a vocabulary that sentencepiece refuses, before the first text
 
     @property
     def drops_leading_space(self) -> str:
@@ -45,12 +45,12 @@ class SentencePieceTokenizer(Tokenizer):
         return "one" if self.vocabulary.add_space_prefix else ""
 
     def _encode_text(self, text: str, after: Place) -> list[int]:
-        strips = self.vocabulary.remove_extra_whitespaces  # then a leading space is put back by the prefix
+        strips = self.vocabulary.remove_extra_whitespaces  # then the prefix restores a leading space
         if after == "text":
             prefix = strips and text.startswith(" ")
         elif after == "token":
-            # Here sentencepiece itself knows no rule. As Hugging Face's tokenizers: the space is put before a word,
-            # but not before a space ("<|user|> Hello" has one space, not two).
+            # sentencepiece has no rule for this. As in Hugging Face's tokenizers, the space is added before a word, but
+            # not before a space ("<|user|> Hello" has one space, not two).
             prefix = strips or not text.startswith(" ")
         else:
             prefix = True
@@ -58,8 +58,8 @@ class SentencePieceTokenizer(Tokenizer):
         return ids
 
     def _can_be_cut(self, before: str, after: str, over: bytes) -> bool:
-        """Not where text is normalized, where unknown characters become one token, or where scores are added from the
-        beginning on: sums round."""
+        """False if text is normalized, adjacent unknown characters become one token, or scores are summed from the
+        beginning of the text, since sums round."""
         changes = self.vocabulary.charsmap or self.vocabulary.remove_extra_whitespaces
         local = self.kind == "llama" and not changes and bool(self._bytes)
         return local and super()._can_be_cut(before, after, over)
@@ -77,7 +77,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _user_defined(self) -> SpecialMatcher:
-        # sentencepiece finds the others itself, before it normalizes
+        # sentencepiece finds all others itself, before it normalizes
         return self._matcher(more=_found_by_us(self.vocabulary))
 
     @cached_property
@@ -94,8 +94,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _unknown(self) -> int:
-        """The token for what cannot be spelled. Where none has that type (converters that read tokenizer.json mark it
-        CONTROL) it is `unknown_token_id`."""
+        """The token for text that cannot be spelled. If no token has type UNKNOWN (converters that read tokenizer.json
+        make it CONTROL), it is `unknown_token_id`."""
         typed = self.vocabulary.of_type(TokenType.UNKNOWN)
         if self.vocabulary.unk in typed or not typed:
             token = self.vocabulary.unk
@@ -109,7 +109,7 @@ class SentencePieceTokenizer(Tokenizer):
         return token
 
     def _load(self, add_dummy_prefix: bool) -> Any:
-        from sentencepiece import SentencePieceProcessor  # 40 ms, and not needed to look at a file
+        from sentencepiece import SentencePieceProcessor  # 40 ms, not needed to inspect a file
 
         proto = model_proto(self.vocabulary, self._unknown, self._bytes, add_dummy_prefix)
         try:
@@ -138,8 +138,8 @@ def model_proto(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int], a
 
 
 def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> Iterator[bytes]:
-    """One record per token, in parts: its head, its text and its tail. A loop over the tokens would take 0.2 s more of
-    a start with 128 k of them."""
+    """One record per token, in parts: head, text and tail. A loop over the tokens would take 0.2 s longer for 128 k
+    tokens."""
     texts, kinds = _spelled(vocabulary, unknown, byte_of)
     raw = [text.encode("utf-8", "replace") for text in texts]
     heads = {n: _head(n) for n in set(map(len, raw))}
@@ -151,15 +151,15 @@ def _pieces(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> It
 
 
 def _head(n: int) -> bytes:
-    """What stands in front of the text of a record, of n bytes."""
+    """The bytes of a record before its text of n bytes."""
     length = _varint(n)
     size = _varint(1 + len(length) + n + _TAIL.itemsize)
     return bytes([_PIECES << 3 | 2]) + size + bytes([_PIECE_TEXT << 3 | 2]) + length
 
 
 def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> tuple[list[str], np.ndarray]:
-    """The text and the type of every token. sentencepiece wants exactly one UNKNOWN, no empty text and no text twice;
-    converters are not so strict, so a token that breaks the rule becomes a control token under a name that no text
+    """The text and the type of every token for sentencepiece, which wants exactly one UNKNOWN and no empty or equal
+    texts. Converters are less strict, so a token that breaks a rule becomes a control token with a name that no text
     contains.
     """
     texts, kinds = vocabulary.tokens[:], vocabulary.types.copy()
@@ -169,8 +169,8 @@ def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> t
         if token in byte_of:
             kinds[token], texts[token] = TokenType.BYTE, f"<0x{byte_of[token]:02X}>"
         elif vocabulary.type_of(token) == TokenType.USER_DEFINED and token not in others:
-            texts[token] = texts[token].replace(" ", SPACE)  # sentencepiece looks for them in escaped text
-        else:  # one that ends answers is not found in text, as for every kind of tokenizer; others are found by us
+            texts[token] = texts[token].replace(" ", SPACE)  # sentencepiece searches for it in escaped text
+        else:  # tokens that end answers are not found in text, as in all tokenizers; others are found by our matcher
             kinds[token] = TokenType.CONTROL
     texts[unknown], kinds[unknown] = vocabulary.tokens[unknown], TokenType.UNKNOWN
     if len({*texts, ""}) > len(texts):
@@ -185,12 +185,13 @@ def _spelled(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> t
 
 
 def _found_by_us(vocabulary: Vocabulary) -> frozenset[int]:
-    """The user-defined tokens that we look for, since they depend on the text beside them."""
+    """The user-defined tokens that our matcher finds instead of sentencepiece, since they depend on adjacent text."""
     return vocabulary.near.every.intersection(vocabulary.of_type(TokenType.USER_DEFINED)) - vocabulary.control_ends
 
 
 def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
-    """token id -> byte, of the BYTE tokens; empty when there are no such tokens. With only some, text would be lost."""
+    """token id -> byte, for BYTE tokens. Raises TokenizerError unless all 256 bytes have one, or none has: with only
+    some, text would be lost."""
     values: dict[int, int] = {}
     for token in vocabulary.of_type(TokenType.BYTE):
         match = BYTE_TOKEN.fullmatch(vocabulary.tokens[token])

@@ -1,11 +1,11 @@
-"""Finding special tokens in text: leftmost first, the longest of those that start there."""
+"""Finds special tokens in text: the leftmost first, and the longest that starts there."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-# White space as Unicode has it. Python's own notion also has U+001C to U+001F.
+# Whitespace by Unicode. Python's also has U+001C to U+001F.
 _SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | set(map(chr, range(0x2000, 0x200B)))
 _OF_WORDS = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"))
 _LETTERS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
@@ -13,10 +13,10 @@ _LETTERS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Tokens that depend on the text beside them, as the AddedToken of Hugging Face's `tokenizers` says it.
+    """Tokens that depend on adjacent text, as AddedToken of Hugging Face's `tokenizers` does.
 
-    before, after  white space there belongs to the token
-    words          it is text where a letter, digit or underscore stands next to it
+    before, after  adjacent whitespace there belongs to the token (lstrip, rstrip)
+    words          not found next to a letter, digit or underscore (single_word)
     """
 
     before: frozenset[int] = frozenset()
@@ -29,8 +29,8 @@ class Surroundings:
 
 
 class SpecialMatcher:
-    """Splits text at known tokens. The cost per candidate is the number of distinct lengths, not of tokens:
-    Gemma's vocabulary has 6 000 special tokens that all start alike.
+    """Splits text at known tokens. The cost per candidate position is the number of distinct lengths, not of tokens:
+    Gemma's vocabulary has 6 000 special tokens with the same start.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class SpecialMatcher:
         rest: "SpecialMatcher | None" = None,
         normalize: Callable[[str], str] = str,
     ) -> None:
-        """rest: what splits the text between these tokens once more, after `normalize`."""
+        """rest: a matcher that splits the text between these tokens again, after `normalize`."""
         self._surroundings, self._rest, self._normalize = surroundings, rest, normalize
         self._ids: dict[str, int] = {}
         for text, token in tokens:
             if text:
-                self._ids.setdefault(text, token)  # of two equal texts the first counts
+                self._ids.setdefault(text, token)  # of equal texts the first is used
         lengths: dict[str, set[int]] = {}
         for text in self._ids:
             lengths.setdefault(text[:2], set()).add(len(text))
@@ -81,7 +81,7 @@ class SpecialMatcher:
                 begin = max(_space_before(text, begin), done)
             if token in near.after:
                 end = _space_after(text, end)
-            if begin >= end:  # white space that the token before has taken
+            if begin >= end:  # whitespace that the token before has taken
                 continue
             if begin > done:
                 yield text[done:begin]
@@ -91,7 +91,7 @@ class SpecialMatcher:
             yield text[done:]
 
     def _matches(self, text: str) -> Iterator[tuple[int, int, int]]:
-        """Tokens, and where they begin and end."""
+        """Found tokens: (token, start, end)."""
         search = 0
         while self._start is not None and (candidate := self._start.search(text, search)):
             at = search = candidate.start()
@@ -110,21 +110,21 @@ def _in_word(text: str, begin: int, end: int) -> bool:
 
 
 def _is_of_word(character: str) -> bool:
-    r"""Whether \w of the regular expressions of `tokenizers` takes it, Unicode's own notion; Python's is another."""
+    r"""Whether \w matches a character in `tokenizers`, which follows Unicode; Python's \w differs."""
     if not character:
         return False
     return unicodedata.category(character) in _OF_WORDS or any(a <= ord(character) <= b for a, b in _LETTERS)
 
 
 def _space_after(text: str, at: int) -> int:
-    """Where white space ends that begins there."""
+    """End of the whitespace that begins at `at`."""
     while text[at : at + 1] in _SPACE:
         at += 1
     return at
 
 
 def _space_before(text: str, at: int) -> int:
-    """Where white space begins that ends there."""
+    """Start of the whitespace that ends at `at`."""
     while text[at - 1 : at] in _SPACE:
         at -= 1
     return at

@@ -1,4 +1,4 @@
-"""What a GGUF file says about its tokenizer: the keys `tokenizer.ggml.*`, checked once and given names."""
+"""Reads and checks the tokenizer keys of a GGUF file, `tokenizer.ggml.*` and our own `hybrid.tokenizer.*`."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .special import Surroundings
 
 
 class MetadataFile(Protocol):
-    """A GGUF file as far as a tokenizer is concerned."""
+    """The parts of a GGUF file that a tokenizer needs."""
 
     @property
     def path(self) -> Path: ...
@@ -25,7 +25,7 @@ class MetadataFile(Protocol):
 
 @dataclass(frozen=True)
 class Defaults:
-    """What llama.cpp assumes where the file has no such key."""
+    """llama.cpp's defaults for missing keys."""
 
     bos: int | None = None
     eos: int | None = None
@@ -53,12 +53,13 @@ _END_OF_GENERATION = frozenset((*_END_OF_TURN, "<|eom_id|>", "<|return|>", "<|ca
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _PADDING = re.compile(r"\[PAD\d+\]")
-_NO_TOKEN = 0xFFFFFFFF  # how some writers say "none": -1 as u32
+_NO_TOKEN = 0xFFFFFFFF  # some writers use -1 as u32 for "no token"
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Tokens in the file's own spelling (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's escapes), index = id."""
+    """A file's vocabulary. tokens: by id, spelled as in the file (sentencepiece's U+2581, GPT-2's byte alphabet, RWKV's
+    escapes)."""
 
     source: str  # file name, for messages
     model: str  # llama, t5, gpt2, gemma4, bert, rwkv, plamo2
@@ -69,9 +70,9 @@ class Vocabulary:
     merges: list[str] | None = field(repr=False)
     charsmap: bytes = field(repr=False)  # sentencepiece's compiled normalization rules; empty: no rules
     normalizer: str | None  # our own key: "NFC", "none"; None = the file does not say
-    split: list[str] | None = field(repr=False)  # our own key: the expressions, where no name stands for them
-    near: Surroundings  # our own keys: tokens that depend on the text beside them
-    normalized: frozenset[int]  # our own key: tokens that are looked for after text is normalized
+    split: list[str] | None = field(repr=False)  # our own key: splitting expressions, if no pre-tokenizer has them
+    near: Surroundings  # our own keys: tokens that depend on adjacent text
+    normalized: frozenset[int]  # our own key: tokens that are searched for in normalized text
     bos: int | None
     eos: int | None
     eot: int | None
@@ -85,23 +86,23 @@ class Vocabulary:
     lowercase: bool
     strip_accents: bool
     eog: frozenset[int]  # tokens that end an answer
-    control_ends: frozenset[int]  # a part of `eog`: control tokens whatever their type; the rest are text
+    control_ends: frozenset[int]  # those of `eog` that are control tokens, whatever their type; the others are text
 
     def of_type(self, *types: TokenType) -> list[int]:
         return np.flatnonzero(np.isin(self.types, types)).tolist()
 
     def type_of(self, token: int) -> int:
-        """A TokenType. As Python's own integer: numpy asks what one of its own is compared with for `__array_ufunc__`,
-        which up to Python 3.11 runs Python code of `enum`, and drops whatever is raised there, Ctrl-C as well."""
+        """A TokenType as a Python int. Comparing a numpy integer with an enum member asks for `__array_ufunc__`, which
+        up to Python 3.11 runs Python code of `enum`; numpy drops exceptions there, also Ctrl-C."""
         return int(self.types[token])
 
     def is_padding(self, token: int) -> bool:
-        """A row that only rounds the embedding up: `[PAD123]`, never text."""
+        """Whether a token only pads the embedding: `[PAD123]`, never text."""
         return self.type_of(token) == TokenType.UNUSED and _PADDING.fullmatch(self.tokens[token]) is not None
 
 
 class _Keys:
-    """Typed access to `tokenizer.*`; every refusal names the file and the key."""
+    """Typed access to keys. Raises TokenizerError, which names the file and the key."""
 
     def __init__(self, file: MetadataFile) -> None:
         self.metadata = file.metadata
@@ -135,7 +136,7 @@ class _Keys:
         return int(value)
 
     def token_ids(self, key: str, n_vocab: int) -> list[int]:
-        """The ids in an array; [] where the file has no such key."""
+        """The ids of an array; [] if the file does not have the key."""
         ids = self.numbers(key, np.float64, None)
         if ids is None:
             return []
@@ -170,7 +171,7 @@ class _Keys:
 
 
 def read_vocabulary(file: MetadataFile) -> Vocabulary:
-    """All of `tokenizer.ggml.*`. TokenizerError where keys are missing, contradict one another or have a wrong type."""
+    """Read the vocabulary. Raises TokenizerError if keys are missing, contradict one another or have a wrong type."""
     keys = _Keys(file)
     prefix = "tokenizer.ggml."
     model = keys.text(prefix + "model")
@@ -190,7 +191,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
         raise keys.wrong(prefix + "scores", "holds NaN or infinity")
     charsmap = keys.numbers(prefix + "precompiled_charsmap", np.uint8, None)
     default = DEFAULTS.get(model, Defaults())
-    # BERT's files may only say which token stands for a text as a whole, which begins it
+    # BERT's files may have only cls_token_id, the token that begins a text
     first = keys.token(prefix + "cls_token_id", n, default.bos) if model == "bert" else default.bos
     bos = keys.token(prefix + "bos_token_id", n, first)
     eos = keys.token(prefix + "eos_token_id", n, default.eos)
@@ -205,7 +206,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
     add_space_prefix = keys.flag(prefix + "add_space_prefix")
     lowercase = keys.flag(prefix + "normalizer.lowercase") is not False
     strip_accents = keys.flag(prefix + "normalizer.strip_accents")
-    # what the pre-tokenizer's row says, see bpe.py
+    # then the pre-tokenizer decides on add_bos, see bpe.py
     undecided = model in ("gpt2", "gemma4")
     return Vocabulary(
         source=keys.source,
@@ -238,7 +239,7 @@ def read_vocabulary(file: MetadataFile) -> Vocabulary:
 
 
 def assumptions(file: MetadataFile) -> list[str]:
-    """What the tokenizer takes for granted where the file does not say it: a line each, for the user. Mostly none."""
+    """Lines for the user about what the tokenizer assumes because the file does not say it; mostly empty."""
     name, metadata, lines = Path(file.path).name, file.metadata, []
     if metadata.get("tokenizer.ggml.model") == "gpt2" and not (
         metadata.get("tokenizer.ggml.pre") or "hybrid.tokenizer.split" in metadata
@@ -249,14 +250,14 @@ def assumptions(file: MetadataFile) -> list[str]:
         )
     if "tokenizer.ggml.tokens" in metadata and "tokenizer.ggml.token_type" not in metadata:
         lines.append(
-            f"{name} has no tokenizer.ggml.token_type: all tokens are taken for ordinary text (NORMAL), the special "
-            "tokens of chats too. Convert the model again."
+            f"{name} has no tokenizer.ggml.token_type: all tokens are taken for ordinary text (NORMAL), also the "
+            "special tokens of chats. Convert the model again."
         )
     return lines
 
 
 def _surroundings(keys: _Keys, tokens: list[str], types: np.ndarray) -> Surroundings:
-    """What the file says, or what llama.cpp concludes from names where it says nothing."""
+    """The Surroundings by the file's keys; without these, by names of models, as in llama.cpp."""
     names = [f"hybrid.tokenizer.{name}_token_ids" for name in ("lstrip", "rstrip", "single_word")]
     if any(name in keys.metadata for name in names):
         return Surroundings(*(frozenset(keys.token_ids(name, len(tokens))) for name in names))
@@ -274,8 +275,8 @@ def _surroundings(keys: _Keys, tokens: list[str], types: np.ndarray) -> Surround
 
 
 def _control_ends(model: str, named: set[int], stated: set[int], types: np.ndarray) -> frozenset[int]:
-    """The end tokens that plain text never becomes. A blank line, which ends a turn of RWKV, stays text, and so does
-    ordinary text that a checkpoint's own list names."""
+    """End tokens that plain text never becomes. Not a blank line, which ends a turn of RWKV, nor ordinary tokens in the
+    checkpoint's own list."""
     if model == "rwkv":
         return frozenset()
     return frozenset(named | {token for token in stated if int(types[token]) not in (TokenType.NORMAL, TokenType.BYTE)})
@@ -284,8 +285,8 @@ def _control_ends(model: str, named: set[int], stated: set[int], types: np.ndarr
 def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
     """text -> id of the tokens that end an answer.
 
-    A converter may have left `<|im_end|>` or `<turn|>` NORMAL; nobody writes that by accident. `</s>` is also HTML, so
-    a NORMAL one is text.
+    A converter may have left `<|im_end|>` or `<turn|>` NORMAL; they still end answers, as nobody writes them by
+    accident. `</s>` is also HTML, so a NORMAL one is text.
     """
     marked = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
     ends: dict[str, int] = {}
@@ -295,7 +296,7 @@ def _end_of_generation(tokens: list[str], types: np.ndarray) -> dict[str, int]:
             ends[text] = token
     calls = "<|call|>" in ends or "<|calls|>" in ends
     if calls and ("<|return|>" in ends or "<|flush|>" in ends):
-        ends.pop("<|end|>", None)  # gpt-oss, Solar Open: <|end|> closes a channel, the answer goes on
+        ends.pop("<|end|>", None)  # gpt-oss, Solar Open: <|end|> closes a channel, and the answer goes on
     if "<|tool_response>" in ends:
         ends.pop("</s>", None)  # Gemma 4: HTML, whatever its type
     return ends

@@ -1,7 +1,7 @@
 """Kind `bert`: WordPiece (Schuster & Nakajima 2012, as in arXiv:1810.04805) through the `tokenizers` library.
 
-GGUF spells the vocabulary with phantom spaces (llama.cpp PR #5423): what begins a word has U+2581 before it, what goes
-on in one has lost its `##`, special tokens are as they are.
+GGUF spells the vocabulary with phantom spaces (llama.cpp PR #5423): a token that begins a word has U+2581 in front, one
+that continues a word has no `##`, special tokens are unchanged.
 """
 
 from functools import cached_property
@@ -19,9 +19,9 @@ _CLOSE = frozenset(".?!,")  # decoded without a space before them
 
 
 class WordPieceTokenizer(Tokenizer):
-    """Text is cleaned, split at spaces, punctuation and Chinese characters, perhaps lowered and without accents; then
-    every word is the longest tokens from its beginning on, or unknown as a whole. `encode` puts [CLS] before a text
-    and [SEP] behind it."""
+    """Text is cleaned, split at spaces, punctuation and Chinese characters, and perhaps lowercased and stripped of
+    accents. Then each word is split into the longest tokens, from left to right, or is unknown as a whole. `encode`
+    puts [CLS] before a text and [SEP] after it."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
@@ -32,7 +32,7 @@ class WordPieceTokenizer(Tokenizer):
                 f"{vocabulary.source}: no tokenizer.ggml.unknown_token_id, which words without tokens become. "
                 "Convert the model again."
             )
-        self._backend  # noqa: B018  what `tokenizers` refuses is refused here, not at the first text
+        self._backend  # noqa: B018  raises for a vocabulary that `tokenizers` refuses, before the first text
 
     @property
     def drops_leading_space(self) -> str:
@@ -52,8 +52,8 @@ class WordPieceTokenizer(Tokenizer):
 
     @cached_property
     def _backend(self) -> Any:
-        """tokenizers.Tokenizer for plain text; special tokens are found by us."""
-        from tokenizers import Tokenizer as Backend  # 80 ms, not needed to look at a file
+        """tokenizers.Tokenizer for plain text; our matcher finds special tokens."""
+        from tokenizers import Tokenizer as Backend  # 80 ms, not needed to inspect a file
         from tokenizers import models, normalizers, pre_tokenizers
 
         source = self.vocabulary
@@ -63,7 +63,7 @@ class WordPieceTokenizer(Tokenizer):
             if kind in (TokenType.NORMAL, TokenType.UNUSED) and token != source.unk:
                 text = text.removeprefix(SPACE) if text.startswith(SPACE) else _CONTINUED + text
                 vocab.setdefault(text, token)
-        # one that no text contains: it has a space
+        # a name that no word equals, because it has a space
         unknown = " unknown"
         vocab[unknown] = source.unk
         backend = Backend(

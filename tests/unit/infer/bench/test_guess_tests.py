@@ -61,7 +61,7 @@ def test_every_repetition_begins_elsewhere() -> None:
 
 def test_an_answer_that_differs_is_an_error() -> None:
     check_same([1, 2, 3], [1, 2, 3], "m.gguf")
-    with pytest.raises(HybridError, match=r"m\.gguf: with guesses token 3 of the answer is another one"):
+    with pytest.raises(HybridError, match=r"m\.gguf: token 3 of the answer differs with guesses"):
         check_same([1, 2, 3], [1, 2, 4], "m.gguf")
     with pytest.raises(HybridError, match="token 3 "):
         check_same([1, 2], [1, 2, 4], "m.gguf")
