@@ -190,10 +190,10 @@ class LoadedModel:
     ) -> list[Result]:
         """Append tokens to several sequences, as many as fit through the layers together.
 
-        The results have the same bits as those of each sequence alone, however tokens are cut into ubatches (`split`,
-        see memory/splits.py). Raises UsageError before anything runs when a sequence would not fit the context or a
-        token is not in the vocabulary. Raises Interrupted when stopped: every sequence then holds the tokens of the
-        ubatches that were read whole, a prefix of its own, whose results are lost.
+        The results have the same bits as for each sequence alone, however tokens are cut into ubatches (`split`, see
+        memory/splits.py). Raises UsageError before anything runs when a sequence would not fit the context or a token
+        is not in the vocabulary. Raises Interrupted when stopped: every sequence then holds its tokens of the ubatches
+        that were read whole, whose results are lost.
         """
         return self.runner.eval(works, progress, split)
 

@@ -110,7 +110,7 @@ class Slot:
         """Remove the n tokens after the first `keep` from the attention layers; later tokens move down n positions.
 
         Keys rotated by RoPE are rotated back by n positions. Recurrent layers go on from their state, which has seen
-        the removed tokens. The prompt cache keeps what it has of the text and takes no more of it. Raises UsageError
+        the removed tokens. The prompt cache keeps the checkpoints of the text and takes no more. Raises UsageError
         when no token would be left after the removed ones, or the model cannot move keys (learned positions).
         """
         self._take_out(lambda: moves.shift(self.runner.memory, self.slot, keep, n), keep, keep + n)

@@ -115,7 +115,7 @@ class Sequence(Slot):
 
     @property
     def _cache(self) -> PromptCache | None:
-        """The prompt cache; None if there is none or the slot holds random numbers."""
+        """The prompt cache; None without one, or while the slot holds random numbers."""
         return None if self._filled else self.runner.cache
 
     def checkpoint(self, *, boundary: bool = True) -> None:
@@ -215,16 +215,14 @@ class Sequence(Slot):
         """
         tokens = self.extra.get("pending", [])
         if not isinstance(tokens, list) or not all(type(t) is int and 0 <= t < self.runner.n_vocab for t in tokens):
-            raise StateError(
-                "the state holds drawn tokens that are not of this vocabulary.", remedy=Remedy.WITHOUT_STATE
-            )
+            raise StateError("the state has drawn tokens that are not in this vocabulary.", remedy=Remedy.WITHOUT_STATE)
         return tokens
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None, checkpoints: int = 0) -> int:
         """Write tokens, memory and last logits to a state file; returns its size.
 
         extra        JSON values, restored as `self.extra`
-        checkpoints  limit in bytes on what is also written of the prompt cache, of this and all other texts
+        checkpoints  limit in bytes on checkpoints of the prompt cache, of all texts, that are also written
         """
         self.check_open()
         runner = self.runner

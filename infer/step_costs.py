@@ -16,7 +16,7 @@ from .guessers import AT_MOST, AT_START, SHARE, Value
 UNKNOWN = 0.35  # assumed cost of one more column, as a share of an answer's share, until a wider step was measured
 DEAR = 1.4  # factor on the cost of guesses beyond the plain step, because measurements are noisy
 ALONE = 1.05  # factor on the measured seconds of a step of one answer
-LEAST_GAIN = 1.05  # expected tokens per second of a step with guesses, in those of a plain one, for guesses to pay
+LEAST_GAIN = 1.05  # least ratio of expected tokens per second, with guesses to without, for guesses to pay
 CHEAPEST = 0.05  # least assumed cost of a column in widths never measured, as a share of an answer's share
 REACH = 4  # columns beyond the widest measured step that guesses may use: the next program may be much dearer
 FORGET = 1000  # steps after which a width that did not occur again is forgotten
@@ -126,7 +126,7 @@ class StepCosts:
     def seconds(self, n_answers: int, most: int) -> np.ndarray:
         """Seconds of steps with 1 to `most` columns more than n_answers answers, f64 [most].
 
-        Measured, or interpolated linearly between measured widths; at least those of a plain step.
+        Measured, or interpolated linearly between measured widths; not less than a plain step takes.
         """
         plain = self.plain_seconds(n_answers)
         known = sorted((n, w.seconds) for n, w in self._widths.items() if n >= n_answers)

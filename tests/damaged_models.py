@@ -336,7 +336,7 @@ LLAMA: dict[str, tuple[Change, str]] = {
     "key_length 5": (key(".attention.key_length", 5), "llama.rope.dimension_count = 8, expected an even number"),
     "key_length 6": (
         keys(key(".attention.key_length", 6), without(".rope.dimension_count")),
-        "blk.0.attn_q.weight has shape [32, 32], the model's keys make it [24, 32]",
+        "blk.0.attn_q.weight has shape [32, 32], expected [24, 32] by the model's keys",
     ),
     "key_length 2^31 - 1": (key(".attention.key_length", 2**31 - 1), "has shape"),
     "key_length odd": (

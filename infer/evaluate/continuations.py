@@ -120,7 +120,7 @@ def score_share(model: LoadedModel, share: Share, progress: TokenProgress | None
 def _check(model: Measurable, pairs: Sequence[Pair]) -> None:
     for number, pair in enumerate(pairs, 1):
         if not len(pair.context) or not len(pair.continuation):
-            raise UsageError(f"pair {number}: a context and a continuation need a token each.")
+            raise UsageError(f"pair {number}: context and continuation need at least one token each.")
         n = len(pair.context) + len(pair.continuation) - 1  # the last one is only predicted
         if n > model.n_ctx:
             raise UsageError(

@@ -5,7 +5,7 @@
         reading.step(64)                               # at most 64 tokens
     vectors = reading.vectors(normalize=True)          # f32 [n, n_embd]
 
-The vectors have the same bits as those of `Embedder`, however the texts are cut.
+The vectors have the same bits as `Embedder`'s, however the texts are cut.
 """
 
 import time

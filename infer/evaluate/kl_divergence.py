@@ -1,11 +1,11 @@
-"""KL divergence of a model's predictions from those of another model (the base), which a file holds.
+"""KL divergence of a model's predictions from another model's (the base), which are read from a file.
 
-File format (`--kl-divergence-base`), protocol and statistics are those of llama-perplexity:
+File format (`--kl-divergence-base`), protocol and statistics are the same as in llama-perplexity:
 
     "_logits_", i32 n_ctx, i32 n_vocab, i32 n_chunk, i32 tokens [n_chunk * n_ctx], then for every scored token, chunk
     after chunk, f32 scale, f32 least, u16 q [n_vocab rounded up to an even number]: log p = scale * q + least
 
-log p is cut off 16 below the largest. Chunks and scored positions are those of `perplexity`.
+log p is cut off 16 below the largest. Chunks and scored positions are the same as in `perplexity`.
 """
 
 import os

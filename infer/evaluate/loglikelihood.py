@@ -41,10 +41,10 @@ class PairMaker:
         Raises UsageError if the continuation is empty, or does not fit the context of the model.
         """
         if not continuation:
-            raise UsageError(f"nothing is to be scored after {shown(context[-40:])!r}: the continuation is empty.")
+            raise UsageError(f"nothing to score after {shown(context[-40:])!r}: the continuation is empty.")
         before, after = self._split(context, continuation)
         if not after:
-            raise UsageError(f"nothing is to be scored after {shown(context[-40:])!r}: the continuation has no tokens.")
+            raise UsageError(f"nothing to score after {shown(context[-40:])!r}: the continuation has no tokens.")
         if len(after) > self.n_ctx:
             raise UsageError(
                 f"a continuation of {len(after)} tokens does not fit the context of {self.n_ctx}.",

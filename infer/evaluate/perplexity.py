@@ -13,7 +13,7 @@ Its window is also rounded up to a multiple of 256 by its context, and grows wit
 512` both programs do the same.
 
 By position, every token of a chunk but the first is scored, and averaged with the tokens at the same position in other
-chunks. The figures of the whole text are still those of the second halves.
+chunks. The figures of the whole text still count the second halves alone.
 """
 
 import time
@@ -90,7 +90,7 @@ def perplexity(
     window = n_ctx + stride // 2
     _check(model, n_ctx, stride, chunks, len(tokens))
     if n_buckets and stride:
-        raise UsageError("by position, chunks stand side by side: leave out the stride.")
+        raise UsageError("figures by position need adjacent chunks: leave out the stride.")
     windows = strided(tokens, window, stride) if stride else chunked(model.tokenizer, tokens, n_ctx)
     n_chunks = -(-(len(tokens) - window) // stride) if stride else len(tokens) // n_ctx
     if chunks is not None and chunks > 0:

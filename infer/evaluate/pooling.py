@@ -35,7 +35,7 @@ def stated_pooling(gguf: GGUFFile) -> Pooling | None:
     if not isinstance(number, int) or isinstance(number, bool):
         raise wrong(gguf, f"{arch}.pooling_type", number, "an integer")
     if number and number not in _POOLING:
-        what = "that of a reranker, which makes no embeddings" if number == 4 else "unknown"
+        what = "for a reranker, which makes no embeddings" if number == 4 else "unknown"
         raise UnsupportedError(f"{gguf.path.name}: {arch}.pooling_type = {number} is {what}.", remedy=Remedy.POOLING)
     return _POOLING.get(number)
 

@@ -29,7 +29,7 @@ class Positions:
 
     def __init__(self, n_ctx: int, n_buckets: int) -> None:
         if not 1 <= n_buckets < n_ctx:
-            raise UsageError(f"{n_buckets} buckets: chunks of {n_ctx} tokens have places for 1 to {n_ctx - 1}.")
+            raise UsageError(f"{n_buckets} buckets: chunks of {n_ctx} tokens can have 1 to {n_ctx - 1}.")
         self._sums = np.zeros((2, n_ctx - 1))
         self._edges = [i * (n_ctx - 1) // n_buckets for i in range(n_buckets + 1)]
         self._n_chunks = 0

@@ -102,7 +102,7 @@ def eval_shared(model: LoadedModel, works: Sequence[Work]) -> list[Result]:
     works = list(works)
     model.runner.check(works)
     if any(work.targets is not None or work.each for work in works):
-        raise UsageError("shared tokens give logits: leave out targets, and verify guesses apart.")
+        raise UsageError("shared evaluation gives logits alone: leave out targets and `each`.")
     paths = [Path(work.seq, [int(i) for i in work.ids], frozenset(work.outputs())) for work in works]
     kept = _Kept()
     walk(model, paths, kept)
@@ -115,7 +115,7 @@ def score_endings(model: LoadedModel, context: Sequence[int], endings: Sequence[
     """log p of each ending after the context, f64 [endings], for multiple-choice tests (HellaSwag, arXiv:1905.07830).
     The context and common prefixes of endings are computed once."""
     if not len(context) or not all(len(ending) for ending in endings):
-        raise UsageError("the context and every ending need a token at least.")
+        raise UsageError("the context and every ending need at least one token.")
     first = len(context) - 1
     scores: list[float] = []
     together = model.n_free or 1  # with 0 free, opening a sequence raises the error
@@ -185,7 +185,7 @@ def _common(group: list[Path]) -> int:
 
 
 def _first_wanted(group: list[Path], n: int) -> int:
-    """Index of the first of the next n tokens after which a path wants logits; n if there is none."""
+    """Index of the first of the next n tokens after which a path wants logits, otherwise n."""
     return min((w - p.done for p in group for w in p.wanted if p.done <= w < p.done + n), default=n)
 
 

@@ -187,8 +187,7 @@ def check_not_even(model: Measurable, nlls: np.ndarray, what: str) -> None:
 
 def _all_zero(model: Measurable, what: str) -> FormatError:
     return FormatError(
-        f"{model.path.name}: {what} are all zero: values of the model are beyond what its numbers can hold. "
-        "Convert or copy it again."
+        f"{model.path.name}: {what} are all zero, because values in the model overflow. Convert or copy it again."
     )
 
 

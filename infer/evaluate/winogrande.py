@@ -93,7 +93,7 @@ def candidates(model: Measurable, task: WinograndeTask) -> tuple[list[Ending], b
     """Both candidate texts, and whether only the tokens after the choice are scored."""
     texts = [encoded(model, task.before + choice + task.after) for choice in task.choices]
     if min(map(len, texts)) < 2:
-        raise UsageError("a sentence needs two tokens at least: the first is not predicted.")
+        raise UsageError("a sentence needs at least two tokens: the first is not predicted.")
     shared = common_prefix(texts)
     follows_only = all(len(ids) - shared >= LEAST_AFTER for ids in texts)
     parts = []

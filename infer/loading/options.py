@@ -111,7 +111,7 @@ class LoadOptions:
         if self.n_ctx > MAX_CONTEXT or self.n_ubatch > MAX_UBATCH or self.n_threads > MAX_THREADS:
             raise UsageError(
                 f"n_ctx = {self.n_ctx}, n_ubatch = {self.n_ubatch}, n_threads = {self.n_threads}: a context has at "
-                f"most {MAX_CONTEXT} tokens, {MAX_UBATCH} are computed at once, by {MAX_THREADS} threads."
+                f"most {MAX_CONTEXT} tokens, an ubatch {MAX_UBATCH}; at most {MAX_THREADS} threads are possible."
             )
 
         if self.cpus and self.n_threads > len(self.cpus):

@@ -2,7 +2,7 @@
 
 Pages read from the disk follow the policy of the thread that reads them (quant/ggml/numa.py). Pages that an earlier
 program has read are where it ran, often all on one node. mbind(2) does not move them: for the kernel a page on any of
-the nodes conforms. So pages are moved one by one: in each block those of nodes that have too many.
+the nodes conforms. So pages are moved one by one, in each block from nodes that have too many.
 """
 
 from collections.abc import Sequence
@@ -115,9 +115,9 @@ def _cannot(error: OSError) -> str:
 def destinations(homes: np.ndarray, nodes: Sequence[int], held: np.ndarray, few: int) -> np.ndarray:
     """For each page of a block, the node to move it to; -1: it stays.
 
-    Then all `nodes` have the same number of pages, counting those of earlier blocks (held[i] on node i). few: so many
-    misplaced pages are not moved. Adjacent pages go to the same node, so that no large page is torn; that is no loss,
-    since threads read from all parts of a matrix at once.
+    Then all `nodes` have the same number of pages, counting earlier blocks (held[i] on node i). At most `few` misplaced
+    pages are left where they are. Adjacent pages go to the same node, so that no large page is torn; this costs
+    nothing, since threads read from all parts of a matrix at once.
     """
     where = np.asarray(nodes)
     present = np.flatnonzero(homes >= 0)

@@ -40,7 +40,7 @@ class Weights:
         stored = self.gguf.info(name).shape
         if stored != shape:
             raise FormatError(
-                f"{self.gguf.path.name}: {name} has shape {list(stored)}, the model's keys make it {list(shape)}. "
+                f"{self.gguf.path.name}: {name} has shape {list(stored)}, expected {list(shape)} by the model's keys. "
                 "Convert the model again."
             )
         self.used.add(name)
@@ -189,8 +189,8 @@ class Weights:
             if without:
                 more = f" and {len(without) - 3} more" if len(without) > 3 else ""
                 raise FormatError(
-                    f"{shown(adapter.path.name)} adapts {', '.join(map(shown, without[:3]))}{more}, no matrices of "
-                    "this model. It was made for another one."
+                    f"{shown(adapter.path.name)} adapts {', '.join(map(shown, without[:3]))}{more}: this model has no "
+                    "such matrices. The adapter was made for another one."
                 )
 
     def kinds(self) -> set[GGMLType]:

@@ -112,7 +112,7 @@ class Products:
 
     # --- columns ---
     def forget(self, x: Rows) -> None:
-        """Forget what was packed of x's buffer, because its values change from here on."""
+        """Forget packed columns of x's buffer, because its values change from here on."""
         self._packed = {key: packed for key, packed in self._packed.items() if key[0].base != x.base}
 
     def _pack(self, x: Rows, w: Weight, integer: bool, columns: Columns) -> tuple[Ref, int]:

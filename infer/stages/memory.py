@@ -130,7 +130,7 @@ class LedMemory(HybridMemory):
             self.recurrent.pool.drop(row)
 
     def go_back(self, seq: int, past: int, row: int) -> None:
-        """Take a sequence back to what it was when `hold_row` returned `past` and `row`."""
+        """Take a sequence back to its state when `hold_row` returned `past` and `row`."""
         if (move := self._moves.get(seq)) is not None:
             self.abandon(move)
         if row >= 0:

@@ -1,8 +1,8 @@
 """The prompt cache of a leader. Stages also save its pages and rows in files, which outlive them (stage_files.py).
 
 A page or a row that the cache holds is not overwritten until the cache lets go of it. So its number, and how often the
-cache has let go of it, identify its content. Whenever the cache gets a checkpoint, the leader tells the stages what is
-new and what has gone.
+cache has let go of it, identify its content. Whenever the cache gets a checkpoint, the leader tells the stages which
+are new and which have gone.
 """
 
 from collections.abc import Iterable, Sequence

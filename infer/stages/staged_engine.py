@@ -82,7 +82,7 @@ class StagedEngine(Engine):
         )
 
     def _stages(self, texts: Texts) -> list[range]:
-        """Stages that fit the machines; empty if there are none."""
+        """Stages that fit the machines; empty if no cuts fit."""
         sizes, n = StageSizes(self.network, texts), self._asked
         if n == AUTO:
             return fewest(sizes, self.cuts, self._rooms)
@@ -108,7 +108,7 @@ class StagedEngine(Engine):
             if nbytes > room and len(rooms) >= n:
                 self.tight.append(
                     f"blocks {blocks.start} to {blocks.stop - 1} need {size_text(nbytes)} with their part of "
-                    f"{holding}, their worker has {size_text(room)} free for them: what does not fit is read from its "
+                    f"{holding}, their worker has {size_text(room)} free for them: the rest is read from its "
                     "disk again and again"
                 )
         return stages

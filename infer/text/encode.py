@@ -34,7 +34,7 @@ def continuation_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
     ids = tokenizer.encode(text, add_special=False)
     if tokenizer.kind == "gpt2" or not text:
         return ids
-    # A line feed is a separate token there: the ids after it in `both` are those of `text` without the space.
+    # A line feed is a separate token there: the ids after it in `both` are `text` without the space.
     feed = tokenizer.encode("\n", add_special=False)
     both = tokenizer.encode("\n" + text, add_special=False)
     return both[len(feed) :] if both[: len(feed)] == feed else ids

@@ -22,7 +22,7 @@ _VISIT = 1024  # cost of visiting one value, in characters
 _PIECE = 64  # bytes of one new value, and the reference to it
 _COPY = 4  # copying a character is faster than reading it, by this power of two
 SMALL = 4096  # characters or elements; smaller values are counted once and never subtracted
-_LEFT = 1 << 21  # bytes of new values after which those that nothing else holds are subtracted
+_LEFT = 1 << 21  # bytes of new values after which values that nothing else holds are subtracted
 _ONLY_HERE = 2  # sys.getrefcount of a value that only `_large` holds: its reference, and the argument's
 
 _SCALARS = frozenset({float, bool, type(None), range})

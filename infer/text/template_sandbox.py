@@ -326,7 +326,7 @@ class _Generation(Extension):
 
 def _strftime_now(form: str) -> str:
     if len(form) > _LONGEST_FORM:
-        raise LimitError(f"it writes a date in a form of more than {_LONGEST_FORM} characters")
+        raise LimitError(f"it writes a date in a format of more than {_LONGEST_FORM} characters")
     return datetime.now().strftime(form)
 
 

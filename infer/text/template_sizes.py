@@ -20,7 +20,7 @@ def count(value: Any, what: str) -> int:
     if not isinstance(value, int):
         return 0
     if abs(value) > MAX_COUNT:
-        raise LimitError(f"{what} is told to make {value} places, more than {MAX_COUNT}")
+        raise LimitError(f"{what} gets the size {value}, more than {MAX_COUNT}")
     return value
 
 

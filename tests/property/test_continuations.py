@@ -98,7 +98,7 @@ def test_what_cannot_be_scored_is_named(random_model: Callable[..., Path]) -> No
     with LoadedModel.load(random_model(SHAPES["llama"], FileType.F32), n_ctx=16, n_seq_max=2) as model:
         good = Pair([1], [2])
         for bad in (Pair([], [1]), Pair([1], [])):
-            with pytest.raises(UsageError, match="pair 2: a context and a continuation need a token each"):
+            with pytest.raises(UsageError, match="pair 2: context and continuation need at least one token each"):
                 score(model, [good, bad])
         score(model, [Pair(tokens(16), [5])])
         with pytest.raises(UsageError, match="pair 2: 17 tokens do not fit the context of 16") as refused:

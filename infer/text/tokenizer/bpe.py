@@ -31,8 +31,8 @@ class BPETokenizer(Tokenizer):
         name = vocabulary.pre
         if name in _BY_CODE:
             raise UnsupportedError(
-                f"{vocabulary.source}: pre-tokenizer {shown(name)} is not supported: its splitting is more than "
-                "regular expressions can say."
+                f"{vocabulary.source}: pre-tokenizer {shown(name)} is not supported: regular expressions cannot "
+                "express its splitting."
             )
         rule = pretokenizers.by_name(name)
         if rule is None:

@@ -17,8 +17,8 @@ _PIECES = (TokenType.NORMAL, TokenType.USER_DEFINED)
 
 
 class Plamo2Tokenizer(Tokenizer):
-    """Costs are those of llama.cpp and of the model's own code, to the last digit that a file has. There the text of a
-    control token always becomes that token; here only with parse_special. A U+FEFF at the beginning is kept."""
+    """Costs are the same as in llama.cpp and the model's own code, to the last digit that a file has. There the text of
+    a control token always becomes that token; here only with parse_special. A U+FEFF at the beginning is kept."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         if vocabulary.scores is None:

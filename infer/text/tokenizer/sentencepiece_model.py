@@ -1,8 +1,8 @@
 """Kinds `llama` (BPE by scores) and `t5` (unigram): the sentencepiece model rebuilt from the vocabulary.
 
 A GGUF file has the pieces, scores, types and flags of a sentencepiece model, which is all that encoding needs. They are
-written back into a ModelProto (sentencepiece_model.proto, google/sentencepiece) for the sentencepiece library, so ids
-are those of the library.
+written back into a ModelProto (sentencepiece_model.proto, google/sentencepiece) for the sentencepiece library, which
+makes the ids.
 """
 
 from collections.abc import Iterator

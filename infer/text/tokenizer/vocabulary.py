@@ -86,7 +86,7 @@ class Vocabulary:
     lowercase: bool
     strip_accents: bool
     eog: frozenset[int]  # tokens that end an answer
-    control_ends: frozenset[int]  # those of `eog` that are control tokens, whatever their type; the others are text
+    control_ends: frozenset[int]  # part of `eog`: control tokens, whatever their type; the others are text
 
     def of_type(self, *types: TokenType) -> list[int]:
         return np.flatnonzero(np.isin(self.types, types)).tolist()

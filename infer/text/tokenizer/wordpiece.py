@@ -29,7 +29,7 @@ class WordPieceTokenizer(Tokenizer):
         self.add_bos, self.add_eos = self.bos is not None, self.eos is not None
         if vocabulary.unk is None:
             raise TokenizerError(
-                f"{vocabulary.source}: no tokenizer.ggml.unknown_token_id, which words without tokens become. "
+                f"{vocabulary.source}: no tokenizer.ggml.unknown_token_id, the token for unknown words. "
                 "Convert the model again."
             )
         self._backend  # noqa: B018  raises for a vocabulary that `tokenizers` refuses, before the first text

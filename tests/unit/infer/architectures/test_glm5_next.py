@@ -111,7 +111,7 @@ def test_a_layer_takes_what_one_before_it_chose(plain: Path) -> None:
         ({FULL: [True] * 5}, "blk.3.indexer.attn_q_b.weight"),
         ({FULL: [True, True, True, False]}, "types has 4 values for 5 layers"),
         ({"hyper_connection.count": 9}, "hyper_connection.count = 9, expected 1 to 8"),
-        ({"hyper_connection.count": 4}, "blk.0.hc_attn_fn.weight has shape .15, 240., the model's keys make it .24"),
+        ({"hyper_connection.count": 4}, "blk.0.hc_attn_fn.weight has shape .15, 240., expected .24"),
         ({"hyper_connection.sinkhorn_iterations": 0}, "sinkhorn_iterations = 0, expected 1 to 1000"),
         ({"swiglu_clamp_exp": [1.0, 2.0]}, "swiglu_clamp_exp has 2 values for 5 layers"),
         ({"swiglu_clamp_exp": [-1.0] * 5}, "swiglu_clamp_exp = -1.0, expected a finite number of at least 0"),

@@ -222,7 +222,7 @@ def test_what_is_wrong_with_a_file_is_said(encoder_path: EncoderPath, tmp_path: 
         FormatError, match=r"bert\.attention\.head_count = 7, expected a divisor of embedding_length = 60"
     ):
         Encoder.load(changed(path, tmp_path / "b.gguf", **{"attention.head_count": 7}))
-    with pytest.raises(UnsupportedError, match="pooling_type = 4 is that of a reranker"):
+    with pytest.raises(UnsupportedError, match="pooling_type = 4 is for a reranker"):
         Embedder(changed(path, tmp_path / "c.gguf", pooling_type=4))
     with pytest.raises(FormatError, match="pooling_type = 'cls', expected an integer"):
         Embedder(changed(path, tmp_path / "e.gguf", pooling_type="cls"))

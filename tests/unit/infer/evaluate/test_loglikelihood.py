@@ -84,7 +84,7 @@ def test_a_long_context_loses_its_beginning() -> None:
 
 def test_what_cannot_be_cut_is_refused() -> None:
     maker = PairMaker(Letters(), 9)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="nothing is to be scored after 'abc': the continuation is empty"):
+    with pytest.raises(UsageError, match="nothing to score after 'abc': the continuation is empty"):
         maker.pair("abc", "")
     with pytest.raises(UsageError, match="begins a text"):
         maker.pair("", "<s>")

@@ -50,9 +50,9 @@ def test_the_estimate_of_the_text_stays() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(UsageError, match=r"16 buckets: chunks of 16 tokens have places for 1 to 15\."):
+    with pytest.raises(UsageError, match=r"16 buckets: chunks of 16 tokens can have 1 to 15\."):
         measure(FakeModel(), n_ctx=16, n_buckets=16)
     with pytest.raises(UsageError, match="-1 buckets"):
         measure(FakeModel(), n_ctx=16, n_buckets=-1)
-    with pytest.raises(UsageError, match="by position, chunks stand side by side: leave out the stride"):
+    with pytest.raises(UsageError, match="figures by position need adjacent chunks: leave out the stride"):
         measure(FakeModel(), n_ctx=16, n_buckets=2, stride=4)
