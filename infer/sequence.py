@@ -100,7 +100,7 @@ class Sequence(Slot):
         self.logits = rows[-1]
 
     def take_back(self, n: int, *, ladder: bool = True) -> None:
-        """Remove the last n of the tokens verified, but never the first one, without a trace.
+        """Remove the last n of the verified tokens, never the first, as if they had not been appended.
 
         ladder: make a checkpoint if a multiple of LADDER was passed.
         """

@@ -36,13 +36,12 @@ class Family(ABC):
     learned_positions: ClassVar[bool] = False  # position_embd has a row for every position, which is added
 
     def streams(self, h: Any) -> Streams | None:
-        """The residual streams, if they are wider than an embedding; all parts then are layers on streams, without
-        norms."""
+        """The residual streams, if wider than an embedding; all parts then are layers on streams, without norms."""
         return None
 
     def head_streams(self, h: Any, i: int, w: Weights) -> Streams | None:
-        """The streams for a head that guesses tokens ahead, in block `i`, if its states are all residual streams. None:
-        its states are those after the last norm."""
+        """The streams of a head that guesses tokens ahead, in block `i`, if its states are all residual streams; None:
+        they are the values after the last norm."""
         return None
 
     @abstractmethod

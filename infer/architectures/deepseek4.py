@@ -27,8 +27,8 @@ def hyper(h: DeepSeek4Hparams) -> HyperSizes:
 
 
 def turned(h: DeepSeek4Hparams, w: Weights, every: int) -> Rope:
-    """RoPE of a layer. every: tokens of a compressed group; 0: the layer has no groups. YaRN does not scale cos and sin
-    here, as published and as in llama.cpp."""
+    """RoPE of a layer. every: tokens of a compressed group; 0: no groups. YaRN does not scale cos and sin here, as
+    published and in llama.cpp."""
     if not every:
         return Rope(h.n_rot, h.freq_base, NORM)
     rope = rope_of(replace(h, freq_base=h.compressed_base), w, h.n_rot, NORM)

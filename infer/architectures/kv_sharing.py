@@ -25,8 +25,8 @@ def sharing_attention(
 
 
 def _source_of(h: Gemma3nHparams | Gemma4Hparams, i: int, w: Weights) -> int:
-    """The layer whose keys and values layer i uses: itself, or for the last n_shared layers, the last layer of the same
-    kind (local or not) before them. Raises FormatError if no such layer exists or it has another number of heads."""
+    """The layer whose keys and values layer i uses: itself, or for the last n_shared layers the last of its kind (local
+    or global) before them. Raises FormatError if none exists or it has another number of heads."""
     first = len(h.local) - h.n_shared
     if i < first:
         return i

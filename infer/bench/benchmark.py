@@ -77,7 +77,7 @@ class BenchOptions:
     parallel: Sequence[int] = (1,)
     """Sequences that generate together; prompts and pairs always have one."""
     threads: Sequence[int] = (0,)
-    """0: as many as there are cores."""
+    """0: one per physical core."""
     ubatches: Sequence[int] = (DEFAULT_UBATCH,)
     kv_types: Sequence[KVTypeName] = ()
     """How keys and values are stored: f32, f16, q8_0. Empty: the default of `precision`."""

@@ -48,7 +48,7 @@ class PerplexityResult:
     mean_nll: float
     """Nats per token."""
     n_tokens: int
-    """Tokens of the text, BOS included."""
+    """Tokens of the text, including BOS."""
     n_scored: int
     n_chunks: int
     n_ctx: int

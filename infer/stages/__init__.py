@@ -13,6 +13,6 @@ files    every stage also keeps its part of the prompt cache in files (staged_ca
          stage_files.py)
 
 A pass counts as done when it is ordered. The leader then orders the next one, so that all stages have work: pieces of a
-prompt, or groups of answers (`Runner.begin`). When a stage dies, only its memory is lost, since the leader has the
-texts: its replacement loads the files, and the tokens after the last checkpoint are read again (staged_runner.py).
+prompt, or groups of answers (`Runner.begin`). When a stage dies, its replacement loads the files, and the tokens after
+the last checkpoint are read again (staged_runner.py).
 """

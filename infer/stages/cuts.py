@@ -24,9 +24,9 @@ from .sizes import StageSizes
 
 @dataclass(frozen=True)
 class Cut:
-    """A cut in front of block `block`.
+    """A cut before `block`.
 
-    width    of the residual stream, in values
+    width    values of the residual stream
     carried  names and widths of the other rows that cross
     refused  why the model cannot be cut here; mostly empty
     """
@@ -43,7 +43,7 @@ class Cut:
 
 
 def cuts_of(network: Network, kind: KVType, *, exact: bool = False) -> list[Cut]:
-    """A cut in front of every block but the first. network: with all blocks."""
+    """A cut before every block but the first. network: with all blocks."""
     memory = HybridMemory(network.specs, 1, PAGE, kind)
     builder = Builder(1, 1, exact=exact, batch=Control(1).batch)
     seams: list[Seam] = []
@@ -116,10 +116,8 @@ def _is_floats(b: Builder, rows: Rows) -> bool:
 def planned(sizes: StageSizes, cuts: Sequence[Cut], n: int, rooms: Sequence[int] = ()) -> list[range]:
     """The blocks of each of n stages, such that the largest stage has as few bytes as possible.
 
-    rooms: bytes that the machine of each stage has free, if known. Each stage then fits its machine if possible;
-    otherwise the largest ratio of size to room is as small as possible.
-
-    Raises UsageError if the model cannot be cut into n stages.
+    rooms: free bytes of each stage's machine, if known. Each stage then fits its machine if possible; otherwise the
+    largest ratio of size to room is minimal. Raises UsageError if the model cannot be cut into n stages.
     """
     most = sum(not cut.refused for cut in cuts) + 1
     if not 1 <= n <= most:
@@ -130,7 +128,7 @@ def planned(sizes: StageSizes, cuts: Sequence[Cut], n: int, rooms: Sequence[int]
 
 
 def fewest(sizes: StageSizes, cuts: Sequence[Cut], rooms: Sequence[int]) -> list[range]:
-    """`planned` for as few machines as possible, taken from the front of `rooms`; empty if all together are too few."""
+    """`planned` for as few machines as possible, the first of `rooms`; empty if all are too few."""
     most = min(len(rooms), sum(not cut.refused for cut in cuts) + 1)
     return next((found for n in range(1, most + 1) if (found := fitting(sizes, cuts, rooms[:n]))), [])
 

@@ -1,12 +1,12 @@
 """A stage saves its part of the prompt cache in files of its machine, for its replacement when its process dies.
 
     FOLDER/lock            locked (shared) by the processes that keep files here
-    FOLDER/4-7/page-12-3   blocks 4 to 7: the content of page 12 after the cache had let go of it three times
+    FOLDER/4-7/page-12-3   blocks 4 to 7: page 12 after the cache had let go of it three times
     FOLDER/4-7/row-5-1     likewise a row of states
 
-A file has raw bytes of the memory and their CRC-32 (u32, little-endian), and gets its name when it is complete. There
-is one for each page and row of the leader's prompt cache (staged_cache.py). Files are removed at the end of the run;
-after a killed run, when another run begins there (`sweep`).
+A file has raw bytes of the memory and their CRC-32 (u32, little-endian), and gets its name when it is complete. The
+leader's prompt cache decides which pages and rows have one (staged_cache.py). Files are removed at the end of the run;
+after a killed run, when another begins there (`sweep`).
 """
 
 import contextlib
@@ -96,7 +96,7 @@ class StageFiles:
         return found["page"], found["row"]
 
     def load(self, memory: HybridMemory, pages: Iterable[Place], rows: Iterable[Place]) -> None:
-        """Read pages and rows that `places` listed into the memory. Raises LostStageError if a file has gone since."""
+        """Read pages and rows that `places` listed. Raises LostStageError if a file has gone since."""
         for what, places in (("page", pages), ("row", rows)):
             for place in places:
                 path, arrays = self._path(what, place), _arrays(memory, what, place[0])
@@ -140,7 +140,7 @@ def remove_unused(folder: Path, lock: int) -> None:
 
 
 def sweep(folder: Path, seconds: float) -> None:
-    """Remove the runs in a folder that no process has open and that have not changed for `seconds`."""
+    """Remove runs in a folder that no process has open and that have not changed for `seconds`."""
     for run in [*folder.iterdir()] if folder.is_dir() else []:
         with contextlib.suppress(OSError):
             changed = max(path.lstat().st_mtime for path in (run, *run.iterdir()))

@@ -26,7 +26,7 @@ class _NothingToTakeUpError(LostStageError):
 
 
 class StagedRunner(Runner):
-    """said: gets a line when a stage was lost, and another one when all are there again."""
+    """said: gets a message when a stage was lost, and when all are there again."""
 
     engine: StagedEngine
     cache: StagedCache | None
