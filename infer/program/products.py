@@ -18,7 +18,7 @@ from .operands import ALIGN, Buffer, Columns, Ref, Rows, Weight, round_up
 from .record import OpFields, Recorder
 
 GEMV_COLUMNS = 3  # up to this many columns are multiplied one at a time
-FEW_COLUMNS = 8  # up to this many, rows are multiplied packed; with more columns they are unpacked for register tiles
+FEW_COLUMNS = 8  # up to this many, weight rows are used as stored; for more they are unpacked for register tiles
 # Bytes of unpacked weight rows that a thread works on, by the lanes of a vector: they fit the second-level cache, which
 # has 1 MB or more with AVX-512.
 SCRATCH_TARGET = {8: 192 << 10, 16: 640 << 10}

@@ -184,6 +184,6 @@ def test_texts_that_do_not_fit(converted: Callable[..., Path]) -> None:
         assert refused.value.remedy is Remedy.LARGER_CONTEXT
         with pytest.raises(UsageError, match="needs tasks"):
             winogrande(model, [])
-        with pytest.raises(UsageError, match="two tokens at least"):
+        with pytest.raises(UsageError, match="at least two tokens"):
             winogrande(model, [WinograndeTask("", "", ("c", "d"), 0)])
         assert model.n_free == 2
