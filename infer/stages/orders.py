@@ -32,7 +32,7 @@ class Opening:
     left: Widths
     n_ctx: int
     n_seq_max: int
-    n_pages: int  # spare pages, which sequences cannot use
+    n_pages: int  # spare pages, in addition to those of sequences
     n_rows: int  # likewise
     n_ubatch: int
     n_threads: int

@@ -16,7 +16,7 @@ from ..runner import Begun, Plan, Result, Runner, Slot, Split, Work, gathered
 from .staged_cache import StagedCache
 from .staged_engine import Passes, StagedEngine
 
-MOST_LOSSES = 3  # of stages during one call; more have another cause
+MOST_LOSSES = 3  # losses of stages during one call; after more, something else is wrong
 # What sequences held: tokens, logits, and whether reading these tokens again gives the same memory.
 _Held = dict[Slot, tuple[list[int], np.ndarray | None, bool]]
 
