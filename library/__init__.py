@@ -1,11 +1,11 @@
-"""Models from Python, in a notebook or a program: load one, complete texts, chat, measure.
+"""Models in Python, for notebooks and programs: load, complete, chat, measure.
 
     import hybrid
 
     with hybrid.load("model.gguf") as model:
         print(model.complete("A state-space model", tokens=40))
 
-Everything here is imported on first use: `import hybrid` alone loads nothing. docs/python.md has examples.
+Everything is imported on first use: `import hybrid` alone loads nothing. Examples: docs/python.md.
 """
 
 from typing import TYPE_CHECKING, Any

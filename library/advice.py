@@ -1,4 +1,4 @@
-"""What helps against an error of the library, in terms of this surface: the command line names options instead."""
+"""Advice for errors in terms of this library; the command line names its options instead."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ SENTENCES = {
 
 @contextmanager
 def advised() -> Iterator[None]:
-    """A HybridError that leaves has what helps as a note, which Python shows below it."""
+    """Adds advice to a HybridError as a note, which Python prints below the error."""
     try:
         yield
     except HybridError as error:

@@ -1,4 +1,4 @@
-"""What a model writes: an answer, read while it is written or when it is whole."""
+"""An answer of a model, read while it is generated or when it is complete."""
 
 import queue
 import threading
@@ -30,15 +30,15 @@ _FINISH: dict[str, Finish] = {
 Rounds = Generator[Round, None, None]
 CLOSED = "the model was closed. Load it again."
 LONGEST_SHOWN = 200  # characters of an answer in its `repr`
-Called = tuple[ToolCall, str]  # a call, and what the function returned
+Called = tuple[ToolCall, str]  # (call, result of the function)
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What an answer cost. Of one with calls of tools, all its rounds together.
+    """Costs of an answer. For an answer with tool calls, the sum of all its rounds.
 
-    prompt_tokens   of the prompt; reused_tokens: of these, known from before; prompt_seconds: reading the others
-    tokens          that were drawn; seconds: drawing them, after the first
+    prompt_tokens   tokens of the prompt; reused_tokens: of these, from earlier prompts; prompt_seconds: for the rest
+    tokens          generated tokens; seconds: for all of them after the first
     """
 
     prompt_tokens: int = 0
@@ -49,12 +49,12 @@ class Timings:
 
     @property
     def read_tokens(self) -> int:
-        """Tokens of the prompt that were not known."""
+        """Tokens of the prompt that were not reused."""
         return self.prompt_tokens - self.reused_tokens
 
     @property
     def per_second(self) -> float:
-        """Tokens drawn in a second; 0: nothing was measured."""
+        """Generated tokens per second; 0 if nothing was measured."""
         return (self.tokens - 1) / self.seconds if self.tokens > 1 and self.seconds > 0 else 0.0
 
     def __add__(self, other: "Timings") -> "Timings":
@@ -69,35 +69,36 @@ class Timings:
 
 @dataclass(frozen=True)
 class _Event:
-    """A piece of the text; n_read of the prompt's tokens; neither: the end of the round."""
+    """A piece of the text, or n_read tokens of the prompt read, or, with neither, the end of the round."""
 
     piece: "TextPiece | None" = None
     n_read: int | None = None
 
 
 class Answer:
-    """What the model answers: `complete`, `say` and `reply` return one.
+    """The model's answer, as `complete`, `say` and `reply` return it.
 
-    With `stream=True` it is returned at once, and iterating it waits for its text, piece by piece; else it is whole.
-    `str(answer)` is the text so far. It can be iterated again, by any thread, and in `async for`.
+    With `stream=True` it is returned at once, and iterating it yields pieces of text as they are generated; otherwise
+    it is
+    complete. `str(answer)` is the text so far. It can be iterated again, in any thread, and in `async for`.
 
-    finish  "stop": the model ended it, or a stop text did; "length": it has the tokens it may have; "context": the
-            context is full; "tool_calls": it waits for results; "stopped": by `stop`; None: it is being written
-    called  calls that were carried out, with what the functions returned
+    finish  "stop": the model ended it, or a stop text did; "length": the limit on tokens; "context": the context is
+            full; "tool_calls": it waits for results; "stopped": by `stop`; None: it is still being generated
+    called  tool calls that were carried out, with the results of the functions
     """
 
     def __init__(self, answering: ModelThread, rounds: Rounds, *, stream: bool) -> None:
         self._answering, self._rounds = answering, rounds
-        self._lock = threading.RLock()  # who takes events
+        self._lock = threading.RLock()  # held while events are handled
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._parts: list[AnswerPart] = []
-        self._before = Timings()  # of the rounds that are over
+        self._before = Timings()  # of finished rounds
         self._is_running = self._stopped = False
         self._bar: ProgressBar | None = None
         self.called: list[Called] = []
         self.finish: Finish | None = None
         with advised():
-            self._round = next(rounds)  # the one that is written, or the last
+            self._round = next(rounds)  # the current or last round
             self._begin()
         if not stream:
             self.wait()
@@ -105,47 +106,47 @@ class Answer:
     # --- what it says ---
     @property
     def text(self) -> str:
-        """What it says, so far. Of an answer with calls in between what comes behind the last of them."""
+        """The text so far. If tools were called, the text after the last call."""
         return self._told("text") if self.finish is None else self._round.told.text
 
     @property
     def thoughts(self) -> str:
-        """What the model thought before it said that."""
+        """The model's thoughts before the text."""
         return self._told("thought") if self.finish is None else self._round.told.thoughts
 
     @property
     def data(self) -> Any:
-        """Of an answer with a schema what its text says: JSON, or an object of the class; None where it is cut off."""
+        """The value of an answer with a schema: JSON, or an object of the class; None if the answer was cut off."""
         return None if self.finish is None else data_of(self.text, self._round.checked)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """Calls that nobody has carried out."""
+        """Tool calls that were not carried out."""
         return self._round.told.calls if self.finish == "tool_calls" else ()
 
     @property
     def tokens(self) -> list[int]:
-        """Ids that were drawn."""
+        """Ids of the generated tokens."""
         return list(self._round.job.result.ids)
 
     @property
     def logprobs(self) -> "list[TokenLogprobs]":
-        """How likely each token was, where that was asked for."""
+        """Log-probabilities of the tokens, if they were asked for."""
         return list(self._logprobs)
 
     @property
     def timings(self) -> Timings:
-        """What it has cost so far."""
+        """Costs so far."""
         return self._before + _timings(self._round) if self._is_running else self._before
 
     @property
     def seed(self) -> int:
-        """Of what was random: the same one draws the same answer."""
+        """The seed of the random numbers: the same seed gives the same answer."""
         return self._round.job.drawing.sampler.seed
 
     @property
     def done(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the answer is complete."""
         return self.finish is not None
 
     def __str__(self) -> str:
@@ -156,7 +157,7 @@ class Answer:
         return f"<Answer {text!r}, {self.timings.tokens} tokens, {self.finish or 'being written'}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """In IPython and notebooks: all of its text, and how it ended."""
+        """For IPython and notebooks: the whole text, and how it ended."""
         printer.text(f"{self.text}\n[{self.timings.tokens} tokens, {self.finish or 'being written'}]")
 
     def _told(self, kind: str) -> str:
@@ -164,7 +165,7 @@ class Answer:
 
     # --- reading it ---
     def parts(self) -> Iterator[AnswerPart]:
-        """Its parts as they become certain: `kind` is "text", "thought", "call" (a name) or "arguments"."""
+        """The parts as they become certain; `kind` is "text", "thought", "call" (a name) or "arguments"."""
         n = 0
         while n < len(self._parts) or self._pull():
             while n < len(self._parts):
@@ -175,7 +176,7 @@ class Answer:
         return (part.text for part in self.parts() if part.kind == "text")
 
     async def parts_async(self) -> AsyncIterator[AnswerPart]:
-        """`parts` in an event loop. An `async for` that is left stops the answer."""
+        """`parts` for an event loop. Leaving the `async for` early stops the answer."""
         import asyncio
 
         n = 0
@@ -193,24 +194,24 @@ class Answer:
                 yield part.text
 
     def wait(self) -> Self:
-        """Until it is whole. HybridError: it cannot be drawn. Ctrl-C stops it."""
+        """Waits until the answer is complete, and returns it. HybridError: it failed. Ctrl-C stops it."""
         while self._pull():
             pass
         return self
 
     def stop(self) -> None:
-        """End it where it is, from any thread; the model is free for others at once."""
+        """Stops the answer, from any thread; the model is free for others at once."""
         self._stopped = True
         if not self.done:
             self._answering.service.cancel(self._round.job)
 
     def __del__(self) -> None:
-        if getattr(self, "_is_running", False):  # nobody will ever read it
+        if getattr(self, "_is_running", False):  # collected: nobody can read it
             self._answering.service.cancel(self._round.job)
 
     # --- its rounds ---
     def _begin(self) -> None:
-        """The round is handed to the model."""
+        """Submits the round to the model."""
         job, events = self._round.job, self._events
         before = job.on_end
         job.on_text = lambda piece: events.put(_Event(piece))
@@ -218,17 +219,17 @@ class Answer:
         job.on_end = partial(_end, events, before)
         self._n_before = len(self._parts)
         self._logprobs: list[TokenLogprobs] = []
-        self._spoken = self._round.exchange is None  # white space before the first word belongs to it
+        self._spoken = self._round.exchange is None  # keep whitespace before the first word
         self._bar = ProgressBar("reading", "tokens")
         if not self._answering.service.is_open and self._answering.service.fault is None:
             raise ClosedError(CLOSED)
         self._answering.service.submit(job)
         self._is_running = True
-        if self._stopped:  # between two rounds
+        if self._stopped:  # stopped between two rounds
             self._answering.service.cancel(job)
 
     def _pull(self) -> bool:
-        """Waits for something and takes it; False: nothing more comes."""
+        """Waits for an event and handles it; False: the answer has ended."""
         with self._lock, advised():
             if self.done:
                 return False
@@ -268,7 +269,7 @@ class Answer:
         self._add(self._round.reading.finish())
         self._before, self._is_running = self.timings, False
         job, service = self._round.job, self._answering.service
-        job.on_text = job.on_read = job.on_end = None  # which hold what holds the job
+        job.on_text = job.on_read = job.on_end = None  # they hold references back to the job
         finish: Finish = _FINISH[job.result.reason]
         if self._round.told.calls and finish == "stop":
             finish = "tool_calls"
@@ -295,7 +296,7 @@ class Answer:
 
 
 def _end(events: "queue.SimpleQueue[_Event]", before: Callable[[], None] | None) -> None:
-    """In the service's thread."""
+    """Called in the service's thread when the job has ended."""
     if before is not None:
         before()
     events.put(_Event())

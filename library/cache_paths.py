@@ -1,7 +1,7 @@
-"""Where converted models are kept, and under which names; the folders of the cache and of kept chats.
+"""Paths and notes of converted models in the cache; the folders of the cache and of kept chats.
 
-converted/NAME-FOLDER-CONTENT.gguf    FOLDER, CONTENT: digests of the folder's path and of what is in it
-converted/NAME-FOLDER-CONTENT.json    {"folder": the path}; its time says when the conversion was last used
+converted/NAME-FOLDER-CONTENT.gguf    FOLDER, CONTENT: digests of the folder's path and of its contents
+converted/NAME-FOLDER-CONTENT.json    {"folder": the path}; its modification time is the conversion's last use
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from hybrid.quant.ggml.replacing import replace_file
 from hybrid.quant.ggml.user_folders import cache_folder, state_folder
 
-# What a conversion reads. Anything else in the folder (other weights, pictures) does not make it another model.
+# Files that a conversion reads. Other files in the folder (other weights, pictures) do not change the model.
 INPUTS = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt", ".md")
 cache_dir, state_dir = cache_folder, state_folder
 
@@ -34,21 +34,21 @@ def cache_path(folder: Path) -> Path:
 
 
 def about(model: Path) -> Path:
-    """The file that says which folder a conversion was made from."""
+    """The path of the note that names the folder of a conversion."""
     return model.with_suffix(".json")
 
 
 def remove(model: Path) -> None:
-    """With the note beside it. What cannot be removed stays."""
+    """Removes a conversion and its note. Files that cannot be removed stay."""
     for path in (model, about(model)):
         with suppress(OSError):
             path.unlink()
 
 
 def note_use(model: Path, made_of: Mapping[str, str]) -> None:
-    """Notes what `model` was converted from, and that it is used now (to the hour)."""
+    """Notes the folder that `model` was converted from, and the time of this use, to the hour."""
     note = about(model)
-    with suppress(OSError):  # a cache that can only be read is good enough
+    with suppress(OSError):  # a read-only cache works also
         if not note.exists():
             replace_file(note, [json.dumps(made_of).encode()])
         elif time.time() - note.stat().st_mtime > 3600:

@@ -1,4 +1,4 @@
-"""A conversation with a model: what was said, what is said next, branches, files."""
+"""A conversation with a model: turns, branches, files."""
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -18,16 +18,16 @@ from .model_thread import ModelThread, Round, with_seed
 from .settings import CheckedSettings, Settings, checked_settings
 
 Given = Callable[..., Any] | Mapping[str, Any]
-MOST_CALLS = 8  # rounds of calls in one answer
+MOST_CALLS = 8  # limit on rounds of calls per answer
 
 
 class Chat:
-    """A conversation. `Model.chat` begins one; several go on with one model at a time, each used by one thread.
+    """A conversation, made by `Model.chat`. Several can use one model; each is used by one thread at a time.
 
         chat = model.chat(system="You are brief.")
         print(chat.say("What is a state-space model?"))
 
-    system  what the model is told before all
+    system  the system message
     """
 
     def __init__(
@@ -43,19 +43,22 @@ class Chat:
         self._functions = Functions(tools)
         self._asked = ChatOptions(self._functions.tools, think=think)
         self._turns = Turns()
-        self._answer: Answer | None = None  # the last one that began here
+        self._answer: Answer | None = None  # the last answer
         with advised():
             self._answering.dialect.check(self._asked)
 
     def say(
         self, text: str, *, stream: bool = False, most_calls: int = MOST_CALLS, **settings: Unpack[Settings]
     ) -> Answer:
-        """The model's answer to what the user says; with `stream` while it is written.
+        """Asks the model `text` and returns its answer; with `stream` while it is generated.
 
-        Python functions among the chat's tools are called when the model asks for it, and it is told what they
-        return or raise, in at most `most_calls` rounds. An answer that still calls something has `finish`
-        "tool_calls": `tell` takes the results. An answer that is stopped stays in the conversation as far as it came.
-        HybridError: it cannot be asked, and nothing stays.
+        If the chat's tools are Python functions, the model's calls are carried out, and the model gets the return value
+        or the
+        exception, in at most `most_calls` rounds. An answer that still asks for calls has `finish` "tool_calls": pass
+        their
+        results to `tell`. A stopped answer stays in the conversation as far as it came. HybridError: the question
+        cannot be
+        asked; the conversation is then unchanged.
         """
         if not isinstance(text, str):
             raise UsageError(f"what is said is {shown(type(text).__name__)}, expected a text.")
@@ -69,7 +72,7 @@ class Chat:
         most_calls: int = MOST_CALLS,
         **settings: Unpack[Settings],
     ) -> Answer:
-        """The model's answer to the results of the calls of its last answer, in their order."""
+        """Gives the results of the last answer's calls, in their order, and returns the model's next answer."""
         self._settle()
         calls = self._turns.head.answer.calls if self._turns.head else ()
         if not calls or len(results) != len(calls):
@@ -78,44 +81,44 @@ class Chat:
 
     @property
     def turns(self) -> list[Turn]:
-        """What was said: each has a `question` (a text, or results of calls) and an `answer` with `text`, `thoughts`
-        and `calls`."""
+        """The turns: each has a `question` (a text, or results of calls) and an `answer` with `text`, `thoughts` and
+        `calls`."""
         self._settle()
         return self._turns.path
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The same as OpenAI writes it."""
+        """The conversation as messages in OpenAI's format."""
         self._settle()
         return self._messages(self._turns.head)
 
     def branch(self, at: int | None = None) -> "Chat":
-        """Another chat that begins like this one, with its first `at` turns; None: with all of them, -1: all but the
-        last. What they have in common is not read again."""
+        """A new chat with the first `at` turns of this one; None: all turns, -1: all except the last. The common turns
+        are not read again."""
         self._settle()
         path = self._turns.path
         n = len(path) if at is None else at + len(path) if at < 0 else at
         if not 0 <= n <= len(path):
             raise UsageError(f"at = {at}: the chat has {len(path)} turns.")
         other = Chat(self._answering, self.system, self._functions.given, self._asked.think, self._settings)
-        other._turns.all = list(self._turns.all)  # a turn's number is its place there
+        other._turns.all = list(self._turns.all)  # a turn's number is its index in this list
         other._turns.head = path[n - 1] if n else None
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """To a file that `Model.load_chat` reads, and `hybrid run --continue`: with what the model knows of the
-        conversation, so that nothing is read again. HybridError: it cannot be written."""
+        """Saves to a file for `Model.load_chat` and `hybrid run --state`, with the model's state, so that nothing is
+        read again. HybridError: it cannot be written."""
         self._settle()
         with advised():
             saved(self._answering, Path(path), self._turns, self.system, self._asked, self._checked({}))
 
     def go_on_from(self, turns: Turns) -> None:
-        """Instead of what was said here; `Model.load_chat` does."""
+        """Replaces the conversation; for `Model.load_chat`."""
         self._turns = turns
 
     # --- asking ---
     def _settle(self) -> None:
-        """An answer that nobody read to its end has ended: the conversation goes on without its rest."""
+        """Ends an answer that nobody read to its end: the conversation continues without the rest."""
         if self._answer is not None and not self._answer.done:
             self._answer.stop()
             self._answer.wait()
@@ -145,7 +148,7 @@ class Chat:
             question = tuple(results)
 
     def _round(self, question: Question, checked: CheckedSettings) -> Generator[Round, None, Turn | None]:
-        """One answer, which becomes a turn when it has ended, as far as it came."""
+        """Generates one answer, and adds it to the turns when it ends, as far as it came."""
         parent = self._turns.head
         messages = [*self._messages(parent), *asking(parent, question)]
         asked = self._asked if isinstance(question, str) else self._asked.relaxed
@@ -159,7 +162,7 @@ class Chat:
         return turn
 
     def _added(self, parent: Turn | None, question: Question, made: Round) -> Turn:
-        """What a saved chat needs is that of `conversations.Conversation`."""
+        """Adds a turn, with all that a saved chat needs: see `conversations.Conversation`."""
         result, prompt = made.job.result, made.prompt
         path = parent.path() if parent is not None and prompt.known else []
         turn = self._turns.add(parent, question, made.told)

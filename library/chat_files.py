@@ -1,4 +1,4 @@
-"""Chats in files: those of `hybrid run`, with the state of the model."""
+"""Chat files, shared with `hybrid run`; they contain the model's state."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def saved(
     answering: "ModelThread", path: Path, turns: Turns, system: str, asked: "ChatOptions", checked: "CheckedSettings"
 ) -> None:
-    """Writes a chat."""
+    """Writes a chat file."""
     chat = SavedChat(turns, system, asked.tools, asked.think).to_json()
     model, ids = answering.model, turns.head.ids if turns.head else []
     sampler = Sampler(checked.params, model.n_vocab, model.tokenizer).state()
@@ -25,7 +25,7 @@ def saved(
     def write() -> None:
         seq = model.sequence()
         try:
-            if left := ids[seq.resume(ids) :]:  # the token drawn last
+            if left := ids[seq.resume(ids) :]:  # the last sampled token
                 seq.prefill(left)
             seq.save(path, {"chat": chat, "sampler": sampler}, checkpoints=SAVED_CHECKPOINTS)
         finally:
@@ -36,7 +36,8 @@ def saved(
 
 
 def loaded(answering: "ModelThread", path: Path) -> SavedChat:
-    """Reads a chat; what the model knew of it is known again. StateError: it is another model's, damaged, no chat."""
+    """Reads a chat file and restores the model's state. StateError: it belongs to another model, is damaged, or is not
+    a chat."""
     model = answering.model
 
     def read() -> Any:

@@ -1,4 +1,4 @@
-"""Files of models: converting checkpoints, and storing weights in fewer bits."""
+"""Model files: converts checkpoints, and quantizes."""
 
 import os
 from pathlib import Path
@@ -15,10 +15,10 @@ PathLike = str | os.PathLike[str]
 
 
 def to_gguf(source: PathLike, target: PathLike, *, type: str = "auto", threads: int = 0) -> "ConvertReport":
-    """Converts a Hugging Face checkpoint (its folder) to a GGUF file, and says what it has.
+    """Converts a Hugging Face checkpoint (a folder) to a GGUF file; the report lists its contents.
 
-    type: "f32", "f16", "bf16", "q8_0"; "auto": the checkpoint's own. `quantize` has the others. threads: 0: all there
-    are. HybridError: the checkpoint is damaged or of an architecture that is not supported; no file is left then.
+    type: "f32", "f16", "bf16", "q8_0", or "auto": the checkpoint's own; for other types see `quantize`. threads: 0: all
+    cores. HybridError: the checkpoint is damaged or its architecture is not supported; no file is left then.
     """
     from hybrid.convert import convert
 
@@ -36,14 +36,14 @@ def quantize(
     requantize: bool = False,
     threads: int = 0,
 ) -> "QuantizeReport":
-    """Stores the weights of a GGUF file, or of a Hugging Face checkpoint, in fewer bits, and says what that cost.
+    """Stores the weights of a GGUF file or a Hugging Face checkpoint in fewer bits; the report lists sizes and errors.
 
     type        Q4_K_M, Q6_K, Q8_0, IQ4_XS...: docs/quantize.md
-    imatrix     which weights matter, a file that `hybrid imatrix` or llama-imatrix made
+    imatrix     importance matrix, a file made by `hybrid imatrix` or llama-imatrix
     effort      1: smaller errors at the same size, slower
-    requantize  accept a file that is quantized already; quality suffers
-    threads     0: all there are
-    HybridError: there is no such type, or the file cannot be read or written; no file is left then.
+    requantize  accept a file that is already quantized; quality suffers
+    threads     0: all cores
+    HybridError: an unknown type, or a file that cannot be read or written; no file is left then.
     """
     from hybrid.quant import Imatrix
     from hybrid.quant import quantize as library

@@ -1,4 +1,4 @@
-"""Python functions as tools: what the model is told of one, and what becomes of a call."""
+"""Python functions as tools: their descriptions for the model, and carrying out calls."""
 
 import inspect
 import json
@@ -24,12 +24,12 @@ from typing import (
 from hybrid.infer.answers.chat.tools import Tool, ToolCall, tools_of
 from hybrid.quant.ggml.errors import UsageError, shown
 
-# of the styles of docstrings: `name: ...`, `name (type): ...`, `:param name: ...`, `name  ...` with two spaces
+# parameters in docstrings: `name: ...`, `name (type): ...`, `:param name: ...`, `name  ...` with two spaces
 _LINE = r"^\s*(?::param\s+)?{name}(?:\s*\([^)\n]*\))?(?:\s*:\s|\s\s+)\s*(?P<text>\S.*)$"
 
 
 class Functions:
-    """The tools of a chat: functions, and descriptions of others as OpenAI writes them."""
+    """The tools of a chat: Python functions, and descriptions of other tools in OpenAI's format."""
 
     def __init__(self, given: Sequence[Callable[..., Any] | Mapping[str, Any]]) -> None:
         """UsageError: one of them cannot be a tool."""
@@ -39,13 +39,13 @@ class Functions:
         self.tools: tuple[Tool, ...] = tuple(tools_of(entries))
 
     def has(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether all of them can be carried out here."""
+        """Whether all these calls name Python functions."""
         return all(call.name in self._models for call in calls)
 
     def call(self, call: ToolCall) -> str:
-        """What the function returns, as the model is told it: a text as it is, anything else as JSON; or what is wrong.
+        """The function's result as text for the model: a string unchanged, other values as JSON; or the error.
 
-        An exception of the function is told to the model, which may go another way.
+        An exception in the function becomes a text for the model, which may try something else.
         """
         from pydantic import ValidationError
         from pydantic_core import to_json
@@ -81,7 +81,7 @@ class Functions:
 
 
 def _arguments(name: str, function: Callable[..., Any]) -> Any:
-    """A class of pydantic's with a field for each parameter."""
+    """A pydantic class with a field per parameter of the function."""
     from pydantic import ConfigDict, Field, TypeAdapter, create_model
     from pydantic.errors import PydanticUserError
 
@@ -96,7 +96,7 @@ def _arguments(name: str, function: Callable[..., Any]) -> Any:
             raise UsageError(f"tools: {shown(name)} takes {parameter}, expected parameters with names.")
         said = re.search(_LINE.format(name=re.escape(key)), about, re.MULTILINE)
         default = ... if parameter.default is parameter.empty else parameter.default
-        # by an alias: pydantic has names of its own that a parameter may have, too
+        # with an alias, since a parameter may have a name that pydantic reserves
         about_it = said["text"] if said else None
         hint = hints.get(key, str)
         try:
@@ -113,7 +113,7 @@ def _arguments(name: str, function: Callable[..., Any]) -> Any:
 
 
 def _schema(make: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """The JSON schema that a method of pydantic's makes. A default that is no JSON is left out of it."""
+    """The JSON schema that a pydantic method makes. Defaults that are not JSON are left out."""
     from pydantic.errors import PydanticInvalidForJsonSchema
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -127,7 +127,7 @@ def _schema(make: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 
 
 def _known(hint: Any, within: tuple[Any, ...] = ()) -> Any:
-    """An annotation as pydantic takes it: before Python 3.12 it does not take a TypedDict of `typing`."""
+    """The annotation in a form that pydantic accepts: before Python 3.12 it refuses `typing.TypedDict`."""
     if sys.version_info >= (3, 12) or hint in within:
         return hint
     if is_typeddict(hint):
@@ -142,7 +142,7 @@ def _known(hint: Any, within: tuple[Any, ...] = ()) -> Any:
 
 
 def _typed_dict(given: Any, within: tuple[Any, ...]) -> Any:
-    """The same TypedDict as pydantic takes it: of typing_extensions, which pydantic depends on."""
+    """The same TypedDict, made with typing_extensions, which pydantic depends on."""
     from typing_extensions import TypedDict
 
     fields = {}

@@ -1,4 +1,4 @@
-"""Conversations of `llm` as OpenAI writes them, and its tools."""
+"""Converts conversations and tools of `llm` to OpenAI's format."""
 
 import json
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from hybrid.quant.ggml.errors import UsageError
 
 
 def messages_of(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """UsageError: something in them is no text."""
+    """The messages. UsageError: a part is not text."""
     return [made for message in messages for made in _made(message.role, message.parts)]
 
 
 def _made(role: str, parts: list[Any]) -> list[dict[str, Any]]:
-    """Of one message; results of tools are one each."""
+    """The messages for one message of `llm`; each result of a tool becomes its own."""
     results = [part for part in parts if isinstance(part, ToolResultPart)]
     if results:
         return [
@@ -64,6 +64,6 @@ def tools_of(tools: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """As `llm` calls the function; the calls of an answer are whole."""
+    """Arguments of a call as `llm` expects them; calls are complete."""
     given: dict[str, Any] = json.loads(call.arguments or "{}")
     return given

@@ -1,6 +1,6 @@
-"""The plug-in for `llm` (https://llm.datasette.io): `llm -m hybrid/NAME`, with what the library has.
+"""The plug-in for `llm` (https://llm.datasette.io): `llm -m hybrid/NAME`.
 
-Its modules are imported when a model answers: every command of `llm` loads this one.
+Our modules are imported only when a model answers: every command of `llm` loads this one.
 """
 
 import json
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from .answer import Answer
 
 PREFIX = "hybrid/"
-BUNDLED = "bundled"  # the small model of the package
+BUNDLED = "bundled"  # the name of the small model in the package
 KEPT = 2  # models that stay loaded
 
 
 class LlmSettings(llm.Options):
-    """What `-o NAME VALUE` sets. What is not given is what the model's file says."""
+    """Settings of `-o NAME VALUE`. The model file's values are the defaults."""
 
     max_tokens: int | None = Field(default=None, description="Tokens of the answer, at most")
     temperature: float | None = Field(default=None, description="0: always the likeliest token")
@@ -48,12 +48,12 @@ class LlmSettings(llm.Options):
 
     @property
     def loading(self) -> dict[str, Any]:
-        """What `hybrid.load` takes of it."""
+        """The settings for `hybrid.load`."""
         return self.model_dump(include={"context", "keys_values"}, exclude_none=True)
 
     @property
     def answering(self) -> dict[str, Any]:
-        """What `Model.reply` takes of it."""
+        """The settings for `Model.reply`."""
         given = self.model_dump(exclude={"context", "keys_values", "max_tokens"}, exclude_none=True)
         return given if self.max_tokens is None else {**given, "tokens": self.max_tokens}
 
@@ -64,23 +64,23 @@ _loading = threading.Lock()
 
 
 def loaded(name: str, options: dict[str, Any]) -> "hybrid.Model":
-    """The model, loaded with these options: it stays for the next turn of a chat. HybridError: it cannot be."""
+    """The model, loaded with these options; it stays loaded for the next turn. HybridError: it cannot be loaded."""
     import hybrid
 
     key = (name, *sorted(options.items()))
     with _loading:
         if key not in _loaded:
-            for other in [other for other in _loaded if other[0] == name]:  # with other options: once is enough
+            for other in [other for other in _loaded if other[0] == name]:  # loaded with other options: replace it
                 del _loaded[other]
             _loaded[key] = hybrid.load(None if name == BUNDLED else name, **options)
             while len(_loaded) > KEPT:
-                _loaded.popitem(last=False)  # closed when its last answer has ended
+                _loaded.popitem(last=False)  # it closes when its last answer has ended
         _loaded.move_to_end(key)
         return _loaded[key]
 
 
 def unload() -> None:
-    """Closes all of them."""
+    """Closes all loaded models."""
     with _loading:
         while _loaded:
             _loaded.popitem()[1].close()
@@ -88,13 +88,13 @@ def unload() -> None:
 
 # --- answers ---
 class _Shared:
-    """What both kinds of models do."""
+    """The common part of LlmChat and AsyncChat."""
 
     def __init__(self, name: str) -> None:
         self.name, self.model_id = name, PREFIX + name
 
     def answer(self, prompt: llm.Prompt) -> "Answer":
-        """What begins to be written."""
+        """Starts an answer."""
         from .llm_messages import messages_of, tools_of
 
         options: Any = prompt.options
@@ -104,13 +104,13 @@ class _Shared:
         model, messages = loaded(self.name, options.loading), messages_of(prompt.messages)
         if model.answering.template is not None:
             return model.reply(messages, tools=tools_of(prompt.tools), stream=True, **settings)
-        # a model that was not taught to chat goes on from what was said
+        # a model without a chat template continues the text
         settings.pop("think", None)
         text = "".join(message["content"] or "" for message in messages)
         return model.complete(text, stream=True, **{"tokens": -1, **settings})
 
     def finished(self, answer: "Answer", response: Any) -> None:
-        """Notes what `llm` keeps of an answer."""
+        """Notes what `llm` stores about an answer."""
         from .llm_messages import arguments_of
 
         for call in answer.tool_calls:
@@ -127,7 +127,7 @@ class _Shared:
 
 
 def _event(part: Any, calls: dict[int, str]) -> StreamEvent:
-    """calls: ids of the answer's calls by their numbers."""
+    """An event for `llm`. calls: ids of the answer's calls by number."""
     if part.kind == "call":
         calls[part.index] = part.id
         return StreamEvent(type="tool_call_name", chunk=part.text, tool_call_id=part.id)
@@ -137,7 +137,7 @@ def _event(part: Any, calls: dict[int, str]) -> StreamEvent:
 
 
 class LlmChat(_Shared, llm.Model):
-    """A model of the library."""
+    """A model, for `llm`."""
 
     can_stream = supports_schema = supports_tools = True
     Options = LlmSettings  # type: ignore[assignment]  # it declares a class of its own there
@@ -145,18 +145,18 @@ class LlmChat(_Shared, llm.Model):
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: llm.Conversation | None
     ) -> Iterator[str | StreamEvent]:
-        """Its answer, part by part."""
+        """The answer, part by part."""
         answer, calls = self.answer(prompt), dict[int, str]()
         try:
             for part in answer.parts():
                 yield _event(part, calls)
         finally:
-            answer.stop()  # who has left does not wait for the rest
+            answer.stop()  # the consumer has left
         self.finished(answer, response)
 
 
 class AsyncChat(_Shared, llm.AsyncModel):
-    """The same in an event loop."""
+    """A model, for `llm`'s event loop."""
 
     can_stream = supports_schema = supports_tools = True
     Options = LlmSettings  # type: ignore[assignment]
@@ -164,7 +164,7 @@ class AsyncChat(_Shared, llm.AsyncModel):
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any
     ) -> AsyncGenerator[str | StreamEvent, None]:
-        """Its answer, part by part."""
+        """The answer, part by part."""
         import asyncio
 
         answer, calls = await asyncio.to_thread(self.answer, prompt), dict[int, str]()
@@ -182,16 +182,17 @@ class LlmEmbedding(llm.EmbeddingModel):
         self.name, self.model_id = name, PREFIX + name
 
     def embed_batch(self, items: Iterable[str | bytes], *, key: str | None = None) -> Iterator[list[float]]:
-        """Of each text. HybridError: one is empty, or longer than the context."""
+        """A vector per text. HybridError: a text is empty, or longer than the context."""
         texts = [item if isinstance(item, str) else item.decode("utf-8", "replace") for item in items]
         yield from loaded(self.name, {}).embed(texts).tolist()
 
 
 # --- names ---
 def names() -> list[tuple[str, tuple[str, ...]]]:
-    """What is here, with other names for it: the bundled model, what was downloaded or converted, what is asked for.
+    """Models on this machine with their other names: the bundled one, downloads, conversions, and names that were asked
+    for.
 
-    A file has the name of its whole path, so that a conversation finds it again from any folder.
+    A file is named by its absolute path, so that a conversation finds it from any folder.
     """
     found: dict[str, set[str]] = {BUNDLED: set()}
     for name in [*here(), *_asked()]:
@@ -204,7 +205,7 @@ def names() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def here() -> list[str]:
-    """Downloaded, run lately, and folders that were converted."""
+    """Models that were downloaded, run lately or converted."""
     from .pipeline import cached_models, present
     from .pipeline.models import bundled_checkpoint
 
@@ -215,8 +216,8 @@ def here() -> list[str]:
 
 
 def _asked() -> list[str]:
-    """What is asked for by name, here and in the settings of `llm`: it takes only names that somebody has registered,
-    and a model that is not here yet is asked for before it is."""
+    """Names on `llm`'s command line and in its settings: `llm` accepts only registered names, and a model may be named
+    before it is downloaded."""
     aliases: dict[str, str] = {}
     with suppress(OSError, ValueError):
         aliases = json.loads((llm.user_dir() / "aliases.json").read_text(encoding="utf-8"))
@@ -227,13 +228,13 @@ def _asked() -> list[str]:
 
 @llm.hookimpl
 def register_models(register: Any, model_aliases: Any) -> None:
-    """Called by every command of `llm` that looks for a model."""
+    """Called by `llm` to look up models."""
     for name, aliases in names():
         register(LlmChat(name), AsyncChat(name), aliases=aliases)
 
 
 @llm.hookimpl
 def register_embedding_models(register: Any) -> None:
-    """All of them: one that generates makes vectors, too."""
+    """Registers all models: generating ones make vectors also."""
     for name, aliases in names():
         register(LlmEmbedding(name), aliases=aliases)

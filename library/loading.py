@@ -1,4 +1,4 @@
-"""`hybrid.load`: a model by its file, its folder or its name."""
+"""`hybrid.load`: loads a model by file, folder or name."""
 
 import os
 from collections.abc import Iterable
@@ -38,22 +38,22 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
     cpus: Iterable[int] = (),
     numa: NumaName | None = None,
 ) -> Model:
-    """A model, ready to answer. Close it, or use it in a `with`, to give its memory back.
+    """Loads a model. Close it, or use it in a `with`, to free its memory.
 
-    model        what the command line takes: a GGUF file, a Hugging Face folder (converted once), a name; None: the
-                 small model that comes with the package
-    context      tokens that a text and its answer may have together; 0: chosen by the model
-    parallel     answers that are computed together; more wait for their turn
-    threads      0: one for each of `cpus`, or where there are none one per physical core
-    keys_values  how keys and values are kept: "f16", "q8_0" or "f32"; None: f16, with precision "exact" f32
+    model        as on the command line: a GGUF file, a Hugging Face folder (converted once), or a name; None: the small
+                 model that comes with the package
+    context      tokens of a text and its answer together; 0: as the model was trained, or less if memory is short
+    parallel     answers that are computed together; others wait
+    threads      0: one per entry of `cpus`, or without `cpus` one per physical core
+    keys_values  type of the KV cache: "f16", "q8_0" or "f32"; None: f16, or f32 with precision "exact"
     precision    "fast" rounds activations to 8 bits; "exact" does not
-    cache        memory for what was read before, so that no text is read twice: bytes, or "2GiB"; 0: none
-    lora         files of adapters, each alone or with its scale
-    template     a chat template (Jinja) in the place of the model's own
-    pooling      of embeddings; None: what the file says
-    draft        a smaller model of the same vocabulary, which guesses tokens where that pays: the same answers, sooner
-    cpus         processors that the threads are pinned to, by the system's numbers (Linux)
-    numa         "interleave": what the model has in memory is spread over all nodes of memory (Linux)
+    cache        memory for the prompt cache, so that no text is read twice: bytes, or "2GiB"; 0: none
+    lora         adapter files, each alone or with its scale
+    template     chat template (Jinja) to use instead of the model's
+    pooling      of embeddings; None: as the file says
+    draft        smaller model with the same vocabulary that guesses tokens: the same answers, sooner
+    cpus         processors to pin threads to, by the system's numbers (Linux)
+    numa         "interleave": spread the model over all NUMA nodes (Linux)
 
     Raises HybridError: there is no such model, or it cannot be loaded.
     """
@@ -62,7 +62,7 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
             raise UsageError(f"parallel = {parallel}, expected 1 or more answers at a time.")
         options = LoadOptions(
             n_ctx=context,
-            n_seq_max=parallel + 1,  # one in which embeddings and saved chats are read beside the answers
+            n_seq_max=parallel + 1,  # one more for reading embeddings and saved chats
             n_threads=threads,
             precision=precision,
             kv_type=keys_values,

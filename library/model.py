@@ -1,4 +1,4 @@
-"""A loaded model as a notebook uses it."""
+"""A loaded model: completions, chats, embeddings, scores."""
 
 import os
 import threading
@@ -30,15 +30,16 @@ from .settings import Settings, checked_settings
 if TYPE_CHECKING:
     from hybrid.infer.text.tokenizer import Tokenizer
 
-TOKENS = 256  # of a completion: a model that was not taught to answer never ends one
-SLICE = 128  # tokens of embeddings that are read between two steps of answers
+TOKENS = 256  # default limit of a completion: a base model never ends one
+SLICE = 128  # tokens of texts that are read between two steps of answers
 
 
 class Model:
-    """A model that answers. `hybrid.load` makes one; any number of threads may use it.
+    """A model, made by `hybrid.load`. Any number of threads may use it.
 
-    What begins like an earlier text is not read again, whoever asks. A model that makes embeddings only (an encoder)
-    refuses the rest.
+    A prompt that begins like an earlier one reuses that work, whoever asks. An encoder makes embeddings only and
+    refuses
+    everything else.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Model:
     # --- what it is ---
     @property
     def answering(self) -> ModelThread:
-        """What answers. UnsupportedError: it is an encoder."""
+        """The thread that answers. UnsupportedError: the model is an encoder."""
         if self._answering is None:
             assert self._embedder is not None
             raise UnsupportedError(
@@ -74,24 +75,24 @@ class Model:
 
     @property
     def _loaded(self) -> LoadedModel | Embedder:
-        """The model or the encoder of the library."""
+        """The loaded model or encoder of `hybrid.infer`."""
         loaded = self._embedder if self._answering is None else self._answering.model
         assert loaded is not None
         return loaded
 
     @property
     def tokenizer(self) -> "Tokenizer":
-        """The file's own."""
+        """The tokenizer of the file."""
         return self._loaded.tokenizer
 
     @property
     def context(self) -> int:
-        """Tokens that a text and its answer may have together."""
+        """Tokens of a text and its answer together."""
         return self._loaded.n_ctx
 
     @property
     def name(self) -> str:
-        """As its file says it, with the type of its weights."""
+        """The name in the file, with the type of its weights."""
         return self._loaded.path.name if self._answering is None else self._answering.model.description
 
     def __repr__(self) -> str:
@@ -99,11 +100,11 @@ class Model:
 
     # --- texts ---
     def complete(self, prompt: str | Sequence[int], *, stream: bool = False, **settings: Unpack[Settings]) -> Answer:
-        """What follows a text, or tokens: at most 256 tokens unless the settings say it.
+        """Continues a text or tokens; at most 256 tokens unless the settings say otherwise.
 
-        stream  the answer is returned at once, and is written while it is iterated. Several that are begun like this
-                are computed together
-        HybridError: the prompt is empty or too long, or a setting cannot be used.
+        stream  return the answer at once; it is generated while it is iterated. Several started like this are computed
+                together
+        HybridError: the prompt is empty or too long, or a setting is invalid.
         """
         if not isinstance(prompt, str | Sequence):
             raise UsageError(f"the prompt is {shown(type(prompt).__name__)}, expected a text or tokens.")
@@ -120,14 +121,14 @@ class Model:
         think: bool | None = None,
         **settings: Unpack[Settings],
     ) -> Chat:
-        """A conversation.
+        """Starts a conversation.
 
-        system    what the model is told before all
-        tools     what it may call: Python functions, of which it is told the name, the docstring and the types of the
-                  parameters; or descriptions as OpenAI has them, whose calls are returned
-        think     whether it thinks before it answers; None: as its template has it
+        system    the system message
+        tools     tools that the model may call: Python functions, described to it by name, docstring and types,
+                  or descriptions in OpenAI's format, whose calls are returned
+        think     whether the model thinks before it answers; None: as its template decides
         settings  of all answers
-        HybridError: the model has no chat template, or a tool cannot be one.
+        HybridError: the model has no chat template, or a tool is invalid.
         """
         with advised():
             return Chat(self.answering, system, tools, think, settings)
@@ -142,8 +143,8 @@ class Model:
         stream: bool = False,
         **settings: Unpack[Settings],
     ) -> Answer:
-        """The next message of a conversation that somebody else keeps, as OpenAI writes one. No function is called:
-        the answer has `tool_calls`."""
+        """Answers a conversation that the caller keeps, as messages in OpenAI's format. No function is called: the
+        answer has `tool_calls`."""
         with advised():
             answering, described = self.answering, Functions(tools).tools
             asked = ChatOptions(described, choice_of(tool_choice, described), think=think)
@@ -151,9 +152,9 @@ class Model:
             return Answer(answering, _only(made), stream=stream)
 
     def load_chat(self, path: str | os.PathLike[str], *, tools: Sequence[Callable[..., Any]] = ()) -> Chat:
-        """A chat that `Chat.save` or `hybrid run` has kept, which goes on without reading anything again.
+        """Loads a chat that `Chat.save` or `hybrid run` has saved; nothing is read again.
 
-        tools: the functions that it had; without them their calls are returned. HybridError: it is another model's.
+        tools: the functions that it had; without them calls are returned. HybridError: it belongs to another model
         """
         with advised():
             found = loaded(self.answering, Path(path))
@@ -167,16 +168,16 @@ class Model:
 
     # --- measuring ---
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text, with what the model wants around it. special: tokens like "<|im_end|>" count where they
-        are written out."""
+        """Token ids of a text, with the tokens that the model adds around it. special: parse special tokens such as
+        "<|im_end|>" in the text."""
         return self.tokenizer.encode(text, parse_special=special)
 
     def detokenize(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """The text of token ids."""
         return self.tokenizer.decode(list(tokens))
 
     def embed(self, texts: str | Sequence[str], *, normalize: bool = True) -> np.ndarray:
-        """Vectors of texts, f32 [n, width], or of one text, f32 [width]; normalize: of length 1.
+        """Vectors of texts, f32 [n, width], or of one text, f32 [width]; normalize: to length 1.
 
         HybridError: a text is empty, or longer than the context.
         """
@@ -189,7 +190,7 @@ class Model:
         return vectors[0] if isinstance(texts, str) else vectors
 
     def _read_vectors(self, texts: Sequence[str], *, normalize: bool) -> np.ndarray:
-        """In the service's thread, a slice at a time: answers go on in between."""
+        """Computes vectors in the service's thread, in slices, so that answers continue in between."""
         from hybrid.infer.evaluate.embed_reading import ModelReading, text_ids
 
         model, service = self.answering.model, self.answering.service
@@ -205,9 +206,9 @@ class Model:
             service.call(reading.close)
 
     def score(self, text: str, *, given: str = "") -> Score:
-        """How likely a text is, token by token; given: what stands before it and is not scored.
+        """Log-probability of a text, token by token; given: text before it, which is not scored.
 
-        Without it the first token is scored only if the model begins every text with a token of its own.
+        Without `given` the first token is scored only if the model begins every text with BOS.
         """
         answering = self.answering
         with advised():
@@ -222,7 +223,7 @@ class Model:
         return Score(tuple(i for i, _ in scored), tuple(stream.push(i) for i, _ in scored), tuple(p for _, p in scored))
 
     def _tokens_behind(self, given: str, text: str) -> tuple[int, list[int]]:
-        """The tokens of both, and how many of them are not scored: those of `given`, and the first in any case."""
+        """The tokens of both, and the number that is not scored: those of `given`, and always the first."""
         tokenizer = self.tokenizer
         ids = tokenizer.encode(given + text)
         if not given:
@@ -230,12 +231,12 @@ class Model:
         before = tokenizer.encode(given)
         if ids[: len(before)] == before:
             return len(before), ids
-        # no token ends there: the two are encoded by themselves, as a model that goes on from `given` would see them
+        # no token ends at the boundary: encode both texts alone, as a model that continues `given` sees them
         return len(before), [*before, *tokenizer.encode(text, add_special=False, continues=True)]
 
     # --- ending ---
     def close(self) -> None:
-        """Stops what is written and gives the memory back."""
+        """Stops running answers and frees the memory."""
         self._close()
 
     def __enter__(self) -> Self:

@@ -1,8 +1,8 @@
-"""One loaded model and the thread that answers: from a text or a conversation to a job of the batch.
+"""A loaded model and its thread: from a text or conversation to a job of the batch.
 
 thread = ModelThread(model, parallel=4)
 round = thread.to_text("A text that", checked)        # or to_messages(messages, asked, checked)
-... Answer tells what becomes of it
+... Answer handles its events
 """
 
 import threading
@@ -25,19 +25,19 @@ from hybrid.quant.ggml.errors import TemplateError
 from .settings import CheckedSettings
 
 Message = Mapping[str, Any]
-MOST_WAITING = 1 << 20  # answers: whoever asks in this process waits
+MOST_WAITING = 1 << 20  # practically no limit: callers in this process wait
 
 
 @dataclass
 class Round:
-    """One prompt and its answer: a text, or a conversation, of which calls of tools may make several."""
+    """One prompt and its answer: of a text, or of a conversation, which needs several rounds if tools are called."""
 
     job: Job
     reading: Reading
     checked: CheckedSettings
     prompt: Prompt
     exchange: Exchange | None = None
-    written: str = field(default="", init=False)  # the answer as the template will write it: Asker.note_written
+    written: str = field(default="", init=False)  # the answer as the template writes it: Asker.note_written
 
     @property
     def told(self) -> SaidAnswer:
@@ -52,18 +52,18 @@ class ModelThread:
         self.model, self.template = model, template
         self.service = Service(model, parallel, most_waiting=MOST_WAITING)
         self.service.on_closed = model.close
-        self.spare = threading.Lock()  # of the sequence that no answer has
-        self.close = weakref.finalize(self, self.service.close)  # also when nobody has it any more, or Python ends
+        self.spare = threading.Lock()  # guards the sequence that answers do not use
+        self.close = weakref.finalize(self, self.service.close)  # also when it is collected, or Python exits
         self.asker = Asker(model.tokenizer, template, model.n_vocab)
 
     @property
     def sampling(self) -> SamplingParams:
-        """How tokens are drawn where nobody says it."""
+        """Default sampling settings."""
         return SamplingParams.from_metadata(self.model.gguf.metadata)
 
     @property
     def dialect(self) -> Dialect:
-        """How the model chats. TemplateError: it has no template."""
+        """The model's chat format. TemplateError: it has no template."""
         if self.template is None:
             raise TemplateError(
                 f"{self.model.name} has no chat template, so that it does not chat: it is completed with "
@@ -73,12 +73,12 @@ class ModelThread:
 
     # --- rounds ---
     def to_text(self, text: str | Sequence[int], checked: CheckedSettings) -> Round:
-        """The answer that goes on from a text, or from tokens."""
+        """A round that continues a text or tokens."""
         prompt = self.asker.text(text) if isinstance(text, str) else Prompt([int(token) for token in text])
         return self._round(prompt, Reading(), checked, AnswerRules(self._form(checked)))
 
     def to_messages(self, messages: Sequence[Message], asked: ChatOptions, checked: CheckedSettings) -> Round:
-        """The next message of a conversation. UsageError, TemplateError: it cannot be written."""
+        """A round for the next message of a conversation. UsageError, TemplateError: the template cannot write it."""
         dialect = self.dialect
         exchange = dialect.exchange(messages, asked, self._form(checked))
         written, thoughts = exchange.prompt, dialect.format.thoughts
@@ -97,12 +97,12 @@ class ModelThread:
         exchange: Exchange | None = None,
     ) -> Round:
         settings = AnswerSettings(checked.params, checked.tokens, checked.stop, rules, checked.logprobs)
-        client = threading.get_ident()  # one thread's hundred hold up nobody else's one
+        client = threading.get_ident()  # threads take turns: a hundred answers for one do not delay another's
         job = self.asker.job(prompt, settings, remember=True, speculate=True, client=client)
         return Round(job, reading, checked, prompt, exchange)
 
     def note(self, made: Round) -> None:
-        """A message has ended: what the model drew stays what it drew when the answer comes back in a conversation."""
+        """Remembers a finished message's tokens, so that they are reused when it comes back in a conversation."""
         exchange, job = made.exchange, made.job
         if exchange is not None and job.error is None:
             made.written = self.asker.note_written(
@@ -111,7 +111,8 @@ class ModelThread:
 
 
 def with_seed(checked: CheckedSettings, number: int) -> CheckedSettings:
-    """For the answer of that number in a conversation: with a seed its answers differ, and each can be had again."""
+    """The settings for answer `number` of a conversation: from one seed, every answer gets its own, and can be
+    repeated."""
     params = checked.params
     if params.seed is None:
         return checked

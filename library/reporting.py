@@ -1,4 +1,4 @@
-"""What work says to whoever started it: notes, and how far it is. The rooms below print nothing themselves."""
+"""What library work reports to its caller: notes and progress. The library prints nothing itself."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from hybrid.quant.ggml.progress import Stage, silent
 
 @dataclass(frozen=True)
 class Reporter:
-    """note: takes a sentence about the work; stage: see `hybrid.quant.ggml.progress`."""
+    """note: called with a sentence about the work; stage: see `hybrid.quant.ggml.progress`."""
 
     note: Callable[[str], None]
     stage: Stage
 
     def notes(self, sentences: Iterable[str]) -> None:
-        """What a conversion could not keep, or had to assume."""
+        """Reports what a conversion could not keep, or had to assume."""
         for sentence in sentences:
             self.note(f"note: {sentence}")
 

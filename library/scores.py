@@ -1,4 +1,4 @@
-"""How likely a text is: what `Model.score` returns."""
+"""Scores of texts: the result of `Model.score`."""
 
 import math
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Score:
-    """ln p of each token that was scored, given all before it.
+    """ln p of each scored token, given all tokens before it.
 
     tokens    ids
-    pieces    their texts, as far as they are whole characters
-    logprobs  of each token
+    pieces    their texts, where these are whole characters
+    logprobs  ln p of each token
     """
 
     tokens: tuple[int, ...]
@@ -19,12 +19,12 @@ class Score:
 
     @property
     def total(self) -> float:
-        """ln p of all tokens together."""
+        """The sum of ln p."""
         return math.fsum(self.logprobs)
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean of -ln p; NaN of no tokens."""
+        """exp(-mean of ln p); NaN without tokens."""
         return math.exp(-self.total / len(self.logprobs)) if self.logprobs else math.nan
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""How an answer is drawn and what form it has, as keywords, and what becomes of them."""
+"""Settings of answers as keywords: sampling, limits and form."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 
 class Settings(TypedDict, total=False):
-    """Keywords of `complete`, `say` and `reply`. What is not given is what the model's file says, or llama.cpp's.
+    """Keywords of `complete`, `say` and `reply`. Defaults are the model file's, or llama.cpp's.
 
-    tokens    of the answer, at most; -1: as many as fit
+    tokens    maximum tokens of the answer; -1: as many as fit
     stop      texts that end the answer and are not part of it
-    logprobs  tell how likely each token was, with so many of the likeliest in its place
-    schema    the answer is JSON of it: a JSON schema, or a class of pydantic's, of which `Answer.data` is then one
-    regex, choices, grammar  the whole answer matches an expression; is one of some texts; is of a grammar (GBNF, Lark)
-    seed      of what is random; the same one gives the same answer
-    The others are the samplers, see docs/commands.md.
+    logprobs  report the log-probability of each token and of this many of the most likely tokens in its place
+    schema    the answer is JSON of this schema: a JSON schema, or a pydantic class, of which `Answer.data` is then one
+    regex, choices, grammar  the answer matches an expression; is one of these texts; matches a grammar (GBNF, Lark)
+    seed      of the random numbers; the same seed gives the same answer
+    The rest are sampling settings, see docs/commands.md.
     """
 
     tokens: int
@@ -67,7 +67,7 @@ _OURS = ("tokens", "stop", "logprobs", *_FORMS)
 
 @dataclass(frozen=True)
 class CheckedSettings:
-    """The settings of one answer, checked. data: the class that its text is data of; None: JSON, or nothing."""
+    """The checked settings of one answer. data: the class of `Answer.data`; None: plain JSON, or no schema."""
 
     params: SamplingParams
     tokens: int
@@ -82,7 +82,7 @@ class CheckedSettings:
 
 
 def checked_settings(settings: Settings, defaults: SamplingParams, tokens: int) -> CheckedSettings:
-    """tokens: where the settings do not say it. UsageError names the setting that cannot be used."""
+    """Checks settings. tokens: default limit. UsageError names the invalid setting."""
     given: dict[str, Any] = {**settings}
     unknown = [name for name in given if name not in Settings.__annotations__]
     if unknown:
@@ -106,12 +106,12 @@ def checked_settings(settings: Settings, defaults: SamplingParams, tokens: int) 
 def _params(given: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
     try:
         return with_settings(defaults, {name: value for name, value in given.items() if name not in _OURS})
-    except TypeError as error:  # a text, say, where a number is expected
+    except TypeError as error:  # for example a string instead of a number
         raise UsageError(f"a setting is of the wrong type: {shown(error)}.") from None
 
 
 def _form(given: Mapping[str, Any]) -> tuple[Any, Grammar | None]:
-    """The class that the text is data of, and the form."""
+    """The class of the data, and the grammar."""
     named = {_FORMS[name]: given[name] for name in _FORMS if given.get(name) is not None}
     if len(named) > 1:
         first, second = [name for name in _FORMS if given.get(name) is not None][:2]
@@ -131,7 +131,7 @@ def _form(given: Mapping[str, Any]) -> tuple[Any, Grammar | None]:
 
 
 def _closed(schema: Any) -> Any:
-    """Objects have nothing beside what the class has: it would be dropped."""
+    """The schema with closed objects: extra properties would be dropped."""
     if isinstance(schema, list):
         return [_closed(one) for one in schema]
     if not isinstance(schema, dict):
@@ -143,10 +143,10 @@ def _closed(schema: Any) -> Any:
 
 
 def data_of(text: str, checked: CheckedSettings) -> Any:
-    """What an answer's text says, in JSON or as an object of the class that was asked for; None: it is cut off."""
+    """The value of an answer's text: JSON, or an object of the requested class; None if the text was cut off."""
     if not checked.is_json:
         return None
     try:
         return checked.data.model_validate_json(text) if checked.data is not None else json.loads(text)
-    except ValueError:  # pydantic's, too
+    except ValueError:  # pydantic's errors also
         return None

@@ -1,4 +1,4 @@
-"""Lines for a terminal, and what a terminal can show."""
+"""Text lines for a terminal, and what the terminal can show."""
 
 import os
 import sys
@@ -6,12 +6,12 @@ from typing import TextIO
 
 
 def note(text: str = "") -> None:
-    """A line about the work, on stderr."""
+    """Prints a note to stderr."""
     print(dim(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def one_line(text: str) -> str:
-    """Newlines become spaces and control characters (terminal escapes in file names) become `?`."""
+    """The text on one line: newlines become spaces, control characters (escapes in file names) become `?`."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
@@ -24,17 +24,17 @@ def styled(text: str, code: str, stream: TextIO) -> str:
 
 
 def is_screen(stream: TextIO) -> bool:
-    """Whether it is a terminal that can write a line again."""
+    """Whether the stream is a terminal that can overwrite a line."""
     return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether it is a terminal that shows colours, and nobody has forbidden them (https://no-color.org)."""
+    """Whether the stream is a terminal with colours, and NO_COLOR is not set (https://no-color.org)."""
     return is_screen(stream) and not os.environ.get("NO_COLOR")
 
 
 def count(n: float) -> str:
-    """Numbers for people: `11.4 M`."""
+    """A number for people: `11.4 M`."""
     for unit in ("", " K", " M"):
         if abs(n) < 1000:
             return f"{n:.0f}" if not unit else f"{n:.1f}{unit}"

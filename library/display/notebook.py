@@ -1,4 +1,4 @@
-"""A bar of progress in the output of a notebook's cell: HTML that is replaced while it goes on, without widgets."""
+"""A progress bar in a notebook's cell: HTML that is replaced, without widgets."""
 
 import html
 import sys
@@ -6,30 +6,30 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SECONDS = 0.1  # between two drawings
-Amount = Callable[[float, float, float | None], str]  # of what is done, all, what is done per second: as text
+SECONDS = 0.1  # between two updates
+Amount = Callable[[float, float, float | None], str]  # (done, total, per second) as text
 
 
 def is_notebook() -> bool:
-    """Whether this process is a notebook's kernel; nothing is imported to find out."""
+    """Whether this process is a notebook's kernel. Imports nothing."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 class NotebookBar:
-    """`show` draws it, `stop` takes it away; nothing is left in the notebook. amount: see Amount."""
+    """`show` draws the bar, `stop` removes it; nothing stays in the notebook. amount: see Amount."""
 
     def __init__(self, amount: Amount) -> None:
         self._amount = amount
-        self._cell: Any = None  # IPython's handle of what is displayed
+        self._cell: Any = None  # IPython's display handle
         self._next = 0.0
         self._begun, self._first, self._last = 0.0, 0, sys.maxsize
 
     def show(self, label: str, done: int, total: int) -> None:
-        """So much of the work is done."""
+        """Draws `done` of `total`."""
         now = time.monotonic()
-        if done < self._last:  # another piece of work, with its own total
+        if done < self._last:  # another stage, with its own total
             self._begun, self._first = now, done
         self._last = done
         if now < self._next and done < total:

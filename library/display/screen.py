@@ -1,4 +1,4 @@
-"""What reports on stderr and, in a notebook, in its cell. Imports rich when it draws in a terminal."""
+"""Progress bars and notes on stderr or, in a notebook, in its cell. Imports rich only to draw in a terminal."""
 
 import sys
 import time
@@ -13,10 +13,11 @@ from .notebook import Amount, NotebookBar, is_notebook
 
 
 class ProgressBar:
-    """A bar with rate and time left, on stderr when that is a terminal, in a notebook in its cell; silent otherwise.
+    """A bar with rate and time left, on stderr if that is a terminal, or in a notebook's cell; otherwise silent.
 
-    Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Nothing is drawn for
-    work that is over within `delay` seconds.
+    Called as `progress(label, done, total)` in units of `unit` ("bytes", "tokens", "kernels"). Appears only after
+    `delay`
+    seconds.
     """
 
     def __init__(self, label: str, unit: str = "", delay: float = 0.3) -> None:
@@ -42,7 +43,7 @@ class ProgressBar:
         self._bar.show(one_line(label) or self._label, done, total)
 
     def step(self, done: int, total: int) -> None:
-        """The same for callbacks that only count."""
+        """For callbacks without a label."""
         self(self._label, done, total)
 
     def close(self) -> None:
@@ -58,7 +59,7 @@ class ProgressBar:
 
 
 class _TerminalBar:
-    """Drawn by rich. amount: of (done, total, per second) as text."""
+    """A bar drawn by rich. amount: text made of (done, total, per second)."""
 
     def __init__(self, label: str, amount: Amount) -> None:
         from rich.console import Console
@@ -84,7 +85,7 @@ class _TerminalBar:
         self._last = sys.maxsize
 
     def show(self, label: str, done: int, total: int) -> None:
-        if done < self._last:  # the next piece of work, with its own total; the rate is of what comes from here on
+        if done < self._last:  # another stage, with its own total and rate
             self._bar.reset(self._task, completed=done, total=total)
         self._last = done
         self._bar.update(self._task, completed=done, total=total, description=label)

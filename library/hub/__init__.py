@@ -1,9 +1,9 @@
-"""A hub of Hugging Face: models by name, and what this disk has of it. Nothing is converted here (../pipeline).
+"""Access to a Hugging Face hub: models by name, the local cache, downloads. Conversion is in ../pipeline.
 
-names, nearby           what is a name; names that may have been meant
-type_tags               the weight type that a file's name states
-repository, choice      what a repository holds; which of its files is wanted
-checkpoints             which files a conversion reads
-folders                 the hub's cache on this disk, read without asking anybody
-api, download           requests; files brought here, resumed and verified
+names, nearby           parsing of names; suggestions for misspelt names
+type_tags               the weight type in a file's name
+repository, choice      contents of a repository; the choice of a file
+checkpoints             files that a conversion reads
+folders                 the hub's cache on this disk, without network access
+api, download           requests; downloads, resumed and verified
 """

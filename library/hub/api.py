@@ -1,6 +1,6 @@
-"""Requests to a hub, through huggingface_hub's session: HF_ENDPOINT, HF_TOKEN, proxies and timeouts are its own.
+"""Requests to a hub, through huggingface_hub's session, which handles HF_ENDPOINT, HF_TOKEN, proxies and timeouts.
 
-Each failure is a `HybridError` of one line.
+Every failure is a `HybridError` of one line.
 """
 
 import sys
@@ -17,11 +17,11 @@ from .nearby import near
 from .repository import Listing, from_hub
 
 MOST_ANSWER = 64 << 20  # bytes of a list of files
-LIST_SECONDS = 30  # until one comes: a hub looks up the hashes of all files
+LIST_SECONDS = 30  # time limit: a hub looks up the hashes of all files
 
 
 class TransientError(HybridError):
-    """It may go better the next time: no answer, a lost connection, an error of the server's own."""
+    """A failure that a retry may mend: no answer, a lost connection, an error of the server."""
 
 
 def endpoint() -> str:
@@ -35,7 +35,7 @@ def page(repository: str) -> str:
 
 
 def listing(repository: str, revision: str = MAIN) -> Listing:
-    """What a repository holds now."""
+    """The contents of a repository now."""
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, get_session
 
@@ -55,7 +55,7 @@ def listing(repository: str, revision: str = MAIN) -> Listing:
 
 @contextmanager
 def stream(repository: str, commit: str, path: str, start: int) -> Iterator[Any]:
-    """The bytes of a file from `start` on: a response of httpx, whose `status_code` is 206 if it begins there."""
+    """The bytes of a file from offset `start`: an httpx response, with `status_code` 206 if it starts there."""
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, get_session
 
@@ -67,7 +67,7 @@ def stream(repository: str, commit: str, path: str, start: int) -> Iterator[Any]
         said(repository, commit, path),
         get_session().stream("GET", url, headers=headers, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT) as response,
     ):
-        if not start or response.status_code != 416:  # nothing is there from `start` on: for the caller to judge
+        if not start or response.status_code != 416:  # 416: nothing after `start`; the caller decides
             _check(response)
         yield response
 
@@ -80,7 +80,7 @@ def _check(response: Any) -> None:
 
 @contextmanager
 def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
-    """Turns what huggingface_hub and its client raise into one line each."""
+    """Turns errors of huggingface_hub and its HTTP client into one line each."""
     from huggingface_hub import errors
     from huggingface_hub.utils import get_session
 
@@ -109,7 +109,7 @@ def said(repository: str, revision: str, path: str = "") -> Iterator[None]:
 
 
 def _failing(session: Any) -> tuple[type[Exception], ...]:
-    """What the client of this version of huggingface_hub (httpx or its successor) raises where no answer comes."""
+    """Exceptions of this huggingface_hub's HTTP client (httpx or its successor) for a request without an answer."""
     client = sys.modules[type(session).__module__.split(".")[0]]
     return client.RequestError, client.InvalidURL
 

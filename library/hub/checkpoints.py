@@ -1,4 +1,4 @@
-"""Checkpoints of a repository: which of its files a conversion reads."""
+"""Checkpoints in a repository: the files that a conversion reads."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .names import Name
 from .repository import Listing, RepoFile
 
 CONFIG = "config.json"
-# What `hybrid convert` reads beside the weights; the test of this file converts folders that hold nothing else.
+# Files that `hybrid convert` reads besides weights; a test converts folders that contain only these.
 READ = (
     CONFIG, "generation_config.json", "quantize_config.json", "hf_quant_config.json", "tokenizer.json",
     "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "rwkv_vocab_v*.txt",
@@ -23,21 +23,21 @@ READ = (
     "additional_chat_templates/*.jinja", "modules.json", "*_Pooling/config.json", "README.md",
     "model.safetensors.index.json", "pytorch_model.bin.index.json",
 )  # fmt: skip
-# (index, one file, files without an index), in the order in which a conversion looks for them
+# (index, single file, files without an index), in the order of precedence
 WEIGHTS = (
     ("model.safetensors.index.json", "model.safetensors", "model*.safetensors"),
     ("pytorch_model.bin.index.json", "pytorch_model.bin", "pytorch_model*.bin"),
 )
-MOST_SMALL = 512 << 20  # bytes of a file that is no weights
+MOST_SMALL = 512 << 20  # limit in bytes for files other than weights
 
 
 def has_checkpoint(listing: Listing) -> bool:
-    """Whether it can be converted, as far as the names of its files say."""
+    """Whether the names of the files look like a checkpoint that can be converted."""
     return listing.file(CONFIG) is not None and bool(weights(listing, None))
 
 
 def weights(listing: Listing, folder: Path | None) -> list[RepoFile]:
-    """The files of weights; folder: where the small files are already, for an index to be read."""
+    """The weight files; folder: where the small files are, for reading the index."""
     in_root = {file.path: file for file in listing.files if "/" not in file.path}
     for index, whole, pattern in WEIGHTS:
         matching = [in_root[path] for path in sorted(in_root) if fnmatchcase(path, pattern)]
@@ -52,23 +52,23 @@ def weights(listing: Listing, folder: Path | None) -> list[RepoFile]:
 
 
 def is_weights(path: str) -> bool:
-    """Whether a conversion may look for weights under this name."""
+    """Whether a file of this name may contain weights."""
     return any(path == whole or fnmatchcase(path, pattern) for _, whole, pattern in WEIGHTS)
 
 
 def indexed(folder: Path) -> set[str]:
-    """The files of weights that the index of a folder names; empty without one, and where it cannot be read."""
+    """The weight files that the folder's index names; empty without a readable index."""
     return next((_named(folder / index) for index, _, _ in WEIGHTS if (folder / index).is_file()), set())
 
 
 def _named(index: Path) -> set[str]:
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         return {str(name) for name in json.loads(index.read_bytes())["weight_map"].values()}
-    return set()  # the conversion says what is wrong with it
+    return set()  # the conversion reports the error
 
 
 def small_files(listing: Listing) -> list[RepoFile]:
-    """What a conversion reads beside weights, config.json first. HybridError: one is absurdly large."""
+    """The files that a conversion reads besides weights, config.json first. HybridError: one is too large."""
     files = [file for file in listing.files if any(_matches(file.path, pattern) for pattern in READ)]
     for file in files:
         if file.nbytes > MOST_SMALL:
@@ -84,7 +84,7 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def check_supported(repository: str, config: Path) -> None:
-    """UnsupportedError, before any weight is downloaded: no version of ours converts this architecture."""
+    """UnsupportedError, before weights are downloaded, if this architecture cannot be converted."""
     from hybrid.convert.checkpoint import Config
     from hybrid.convert.plan import family_of
 
@@ -99,7 +99,7 @@ def check_supported(repository: str, config: Path) -> None:
 
 
 def is_supported(config: Path) -> bool:
-    """Whether a version of ours converts it, as far as its config.json says."""
+    """Whether the architecture in this config.json can be converted."""
     try:
         check_supported("", config)
     except (HybridError, OSError):
@@ -108,7 +108,8 @@ def is_supported(config: Path) -> bool:
 
 
 def file_type(name: Name) -> FileType | None:
-    """The type that a checkpoint shall get; None: its own. UsageError: no such type, or it needs more than weights."""
+    """The type that a checkpoint shall be converted to; None: its own. UsageError: an unknown type, or one that needs
+    more than weights."""
     if not name.type:
         return None
     from hybrid.quant.ggml.mixes import NEED_IMPORTANCE
@@ -125,6 +126,6 @@ def file_type(name: Name) -> FileType | None:
 
 
 def estimated(files: Sequence[RepoFile], kind: FileType | None) -> int:
-    """About how many bytes the conversion has."""
+    """Approximate bytes of the conversion."""
     total = sum(file.nbytes for file in files)
     return total if kind is None else int(total * type_tags.BITS[kind] / 16)

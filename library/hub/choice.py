@@ -1,4 +1,4 @@
-"""Which GGUF files of a repository are models, and which of them is wanted."""
+"""The GGUF models in a repository, and the choice of one."""
 
 import re
 from collections import defaultdict
@@ -13,18 +13,18 @@ from .names import Name
 from .repository import RepoFile
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-# Files beside a model: projectors of pictures or sounds, what was measured for quantizing, adapters, a tokenizer alone.
+# GGUF files that are no models: projectors for images or sound, importance matrices, adapters, vocabularies.
 _NOT_MODELS = re.compile(
     r"mmproj|(?<![a-z])(?:i-?matrix|lora|adapter|vocab|control-?vector|cvector)(?![a-z])", re.IGNORECASE
 )
-# Models that serve another one, which guesses or reads pictures; models all the same where there is nothing else.
+# Models that assist another one (drafts, encoders of images); chosen only if there are no others.
 _BESIDE_MODELS = re.compile(r"(?<![a-z])(?:mtp|draft|eagle3?|vae|clip)(?![a-z])", re.IGNORECASE)
 MOST_LISTED = 40
 
 
 @dataclass(frozen=True)
 class GGUFChoice:
-    """A model in GGUF. tag: its type, "" where its name does not say it; files: its parts in order."""
+    """A GGUF model. tag: its type, "" if its name has none; files: its parts in order."""
 
     tag: str
     files: tuple[RepoFile, ...]
@@ -35,7 +35,7 @@ class GGUFChoice:
 
 
 def ggufs(files: Iterable[RepoFile]) -> list[GGUFChoice]:
-    """The models among these files, by path. A model that lacks a part is left out."""
+    """The models among these files, by path. A model with a missing part is left out."""
     files = [file for file in files if _is_gguf(file) and not _NOT_MODELS.search(PurePosixPath(file.path).name)]
     files = [file for file in files if not _BESIDE_MODELS.search(PurePosixPath(file.path).name)] or files
     whole: list[GGUFChoice] = []
@@ -57,9 +57,9 @@ def _is_gguf(file: RepoFile) -> bool:
 
 
 def chosen(models: list[GGUFChoice], name: Name) -> GGUFChoice | None:
-    """The model that `name` asks for: this file, this type, or the usual type or what is nearest to it by bits.
+    """The model that `name` asks for: a file, a type, or else the default type or the nearest in bits.
 
-    None: there is no such type or file. UsageError: several are of it.
+    None: no such type or file. UsageError: several files have the type.
     """
     if name.file:
         return next((model for model in models if name.file in (file.path for file in model.files)), None)
@@ -78,14 +78,15 @@ def chosen(models: list[GGUFChoice], name: Name) -> GGUFChoice | None:
 
 
 def of_type(models: list[GGUFChoice], wanted: str) -> list[GGUFChoice]:
-    """Exactly this type, or else, where the maker of the mix was not named, types that differ in it alone."""
+    """The models of exactly this type, or else, if the request names no maker, of types that differ only in their
+    maker."""
     tag = type_tags.normal(wanted)
     exact = [model for model in models if model.tag == tag]
     return exact or [model for model in models if model.tag and type_tags.plain(model.tag) == tag]
 
 
 def nearest(models: list[GGUFChoice]) -> str:
-    """The tag nearest to the usual type; of two equally near the larger. "" only where no name says a type."""
+    """The tag nearest to the default type; of two equally near the larger. "" if no name has a type."""
     usual = type_tags.bits(type_tags.DEFAULT)
     assert usual is not None
 
@@ -97,13 +98,13 @@ def nearest(models: list[GGUFChoice]) -> str:
 
 
 def most_bits(models: list[GGUFChoice]) -> str:
-    """The tag with the most bits per weight, at most 16 where there are any: the best source of other types."""
+    """The tag with the most bits per weight, if possible at most 16: the best source for other types."""
     known = {model.tag: type_tags.bits(model.tag) or 0.0 for model in models}
     return max(known, key=lambda tag: (known[tag] <= 16, known[tag], tag == "BF16"), default="")
 
 
 def listed(models: list[GGUFChoice]) -> str:
-    """The types there are, or file names where those say no type: for an error."""
+    """The available types, or file names without types, for an error message."""
     names = [shown(model.tag or model.files[0].path) for model in models]
     names = sorted(set(names), key=lambda tag: (type_tags.bits(tag) or 0.0, tag))
     return ", ".join(names[:MOST_LISTED]) + (

@@ -1,4 +1,4 @@
-"""Files of a repository, brought into the hub's cache: resumed, verified, and in their place only when whole."""
+"""Downloads into the hub's cache: resumed, verified, and moved into place only when complete."""
 
 import errno
 import hashlib
@@ -20,12 +20,12 @@ from . import api, folders
 from .repository import Listing, RepoFile
 
 CHUNK = 1 << 20
-ATTEMPTS = 6  # without a single new byte
-MARGIN = 64 << 20  # bytes that stay free
+ATTEMPTS = 6  # in a row without a new byte
+MARGIN = 64 << 20  # free bytes to leave
 
 
 def missing(listing: Listing, files: Sequence[RepoFile]) -> int:
-    """Bytes of these files that are not here yet."""
+    """Bytes of these files that are not on this disk yet."""
     return sum(file.nbytes - _here(listing, file) for file in files)
 
 
@@ -40,7 +40,7 @@ def _here(listing: Listing, file: RepoFile) -> int:
 
 
 def check_room(needs: Mapping[Path, int], what: str) -> None:
-    """HybridError unless folders, which need not be there yet, are on disks with so many bytes to spare."""
+    """HybridError unless the disks of these folders, which need not exist yet, have enough free space."""
     total: dict[int, int] = defaultdict(int)
     for folder, nbytes in needs.items():
         there = next(path for path in (folder, *folder.parents) if path.exists())
@@ -57,10 +57,11 @@ def check_room(needs: Mapping[Path, int], what: str) -> None:
 def download(
     listing: Listing, files: Sequence[RepoFile], progress: Progress, note: Callable[[str], None] = SILENT.note
 ) -> None:
-    """Brings those that are not here. progress(path, done, total) in bytes of all of them; note: told of a wait.
+    """Downloads the missing files. progress(path, done, total): bytes of all files; note: called when it must wait.
 
-    HybridError: no room, no answer, a wrong hash. What came before a failure or an interrupt stays, and the next time
-    goes on there.
+    HybridError: no free space, no answer, or a wrong hash. After a failure or an interrupt the partial file stays, and
+    the
+    next download continues it.
     """
     total, before = sum(file.nbytes for file in files), 0
     for file in files:
@@ -98,7 +99,7 @@ def _bring(listing: Listing, file: RepoFile, progress: Callable[[int], None], no
 
 @contextmanager
 def _locked(lock: Path, note: Callable[[str], None]) -> Iterator[None]:
-    """As huggingface_hub locks it. Whoever else is at it has brought the file when the lock is ours."""
+    """Holds huggingface_hub's lock. If another process held it, the file may be complete afterwards."""
     from filelock import Timeout
     from huggingface_hub.utils import WeakFileLock
 
@@ -116,7 +117,7 @@ def _incomplete(blob: Path) -> Path:
 
 
 def _fetch(listing: Listing, file: RepoFile, blob: Path, progress: Callable[[int], None]) -> None:
-    """Downloads to BLOB.incomplete, going on where that ends; it becomes the blob when its hash is right."""
+    """Downloads to BLOB.incomplete, continuing it if it exists, and renames it when its hash is right."""
     path = _incomplete(blob)
     with path.open("a+b") as out:
         arriving = _Arriving(file, out)
@@ -142,12 +143,12 @@ def _fetch(listing: Listing, file: RepoFile, blob: Path, progress: Callable[[int
 
 
 def pause(failures: int) -> float:
-    """Seconds to wait before another attempt."""
+    """Seconds to wait before the next attempt."""
     return float(min(0.5 * 2**failures, 10))
 
 
 class _Arriving:
-    """A file of which the first `done` bytes are here, with their hash."""
+    """A file whose first `done` bytes are on disk, with their hash."""
 
     def __init__(self, file: RepoFile, out: BinaryIO) -> None:
         self.file, self._out = file, out
@@ -160,11 +161,11 @@ class _Arriving:
             self.restart()
 
     def restart(self, keep: bool = False) -> None:
-        """Begins anew; keep: with what is in the file."""
+        """Starts over; keep: with the bytes in the file."""
         if not keep:
             self._out.truncate(0)
         self.done = 0
-        # large files are named by the SHA-256 of their bytes, others by git's SHA-1 of a header and them
+        # blobs are named by SHA-256 of the content for large files, by git's SHA-1 of header and content for others
         git = hashlib.sha1(b"blob %d\0" % self.file.nbytes, usedforsecurity=False)
         self._digest = hashlib.sha256() if len(self.file.blob) == 64 else git
 
@@ -178,14 +179,16 @@ class _Arriving:
 
 
 def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None]) -> None:
-    """The bytes that are not here, as far as they come. TransientError: not all of them did."""
+    """Downloads the missing bytes. TransientError: the connection ended early."""
     file = arriving.file
     with api.stream(listing.repository, listing.commit, file.path, arriving.done) as response:
-        if arriving.done and response.status_code != 206:  # it sends all of it, or says that there is not so much
+        if arriving.done and response.status_code != 206:  # it sends the whole file, or the file is shorter
             arriving.restart()
         if response.status_code == 416:
             return
-        for chunk in response.iter_bytes():  # as they come: what waits to be a whole chunk is lost with a connection
+        for chunk in (
+            response.iter_bytes()
+        ):  # as they arrive: bytes buffered for a whole chunk would be lost with the connection
             if arriving.done + len(chunk) > file.nbytes:
                 arriving.restart()
                 raise HybridError(
@@ -202,7 +205,7 @@ def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None
 
 
 def _link(blob: Path, pointer: Path) -> None:
-    """A link where huggingface_hub makes one; the file itself where there are no links."""
+    """A link, as huggingface_hub makes one; the file itself on systems without links."""
     pointer.parent.mkdir(parents=True, exist_ok=True)
     temporary = pointer.with_name(f".{pointer.name[:100]}.{os.getpid()}.tmp")
     try:

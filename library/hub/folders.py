@@ -1,12 +1,12 @@
-"""The hub's cache on this disk, in the layout that huggingface_hub documents, and what we note about it.
+"""The hub's cache on this disk, in huggingface_hub's documented layout, and our notes about it.
 
 <hub>/models--ORG--NAME/refs/REVISION          a commit
 <hub>/models--ORG--NAME/snapshots/COMMIT/PATH  a link to
-<hub>/models--ORG--NAME/blobs/BLOB             a file's bytes; BLOB.incomplete: its first ones
-<hub>/.locks/models--ORG--NAME/BLOB.lock       locked by who downloads it
-<cache>/hub/models--ORG--NAME/REVISION.json    ours: what the hub said is in the repository (`Note`)
+<hub>/models--ORG--NAME/blobs/BLOB             a file's bytes; BLOB.incomplete: a partial download
+<hub>/.locks/models--ORG--NAME/BLOB.lock       locked while it is downloaded
+<cache>/hub/models--ORG--NAME/REVISION.json    ours: the list of files that the hub gave (`Note`)
 
-<hub> follows HF_HUB_CACHE and HF_HOME. To read it asks nobody: what is here runs without a network.
+<hub> follows HF_HUB_CACHE and HF_HOME. Reading it needs no network.
 """
 
 import json
@@ -43,7 +43,7 @@ def snapshot(repository: str, commit: str) -> Path:
 
 
 def pointer(repository: str, commit: str, path: str) -> Path:
-    """Where a file of the repository is to be found."""
+    """The path of a repository's file."""
     return snapshot(repository, commit) / path
 
 
@@ -52,7 +52,7 @@ def blob_path(repository: str, blob: str) -> Path:
 
 
 def commit_of(repository: str, revision: str) -> str | None:
-    """The commit that a revision had when it was last asked for; None where nobody knows."""
+    """The commit of a revision when the hub was last asked; None if unknown."""
     if COMMIT.fullmatch(revision):
         return revision
     with suppress(OSError, UnicodeDecodeError):
@@ -63,7 +63,7 @@ def commit_of(repository: str, revision: str) -> str | None:
 
 
 def set_commit(repository: str, revision: str, commit: str) -> None:
-    """OSError."""
+    """Notes the commit of a revision. OSError."""
     if revision == commit or commit_of(repository, revision) == commit:
         return
     path = repository_folder(repository) / "refs" / revision
@@ -72,7 +72,7 @@ def set_commit(repository: str, revision: str, commit: str) -> None:
 
 
 def present(repository: str, commit: str) -> list[RepoFile]:
-    """The files of a commit that are here, whole. Of a file that is no link to a blob, the blob's name is ""."""
+    """The complete files of a commit on this disk. A file that is not a link to a blob has the blob name ""."""
     top = snapshot(repository, commit)
     files = []
     for folder, _, names in os.walk(top):
@@ -110,7 +110,7 @@ def note_path(repository: str, revision: str) -> Path:
 
 
 def write_note(listing: Listing, revision: str) -> None:
-    """Keeps what a revision holds. A cache that cannot be written is good enough."""
+    """Notes the contents of a revision. Failure is ignored: a read-only cache works also."""
     files = [[file.path, file.nbytes, file.blob] for file in listing.files]
     note = {"commit": listing.commit, "architecture": listing.architecture, "files": files}
     path = note_path(listing.repository, revision)
@@ -120,7 +120,7 @@ def write_note(listing: Listing, revision: str) -> None:
 
 
 def read_note(repository: str, revision: str) -> Listing | None:
-    """What `write_note` kept; None where there is nothing, or nothing that can be read."""
+    """The contents that `write_note` noted; None if missing or unreadable."""
     try:
         note = json.loads(note_path(repository, revision).read_bytes())
         commit, architecture = note["commit"], note["architecture"]
@@ -133,7 +133,7 @@ def read_note(repository: str, revision: str) -> Listing | None:
 
 
 def known(repository: str, revision: str) -> Iterator[tuple[Listing, bool]]:
-    """What is known of a revision without asking: the list of its files, and whether that is all there are."""
+    """What is known of a revision without the network: lists of files, and whether each is complete."""
     commit, note = commit_of(repository, revision), read_note(repository, revision)
     if commit is not None and (note is None or note.commit != commit):
         yield Listing(repository, commit, tuple(present(repository, commit))), False

@@ -1,11 +1,11 @@
-"""Names of models on a hub of Hugging Face: ORG/NAME, with a weight type or a file, and a revision.
+"""Names of models on a Hugging Face hub: ORG/NAME, optionally with a weight type or file, and a revision.
 
-org/name                     the repository: its GGUF file of the usual type, or its checkpoint
+org/name                     the repository: its GGUF file of the default type, or its checkpoint
 org/name:Q8_0                its file of this type
 org/name:some/file.gguf      this file
-org/name@refs/pr/3           as it is in a branch, tag or commit; before or after the type
-hf.co/org/name               the same where a folder org is there, too; also with https:// and huggingface.co
-https://huggingface.co/org/name/blob/main/file.gguf    as a browser shows it
+org/name@refs/pr/3           at this branch, tag or commit; before or after the type
+hf.co/org/name               the same, even if a folder org exists; also with https:// and huggingface.co
+https://huggingface.co/org/name/blob/main/file.gguf    as copied from a browser
 """
 
 import re
@@ -22,9 +22,9 @@ _FILES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".json", ".jsonl", ".t
 
 @dataclass(frozen=True)
 class Name:
-    """A repository, what is wanted of it, and as of when. type: "" for the usual one; file: a path in it, or "".
+    """A repository, with a type ("": the default), a file ("" or a path) and a revision.
 
-    explicit: it cannot be a path that was mistyped, since it has a host, a type or a revision.
+    explicit: the text cannot be a misspelt path, since it has a host, a type or a revision.
     """
 
     repository: str
@@ -37,13 +37,13 @@ class Name:
         return self.with_choice(self.file or self.type)
 
     def with_choice(self, choice: str) -> str:
-        """What to type for another type or file of the same repository."""
+        """The text to type for another type or file of the same repository."""
         revision = "" if self.revision == MAIN else f"@{self.revision}"
         return f"{self.repository}{f':{choice}' if choice else ''}{revision}"
 
 
 def parse(text: str) -> Name | None:
-    """The name that `text` is; None where it can only be a path."""
+    """The name that `text` is, or None if it can only be a path."""
     host = _HOST.fullmatch(text)
     rest = host[1] if host else text
     if host and (page := _PAGE.fullmatch(rest)):
@@ -62,7 +62,7 @@ def parse(text: str) -> Name | None:
 
 
 def _checked(name: Name) -> Name | None:
-    """None where a part of it could lead out of a folder, or no hub has such a name."""
+    """The name, or None if a part of it could escape a folder, or no hub allows it."""
     if len(name.repository) > _MOST or "--" in name.repository or ".." in name.repository:
         return None
     parts = [*name.revision.split("/"), *name.file.split("/")] if name.file else name.revision.split("/")

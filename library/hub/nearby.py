@@ -1,4 +1,4 @@
-"""Names that may have been meant."""
+"""Suggestions for misspelt names."""
 
 import difflib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ MOST = 3
 
 
 def similar(word: str, names: Sequence[str]) -> list[str]:
-    """Those of ORG/NAME that `word` is nearly: the whole, the part after the slash, or the beginning of that."""
+    """The ORG/NAME names close to `word`, compared whole, by the part after the slash, or by that part's beginning."""
     lower = word.lower()
     by_last = {name: name.rpartition("/")[2].lower() for name in names}
     begins = [name for name in names if lower and by_last[name].startswith(lower)]
@@ -19,6 +19,6 @@ def similar(word: str, names: Sequence[str]) -> list[str]:
 
 
 def near(word: str, names: Sequence[str]) -> str:
-    """A sentence to end an error with, or nothing."""
+    """A sentence with suggestions for the end of an error message, or ""."""
     found = similar(word, names)
     return f" Here already: {', '.join(found)}." if found else ""

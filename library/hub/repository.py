@@ -1,4 +1,4 @@
-"""What a repository holds: its files with sizes and hashes, as a hub lists them. Everything in it is checked."""
+"""The files of a repository with sizes and hashes, as a hub lists them. All of it is checked."""
 
 import re
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from hybrid.quant.ggml.errors import HybridError, shown
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 BLOB = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
-MOST_BYTES = 1 << 50  # of a file; what a hub says beyond that is wrong
+MOST_BYTES = 1 << 50  # limit for a file: larger sizes are wrong
 
 
 @dataclass(frozen=True)
 class RepoFile:
     """A file of a repository.
 
-    blob: its name in the hub's cache: the SHA-256 of the content for a large file, else git's hash of it
+    blob: its name in the hub's cache: SHA-256 of the content of a large file, git's hash of others
     """
 
     path: str
@@ -27,7 +27,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """A repository at one commit. architecture: of its GGUF files, where the hub says it, else ""."""
+    """A repository at one commit. architecture: of its GGUF files, if the hub names it, else ""."""
 
     repository: str
     commit: str
@@ -39,7 +39,7 @@ class Listing:
 
 
 def from_hub(repository: str, answer: Any) -> Listing:
-    """The answer to /api/models/ORG/NAME/revision/REVISION?blobs=true. HybridError: it is not one, or means harm."""
+    """Parses the answer to /api/models/ORG/NAME/revision/REVISION?blobs=true. HybridError: malformed or malicious."""
     answer = answer if isinstance(answer, Mapping) else {}
     commit, siblings = answer.get("sha"), answer.get("siblings")
     if not isinstance(commit, str) or not COMMIT.fullmatch(commit) or not isinstance(siblings, list):
@@ -60,7 +60,7 @@ def _file(repository: str, entry: Any) -> RepoFile:
 
 
 def checked(repository: str, path: Any, nbytes: Any, blob: Any) -> RepoFile:
-    """HybridError: the path would leave the folder, or size or hash cannot be ones."""
+    """A file of the list. HybridError: its path would leave the folder, or its size or hash is impossible."""
     where = f"{repository}: the file {shown(path)}"
     if not isinstance(path, str) or not path or not _stays_inside(path):
         raise HybridError(f"{where} would not be inside its folder; nothing of this repository is downloaded.")

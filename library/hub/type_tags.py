@@ -1,4 +1,4 @@
-"""The weight type that a GGUF file's name states, and how many bits per weight that is."""
+"""The weight type in a GGUF file's name, and its bits per weight."""
 
 import re
 from pathlib import PurePosixPath
@@ -7,7 +7,7 @@ from hybrid.quant.ggml.types import FileType
 
 DEFAULT = "Q4_K_M"
 
-# Bits per weight of a Llama of 8 B weights in a file of this type (llama-quantize's table): to find the nearest.
+# Bits per weight of an 8 B Llama in this type (llama-quantize's table), for finding the nearest type.
 BITS = {
     FileType.IQ1_S: 2.00, FileType.IQ1_M: 2.15, FileType.IQ2_XXS: 2.38, FileType.IQ2_XS: 2.59, FileType.IQ2_S: 2.74,
     FileType.IQ2_M: 2.93, FileType.IQ3_XXS: 3.25, FileType.IQ3_XS: 3.50, FileType.IQ3_S: 3.66, FileType.IQ3_M: 3.76,
@@ -19,7 +19,7 @@ BITS = {
     FileType.F32: 32.0,
 }  # fmt: skip
 
-# What others call file types, and mixes of theirs that begin with one of ours.
+# Other names of file types, and names of mixes that begin with one of ours.
 _SAME = {
     "FP16": "F16", "FP32": "F32", "MXFP4": "MXFP4_MOE", "Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M",
     "Q6_K_M": "Q6_K", "Q8": "Q8_0", "Q4": "Q4_K_M", "Q5": "Q5_K_M", "Q6": "Q6_K", "Q2": "Q2_K", "Q3": "Q3_K_M",
@@ -39,7 +39,7 @@ _TAG = re.compile(
 
 
 def normal(tag: str) -> str:
-    """One spelling of a tag, upper case: `ud-q4_k_xl` is UD-Q4_K_XL, `fp16` F16. Other texts in upper case."""
+    """The normal spelling of a tag, in upper case: `ud-q4_k_xl` is UD-Q4_K_XL, `fp16` is F16."""
     match = _TAG.fullmatch(tag.strip().upper())
     if match is None:
         return tag.strip().upper()
@@ -48,13 +48,13 @@ def normal(tag: str) -> str:
 
 
 def plain(tag: str) -> str:
-    """A tag without what says who chose the types: Q4_K_M of UD-Q4_K_M and of I1-Q4_K_M."""
+    """A tag without its maker: Q4_K_M for UD-Q4_K_M and I1-Q4_K_M."""
     name = tag.upper().removeprefix("UD-").removeprefix("I1-")
     return _SAME.get(name, name)
 
 
 def of_file(path: str) -> str:
-    """The tag in a file's name, or else in its folder's; "" where there is none."""
+    """The tag in a file's name, or else in its folder's; "" if there is none."""
     whole = PurePosixPath(path)
     for part in (whole.name.removesuffix(".gguf"), *reversed(whole.parts[:-1])):
         found = list(_TAG.finditer(part.upper()))
@@ -64,12 +64,12 @@ def of_file(path: str) -> str:
 
 
 def without(path: str) -> str:
-    """A file's name with its tag taken out, lower case: what files of one model in several types share."""
+    """A file's name without its tag, in lower case: the same for all types of one model."""
     return _TAG.sub("", PurePosixPath(path).name.removesuffix(".gguf").upper()).strip("-_. ").lower()
 
 
 def bits(tag: str) -> float | None:
-    """Bits per weight; None for a tag that is no type of ours and like none."""
+    """Bits per weight; None for an unknown tag."""
     name = plain(tag)
     if name in FileType.__members__:
         return BITS[FileType[name]]

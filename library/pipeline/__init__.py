@@ -1,10 +1,10 @@
-"""From what is named to what runs: downloads, conversion, quantization and loading in a row, and what is kept of them.
+"""From the name of a model to a loaded one: downloads, conversion, quantization and loading in a row, and their caches.
 
-models                  MODEL becomes a file, and is loaded, with a smaller model that guesses
-by_name                 a name becomes files: from the caches, or downloaded, or converted
-conversions, cached_models  conversions of checkpoints by name; all conversions that are kept
-recent, present, header, removal  files that were run lately; what is here, listed and removed
+models                  resolves MODEL to a file, and loads it, with a draft model
+by_name                 resolves a name on a hub: from the caches, downloaded, or converted
+conversions, cached_models  conversions of named checkpoints; all kept conversions
+recent, present, header, removal  recently run files; lists and removal of models on this machine
 checkpoint_source       a checkpoint that is quantized while it is converted
-importance, target, max_kld  what `infer` measures for `quant`
-config_shapes, published_sizes  shapes to measure, by the configs of published models
+importance, target, max_kld  measurements by `infer` for `quant`
+config_shapes, published_sizes  model sizes for `bench --shape`, from configs of published models
 """

@@ -1,6 +1,6 @@
-"""A name becomes files on this disk: found in the caches without asking anybody, or downloaded now.
+"""Resolves a name on a hub to files on this disk: from the caches without network access, or downloaded now.
 
-`gguf` is what a model is loaded from, `checkpoint` a folder to convert, `source` the best there is to quantize.
+`gguf` gives the file to load, `checkpoint` the folder to convert, `source` the best source for quantization.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from ..hub.repository import Listing, RepoFile
 from ..reporting import Reporter
 from . import cached_models, conversions
 
-MANY_BYTES = 2 << 30  # of weights: from here on it is said that there are smaller types
+MANY_BYTES = 2 << 30  # bytes of weights, above which a note suggests smaller types
 
 
 def gguf(name: Name, reporter: Reporter) -> Path:
-    """The GGUF file (of parts the first): from the caches, or downloaded, or converted."""
+    """The GGUF file (of a split model the first part): cached, downloaded, or converted."""
     found = cached(name, reporter)
     return found if found is not None else pull(name, reporter)
 
 
 def cached(name: Name, reporter: Reporter) -> Path | None:
-    """The GGUF file of a name if nothing is missing here."""
+    """The GGUF file of a name if it is complete on this disk, or None."""
     for listing, complete in folders.known(name.repository, name.revision):
         models = choice.ggufs(listing.files)
         found = choice.chosen(models, name)
@@ -48,7 +48,7 @@ def cached(name: Name, reporter: Reporter) -> Path | None:
 
 
 def _has_all(listing: Listing, complete: bool) -> bool:
-    """Whether the whole checkpoint is here; complete: the list is that of the hub."""
+    """Whether the whole checkpoint is on this disk; complete: the list is the hub's."""
     folder = folders.snapshot(listing.repository, listing.commit)
     if not (folder / checkpoints.CONFIG).is_file():
         return False
@@ -73,7 +73,8 @@ def checkpoint(name: Name, reporter: Reporter) -> Path:
 
 
 def source(name: Name, reporter: Reporter) -> Path:
-    """What to quantize: a folder with a checkpoint, or the GGUF file with the most bits; with a type, that one."""
+    """The source for quantization: a checkpoint folder, or the GGUF file with the most bits; if the name has a type,
+    that file."""
     if name.type or name.file:
         return gguf(name, reporter)
     known = [listing for listing, complete in folders.known(name.repository, name.revision) if complete]
@@ -109,7 +110,7 @@ def _tags_here(name: Name) -> list[str]:
 
 
 def pull(name: Name, reporter: Reporter) -> Path:
-    """As `gguf`, as the hub has it now."""
+    """As `gguf`, but asks the hub for its current contents."""
     listing = _asked(name)
     models = choice.ggufs(listing.files)
     if not models and not name.file and checkpoints.has_checkpoint(listing):
@@ -131,7 +132,7 @@ def _absent(name: Name, listing: Listing, models: Sequence[choice.GGUFChoice]) -
 
 
 def _content(listing: Listing) -> str:
-    """What is in a repository, for an error: `3 files: README.md, adapter.gguf, config.json`."""
+    """Contents of a repository for an error message: `3 files: README.md, adapter.gguf, config.json`."""
     names = [shown(file.path, 60) for file in listing.files]
     more = ", ..." if len(names) > 6 else ""
     count = f"{len(names)} file{'s' * (len(names) != 1)}"
@@ -139,7 +140,7 @@ def _content(listing: Listing) -> str:
 
 
 def _check_architecture(listing: Listing) -> None:
-    """UnsupportedError before the download, where the hub says what the GGUF files are."""
+    """UnsupportedError before the download, if the hub names an unsupported architecture."""
     from hybrid.infer.architectures import ENCODERS, FAMILIES
     from hybrid.quant.ggml.errors import UnsupportedError
 
@@ -151,7 +152,7 @@ def _check_architecture(listing: Listing) -> None:
 
 
 def _bring(name: Name, listing: Listing, files: Sequence[RepoFile], more: int, reporter: Reporter) -> None:
-    """Downloads files and notes what the revision is; more: bytes of what is made of them."""
+    """Downloads files and notes the revision's contents; more: bytes that the next step will need."""
     needed = download.missing(listing, files)
     download.check_room({folders.hub(): needed, conversions.folder(): more}, str(name))
     with _goes_on(name), reporter.stage("downloading", "bytes") as progress:

@@ -1,7 +1,7 @@
-"""GGUF files in the cache directory: conversions of folders, and what `demo` and `bench` made.
+"""GGUF files in the cache folder: conversions, and models of `demo` and `bench`.
 
-converted/      conversions, with what they were made of (cache_paths)
-demo/, shapes/  one file for each size and type
+converted/      conversions, with their notes (cache_paths)
+demo/, shapes/  a file per size and type
 """
 
 import json
@@ -18,7 +18,7 @@ from .. import cache_paths
 from ..hub import folders
 from . import conversions
 
-KEEP_DAYS = 60  # conversions that are no longer used are removed after so long, when another one is made
+KEEP_DAYS = 60  # unused conversions are removed after this time, when another one is made
 MADE_BY = {"demo": "hybrid demo", "shapes": "hybrid bench"}
 
 
@@ -26,8 +26,9 @@ MADE_BY = {"demo": "hybrid demo", "shapes": "hybrid bench"}
 class CachedModel:
     """A file that can be made again. Times are UTC, RFC 3339.
 
-    made_of: the folder or ORG/NAME[:TYPE] it was converted from, or the command that made it; empty where that is not
-    known. trouble: why nothing will use it again.
+    made_of: the folder or ORG/NAME[:TYPE] it was converted from, or the command that made it; "" if unknown. trouble:
+    why
+    nothing will use it again.
     """
 
     path: Path
@@ -39,7 +40,7 @@ class CachedModel:
 
 
 def every() -> list[CachedModel]:
-    """All of them, the most recently used first."""
+    """All cached models, the most recently used first."""
     by_last_use: list[tuple[float, CachedModel]] = []
     for kind in ("converted", *MADE_BY):
         for path in (cache_paths.cache_dir() / kind).glob("*.gguf"):
@@ -49,7 +50,7 @@ def every() -> list[CachedModel]:
 
 
 def _describe(path: Path, kind: str) -> tuple[float, CachedModel]:
-    """With the time of its last use."""
+    """The time of its last use, and the description."""
     size, used, made_of, trouble = path.stat().st_size, path.stat().st_mtime, MADE_BY.get(kind, ""), None
     if kind == "converted":
         if (facts := conversions.read_note(path)) is not None:
@@ -91,7 +92,7 @@ def _trouble(model: Path, folder: Path | None) -> str | None:
 
 
 def remove(wanted: Callable[[CachedModel], bool]) -> list[CachedModel]:
-    """Removes these files and returns those that are gone. What cannot be removed stays."""
+    """Removes the files that `wanted` selects and returns them. Files that cannot be removed stay."""
     removed = [model for model in every() if wanted(model)]
     for model in removed:
         cache_paths.remove(model.path)
@@ -99,7 +100,7 @@ def remove(wanted: Callable[[CachedModel], bool]) -> list[CachedModel]:
 
 
 def tidy() -> None:
-    """Removes what killed conversions left, and conversions that nothing will use and nobody used for KEEP_DAYS."""
+    """Removes leftovers of killed conversions, and unusable conversions that were not used for KEEP_DAYS."""
     with suppress(OSError):
         remove_unfinished(cache_paths.cache_dir() / "converted", "*")
     oldest = datetime.fromtimestamp(time.time() - KEEP_DAYS * 86400, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

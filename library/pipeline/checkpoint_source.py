@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint as a source to quantize: converted tensor by tensor on the way, with no file between."""
+"""A Hugging Face checkpoint as a source for quantization: converted tensor by tensor, without a file in between."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ from hybrid.quant.source import DROPPED, RowSlice, Writer
 
 
 class CheckpointSource:
-    """What `hybrid convert` would write, in the checkpoint's own type. Implements `quant.source.Source`."""
+    """Yields what `hybrid convert` would write in the checkpoint's own type. Implements `quant.source.Source`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class CheckpointSource:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the conversion could not keep."""
+        """Notes on what the conversion could not keep."""
         return self._prepared.plan.notes
 
     @property
@@ -45,7 +45,7 @@ class CheckpointSource:
                 writer.add(key, value, kind)
 
     def slices(self, name: str, rows: int) -> Iterator[RowSlice]:
-        """In the sizes of the conversion."""
+        """Rows in the conversion's slices."""
         job = self._jobs[name]
         columns = job.planned.shape[-1]
         if job.row.constant is not None:

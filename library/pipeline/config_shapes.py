@@ -1,6 +1,6 @@
-"""Shapes to measure, made from the config of a published model: the converter says which tensors and keys its file has.
+"""Sizes for `bench --shape`, from configs of published models: the converter gives tensors and keys.
 
-They stand beside the shapes of `hybrid.infer.bench.shapes`, which know nothing of converters.
+Besides the sizes in `hybrid.infer.bench.shapes`, which know nothing of converters.
 """
 
 import re
@@ -21,7 +21,7 @@ from hybrid.quant.policy import is_weight_matrix
 
 from .published_sizes import CONFIGS
 
-# What is no matrix of weights, by the first pattern that a name has; all else of one dimension is spread over 0 .. 1.
+# Fillings of other tensors than matrices, by the first matching pattern; other vectors are spread over 0 .. 1.
 _FILLS = (
     (r"norm(_2)?\.weight$|_scale\.weight$|_norm$|\.time_mix_ln\.weight$|ssm_d$", Fill.ONE),
     (r"tid2eid\.weight$", Fill.TABLE),
@@ -31,13 +31,13 @@ _FILLS = (
     (r"conv1d\.weight$|shortconv\.conv\.weight$", Fill.CONV),
     (r"ssm_a$", Fill.HEAD_A),
     (r"ssm_(x|dt)\.weight$|ssm_f_[ab]\.weight$", Fill.SSM_WEIGHT),
-    (r"time_mix_[avg][12]\.weight$", Fill.HALF),  # kept by llama-quantize as the source has them
+    (r"time_mix_[avg][12]\.weight$", Fill.HALF),  # llama-quantize leaves their type unchanged
 )
 
 
 @dataclass(frozen=True)
 class ConfigShape:
-    """A model of the size that a config says. `config` has what the converter reads, and no more."""
+    """A model of the size in `config`, which has only the fields that the converter reads."""
 
     name: str
     config: Mapping[str, Any]
@@ -96,5 +96,5 @@ ALL_SHAPES: dict[str, AnyShape] = {**SHAPES, **CONFIG_SHAPES}
 
 
 def find(name: str) -> AnyShape:
-    """The shape of this name, of either kind. UsageError lists those there are."""
+    """The shape of this name, of either kind. UsageError lists all names."""
     return find_shape(name, CONFIG_SHAPES)

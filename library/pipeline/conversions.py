@@ -1,6 +1,6 @@
-"""Conversions of a repository's checkpoint, kept beside those of folders (../cache_paths.py).
+"""Conversions of a repository's checkpoint, in the same folder as those of local folders (../cache_paths.py).
 
-converted/ORG--NAME-COMMIT-VERSION-TYPE.gguf   TYPE: as asked for, or `own`: the checkpoint's own
+converted/ORG--NAME-COMMIT-VERSION-TYPE.gguf   TYPE: the requested type, or `own`: the checkpoint's own
 converted/ORG--NAME-COMMIT-VERSION-TYPE.json   {"repository", "commit", "revision", "type"}; its time: the last use
 """
 
@@ -22,26 +22,26 @@ _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 
 
 def folder() -> Path:
-    """Where all of them are, those of the user's folders too."""
+    """The folder of all conversions, including those of local folders."""
     return cache_paths.cache_dir() / "converted"
 
 
 def path(repository: str, commit: str, kind: FileType | None) -> Path:
-    """Where the conversion of a commit to this type is, if there is one."""
+    """The path for the conversion of a commit to this type, which need not exist."""
     ours = hashlib.sha256(version("hybrid-lm").encode()).hexdigest()[:8]
     name = f"{repository.replace('/', '--')}-{commit[:12]}-{ours}-{kind.name if kind is not None else OWN}.gguf"
     return folder() / name
 
 
 def note_use(model: Path, name: Name, commit: str) -> None:
-    """Notes what `model` was made of, and that it is used now (to the hour)."""
+    """Notes what `model` was converted from, and the time of this use, to the hour."""
     kind = model.stem.rpartition("-")[2]
     facts = {"repository": name.repository, "commit": commit, "revision": name.revision, "type": kind}
     cache_paths.note_use(model, facts)
 
 
 def begin(target: Path, checkpoint: str, reporter: Reporter, name: str = "") -> None:
-    """Makes the folder of a conversion and notes that it begins; name: what was asked for. UsageError: it cannot be."""
+    """Makes the folder, and notes the start of a conversion; name: as requested. UsageError: it cannot be written."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
@@ -54,7 +54,7 @@ def begin(target: Path, checkpoint: str, reporter: Reporter, name: str = "") -> 
 
 
 def convert(name: Name, folder: Path, target: Path, kind: FileType | None, reporter: Reporter) -> None:
-    """Makes it. What is quantized is quantized in the same pass: no larger file is ever on the disk."""
+    """Converts, and quantizes in the same pass: no larger file is written."""
     from hybrid.convert import convert as converted
     from hybrid.quant import quantize
 
@@ -77,7 +77,7 @@ def convert(name: Name, folder: Path, target: Path, kind: FileType | None, repor
 
 @dataclass(frozen=True)
 class ConversionFacts:
-    """What a conversion was made of. type: as in its name."""
+    """The source of a conversion. type: as in its name."""
 
     repository: str
     commit: str
@@ -86,17 +86,17 @@ class ConversionFacts:
 
     @property
     def name(self) -> str:
-        """What to type for it."""
+        """The name to type for it."""
         return str(Name(self.repository, "" if self.type == OWN else self.type, "", self.revision))
 
     @property
     def path(self) -> Path:
-        """Where this version of ours looks for it."""
+        """The path at which this version looks for it."""
         return path(self.repository, self.commit, FileType.__members__.get(self.type))
 
 
 def read_note(model: Path) -> ConversionFacts | None:
-    """None for the conversion of a folder, or one that nobody knows."""
+    """The facts of a conversion; None for that of a local folder, or an unknown one."""
     try:
         facts = json.loads(cache_paths.about(model).read_bytes())
         return ConversionFacts(*(str(facts[key]) for key in ("repository", "commit", "revision", "type")))

@@ -1,4 +1,4 @@
-"""The first facts of a GGUF file, without reading its tokenizer: for lists of files."""
+"""Reads the first keys of a GGUF file, without its tokenizer, for lists of files."""
 
 import struct
 from contextlib import suppress
@@ -16,7 +16,7 @@ _MOST_KEYS, _MOST_ITEMS, _MOST_TEXT = 200, 1000, 64 << 10
 
 
 def read(path: Path) -> tuple[str, str]:
-    """Architecture and file type, "" where they do not stand before the first long array, or it is no GGUF file."""
+    """Architecture and file type; "" if a key is not before the first long array, or the file is not GGUF."""
     found = {"general.architecture": "", "general.file_type": ""}
     with suppress(OSError, ValueError, struct.error), path.open("rb") as file:
         magic, version, _, count = struct.unpack("<4sIQQ", _take(file, 24))
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[str, str]:
 
 
 def _skip_array(file: BinaryIO) -> None:
-    """ValueError for a long one: the tokenizer begins."""
+    """Skips an array. ValueError: it is a long one, where the tokenizer begins."""
     kind, n = struct.unpack("<IQ", _take(file, 12))
     if n > _MOST_ITEMS or kind == ValueType.ARRAY:
         raise ValueError("an array too long for a list")

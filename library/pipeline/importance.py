@@ -1,4 +1,4 @@
-"""An importance matrix from what a model multiplies on a text: measured by `infer`, written and read by `quant`."""
+"""Importance matrices: `infer` measures activations on a text, `quant` writes and reads the files."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def imatrix_of(sums: Sums, dataset: str = "", n_chunks: int = 0, n_ctx: int = 0) -> Imatrix:
-    """As it is written to files: in f32."""
+    """The sums in the form that is written to files: f32."""
     entries = {name: InputSums(s.astype(np.float32), c.astype(np.float32)) for name, (s, c) in sums.items()}
     return Imatrix(entries, [dataset] if dataset else [], n_chunks, n_ctx)
 
 
 def check_continues(before: Imatrix, dataset: str, n_ctx: int) -> None:
-    """UsageError unless `before` can be gone on with: it was measured on that text in chunks of n_ctx tokens."""
+    """UsageError unless the measurement `before` can be continued: it needs the same text in chunks of n_ctx tokens."""
     if before.datasets != [dataset] or before.chunk_size != n_ctx:
         name = shown(before.path) if before.path else "the importance matrix"
         raise UsageError(
@@ -42,12 +42,13 @@ def collected(
     save: Callable[[Imatrix], None] | None = None,
     progress: Progress | None = None,
 ) -> Imatrix:
-    """`before`, which is of the first chunks of the text, and what the chunks behind these give.
+    """The importance of `before`, measured on the first chunks of the text, plus that of the chunks after them.
 
-    dataset: what the text is called in the file. chunks: how many of the text, with those of `before`; None: all. save:
-    given what there is so far, whenever there are `save_every` (0: one) chunks more, but not at the end.
-    progress(label, done, total) in chunks. UsageError: `before` is of another model, or too few chunks; FormatError: an
-    input that is not a number.
+    dataset: name of the text in the file. chunks: number of chunks, including those of `before`; None: all. save:
+    called
+    with the matrix so far after every `save_every` chunks (0: every chunk), except at the end. progress(label, done,
+    total) in chunks. UsageError: `before` belongs to another model, or the text has too few chunks; FormatError: an
+    activation is not a number.
     """
     before.check({name: t.shape for name, t in model.gguf.tensors.items()})
     whole, saved = before, before.chunk_count

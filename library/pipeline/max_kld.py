@@ -1,4 +1,4 @@
-"""`hybrid quantize --max-kld`: the smallest file whose predictions stay within a KL divergence of the original's."""
+"""`hybrid quantize --max-kld`: the smallest file within a KL divergence from the original's predictions."""
 
 import math
 import tempfile
@@ -21,15 +21,15 @@ from ..reporting import Reporter
 from . import models
 from .target import N_CTX, Measuring, measured
 
-CHUNKS = 24  # of N_CTX tokens that a file is measured on
-SEQUENCES = 4  # at a time
+CHUNKS = 24  # of N_CTX tokens, on which a file is measured
+SEQUENCES = 4  # evaluated at a time
 ROUNDS = 7
-CLOSE = 0.95  # of what is allowed: no further search
+CLOSE = 0.95  # of the limit: near enough to stop the search
 
 
 @dataclass(frozen=True)
 class TypeChoice:
-    """Types for all matrices, and of a file of them the size and the mean KL divergence in nats per token."""
+    """Types for all matrices, the size of a file with them, and its mean KL divergence in nats per token."""
 
     file_type: FileType
     options: Options
@@ -39,7 +39,7 @@ class TypeChoice:
 
 
 class OutOfReachError(UsageError):
-    """Not even the largest types stay within what is allowed."""
+    """Even the largest types exceed the allowed divergence."""
 
 
 def choose(
@@ -51,12 +51,13 @@ def choose(
     tried: Callable[[TypeChoice], None] | None = None,
     folder: Path | None = None,
 ) -> TypeChoice:
-    """The smallest that was found with at most `most` nats on the first CHUNKS chunks of the text.
+    """The smallest file found with at most `most` nats on the first CHUNKS chunks of the text.
 
-    What single matrices do to the predictions, added up, says which types to try; every trial is written and measured
-    as `hybrid perplexity --kl-divergence` does, and what it shows corrects the next. path: a GGUF file. tried: told of
-    every trial. folder: where trials are written, and nothing of them is left; None: among temporary files.
-    OutOfReachError: `most` is too little.
+    The divergences of single quantized matrices, added up, predict which types to try. Each trial is written and
+    measured
+    as `hybrid perplexity --kl-divergence` does, and corrects the prediction. path: a GGUF file. tried: called with
+    every
+    trial. folder: for the trials, which are removed; None: the temporary folder. OutOfReachError: `most` is too small.
     """
     with ExitStack() as stack:
         trials = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".hybrid-", dir=folder)))
@@ -99,7 +100,11 @@ def choose(
 def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType]], TypeChoice]) -> TypeChoice:
     best: TypeChoice | None = None
     tried: list[Mapping[str, GGMLType]] = []
-    aim, good, bad = most, 0.0, math.inf  # sums of what single matrices do: to try, known to be within, to be over
+    aim, good, bad = (
+        most,
+        0.0,
+        math.inf,
+    )  # predicted divergences: next to try, known to be within the limit, known to exceed it
     for _ in range(ROUNDS):
         types = target.within(known.choices, known.sensitivity, aim)
         if types in tried:
@@ -127,7 +132,7 @@ def _search(known: Measured, most: float, trial: Callable[[Mapping[str, GGMLType
 
 
 def _base(model: Measurable, text: str, file: Path, reporter: Reporter) -> BaseFile:
-    """What the original predicts."""
+    """The original's predictions."""
     tokens = document_ids(model.tokenizer, text)
     check_length(len(tokens), N_CTX, 2 * N_CTX)
     name = shown(model.path.name)

@@ -1,8 +1,8 @@
-"""What a model may be: a GGUF file, a Hugging Face folder, ORG/NAME on a hub (../hub/names.py), or
-nothing for the bundled model.
+"""What MODEL may be: a GGUF file, a Hugging Face folder, ORG/NAME on a hub (../hub/names.py), or nothing for the
+bundled model.
 
-A folder is converted once; the file is kept in the user's cache directory under a name made of the folder's path and
-the names, sizes and times of its files, so that a changed folder is converted again and the old file removed.
+A folder is converted once. The file is kept in the user's cache under a name made from the folder's path and the names,
+sizes and times of its files: a changed folder is converted again, and the old file removed.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def bundled_checkpoint() -> Path:
-    """The trained 11 M parameter Jamba that comes with the package, as a Hugging Face folder."""
+    """The trained 11 M parameter Jamba in the package, as a Hugging Face folder."""
     return Path(str(files("hybrid"))) / "bundled" / "jamba-11m"
 
 
 def bundled_prose() -> Path:
-    """A few pages about attention, state and memory: what `hybrid demo` measures perplexity on."""
+    """A few pages about attention, state and memory, on which `hybrid demo` measures perplexity."""
     return Path(str(files("hybrid"))) / "bundled" / "prose.txt"
 
 
@@ -41,9 +41,9 @@ EXPECTED = "MODEL is a .gguf file, a Hugging Face folder with config.json, or OR
 
 
 def resolve(model: Path | str | None, reporter: Reporter = SILENT) -> Path:
-    """The GGUF file to load for `model`; downloads what is named and converts on first use, and says so.
+    """The GGUF file to load for `model`. Downloads and converts if necessary, with notes.
 
-    UsageError: there is no such path or name. A path that exists is never a name.
+    UsageError: no such path or name. A path that exists is never a name.
     """
     if model is None:
         return converted(bundled_checkpoint(), reporter)
@@ -58,38 +58,38 @@ def resolve(model: Path | str | None, reporter: Reporter = SILENT) -> Path:
 
 
 def name_of(model: Path | str | None) -> str:
-    """What to call it before clients: its file's or folder's name, or all of a name on a hub."""
+    """The model's name for clients: of its file or folder, or the whole name on a hub."""
     path = Path(model) if model is not None else bundled_checkpoint()
     return path.resolve().name.removesuffix(".gguf") if path.exists() else str(model)
 
 
 def file(path: Path, reporter: Reporter = SILENT) -> Path:
-    """A GGUF file for a command that reads it itself: `path`, or what a name stands for. No folder is converted."""
+    """The GGUF file for a command that reads it itself: `path`, or the file of a name. Folders are not converted."""
     name = None if path.exists() else possible_name(path)
     return path if name is None else _by_name().gguf(name, reporter)
 
 
 def checkpoint(path: Path, reporter: Reporter = SILENT) -> Path:
-    """What to convert: `path`, or the folder that a name stands for."""
+    """The folder to convert: `path`, or the folder of a name."""
     name = None if path.exists() else possible_name(path)
     return path if name is None else _by_name().checkpoint(name, reporter)
 
 
 def source(path: Path, reporter: Reporter = SILENT) -> Path:
-    """What to quantize: `path`, or the checkpoint of a name, or else its GGUF file with the most bits."""
+    """The source to quantize: `path`, or the checkpoint of a name, or its GGUF file with the most bits."""
     name = None if path.exists() else possible_name(path)
     return path if name is None else _by_name().source(name, reporter)
 
 
 def _by_name() -> Any:
-    """What brings names to this disk. Imported when there is one."""
+    """The module by_name, imported only for names."""
     from . import by_name
 
     return by_name
 
 
 def possible_name(path: Path | str) -> "Name | None":
-    """The name on a hub that a path that does not exist can be; None where it is rather one that was mistyped."""
+    """The name on a hub that a missing path may be, or None if it looks like a misspelt path."""
     from ..hub import folders, names
 
     name = names.parse(str(path))
@@ -99,7 +99,7 @@ def possible_name(path: Path | str) -> "Name | None":
 
 
 def named(model: Path | str) -> "Name":
-    """The same; UsageError for a path that does not exist."""
+    """As `possible_name`; UsageError instead of None."""
     name = possible_name(model)
     if name is not None:
         return name
@@ -114,7 +114,7 @@ def named(model: Path | str) -> "Name":
 
 
 def converted(folder: Path, reporter: Reporter = SILENT) -> Path:
-    """The cached conversion of `folder`, made now if there is not one yet."""
+    """The cached conversion of `folder`; converts it now if there is none."""
     if not (folder / "config.json").is_file():
         ggufs = sorted(path for path in folder.glob("*.gguf") if not is_later_part(path))
         if len(ggufs) == 1:
@@ -151,11 +151,10 @@ def load(
     reporter: Reporter = SILENT,
     **fields: "Unpack[LoadFields]",
 ) -> "LoadedModel":
-    """Resolves and loads MODEL, as `LoadedModel.load` has the options; notes when kernels are compiled, when the
-    context is not what the model was trained for, what the file does not say of its vocabulary, and how memory was
-    spread over nodes where that is asked for.
+    """Resolves and loads MODEL, with the options of `LoadedModel.load`. Notes: compilation of kernels, a context
+    shorter than the trained one, gaps in the file's vocabulary, and the spread over NUMA nodes.
 
-    draft: a smaller model that guesses, closed with the model. UsageError: it has another vocabulary.
+    draft: a smaller model that guesses tokens, closed with the model. UsageError: it has another vocabulary.
     """
     path = resolve(model, reporter)
     small = None if draft is None else resolve(draft, reporter)
@@ -193,7 +192,7 @@ def is_encoder(path: Path) -> bool:
 
 
 def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
-    """`resolve`, where workers load the file. Notes gaps in its vocabulary, as `load` does."""
+    """As `resolve`, for a file that workers load. Notes gaps in its vocabulary, as `load` does."""
     from hybrid.infer.text.tokenizer import assumptions
 
     path = resolve(model, reporter)
@@ -202,14 +201,14 @@ def resolve_for_workers(model: Path | str | None, reporter: Reporter) -> Path:
 
 
 def note_numa(loaded: "LoadedModel | Embedder", reporter: Reporter) -> None:
-    """Notes how memory was spread over nodes, where that was asked for."""
+    """Notes the spread of memory over NUMA nodes, if it was asked for."""
     if loaded.numa_note:
         reporter.note(loaded.numa_note)
 
 
 @contextmanager
 def compiling(reporter: Reporter) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress for whatever loads a model: says that kernels are compiled, which happens once per processor."""
+    """A progress callback for loading a model: notes that kernels are compiled, which happens once per processor."""
     said = False
     with reporter.stage("compiling", "kernels") as progress:
 

@@ -1,4 +1,4 @@
-"""What is on this disk and can be run: the hub's cache, our conversions, and the user's files that were run lately."""
+"""Models on this disk: in the hub's cache, our conversions, and the user's files that were run lately."""
 
 import json
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ class ModelPlace(StrEnum):
 
     GGUF = "gguf"  # in the hub's cache
     CHECKPOINT = "checkpoint"  # in the hub's cache
-    PARTIAL = "partial"  # in the hub's cache, interrupted
-    CONVERSION = "conversion"  # in ours
-    FILE = "file"  # the user's own
+    PARTIAL = "partial"  # in the hub's cache, incomplete
+    CONVERSION = "conversion"  # in our cache
+    FILE = "file"  # the user's file
 
 
 @dataclass(frozen=True)
 class Present:
-    """name: what to type as MODEL; type, architecture: "" where that would take long to know; trouble: why it does not
-    run."""
+    """A model on this disk. name: to type as MODEL; type, architecture: "" if slow to find out; trouble: why it does
+    not run."""
 
     name: str
     kind: ModelPlace
@@ -41,13 +41,13 @@ UNSUPPORTED = "its architecture is not supported"
 
 
 def everything() -> list[Present]:
-    """All of it: by name in the hub's cache, then conversions and files, the most recently used first."""
+    """All models: in the hub's cache by name, then conversions and files, the most recently used first."""
     in_hub = [model for repository in folders.repositories() for model in of_repository(repository)]
     return [*in_hub, *_conversions(), *_files()]
 
 
 def of_repository(repository: str) -> list[Present]:
-    """What the hub's cache has of a repository, at all commits that it has."""
+    """The models of a repository in the hub's cache, at all cached commits."""
     top = folders.repository_folder(repository)
     revisions = {commit: revision for revision, commit in _refs(top)}
     found: list[Present] = []
@@ -63,7 +63,7 @@ def of_repository(repository: str) -> list[Present]:
 
 
 def names() -> list[str]:
-    """What can be typed as MODEL and is here, without a look into files: for completion."""
+    """Names of models on this disk to type as MODEL, without opening files: for completion."""
     found: list[str] = []
     for repository in folders.repositories():
         with suppress(OSError):
@@ -78,7 +78,7 @@ def names() -> list[str]:
 
 
 def _refs(top: Path) -> Iterator[tuple[str, str]]:
-    """(revision, commit); main comes last, so that it is the name of a commit that has several."""
+    """(revision, commit) of all refs; main comes last, and so gives a commit with several names its name."""
     refs = top / "refs"
     for path in sorted(refs.rglob("*"), key=lambda path: path.name == MAIN):
         with suppress(OSError, UnicodeDecodeError):

@@ -1,10 +1,10 @@
-"""Configs of published models, as far as the sizes of their tensors follow from them: for shapes to measure."""
+"""Configs of published models, with the fields that decide the sizes of tensors, for `bench --shape`."""
 
 from typing import Any
 
 
 def _every(n_layer: int, period: int, last: str, others: str) -> list[str]:
-    """Layer kinds: each `period`th is `last`."""
+    """Layer kinds: every `period`th is `last`, the rest `others`."""
     return [last if i % period == period - 1 else others for i in range(n_layer)]
 
 
@@ -22,7 +22,7 @@ def _rwkv7(n_embd: int, n_layer: int, *ranks: int) -> dict[str, Any]:
 
 
 def _kimi(n_layer: int, n_expert: int, attention: list[int]) -> dict[str, Any]:
-    """Kimi-Linear-48B-A3B; attention: its layers, from 1."""
+    """Kimi-Linear-48B-A3B; attention: numbers of its attention layers, from 1."""
     return {
         "architectures": ["KimiLinearForCausalLM"], "hidden_size": 2304, "intermediate_size": 9216,
         "num_hidden_layers": n_layer, "num_attention_heads": 32, "num_key_value_heads": 32, "kv_lora_rank": 512,
@@ -36,7 +36,7 @@ def _kimi(n_layer: int, n_expert: int, attention: list[int]) -> dict[str, Any]:
 
 
 def _glm5(n_layer: int, n_expert: int, n_dense: int) -> dict[str, Any]:
-    """GLM-5.3-Flash: the text's part."""
+    """GLM-5.3-Flash, its text model."""
     return {
         "architectures": ["Glm5NextForConditionalGeneration"], "hidden_size": 4096, "intermediate_size": 12288,
         "num_hidden_layers": n_layer, "num_attention_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512,
@@ -48,7 +48,7 @@ def _glm5(n_layer: int, n_expert: int, n_dense: int) -> dict[str, Any]:
 
 
 def _deepseek4(n_layer: int, n_expert: int) -> dict[str, Any]:
-    """DeepSeek-V4-Flash: two layers with a window alone, then of each kind of entries in turn."""
+    """DeepSeek-V4-Flash: two layers with a window only, then layers of each kind of entries in turn."""
     return {
         "architectures": ["DeepseekV4ForCausalLM"],
         "hidden_size": 4096,
@@ -199,7 +199,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": 151552, "n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1,
         "attention_bias": True, "rope_theta": 1e6,
     },
-    "llama-4-scout": {  # the text's part
+    "llama-4-scout": {  # its text model
         "architectures": ["Llama4ForCausalLM"], "hidden_size": 5120, "intermediate_size": 8192,
         "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8,
         "head_dim": 128, "vocab_size": 202048, "num_local_experts": 16, "rope_theta": 5e5,
@@ -229,7 +229,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "sliding_window": 256, "conv_L_cache": 7,
         "vocab_size": 128000,
     },
-    "gemma3n-e2b": {  # the text's part
+    "gemma3n-e2b": {  # its text model
         "architectures": ["Gemma3nForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
         "num_hidden_layers": 30, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
         "num_kv_shared_layers": 10, "vocab_size": 262400, "vocab_size_per_layer_input": 262144,
@@ -239,7 +239,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
         "num_kv_shared_layers": 15, "vocab_size": 262400, "vocab_size_per_layer_input": 262144,
     },
-    "gemma4-e2b": {  # the text's part
+    "gemma4-e2b": {  # its text model
         "architectures": ["Gemma4ForCausalLM"], "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35,
         "layer_types": ["full_attention" if i % 5 == 4 else "sliding_attention" for i in range(35)],
         "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512,
@@ -277,7 +277,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "vocab_size": 151936, "max_position_embeddings": 262144, "rope_theta": 1e7, "tie_word_embeddings": False,
     },
-    # four layers of 48, with 64 of 512 experts and a thousandth of the table of n-grams; how many index heads there are
+    # four layers of 48, with 64 of 512 experts and a thousandth of the table of n-grams; the number of index heads
     # is in no source that we have
     "qwen3.8-flash-next-slice": {
         "architectures": ["Qwen4ExpForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 4,

@@ -1,4 +1,4 @@
-"""Which of the user's own GGUF files were run lately: for `hybrid models` and for completing names.
+"""The user's GGUF files that were run lately, for `hybrid models` and completion.
 
 <state>/models.json    {PATH: seconds since the epoch}, the MOST newest
 """
@@ -13,7 +13,7 @@ from hybrid.quant.ggml.replacing import replace_file
 from .. import cache_paths
 
 MOST = 50
-EVERY = 3600  # seconds: what was noted less than so long ago is not written again
+EVERY = 3600  # seconds before a use is noted again
 
 
 def _file() -> Path:
@@ -21,7 +21,7 @@ def _file() -> Path:
 
 
 def paths() -> dict[Path, float]:
-    """Files that are still there, with when they were last run; the newest first."""
+    """Files that still exist, with the time of their last run; the newest first."""
     try:
         noted = json.loads(_file().read_bytes())
         times = {Path(path): float(seconds) for path, seconds in noted.items()}
@@ -31,14 +31,14 @@ def paths() -> dict[Path, float]:
 
 
 def _is_gguf(path: Path) -> bool:
-    if not path.is_file():  # to read a pipe would wait, and take what is in it
+    if not path.is_file():  # reading a pipe would block and consume it
         return False
     with path.open("rb") as file:
         return file.read(4) == b"GGUF"
 
 
 def note(path: Path) -> None:
-    """That `path`, if it is a GGUF file, is run now. What is in our cache is listed there and left out here."""
+    """Notes that `path` is run now, if it is a GGUF file outside our cache."""
     with suppress(OSError):
         whole = path.absolute()
         if whole.is_relative_to(cache_paths.cache_dir()):

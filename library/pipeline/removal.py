@@ -1,4 +1,4 @@
-"""Models that go: from the hub's cache and from ours, never a file of the user's own."""
+"""Removes models from the hub's cache and from ours, never a file of the user."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from . import cached_models, conversions
 
 @dataclass(frozen=True)
 class Removal:
-    """What one name stands for. repository: goes as a whole, "" for none; files: these, with what is noted of them."""
+    """Files to remove for one name. repository: removed as a whole, "" for none; files: removed with their notes."""
 
     name: str
     repository: str
@@ -26,7 +26,7 @@ class Removal:
 
 
 def planned(text: str) -> Removal:
-    """UsageError: nothing of that name is in a cache, or it is a file of the user's own."""
+    """The removal for a name. UsageError: the name is in no cache, or is a file of the user."""
     path = Path(text)
     if path.exists():
         return _of_path(path)
@@ -84,7 +84,7 @@ def _is_of(model: cached_models.CachedModel, name: Name) -> bool:
 
 
 def _nbytes(top: Path) -> int:
-    """Of a repository's folder; a blob counts once."""
+    """Bytes of a repository's folder; a blob counts once."""
     total = 0
     for folder, _, files in os.walk(top):
         for file in files:
@@ -94,7 +94,7 @@ def _nbytes(top: Path) -> int:
 
 
 def _links(name: Name) -> tuple[list[Path], list[Path]]:
-    """Of one type or file, at any commit: what stands for it in the snapshots, and blobs that nothing else needs."""
+    """For one type or file, at any commit: its links in the snapshots, and the blobs that nothing else needs."""
     top = folders.repository_folder(name.repository)
     wanted: set[Path] = set()
     with suppress(OSError):
@@ -109,7 +109,7 @@ def _links(name: Name) -> tuple[list[Path], list[Path]]:
 
 
 def _remove_repository(repository: str) -> None:
-    """All commits, as huggingface_hub deletes them, then what an interrupted download left and our notes."""
+    """Removes all commits, as huggingface_hub does, then partial downloads and our notes."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 

@@ -1,4 +1,4 @@
-"""`hybrid quantize --target-bpw` and `--target-size`: which types, by what each matrix does to the predictions."""
+"""`hybrid quantize --target-bpw` and `--target-size`: chooses types by each matrix's effect on the predictions."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from hybrid.quant import PlannedTensor
 
 N_CTX, CHUNKS = 256, 8
-EFFORT = 1  # where types are chosen, nobody expects llama-quantize's bytes
+EFFORT = 1  # chosen types need not give llama-quantize's bytes
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a file may have at most: so many bytes, all parts together, or so many bits per weight in its tensors."""
+    """The limit of a file: bytes of all its parts, or bits per weight of its tensors."""
 
     file_size: int | None = None
     bits_per_weight: float | None = None
@@ -45,7 +45,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Probing:
-    """What sensitivities are measured with."""
+    """Settings for measuring sensitivities."""
 
     text: str
     effort: int
@@ -53,7 +53,7 @@ class Probing:
 
 
 class Elsewhere(Protocol):
-    """Processes that measure as this one would, tensor by tensor and file by file. They see the folder of the files."""
+    """Worker processes that measure as this one would, by tensor and by file, in a shared folder."""
 
     def errors(
         self, planned: "Sequence[PlannedTensor]", imatrix: Imatrix | None, effort: int, progress: Progress
@@ -64,15 +64,15 @@ class Elsewhere(Protocol):
         """As `ProbedCopy.divergences`."""
 
     def spread(self) -> Spread:
-        """Who does the parts of a quantization of the file that is measured."""
+        """The workers that quantize parts of the measured file."""
 
     def model(self, path: Path, n_ctx: int, n_seq_max: int) -> "AbstractContextManager[SpreadModel]":
-        """The model of a file."""
+        """The model of a file, on the workers."""
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """How types are tried and measured. threads: 0: all; elsewhere: who measures, where that is not this process."""
+    """How types are tried and measured. threads: 0: all; elsewhere: workers that measure, or None for this process."""
 
     options: Options
     imatrix: Imatrix | None = None
@@ -90,10 +90,11 @@ def choose(
     file_nbytes: SizeOf,
     how: Measuring,
 ) -> tuple[FileType, Options]:
-    """The file type to name and the options that give every matrix its type; the same for any number of threads.
+    """The file type to name, and the options that give each matrix its type; the same for any number of threads.
 
-    path: a GGUF file. text: what to measure sensitivities on; without, all matrices count alike. UsageError names the
-    smallest possible size when even that is too large.
+    path: a GGUF file. text: for measuring sensitivities; without it all matrices count alike. UsageError names the
+    smallest
+    possible size if even that exceeds the limit.
     """
     known = measured(path, text, how)
     if wanted.file_size is not None:
@@ -104,8 +105,7 @@ def choose(
 
 
 def measured(path: Path, text: str | None, how: Measuring) -> Measured:
-    """Errors of every matrix in every type it may get and, with a text, what these errors do to the model's predictions
-    there."""
+    """Errors of every matrix in every candidate type and, with a text, the effect of these errors on predictions."""
     with GGUFSource(path) as opened:
         pure = replace(how.options, pure=True)
         planned = plan(opened, FileType.Q8_0, options=pure, imatrix=how.imatrix, allow_requantize=how.allow_requantize)
@@ -127,7 +127,7 @@ class ProbedCopy:
     def __init__(
         self, path: Path, threads: int, load: "Callable[..., LoadedModel]", within: Path | None = None
     ) -> None:
-        """load: as `LoadedModel.load`; within: the folder for the copy's own; None: that for temporary files."""
+        """load: as `LoadedModel.load`; within: where the copy's folder is made; None: among temporary files."""
         self._threads = threads
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hybrid-", dir=within)))
@@ -147,7 +147,7 @@ class ProbedCopy:
         return divergences(self._model, probing.text, probes, n_ctx=N_CTX, chunks=CHUNKS)
 
     def close(self) -> None:
-        """The model, then the copy."""
+        """Closes the model and removes the copy."""
         self._stack.close()
 
 
@@ -158,7 +158,7 @@ def _sensitivities(
     probing: Probing,
     how: Measuring,
 ) -> dict[str, float]:
-    """KL divergence per noise of every matrix: each alone is quantized in a copy of the file that the model reads."""
+    """KL divergence per noise of every matrix, each quantized alone in a copy of the file."""
     with ExitStack() as stack:
         prober: Elsewhere | ProbedCopy
         load = partial(models.load, reporter=how.reporter)
@@ -174,7 +174,7 @@ def _sensitivities(
 
 
 def _probe_type(options: Sequence[target.Candidate]) -> GGMLType:
-    """The candidate next to the type that is made for measuring."""
+    """The candidate type nearest to the ideal one for measuring."""
     kinds = [c.type for c in options]
     return target.PROBE if target.PROBE in kinds else kinds[len(kinds) // 2]
 
@@ -184,7 +184,7 @@ def _probes(
 ) -> "Iterator[Probe]":
     from hybrid.infer.evaluate.sensitivity import Probe
 
-    memory = np.memmap(copy, np.uint8, mode="r+")  # of a file that only this process reads, and removes at the end
+    memory = np.memmap(copy, np.uint8, mode="r+")  # only this process reads the copy, and removes it
     with GGUFFile.open(copy) as file, ThreadPoolExecutor(threads or cpus(), thread_name_prefix="probe") as pool:
         for t in tensors:
             info = file.tensors[t.name]
@@ -206,7 +206,7 @@ def _probes(
 def _noisy_rows(
     source: GGMLType, kind: GGMLType, importance: np.ndarray | None, effort: int, part: tuple[int, np.ndarray]
 ) -> np.ndarray:
-    """Rows of matrix `part[0]` as the file has them, u8 flat, with the noise of `kind`."""
+    """Rows of matrix `part[0]` in the file's type, u8 flat, with the noise of `kind`."""
     matrix, x = part
     of_matrix = None if importance is None else importance[matrix]
     raw = formats.encode(kind, x, importance=of_matrix)
