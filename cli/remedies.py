@@ -126,7 +126,9 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     Remedy.WITHOUT_NETWORK: (Sentence("; models on this machine run without it: `hybrid models`."),),
     Remedy.DOWNLOADED: (Sentence(", or choose from `hybrid models`."),),
     Remedy.DISK_ROOM: (
-        Sentence("Make some (`hybrid models` lists the models), or set HF_HUB_CACHE to a folder on another disk."),
+        Sentence(
+            "Free some space (`hybrid models` lists the models), or set HF_HUB_CACHE to a folder on another disk."
+        ),
     ),
     Remedy.LIST_MODELS: (Sentence("`hybrid models` lists the models on this machine."),),
     Remedy.SEE_MODELS: (Sentence("See `hybrid models`."),),

@@ -10,14 +10,14 @@ SENTENCES = {
     Remedy.SMALLER_CONTEXT: "Use a smaller context: load(..., context=N).",
     Remedy.SMALLER_MEMORY: "Use a smaller context, or fewer answers at a time: load(..., context=N, parallel=1).",
     Remedy.LESS_MEMORY: "Use a smaller context, load(..., context=N), or a smaller file.",
-    Remedy.CONTEXT_SHIFT: "Begin another chat, or use a larger context: load(..., context=N).",
+    Remedy.CONTEXT_SHIFT: "Start another chat, or use a larger context: load(..., context=N).",
     Remedy.EMBEDDINGS: "Use model.embed(texts).",
     Remedy.WITHOUT_TEMPLATE: "Give another one, load(..., template=TEXT), or use model.complete(text).",
     Remedy.KV_TYPE: 'Use load(..., keys_values="{value}").',
     Remedy.TRUNCATE_OR_LARGER_CONTEXT: "Use a larger context: load(..., context=N).",
     Remedy.QUANTIZE: "Use hybrid.quantize(source, target, type).",
     Remedy.CONVERT_TO_FILE: "Use a file: hybrid.to_gguf(folder, file).",
-    Remedy.DISK_ROOM: "Make some, or set HF_HUB_CACHE to a folder on another disk.",
+    Remedy.DISK_ROOM: "Free some space, or set HF_HUB_CACHE to a folder on another disk.",
 }
 
 

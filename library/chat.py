@@ -61,7 +61,7 @@ class Chat:
         asked; the conversation is then unchanged.
         """
         if not isinstance(text, str):
-            raise UsageError(f"what is said is {shown(type(text).__name__)}, expected a text.")
+            raise UsageError(f"the text is {shown(type(text).__name__)}, expected a text.")
         return self._go_on(text, stream, most_calls, settings)
 
     def tell(
@@ -76,7 +76,7 @@ class Chat:
         self._settle()
         calls = self._turns.head.answer.calls if self._turns.head else ()
         if not calls or len(results) != len(calls):
-            raise UsageError(f"there are {len(results)} results of {len(calls)} calls.")
+            raise UsageError(f"{len(results)} results for {len(calls)} calls: expected one per call.")
         return self._go_on(tuple(results), stream, most_calls, settings)
 
     @property

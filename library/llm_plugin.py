@@ -30,21 +30,31 @@ KEPT = 2  # models that stay loaded
 class LlmSettings(llm.Options):
     """Settings of `-o NAME VALUE`. The model file's values are the defaults."""
 
-    max_tokens: int | None = Field(default=None, description="Tokens of the answer, at most")
-    temperature: float | None = Field(default=None, description="0: always the likeliest token")
-    top_p: float | None = Field(default=None, description="Keep the fewest tokens whose probabilities reach this")
-    top_k: int | None = Field(default=None, description="Keep so many of the likeliest tokens; 0: all")
-    min_p: float | None = Field(default=None, description="Keep what has this share of the likeliest one's probability")
-    repeat_penalty: float | None = Field(default=None, description="Of tokens that came lately; 1: none")
-    presence_penalty: float | None = Field(default=None, description="Of tokens that came lately; 0: none")
-    frequency_penalty: float | None = Field(default=None, description="The same for each time that they came")
-    seed: int | None = Field(default=None, description="The same one gives the same answer")
+    max_tokens: int | None = Field(default=None, description="Maximum tokens of the answer")
+    temperature: float | None = Field(default=None, description="0: always the most likely token")
+    top_p: float | None = Field(
+        default=None, description="Keep the most likely tokens whose probabilities add up to this"
+    )
+    top_k: int | None = Field(default=None, description="Keep this many of the most likely tokens; 0: all")
+    min_p: float | None = Field(default=None, description="Drop tokens less likely than this times the most likely one")
+    repeat_penalty: float | None = Field(
+        default=None, description="Penalty on recent tokens: divides their logits; 1: off"
+    )
+    presence_penalty: float | None = Field(
+        default=None, description="Subtracted once from the logits of recent tokens; 0: off"
+    )
+    frequency_penalty: float | None = Field(
+        default=None, description="Subtracted from the logits of recent tokens per occurrence; 0: off"
+    )
+    seed: int | None = Field(default=None, description="The same seed gives the same answer")
     stop: str | None = Field(default=None, description="A text that ends the answer")
-    regex: str | None = Field(default=None, description="An expression that the whole answer matches")
+    regex: str | None = Field(default=None, description="A regular expression that the whole answer matches")
     grammar: str | None = Field(default=None, description="A grammar of the whole answer, in GBNF or Lark")
     think: bool | None = Field(default=None, description="Whether the model thinks before it answers")
-    context: int | None = Field(default=None, ge=1, description="Tokens of the conversation, at most")
-    keys_values: Literal["f16", "q8_0", "f32"] | None = Field(default=None, description="How keys and values are kept")
+    context: int | None = Field(default=None, ge=1, description="Maximum tokens of the conversation")
+    keys_values: Literal["f16", "q8_0", "f32"] | None = Field(
+        default=None, description="Type of the KV cache: f16, q8_0 or f32"
+    )
 
     @property
     def loading(self) -> dict[str, Any]:

@@ -77,7 +77,9 @@ def load(  # noqa: PLR0913  what a caller may choose, one argument each
             from hybrid.infer.evaluate.embed import Embedder
 
             if draft is not None:
-                raise UsageError(f"draft = {shown(draft)}: {path.name} makes embeddings, it draws no answers to guess.")
+                raise UsageError(
+                    f"draft = {shown(draft)}: {path.name} is an encoder: it cannot guess tokens of answers."
+                )
             with models.compiling(SCREEN) as progress:
                 return Model(Embedder(path, options, pooling=chosen, progress=progress))
         loaded = models.load(path, options, draft=_named(draft), reporter=SCREEN)

@@ -69,7 +69,7 @@ class Model:
         if self._answering is None:
             assert self._embedder is not None
             raise UnsupportedError(
-                f"{self._embedder.path.name} is an encoder: it makes embeddings and no text.", remedy=Remedy.EMBEDDINGS
+                f"{self._embedder.path.name} is an encoder: it makes embeddings only.", remedy=Remedy.EMBEDDINGS
             )
         return self._answering
 

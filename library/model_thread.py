@@ -66,8 +66,8 @@ class ModelThread:
         """The model's chat format. TemplateError: it has no template."""
         if self.template is None:
             raise TemplateError(
-                f"{self.model.name} has no chat template, so that it does not chat: it is completed with "
-                "model.complete(text), or is given one in hybrid.load(..., template=TEXT)."
+                f"{self.model.name} has no chat template. Use model.complete(text), or give a template: "
+                "hybrid.load(..., template=TEXT)."
             )
         return self.asker.dialect
 

@@ -119,7 +119,7 @@ def _form(given: Mapping[str, Any]) -> tuple[Any, Grammar | None]:
     schema, data = named.get("json_schema"), None
     if isinstance(schema, type):
         if not hasattr(schema, "model_json_schema"):
-            raise UsageError(f"schema = {shown(schema.__name__)}, expected a JSON schema or a class of pydantic's.")
+            raise UsageError(f"schema = {shown(schema.__name__)}, expected a JSON schema or a pydantic class.")
         data, named["json_schema"] = schema, _closed(schema.model_json_schema())
     if "choice" in named:
         named["choice"] = list(named["choice"])

@@ -148,7 +148,7 @@ def _loaded(
             yield loaded
         return
     if guessing.draft is not None:
-        raise UsageError(f"--draft: {shown(path)} makes embeddings, it draws no answers to guess.")
+        raise UsageError(f"--draft: {shown(path)} is an encoder: it cannot guess tokens of answers.")
     from hybrid.infer.evaluate.embed import Embedder
 
     from ..serve.embedding import EncoderModel

@@ -32,7 +32,7 @@ def family_of(gguf: GGUFFile) -> Family:
     arch = str(gguf.get("general.architecture"))
     if arch in ENCODERS:
         raise UnsupportedError(
-            f"{gguf.path.name} is an encoder ({arch}): it makes embeddings and no text.",
+            f"{gguf.path.name} is an encoder ({arch}): it makes embeddings only.",
             remedy=Remedy.EMBEDDINGS,
         )
     if arch not in FAMILIES:

@@ -116,7 +116,7 @@ def _failing(session: Any) -> tuple[type[Exception], ...]:
 
 def offline(repository: str) -> HybridError:
     return UsageError(
-        f"{repository}: what is asked for is not in the cache, and HF_HUB_OFFLINE forbids to download it. Unset it",
+        f"{repository}: it is not in the cache, and HF_HUB_OFFLINE forbids downloads. Unset it",
         remedy=Remedy.DOWNLOADED,
     )
 
@@ -131,7 +131,7 @@ def _gated(repository: str) -> str:
     if _has_token():
         return f"{repository} is gated, and the owner of your token has no access. Ask for it at {page(repository)}"
     return (
-        f"{repository} is gated: accept its terms at {page(repository)}, then set HF_TOKEN to a token of yours "
+        f"{repository} is gated: accept its terms at {page(repository)}, then set HF_TOKEN to your token "
         f"({endpoint()}/settings/tokens)."
     )
 
@@ -151,5 +151,5 @@ def _status(repository: str, response: Any) -> HybridError:
     if status == 429:
         return TransientError(f"{said}: too many requests. Wait some minutes; with HF_TOKEN more are allowed.")
     if status >= 500 or status == 408:
-        return TransientError(f"{said}. That is its own trouble: try again later.")
+        return TransientError(f"{said}. The fault is at the hub: try again later.")
     return HybridError(f"{said}.")

@@ -73,7 +73,8 @@ def small_files(listing: Listing) -> list[RepoFile]:
     for file in files:
         if file.nbytes > MOST_SMALL:
             raise HybridError(
-                f"{listing.repository}: {shown(file.path)} of {file.nbytes} bytes is no model's. Not downloaded."
+                f"{listing.repository}: {shown(file.path)} has {file.nbytes} bytes, too many for such a file. "
+                "Nothing was downloaded."
             )
     return sorted(files, key=lambda file: (file.path != CONFIG, file.path))
 

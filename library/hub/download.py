@@ -49,7 +49,7 @@ def check_room(needs: Mapping[Path, int], what: str) -> None:
         free = shutil.disk_usage(there).free
         if nbytes and total[disk] + MARGIN > free:
             raise HybridError(
-                f"{what} needs {size_text(total[disk])}, and {folder} has {size_text(free)} of room.",
+                f"{what} needs {size_text(total[disk])}, and {folder} has {size_text(free)} free.",
                 remedy=Remedy.DISK_ROOM,
             )
 
@@ -136,8 +136,8 @@ def _fetch(listing: Listing, file: RepoFile, blob: Path, progress: Callable[[int
     if not arriving.is_right():
         path.unlink(missing_ok=True)
         raise HybridError(
-            f"{listing.repository}: {shown(file.path)} did not arrive as it is on the hub (its hash is another); "
-            "it was removed. Run the command again."
+            f"{listing.repository}: {shown(file.path)} arrived damaged (wrong hash) and was removed. "
+            "Run the command again."
         )
     path.replace(blob)
 
@@ -192,15 +192,15 @@ def _go_on(listing: Listing, arriving: _Arriving, progress: Callable[[int], None
             if arriving.done + len(chunk) > file.nbytes:
                 arriving.restart()
                 raise HybridError(
-                    f"{listing.repository}: {shown(file.path)} is larger than the {size_text(file.nbytes)} that the "
-                    "hub states; it was removed. Try again later."
+                    f"{listing.repository}: {shown(file.path)} is larger than {size_text(file.nbytes)}, the size "
+                    "that the hub states, and was removed. Try again later."
                 )
             arriving.add(chunk)
             progress(arriving.done)
     if arriving.done < file.nbytes:
         raise api.TransientError(
             f"{listing.repository}: {shown(file.path)} ended after {size_text(arriving.done)} of "
-            f"{size_text(file.nbytes)}. Run the command again; it goes on there."
+            f"{size_text(file.nbytes)}. Run the command again; it continues there."
         )
 
 

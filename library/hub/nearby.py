@@ -21,4 +21,4 @@ def similar(word: str, names: Sequence[str]) -> list[str]:
 def near(word: str, names: Sequence[str]) -> str:
     """A sentence with suggestions for the end of an error message, or ""."""
     found = similar(word, names)
-    return f" Here already: {', '.join(found)}." if found else ""
+    return f" On this machine: {', '.join(found)}." if found else ""

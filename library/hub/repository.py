@@ -65,9 +65,9 @@ def checked(repository: str, path: Any, nbytes: Any, blob: Any) -> RepoFile:
     if not isinstance(path, str) or not path or not _stays_inside(path):
         raise HybridError(f"{where} would not be inside its folder; nothing of this repository is downloaded.")
     if not isinstance(nbytes, int) or isinstance(nbytes, bool) or not 0 <= nbytes <= MOST_BYTES:
-        raise HybridError(f"{where} has {shown(nbytes)} bytes, says the hub, which cannot be. Try again later.")
+        raise HybridError(f"{where} has an impossible size on the hub ({shown(nbytes)} bytes). Try again later.")
     if not isinstance(blob, str) or not BLOB.fullmatch(blob):
-        raise HybridError(f"{where} has no hash that could be checked ({shown(blob)}). Try again later.")
+        raise HybridError(f"{where} has no valid hash on the hub ({shown(blob)}). Try again later.")
     return RepoFile(path, nbytes, blob)
 
 

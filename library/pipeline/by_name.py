@@ -33,7 +33,9 @@ def cached(name: Name, reporter: Reporter) -> Path | None:
         found = choice.chosen(models, name)
         if found is not None and all(folders.is_here(name.repository, listing.commit, file) for file in found.files):
             if not complete and not (name.type or name.file) and found.tag != type_tags.DEFAULT:
-                reporter.note(f"{name.with_choice(found.tag)}, which is here; `hybrid pull {name}` asks for others")
+                reporter.note(
+                    f"{name.with_choice(found.tag)} is on this machine; `hybrid pull {name}` gets the default type"
+                )
             return folders.pointer(name.repository, listing.commit, found.files[0].path)
         if models or name.file or listing.file(checkpoints.CONFIG) is None:
             continue
@@ -97,7 +99,7 @@ def _offline(name: Name) -> HybridError:
     here = sorted({tag for tag in _tags_here(name) if tag})
     if here:
         return UsageError(
-            f"{name}: it is not in the cache, and HF_HUB_OFFLINE forbids to download it. Here are: {', '.join(here)}."
+            f"{name}: it is not in the cache, and HF_HUB_OFFLINE forbids downloads. On this machine: {', '.join(here)}."
         )
     return api.offline(str(name))
 
@@ -158,7 +160,7 @@ def _bring(name: Name, listing: Listing, files: Sequence[RepoFile], more: int, r
     with _goes_on(name), reporter.stage("downloading", "bytes") as progress:
         if needed:
             total = sum(file.nbytes for file in files)
-            there = f", {size_text(total - needed)} of them here already" if needed < total else ""
+            there = f", {size_text(total - needed)} of them already on this machine" if needed < total else ""
             reporter.note(f"downloading {name} ({size_text(total)}{there}) into {folders.hub()}")
         download.download(
             listing, files, lambda path, done, total: progress(Path(path).name, done, total), reporter.note
@@ -173,7 +175,7 @@ def _goes_on(name: Name) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted; what has arrived of {name} is kept, and the same command goes on there"
+            f"interrupted; the partial download of {name} is kept, and the same command continues it"
         ) from None
 
 
@@ -199,7 +201,7 @@ def _converted(name: Name, listing: Listing, reporter: Reporter) -> Path:
         nbytes = sum(file.nbytes for file in checkpoints.weights(listing, None))
         if kind is None and nbytes > MANY_BYTES:
             usual = name.with_choice(type_tags.DEFAULT)
-            reporter.note(f"{name} has no GGUF file; {usual} would be quantized while it is converted, and smaller")
+            reporter.note(f"{name} has no GGUF file; {usual} would be quantized during conversion, and smaller")
         folder = _brought_checkpoint(name, listing, reporter, kind, converts=True)
         conversions.convert(name, folder, kept, kind, reporter)
         cached_models.tidy()

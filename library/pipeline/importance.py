@@ -25,7 +25,7 @@ def check_continues(before: Imatrix, dataset: str, n_ctx: int) -> None:
         name = shown(before.path) if before.path else "the importance matrix"
         raise UsageError(
             f"{name} was made from {', '.join(map(shown, before.datasets))} in chunks of {before.chunk_size} tokens: "
-            "others cannot be added to it.",
+            "only that text and chunk size can be added to it.",
             remedy=Remedy.SAME_TEXT,
         )
 

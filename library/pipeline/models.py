@@ -107,7 +107,7 @@ def named(model: Path | str) -> "Name":
     from ..hub.nearby import near
 
     text = str(model)
-    more = f" For the one of that name there: hf.co/{shown(text)}" if names.parse(text) else ""
+    more = f" For the repository of that name: hf.co/{shown(text)}" if names.parse(text) else ""
     if "/" not in text and not Path(text).suffix:
         more = near(text, folders.repositories())
     raise UsageError(f"{shown(text)}: no such file or folder. {EXPECTED}{more}")

@@ -117,7 +117,7 @@ def test_what_is_refused(encoder: Path, lines: Path, tmp_path: Path, refused: Ca
     assert "give one of them" in refused("embed", encoder, "-f", lines, "--json", "--npy", code=2)
     assert "is a folder" in refused("embed", encoder, "-f", lines, "-o", tmp_path, code=2)
     assert "cannot be written" in refused("embed", encoder, "-f", lines, "-o", tmp_path / "no" / "x", code=1)
-    assert "it makes embeddings and no text. Use `hybrid embed`." in refused("run", encoder, "-p", "x", code=1)
+    assert "it makes embeddings only. Use `hybrid embed`." in refused("run", encoder, "-p", "x", code=1)
 
 
 def test_lines_are_cut_when_asked(encoder: Path, tmp_path: Path, cli: Cli) -> None:

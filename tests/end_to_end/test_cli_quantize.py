@@ -151,7 +151,17 @@ def test_imatrix(cli: Cli, files: dict[str, Path], prose: Path, tmp_path: Path) 
         "other.gguf is of another model: this one has no tensor blk.0.attn_q": (*measure, "-o", other, "--resume"),
         "nothing to do": ("imatrix",),
         "-o FILE is missing": measure,
-        "others cannot be added to it": ("imatrix", files["bf16"], "-f", prose, "-c", "32", "-o", whole, "--resume"),
+        "only that text and chunk size can be added to it": (
+            "imatrix",
+            files["bf16"],
+            "-f",
+            prose,
+            "-c",
+            "32",
+            "-o",
+            whole,
+            "--resume",
+        ),
         "4 of 4 chunks are done already": (*measure, "-o", whole, "--chunks", 4, "--resume"),
     }.items():
         assert says in failed(cli(*args), code=2)

@@ -204,7 +204,7 @@ def test_one_line_for_everything_that_can_be_wrong(hub: Hub, cli: Cli, large: by
         "org/missing": "or it is private and HF_TOKEN is not set",
         "org/empty": "org/empty has no weights that can be run (1 file: README.md)",
         "org/adapter": "org/adapter has no weights that can be run",
-        "org/vision": "LM. Its weights were not downloaded. `hybrid convert --list-architectures` lists those",
+        "org/vision": "LM. Its weights were not downloaded. `hybrid convert --list-architectures` lists the known ones",
         "org/clip-GGUF": "the architecture clipx is not supported. Nothing was downloaded.",
         "org/two:Q6_K": "org/two has no type Q6_K. It has Q2_K, Q8_0.",
         "org/two:m-Q6_K.gguf": "org/two has no model m-Q6_K.gguf. It has Q2_K, Q8_0.",
@@ -268,7 +268,7 @@ def test_no_room(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
     lfs = {"sha256": hashlib.sha256(large).hexdigest(), "size": 1 << 49}
     hub.add("org/m", {"m-Q4_K_M.gguf": large}, listed={"m-Q4_K_M.gguf": {"lfs": lfs}})
     said = error_of(cli, "pull", "org/m")
-    assert "org/m needs 512.0 TiB, and" in said and "of room" in said and str(tmp_path / "hub") in said
+    assert "org/m needs 512.0 TiB, and" in said and " free" in said and str(tmp_path / "hub") in said
     assert hub.served == 0
 
 
@@ -286,7 +286,7 @@ def test_no_network_and_offline(
     asked = len(hub.asked)
     use(monkeypatch, hub.url, tmp_path / "hub", offline=True)
     assert "not in the cache, and HF_HUB_OFFLINE" in error_of(cli, "run", "org/m:Q2_K", "-p", "x")
-    assert "Here are: Q8_0." in error_of(cli, "run", "org/m:Q2_K", "-p", "x")
+    assert "On this machine: Q8_0." in error_of(cli, "run", "org/m:Q2_K", "-p", "x")
     assert "not in the cache, and HF_HUB_OFFLINE" in error_of(cli, "run", "org/other", "-p", "x")
     assert len(hub.asked) == asked
 
@@ -294,8 +294,8 @@ def test_no_network_and_offline(
 def test_names_that_are_nearly_right(hub: Hub, cli: Cli, large: bytes, tmp_path: Path) -> None:
     hub.add("org/granite-4.0-h-tiny", {"m-Q4_K_M.gguf": large})
     pulled(cli, "org/granite-4.0-h-tiny")
-    assert "Here already: org/granite-4.0-h-tiny." in error_of(cli, "run", "granite", "-p", "x")
-    assert "Here already: org/granite-4.0-h-tiny." in error_of(cli, "run", "org/granite-4.0-h-tinny", "-p", "x")
+    assert "On this machine: org/granite-4.0-h-tiny." in error_of(cli, "run", "granite", "-p", "x")
+    assert "On this machine: org/granite-4.0-h-tiny." in error_of(cli, "run", "org/granite-4.0-h-tinny", "-p", "x")
     asked = len(hub.asked)
     for path in ("missing.gguf", str(tmp_path / "no" / "model"), "a/b/c", "../a", "a/b.gguf"):
         assert f"{path}: no such file or folder" in error_of(cli, "run", path, "-p", "x")
@@ -311,7 +311,7 @@ def test_a_path_of_that_name_wins(
     (tmp_path / "org" / "m").symlink_to(files["bf16"])
     assert cli("gguf", "show", "org/m", "general.file_type")[1] == "32\n" and not hub.asked
     (tmp_path / "org" / "m").unlink()
-    assert "For the one of that name there: hf.co/org/m" in error_of(cli, "run", "org/m", "-p", "x")
+    assert "For the repository of that name: hf.co/org/m" in error_of(cli, "run", "org/m", "-p", "x")
     assert cli("gguf", "show", "hf.co/org/m", "general.file_type")[1] == "7\n"
     assert cli("gguf", "show", "org/m", "general.file_type")[1] == "7\n", "what is in the cache is not a mistyped path"
 
@@ -408,7 +408,7 @@ def test_an_interrupt_says_that_it_goes_on(hub: Hub, program: Path, large: bytes
     until(lambda: any(path.stat().st_size > 60_000 for path in (tmp_path / "hub").rglob("*.incomplete")))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=WAIT)
-    assert process.returncode == 130 and err.splitlines()[-1].startswith("interrupted; what has arrived of org/m")
+    assert process.returncode == 130 and err.splitlines()[-1].startswith("interrupted; the partial download of org/m")
     hub.faults.hold_at = 0
     hub.faults.go.set()
     before = hub.served

@@ -169,7 +169,7 @@ class Conversation:
     def answer_calls(self, results: Sequence[str], progress: TokenProgress | None = None) -> Iterator[AnswerPart]:
         """The same for the results of the last answer's calls, in their order."""
         if not results or len(results) != len(self.calls):
-            raise UsageError(f"there are {len(results)} results of {len(self.calls)} calls.")
+            raise UsageError(f"{len(results)} results for {len(self.calls)} calls: expected one per call.")
         yield from self._generate(self.turns.head, tuple(results), progress)
 
     def regenerate(self, progress: TokenProgress | None = None) -> Iterator[AnswerPart]:

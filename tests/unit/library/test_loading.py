@@ -58,7 +58,7 @@ def test_an_encoder(bert: Path) -> None:
         expected = embedder.embed(["hello", "there is more"])
     with hybrid.load(bert) as model:
         assert np.array_equal(model.embed(["hello", "there is more"]), expected)
-        with pytest.raises(hybrid.HybridError, match="is an encoder: it makes embeddings and no text") as caught:
+        with pytest.raises(hybrid.HybridError, match="is an encoder: it makes embeddings only") as caught:
             model.complete("a")
         assert caught.value.__notes__ == ["Use model.embed(texts)."]
         assert model.context and model.tokenize("hello")

@@ -99,7 +99,7 @@ def test_an_index_says_which_parts(tmp_path: Path) -> None:
 
 
 def test_an_absurd_file_beside_the_weights() -> None:
-    with pytest.raises(HybridError, match=r"tokenizer\.json of \d+ bytes is no model's"):
+    with pytest.raises(HybridError, match=r"tokenizer\.json has \d+ bytes, too many"):
         checkpoints.small_files(listing("tokenizer.json", nbytes=1 << 40))
 
 

@@ -85,7 +85,7 @@ def test_a_branch_with_other_results_and_going_back_to_it() -> None:
     model, chat = chat_of("Hm</think>" + TWO, "</think>one", "</think>two", "</think>three", "</think>four")
     said(chat.answer("q"))
     assert [call.name for call in chat.calls] == ["weather", "clock"]
-    with pytest.raises(UsageError, match="there are 1 results of 2 calls"):
+    with pytest.raises(UsageError, match="1 results for 2 calls"):
         said(chat.answer_calls(["rain"]))
     assert said(chat.answer_calls(["rain", "noon"])) == "one"
     chat.undo()
