@@ -109,7 +109,7 @@ class Trial:
             if self.process.stdout.readline() != READY:
                 self.close()
                 raise HybridError(
-                    f"forms cannot be compiled: the process that tries them, {__name__} in {sys.executable}, does not start."
+                    f"forms cannot be compiled: {sys.executable} with {__name__}, which tries them, does not start."
                 )
         return self.process
 
