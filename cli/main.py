@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FrameType
@@ -13,8 +14,10 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hybrid.quant.ggml.errors import UsageError
 from hybrid.quant.ggml.kernels import compiling
 
+from . import aliases
 from .interrupts import interrupt_behind
 
 # name -> its line in `hybrid --help`. The command is the function of that name in commands/<name>.py; a test compares
@@ -65,6 +68,22 @@ class Command(TyperCommand):
         ctx.meta[_RUNNING] = ctx  # one dictionary for this context and those above it
         return super().invoke(ctx)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the command line, after names of other programs are translated to ours."""
+        translated = aliases.translated(self.get_params(ctx), args, ctx.command_path)
+        if translated.ignored:
+            from . import console
+
+            console.note(aliases.note(translated.ignored))
+        return super().parse_args(ctx, translated.args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Writes the names of other programs that the command accepts."""
+        if found := aliases.applicable(self.get_params(ctx)):
+            text = f"Names of other programs that work also: {', '.join(found)}."
+            formatter.write_paragraph()
+            formatter.write(textwrap.fill(text, formatter.width, break_on_hyphens=False) + "\n")
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes options as plain text: drawing them with rich would double the time of --help."""
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -77,20 +96,6 @@ class Command(TyperCommand):
         for heading in sorted(panels, key=lambda h: h != "Arguments"):
             with formatter.section(heading):
                 formatter.write_dl(panels[heading])
-
-
-class Underscored(Command):
-    """A command that also accepts its options with underscores, as another program writes them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Replaces underscores in option names by dashes."""
-        known = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
-        written = []
-        for arg in args:
-            name, equals, value = arg.partition("=")
-            dashed = name.replace("_", "-")
-            written.append(dashed + equals + value if dashed in known else arg)
-        return super().parse_args(ctx, written)
 
 
 class LazyGroup(TyperGroup):
@@ -107,6 +112,9 @@ class LazyGroup(TyperGroup):
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in aliases.REFUSED:
+            raise UsageError(aliases.REFUSED[args[0]])
+        args = [*aliases.COMMANDS.get(args[0], args[:1]), *args[1:]]
         name, _, rest = super().resolve_command(ctx, args)  # raises for an unknown name, with a suggestion
         assert name is not None
         return name, load(name), rest
@@ -118,8 +126,7 @@ def load(name: str) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     subcommands = getattr(module, "SUBCOMMANDS", None)
     if subcommands is None:
-        kind = Underscored if getattr(module, "UNDERSCORES", False) else Command
-        app.command(name, cls=kind, context_settings=SETTINGS)(getattr(module, name))
+        app.command(name, cls=Command, context_settings=SETTINGS)(getattr(module, name))
     else:
         app.callback(no_args_is_help=True, context_settings=SETTINGS)(getattr(module, name))
         for word, function in subcommands.items():

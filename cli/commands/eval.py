@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..harness.model import HarnessModel
     from ..options.cluster_options import ClusterAddress
 
-UNDERSCORES = True  # --num_fewshot, as lm_eval writes it, is --num-fewshot
 GENERATING_BUDGET = "1GiB"  # for common prefixes of prompts
 
 

@@ -1,0 +1,181 @@
+"""Names from other programs (llama.cpp, ollama, mlx-lm, vLLM) for our commands and options.
+
+An alias counts only in a command that has the option it stands for, and no option of that name itself.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid.quant.ggml.errors import UsageError, shown
+
+COMMANDS = {
+    "chat": ("run",),
+    "ls": ("models", "list"),
+    "list": ("models", "list"),
+    "rm": ("models", "rm"),
+    "show": ("inspect",),
+}
+_NO_DAEMON = (
+    "hybrid keeps no model loaded between commands. `hybrid models` lists the models on this machine; of a running "
+    "`hybrid serve`, GET /v1/models and GET /slots tell the model and the requests in progress."
+)
+REFUSED = {"ps": _NO_DAEMON, "stop": _NO_DAEMON}
+
+OPTIONS = {
+    "--ctx-size": "--ctx", "--n-ctx": "--ctx", "--max-model-len": "--ctx",
+    "--temperature": "--temp",
+    "--predict": "--n-predict", "--max-tokens": "--n-predict", "--num-predict": "--n-predict",
+    "-sys": "--system", "--system-prompt": "--system",
+    "-cnv": "--template", "--conversation": "--template",
+    "-no-cnv": "--no-template", "--no-conversation": "--no-template",
+    "-ctk": "--kv-type", "--cache-type-k": "--kv-type", "-ctv": "--kv-type", "--cache-type-v": "--kv-type",
+    "-s": "--seed",
+    "-np": "--parallel",
+    "--repetition-penalty": "--repeat-penalty",
+    "--typical-p": "--typical",
+    "--grammar-file": "--grammar",
+    "--draft-model": "--draft", "-md": "--draft", "--model-draft": "--draft",
+    "--chat-template-file": "--chat-template",
+}  # fmt: skip
+MODEL = ("-m", "--model", "-hf", "-hfr", "--hf-repo")  # the value is the argument MODEL
+ANY = ("*",)
+# options without effect here: the values that may follow (ANY: one of any kind), and why
+IGNORED: dict[str, tuple[tuple[str, ...], str]] = {
+    **dict.fromkeys(("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device"), (ANY, "there is no GPU here")),
+    **dict.fromkeys(("-fa", "--flash-attn"), (("on", "off", "auto"), "attention never stores its scores")),
+    **dict.fromkeys(("-i", "--interactive"), ((), "a chat is interactive")),
+    "--mlock": ((), "the system decides which weights stay in memory"),
+    "--no-mmap": ((), "weights are always mapped"),
+    "--no-display-prompt": ((), "the prompt is not printed"),
+    "--jinja": ((), "chat templates are always Jinja"),
+}
+_NUMBERS = ("int", "int range", "float", "float range")
+_KV = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A command line in our own names. ignored: options that were dropped, and why."""
+
+    args: list[str]
+    ignored: dict[str, str]
+
+
+def applicable(params: Sequence[Any]) -> dict[str, str]:
+    """The aliases that a command with these parameters accepts, with our names."""
+    known = _options(params)
+    found = {alias: name for alias, name in OPTIONS.items() if name in known and alias not in known}
+    if _takes_model(params):
+        found |= {alias: "MODEL" for alias in MODEL if alias not in known}
+    return found
+
+
+def translated(params: Sequence[Any], args: Sequence[str], path: str) -> Translated:
+    """The command line `args` in our names. path: the command's, for messages.
+
+    Underscores in names of options become dashes. Raises UsageError for an unknown option, with the nearest known one,
+    and for two types of keys and values.
+    """
+    line = _Line(params, args, path)
+    while line.rest:
+        arg = line.rest.popleft()
+        if arg == "--":
+            line.written += [arg, *line.rest]
+            break
+        line.read(arg)
+    if len(set(line.kv.values())) > 1:
+        raise UsageError(f"{' and '.join(line.kv)} differ: keys and values have one type here (--kv-type).")
+    return Translated(line.model + line.written, line.ignored)
+
+
+class _Line:
+    """A command line while it is translated. kv: types of keys and of values by the name they were given with."""
+
+    def __init__(self, params: Sequence[Any], args: Sequence[str], path: str) -> None:
+        self.known, self.aliases, self.path = _options(params), applicable(params), path
+        self.rest = deque(args)
+        self.written: list[str] = []
+        self.model: list[str] = []
+        self.ignored: dict[str, str] = {}
+        self.kv: dict[str, str] = {}
+
+    def read(self, arg: str) -> None:
+        """Translates `arg`, and takes the values that follow it."""
+        name, equals, value = arg.partition("=")
+        dashed = name.replace("_", "-")
+        if not arg.startswith("-") or arg == "-":
+            self.written.append(arg)
+        elif dashed in self.known:
+            self._option(dashed, equals, value)
+        elif dashed in self.aliases:
+            self._alias(dashed, equals, value)
+        elif self.known and dashed in IGNORED:
+            self._ignore(name, dashed, equals)
+        elif self._is_short(arg):
+            self.written += [arg, *self._values(arg[:2], arg[2:])]
+        else:
+            raise UsageError(_unknown(name, [*self.known, *self.aliases], self.path))
+
+    def _option(self, name: str, equals: str, value: str) -> str:
+        """Our own option; returns its value."""
+        values = list(self._values(name, equals))
+        self.written += [name + equals + value, *values]
+        return value if equals else "".join(values)
+
+    def _alias(self, alias: str, equals: str, value: str) -> None:
+        if (ours := self.aliases[alias]) == "MODEL":
+            self.model.append(value if equals else self._required(alias))
+            return
+        found = self._option(ours, equals, value)
+        if alias in _KV:
+            self.kv[alias] = found
+
+    def _ignore(self, name: str, dashed: str, equals: str) -> None:
+        values, self.ignored[name] = IGNORED[dashed]
+        if values is ANY and not equals:
+            self._required(name)
+        elif values is not ANY and not equals and self.rest and self.rest[0] in values:
+            self.rest.popleft()
+
+    def _values(self, name: str, given: str) -> Iterator[str]:
+        """The value that follows an option, unless it has none or was `given` with its name."""
+        param = self.known[name]
+        if not given and not getattr(param, "is_flag", False) and self.rest:
+            yield self.rest.popleft()
+
+    def _required(self, name: str) -> str:
+        if self.rest:
+            return self.rest.popleft()
+        raise UsageError(f"Option '{name}' requires an argument. See {self.path} --help.")
+
+    def _is_short(self, arg: str) -> bool:
+        """Whether `arg` is a short option with its value attached, as -n5. Only a number is a value for a number."""
+        param = self.known.get(arg[:2])
+        if param is None or arg.startswith("--"):
+            return False
+        is_number = getattr(param.type, "name", "") in _NUMBERS
+        return not is_number or re.fullmatch(r"-?[\d.]+(e-?\d+)?", arg[2:]) is not None
+
+
+def note(ignored: Mapping[str, str]) -> str:
+    """A sentence about options without effect."""
+    return "; ".join(f"{name} is ignored: {why}" for name, why in ignored.items())
+
+
+def _options(params: Sequence[Any]) -> dict[str, Any]:
+    options = [param for param in params if param.param_type_name == "option"]
+    return {name: param for param in options for name in (*param.opts, *param.secondary_opts)}
+
+
+def _takes_model(params: Sequence[Any]) -> bool:
+    return any(param.param_type_name == "argument" and str(param.metavar).startswith("MODEL") for param in params)
+
+
+def _unknown(name: str, names: Sequence[str], path: str) -> str:
+    import difflib  # slow to import
+
+    near = difflib.get_close_matches(name, names, 1, 0.7)
+    return f"No such option: {shown(name)}.{f' Did you mean {near[0]}?' if near else ''} See {path} --help."

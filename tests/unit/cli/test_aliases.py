@@ -1,0 +1,83 @@
+"""Names of other programs become ours; an unknown option names the nearest one."""
+
+import pytest
+
+from hybrid.cli import aliases
+from hybrid.cli.main import COMMANDS, load
+from hybrid.quant.ggml.errors import UsageError
+
+FA = "-fa is ignored: attention never stores its scores"
+
+
+def translated(command: str, *args: str) -> aliases.Translated:
+    loaded = load(command)
+    return aliases.translated(loaded.params, args, f"hybrid {command}")
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "ours"),
+    [
+        ("run", "-m m.gguf -p Hi", "m.gguf -p Hi"),
+        ("run", "-p Hi --model=m.gguf", "m.gguf -p Hi"),
+        ("run", "-hf org/m:Q8_0 --ctx-size 64", "org/m:Q8_0 --ctx 64"),
+        ("run", "--temperature=0 --max_tokens 5", "--temp=0 --n-predict 5"),
+        ("run", "-sys Hello -cnv", "--system Hello --template"),
+        ("run", "-no-cnv -s 3", "--no-template --seed 3"),
+        ("run", "-ctk f16 -ctv f16", "--kv-type f16 --kv-type f16"),
+        ("run", "-n5 -t 2 -fx.txt", "-n5 -t 2 -fx.txt"),
+        ("run", "-n -1", "-n -1"),
+        ("run", "-p -m -c 64", "-p -m -c 64"),  # a value that looks like an alias
+        ("run", "-p --nothing", "-p --nothing"),
+        ("run", "--exact -- -m", "--exact -- -m"),
+        ("serve", "--model m.gguf -np 2", "m.gguf --parallel 2"),
+        ("eval", "--num_fewshot 3 --model m.gguf", "m.gguf --num-fewshot 3"),
+        ("bench", "-np 1,2 -m m.gguf", "m.gguf -np 1,2"),
+    ],
+)
+def test_other_programs_names(command: str, given: str, ours: str) -> None:
+    found = translated(command, *given.split())
+    assert found.args == ours.split() and not found.ignored
+
+
+@pytest.mark.parametrize(
+    ("given", "left", "ignored"),
+    [
+        ("-ngl 99 -p Hi", "-p Hi", "-ngl is ignored: there is no GPU here"),
+        ("--n_gpu_layers=99", "", "--n_gpu_layers is ignored: there is no GPU here"),
+        ("-fa -p Hi", "-p Hi", FA),
+        ("-fa on --no-mmap", "", f"{FA}; --no-mmap is ignored: weights are always mapped"),
+    ],
+)  # fmt: skip
+def test_options_without_effect_are_ignored_with_a_note(given: str, left: str, ignored: str) -> None:
+    found = translated("run", *given.split())
+    assert found.args == left.split() and aliases.note(found.ignored) == ignored
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "message"),
+    [
+        ("run", "--temprature 1", r"No such option: --temprature\. Did you mean --temp"),
+        ("run", "--max-token 1", r"Did you mean --max-tokens\? See hybrid run --help\."),
+        ("run", "-nope", r"No such option: -nope\."),
+        ("run", "--frobnicate", r"No such option: --frobnicate\. See hybrid run --help\."),
+        ("run", "-ngl", r"'-ngl' requires an argument"),
+        ("run", "--model", r"'--model' requires an argument"),
+        ("run", "-ctk f16 -ctv q8_0", "-ctk and -ctv differ"),
+        ("convert", "-m m.gguf", "No such option: -m"),  # convert has no MODEL
+    ],
+)
+def test_what_is_unknown_or_missing(command: str, given: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        translated(command, *given.split())
+
+
+def test_every_alias_stands_for_an_option() -> None:
+    names = set()
+    for command in COMMANDS:
+        loaded = load(command)
+        for each in (loaded, *getattr(loaded, "commands", {}).values()):
+            names |= {name for param in each.params for name in (*param.opts, *param.secondary_opts)}
+    assert set(aliases.OPTIONS.values()) <= names
+    assert {words[0] for words in aliases.COMMANDS.values()} <= set(COMMANDS) and not set(aliases.COMMANDS) & set(
+        COMMANDS
+    )
