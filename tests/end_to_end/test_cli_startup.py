@@ -19,7 +19,7 @@ ROOMS = (
     "cli.", "display.", "hub.", "pipeline.", "convert.", "quant.", "infer.answers.", "infer.evaluate.", "infer.text.",
 )  # fmt: skip
 PLAIN = {
-    "quant", "cli", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run",
+    "quant", "cli", "cli.aliases", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run",
     "cli.run", "cli.run.text",
     "cli.terminal", "cli.terminal.code_blocks", "cli.terminal.context_shift",
     "cli.terminal.reading_line", "cli.terminal.terminal",
