@@ -31,6 +31,7 @@ COMMANDS = {
     "gguf": "Split, merge, hash or edit GGUF files.",
     "run": "Chat with a model, or continue a text.",
     "serve": "Serve a model over HTTP, with OpenAI's and Anthropic's APIs.",
+    "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",
     "perplexity": "Measure how well a model predicts a text.",
     "eval": "Score a model on the tasks of lm-evaluation-harness.",

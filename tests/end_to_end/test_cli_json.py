@@ -180,6 +180,9 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("export {state} -m {model} -o {out}/x.session", "n_tokens nbytes path"),
         ("import {out}/x.session -m {model} -o {out}/y.state", "n_tokens nbytes path"),
     ],
+    "tokenize": [
+        ("{model} One", "id text"),
+    ],
     "precompile": [
         ("{model}", "folder model_filename n_compiled n_kernels seconds"),
     ],
