@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hybrid.pipeline.target import Elsewhere, Measuring
     from hybrid.quant import PlannedTensor, QuantizeReport
     from hybrid.quant.budget import SizeOf
+    from hybrid.quant.recoding import TensorReport
     from hybrid.quant.tensor_parts import Spread
 
     from ..options.cluster_options import ClusterAddress
@@ -62,6 +63,7 @@ def quantize(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the type and size that each tensor would get; write nothing.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print a line per tensor, not per type.")] = False,
     plot: Plot = None,
     threads: Threads = 0,
     cluster: Cluster = None,
@@ -69,9 +71,9 @@ def quantize(
 ) -> None:
     """Store the weights of a model in fewer bits.
 
-    State-space parameters (ssm_a, ssm_d, ssm_conv1d), norms, biases and routers stay in f32. The report lists every
-    tensor with its type before and after, its bits per weight and its quantization error: the root mean square of
-    the error divided by that of the weights, 1 - cosine, and the row with the largest error.
+    State-space parameters (ssm_a, ssm_d, ssm_conv1d), norms, biases and routers stay in f32. The report has a line per
+    type, with the quantization error: the root mean square of the error divided by that of the weights, and the tensor
+    with the largest error. --verbose adds 1 - cosine and the worst row of each tensor.
     """
     gc.set_threshold(200_000)  # loading the kernels makes that many objects, none of them garbage
     from hybrid.quant import file_nbytes, plan
@@ -104,7 +106,7 @@ def quantize(
             whole, output, chosen.target, n_threads=threads, options=chosen.options, effort=chosen.effort, **how,
             progress=progress, spread=spread,
         )  # fmt: skip
-    show_report(report, chosen.divergence, goal.max_kld, as_json)
+    show_report(report, chosen.divergence, goal.max_kld, as_json=as_json, verbose=verbose)
     if plot is not None:
         draw_errors(plot, report, output.name)
 
@@ -152,7 +154,7 @@ def show_plan(rows: "Sequence[PlannedTensor]", as_json: bool) -> None:
 
 
 def show_report(
-    report: "QuantizeReport", divergence: "MeanWithError | None", most: float | None, as_json: bool
+    report: "QuantizeReport", divergence: "MeanWithError | None", most: float | None, *, as_json: bool, verbose: bool
 ) -> None:
     """Prints the report. divergence: of a file made for --max-kld, whose limit was `most`."""
     if as_json:
@@ -161,7 +163,7 @@ def show_report(
         bits = {"bits_per_weight": report.bits_per_weight}
         console.out_json({**console.plain(report), **bits, **more, "tensors": rows})
         return
-    show(report.rows)
+    (show if verbose else show_types)(report.rows)
     console.out(f"\n{summary(report)}")
     if divergence:
         console.out(f"KL divergence on the text: {divergence.value:.5f} ± {divergence.error:.5f}, at most {most:g}")
@@ -183,6 +185,30 @@ def show(rows: "Sequence[PlannedTensor]") -> None:
         lines.append((name, shape, kinds, bits, console.size(t.nbytes), f"{_errors(t)}{t.reason.value}"))
     errors = f"{'error':>7}  {'1 - cos':>7}  {'worst row':>13}" if any(map(_errors, rows)) else ""
     console.out(console.table(("tensor", "shape", "type", "bits", "size", errors), lines, "lllrrl"))
+
+
+def show_types(rows: "Sequence[TensorReport]") -> None:
+    """Prints a line per type that tensors had and have now, the largest first; errors as in `show`."""
+    groups: dict[str, list[TensorReport]] = {}
+    for t in rows:
+        kinds = f"{t.source.name} -> {t.target.name}" if t.source is not t.target else t.source.name
+        groups.setdefault(kinds, []).append(t)
+    lines = []
+    for kinds, tensors in sorted(groups.items(), key=lambda item: -sum(t.nbytes for t in item[1])):
+        nbytes, weights = sum(t.nbytes for t in tensors), sum(math.prod(t.shape) for t in tensors)
+        cells = kinds, str(len(tensors)), f"{8 * nbytes / weights:.2f}", console.size(nbytes)
+        lines.append((*cells, *_common_error([t for t in tensors if t.rmse and t.rms])))
+    console.out(console.table(("type", "tensors", "bits", "size", "error", "largest error"), lines, "lrrrrl"))
+
+
+def _common_error(tensors: "Sequence[TensorReport]") -> tuple[str, str]:
+    """The error of all these tensors, and the largest one with its tensor; empty without tensors."""
+    if not tensors:
+        return "", ""
+    error, size = (sum(math.prod(t.shape) * getattr(t, name) ** 2 for t in tensors) for name in ("rmse", "rms"))
+    worst = max(tensors, key=lambda t: t.rmse / t.rms)
+    largest = f"{100 * worst.rmse / worst.rms:.2f} % in {console.one_line(worst.name)}"
+    return f"{100 * math.sqrt(error / size):.2f} %", largest
 
 
 def _errors(t: "PlannedTensor") -> str:
