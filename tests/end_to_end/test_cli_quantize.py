@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.usefixtures("own_cache")]
 def test_quantize_reports_every_tensor(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     target = tmp_path / "q4.gguf"
     out = ok(cli("quantize", files["bf16"], target, "Q4_0"))
-    assert "bits per weight" in out and len(out.splitlines()) == 6
+    assert "bits per weight" in out and len(out.splitlines()) == 7
     kind = next(line for line in out.splitlines() if line.startswith("BF16 -> Q4_0")).split()
     assert kind[3:5] == ["44", "4.50"] and kind[-4:-1] == [kind[-4], "%", "in"]
     out = ok(cli("quantize", files["bf16"], target, "Q4_0", "--verbose"))
