@@ -204,7 +204,7 @@ def test_chats(folder: Path) -> None:
         # an answer of 8 tokens is enough
         code, shown = chat(re.sub(r"hybrid run \S+", r"\g<0> -n 8", line), folder)
         assert code == 0 and "error" not in shown, f"docs/chat.md: {line}\n{shown}"
-        assert "hybrid run" not in line or ("Hello" in shown and "kept in" in shown), f"docs/chat.md: {line}\n{shown}"
+        assert "hybrid run" not in line or ("Hello" in shown and "saved to" in shown), f"docs/chat.md: {line}\n{shown}"
 
 
 def test_no_page_clears_the_kernels_of_this_machine() -> None:
