@@ -1,5 +1,6 @@
-"""Reads the first keys of a GGUF file, without its tokenizer, for lists of files."""
+"""Reads the architecture and type of a GGUF file, for lists of files: a tokenizer before them is skipped."""
 
+import os
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +13,14 @@ _SIZES = {
     ValueType.INT32: 4, ValueType.FLOAT32: 4, ValueType.BOOL: 1, ValueType.UINT64: 8, ValueType.INT64: 8,
     ValueType.FLOAT64: 8,
 }  # fmt: skip
-_MOST_KEYS, _MOST_ITEMS, _MOST_TEXT = 200, 1000, 64 << 10
+_MOST_KEYS, _MOST_ITEMS, _MOST_TEXT = 1000, 1 << 22, 64 << 10
+_WINDOW = 1 << 20  # bytes read at once while texts are skipped
 
 
 def read(path: Path) -> tuple[str, str]:
-    """Architecture and file type; "" if a key is not before the first long array, or the file is not GGUF."""
+    """Architecture and file type; "" if the file has no such key, or is not GGUF."""
     found = {"general.architecture": "", "general.file_type": ""}
-    with suppress(OSError, ValueError, struct.error), path.open("rb") as file:
+    with suppress(OSError, OverflowError, ValueError, struct.error), path.open("rb") as file:
         magic, version, _, count = struct.unpack("<4sIQQ", _take(file, 24))
         if magic != b"GGUF" or version not in (2, 3):
             return "", ""
@@ -39,15 +41,28 @@ def read(path: Path) -> tuple[str, str]:
 
 
 def _skip_array(file: BinaryIO) -> None:
-    """Skips an array. ValueError: it is a long one, where the tokenizer begins."""
+    """Skips an array. ValueError: it is too long, or an array of arrays."""
     kind, n = struct.unpack("<IQ", _take(file, 12))
     if n > _MOST_ITEMS or kind == ValueType.ARRAY:
         raise ValueError("an array too long for a list")
+    if kind == ValueType.STRING:
+        _skip_texts(file, n)
+    else:
+        file.seek(n * _SIZES[ValueType(kind)], os.SEEK_CUR)
+
+
+def _skip_texts(file: BinaryIO, n: int) -> None:
+    """Skips n strings, in a buffer: a vocabulary has 100 000 and more, and a read for each would take longer."""
+    window, at = b"", 0
+    length = struct.Struct("<Q").unpack_from
     for _ in range(n):
-        if kind == ValueType.STRING:
-            _text(file)
-        else:
-            _take(file, _SIZES[ValueType(kind)])
+        if len(window) - at < 8:
+            window, at = window[at:] + file.read(_WINDOW), 0
+        at += 8 + length(window, at)[0]
+        if at > len(window):
+            file.seek(at - len(window), os.SEEK_CUR)
+            window, at = b"", 0
+    file.seek(at - len(window), os.SEEK_CUR)
 
 
 def _take(file: BinaryIO, n: int) -> bytes:
