@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from hybrid.infer.evaluate.kl_divergence import BaseFile, kl_divergence, write_base
@@ -66,7 +67,8 @@ def choose(
         def loaded(file: Path) -> AbstractContextManager[Measurable]:
             if how.elsewhere is not None:
                 return how.elsewhere.model(file, N_CTX, SEQUENCES)
-            return models.load(file, reporter=how.reporter, n_ctx=N_CTX, n_seq_max=SEQUENCES, n_threads=how.threads)
+            load = partial(models.load_file, file, reporter=how.reporter)
+            return load(n_ctx=N_CTX, n_seq_max=SEQUENCES, n_threads=how.threads)
 
         with loaded(path) as original:
             base = _base(original, text, trials / "base.kld", how.reporter)

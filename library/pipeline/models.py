@@ -156,7 +156,18 @@ def load(
 
     draft: a smaller model that guesses tokens, closed with the model. UsageError: it has another vocabulary.
     """
-    path = resolve(model, reporter)
+    return load_file(resolve(model, reporter), options, draft=draft, reporter=reporter, **fields)
+
+
+def load_file(
+    path: Path,
+    options: "LoadOptions | None" = None,
+    *,
+    draft: Path | str | None = None,
+    reporter: Reporter = SILENT,
+    **fields: "Unpack[LoadFields]",
+) -> "LoadedModel":
+    """As `load`, for a GGUF file that is not noted as run lately, such as a temporary one."""
     small = None if draft is None else resolve(draft, reporter)
     from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import merged

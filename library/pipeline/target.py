@@ -161,7 +161,7 @@ def _sensitivities(
     """KL divergence per noise of every matrix, each quantized alone in a copy of the file."""
     with ExitStack() as stack:
         prober: Elsewhere | ProbedCopy
-        load = partial(models.load, reporter=how.reporter)
+        load = partial(models.load_file, reporter=how.reporter)
         prober = how.elsewhere or stack.enter_context(closing(ProbedCopy(path, how.threads, load)))
         progress = stack.enter_context(how.reporter.stage("measuring sensitivity", "tensors"))
         sensitivity = {}

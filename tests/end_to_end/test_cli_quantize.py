@@ -235,7 +235,10 @@ def test_quantize_to_a_size_by_what_matters(
     base, recipe, chosen = (tmp_path / name for name in ("base.kld", "recipe.gguf", "chosen.gguf"))
     ok(cli("perplexity", files["bf16"], "-f", prose, "-c", "128", "--kl-divergence-base", base))
     bits = json.loads(ok(cli("quantize", files["bf16"], recipe, "Q3_K_M", "--json")))["bits_per_weight"]
+    noted: list[Path] = []
+    monkeypatch.setattr("hybrid.pipeline.recent.note", noted.append)
     report = json.loads(ok(cli("quantize", files["bf16"], chosen, "--target-bpw", bits, "-f", prose, "--json")))
+    assert set(noted) <= {files["bf16"]}, "temporary files are nobody's models"
     assert bits - 0.1 < report["bits_per_weight"] <= bits
 
     def divergence(file: Path) -> float:
