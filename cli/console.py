@@ -150,8 +150,8 @@ def duration(seconds: float) -> str:
 
 
 def rate(n: int, seconds: float) -> str:
-    """`(41.7 per second)`, or "" if nothing was measured."""
-    return f"({n / seconds:.1f} per second)" if n and seconds > 0 else ""
+    """` (41.7 per second)`, or "" if nothing was measured."""
+    return f" ({n / seconds:.1f} per second)" if n and seconds > 0 else ""
 
 
 class StatusLine:

@@ -46,10 +46,10 @@ def statistics_text(conversation: Conversation) -> str:
     )
     lines = [
         f"context     {held} of {model.n_ctx} tokens, {console.size(memory)}",
-        f"prompt      {stats.n_prompt} tokens processed {console.rate(stats.n_prompt, stats.prompt_seconds)}, "
+        f"prompt      {stats.n_prompt} tokens processed{console.rate(stats.n_prompt, stats.prompt_seconds)}, "
         f"{stats.n_reused} were there already",
         f"kept        {kept}",
-        f"generated   {stats.n_generated} tokens {console.rate(stats.n_generated, stats.gen_seconds)}",
+        f"generated   {stats.n_generated} tokens{console.rate(stats.n_generated, stats.gen_seconds)}",
     ]
     if stats.n_thought:
         lines.append(f"thoughts    {stats.n_thought} of these tokens")

@@ -243,7 +243,7 @@ def run(
     kept.check(text)
     asks = asking(thoughts, tools)
     in_template = framing.in_template(text, asks, is_bundled=model is None)
-    probabilities.check(in_chat=many is None and (text is None or in_template))
+    probabilities.check(in_chat=many is None and text is None, in_template=in_template and text is not None)
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
     options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
     n_texts = 1 if many is None else batch.parallel or PARALLEL
@@ -351,7 +351,7 @@ def _write_answers(by: "PromptBatch | ClusterBatch", batch: "PromptBatch", asked
         console.note(tokens_left_out(batch.model, result.discarded))
     before = f" ({result.n_before} were there)" if result.n_before else ""
     console.note(
-        f"{result.n_answers} answers{before}, {result.tokens} tokens {console.rate(result.tokens, seconds)}"
+        f"{result.n_answers} answers{before}, {result.tokens} tokens{console.rate(result.tokens, seconds)}"
         f"{guesses_text(result.accepted, result.guessed)}; "
         f"{result.processed_tokens} of {result.prompt_tokens} prompt tokens were new"
     )

@@ -42,12 +42,15 @@ class Probabilities:
         ),
     ] = False
 
-    def check(self, *, in_chat: bool) -> None:
-        """UsageError: the options contradict each other, or are given in a chat, which shows no probabilities."""
+    def check(self, *, in_chat: bool, in_template: bool) -> None:
+        """UsageError: the options contradict each other, or are given in a chat or for a message in a chat template,
+        which show no probabilities."""
         if self.post_sampling_probs and not self.n_probs:
             raise UsageError("--post-sampling-probs needs --n-probs N: it says which probabilities are reported.")
         if self.n_probs and in_chat:
             raise UsageError("a chat shows no probabilities. Give --n-probs with a prompt (-p or -f).")
+        if self.n_probs and in_template:
+            raise UsageError("--n-probs reports the tokens of a continued text: leave out --template.")
 
 
 def table(tokenizer: "Tokenizer", pieces: "Iterable[TextPiece]") -> str:
@@ -68,4 +71,4 @@ def table(tokenizer: "Tokenizer", pieces: "Iterable[TextPiece]") -> str:
         for piece in pieces
         if piece.id is not None and piece.logprobs is not None
     ]
-    return console.table(("token", "drawn", "likeliest"), rows, right="lr")
+    return console.table(("token", "sampled", "most likely"), rows, right="lr")

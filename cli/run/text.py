@@ -122,7 +122,7 @@ def timings(model: "LoadedModel", result: "GenerationResult") -> str:
     guesses = guesses_text(max(0, result.accepted - result.forced), result.guessed - result.forced)
     ended = {"eos": "the model ended", "stop": "stop text", "length": "length", "context": "context full"}
     return (
-        f"prompt {result.prompt_tokens} tokens {console.rate(result.prompt_tokens, result.prompt_seconds)}, "
-        f"generated {len(result.ids)} {console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "
+        f"prompt {result.prompt_tokens} tokens{console.rate(result.prompt_tokens, result.prompt_seconds)}, "
+        f"generated {len(result.ids)}{console.rate(result.gen_tokens, result.gen_seconds)}{guesses}, "
         f"{ended[result.reason]}; loaded in {console.duration(model.load_seconds)}"
     )

@@ -110,7 +110,7 @@ def test_a_table_beside_the_text(cli: Cli, files: dict[str, Path]) -> None:
     code, out, err = cli(*asked, "--n-probs", 3)
     assert code == 0 and out == ok(cli(*asked))
     lines = err.splitlines()
-    head = next(i for i, line in enumerate(lines) if line.split() == ["token", "drawn", "likeliest"])
+    head = next(i for i, line in enumerate(lines) if line.split() == ["token", "sampled", "most", "likely"])
     data = json.loads(ok(cli(*asked, "--n-probs", 3, "--json")))
     for line, one in zip(lines[head + 1 :], data["completion_probabilities"], strict=False):
         assert line.startswith(json.dumps(one["token"], ensure_ascii=False)) and line.count("%") == 4
@@ -128,7 +128,7 @@ def test_more_than_there_are_is_all(cli: Cli, files: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["-p", "a", "--post-sampling-probs"], "give --n-probs N too"),
+        (["-p", "a", "--post-sampling-probs"], "needs --n-probs N"),
         (["-p", "a", "--n-probs", "-1"], "--n-probs"),
         (["-p", "a", "--n-probs", "some"], "--n-probs"),
     ],

@@ -145,7 +145,7 @@ def test_a_file_of_tools_that_cannot_be_used(
         (["--template", "--tools", "TOOLS", "--tool-choice", "x"], "no such tool. There are: get_weather, get_time."),
         (["--template", "--tool-choice", "required"], "asks for a call, and there are no tools"),
         (["--template", "--tool-choice", ""], "--tool-choice is empty"),
-        (["--template", "--n-probs", "3"], "a chat shows no probabilities"),
+        (["--template", "--n-probs", "3"], "--n-probs reports the tokens of a continued text: leave out --template"),
     ],
 )
 def test_what_does_not_go_together(
