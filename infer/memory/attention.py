@@ -1,4 +1,4 @@
-"""Keys and values of the attention layers, in pages that sequences share where they begin alike."""
+"""Keys and values of the attention layers, in pages that sequences share where their prefixes are equal."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from .pool import IndexPool
 from .rotation import Rotation, decoded, encoded
 from .rows import RowsSpec
 
-MOVED_AT_ONCE = 1024  # positions of a layer
+MOVED_AT_ONCE = 1024  # positions of a layer that are moved in one step
 ArrayLayout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype, shape
 
 
@@ -20,10 +20,10 @@ ArrayLayout = dict[str, tuple[np.dtype, tuple[int, ...]]]  # array name -> dtype
 class AttentionSpec:
     """What one attention layer keeps per token: `n_kv` heads of `d_head` keys and `d_value` values.
 
+    rotation  RoPE of the keys; None: keys do not depend on their position
+    window    a token attends to the last `window` tokens; 0: to all
     d_value   at most d_head; 0: d_head
-    rotation of the keys, None: they do not depend on their position
-    window    a token sees the last so many; 0: all
-    latent    values are the last d_value values of the keys, and are not kept beside them
+    latent    the values are the last d_value values of each key, and are not stored separately
     aligned   windows begin at multiples of their size
     """
 
@@ -41,7 +41,7 @@ class AttentionSpec:
 
     @property
     def mixer(self) -> str:
-        """What the layer is, in words."""
+        """The kind of the layer, in words."""
         kind = "chunks" if self.aligned else "window"
         return f"attention, {kind} of {self.window}" if self.window else "attention"
 
@@ -50,13 +50,16 @@ class AttentionSpec:
 
 
 class AttentionMemory:
-    """K and V u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer; the bytes: kernels/attention/kv.py. Rows u8
-    [page][row][n_head][bytes of a row] per part of a layer: rows.py. There is no V where values are parts of keys.
+    """Pages of keys, values and rows of all attention layers, and a table of the pages of every sequence.
 
-    A page holds PAGE tokens of all layers, in the order of the sequence: what is said of positions here counts tokens,
-    whatever positions RoPE gave them. `table` says which pages a sequence has. A page with
-    several owners is copied before it is written. Pages become resident when they are written, so a large `n_ctx` costs
-    nothing until it is used. n_spare: pages beyond those that n_slots sequences of n_ctx can use.
+    K and V are u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer (the bytes: kernels/attention/kv.py); there
+    is no V where the values are parts of the keys. Rows are u8 [page][row][n_head][bytes of a row] per part of a layer
+    (rows.py).
+
+    A page holds PAGE tokens of all layers, in the order of the sequence: a "position" here counts tokens, whatever
+    position RoPE gave them. `table` lists the pages of each sequence. A page with several owners is copied before it is
+    written. Pages become resident when they are written, so a large `n_ctx` costs nothing until it is used. n_spare:
+    pages in addition to those that n_slots sequences of n_ctx tokens need.
     """
 
     def __init__(
@@ -67,14 +70,14 @@ class AttentionMemory:
         self.row_specs = [s for s in specs if isinstance(s, RowsSpec)]
         self.table = mapped_zeros((n_slots, pages_of(n_ctx)), np.int64)
         self.pool = IndexPool(n_slots * pages_of(n_ctx) + n_spare if specs else 0, "pages of keys and values")
-        self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of the table
+        self._pages: list[list[int]] = [[] for _ in range(n_slots)]  # the used part of `table`
         self.k = {s.layer: self._mapped(s, s.d_head) for s in self.pairs}
         self.v = {s.layer: self._mapped(s, s.d_value) for s in self.pairs if not s.latent}
         self.rows = {s.key: mapped_zeros((self.n_stored, *s.page_shape(kind)), np.uint8) for s in self.row_specs}
 
     @property
     def n_stored(self) -> int:
-        """Pages that there is memory for."""
+        """The number of pages that the arrays have room for."""
         return self.pool.size
 
     def _mapped(self, s: AttentionSpec, width: int) -> npt.NDArray[np.uint8]:
@@ -94,7 +97,7 @@ class AttentionMemory:
         return list(self._pages[slot])
 
     def extend(self, slot: int, past: int, n: int) -> int:
-        """Pages for n positions after `past`, which nobody else has. Returns the position up to which they reach."""
+        """Make unshared pages for n positions after `past`. Returns the position up to which the pages reach."""
         if not self.specs:
             return self.n_ctx
         held, end = self._pages[slot], pages_of(past + n)
@@ -112,11 +115,11 @@ class AttentionMemory:
             self.pool.drop(held.pop())
 
     def wipe(self, slot: int) -> None:
-        """A sequence has no pages any more; nobody is told."""
+        """Empty the sequence's list of pages without dropping its ownership in the pool."""
         self._pages[slot] = []
 
     def is_sound(self, slot: int, n: int) -> bool:
-        """Whether a sequence has pages for n tokens, and the table has the same ones."""
+        """Whether the sequence has pages for n tokens, and `table` agrees with its list of pages."""
         held = self._pages[slot]
         enough = not self.specs or len(held) >= pages_of(n)
         return (
@@ -126,37 +129,37 @@ class AttentionMemory:
         )
 
     def adopt(self, slot: int, pages: list[int]) -> None:
-        """Share these pages, instead of what the sequence had."""
+        """Replace the sequence's pages with `pages`, which it shares with their other owners."""
         for page in pages:
             self.pool.share(page)
         self.cut(slot, 0)
         for i, page in enumerate(pages):
             self._put(slot, i, page)
 
-    # --- moving what is there ---
+    # --- moving positions ---
     def own(self, slot: int, start: int) -> None:
-        """From position `start` on nobody else has the pages of the sequence: to be called before they are changed."""
+        """Copy the sequence's shared pages from position `start` on; call it before these positions are changed."""
         for i in range(start // PAGE, len(self._pages[slot])):
             page = self._pages[slot][i]
             if self.pool.owners(page) > 1:
                 self._put(slot, i, self._copied(page))
 
     def remove(self, slot: int, start: int, end: int, n: int) -> None:
-        """Forget positions start..end of n; what follows moves down, as it is. Nobody else may own the pages."""
+        """Forget positions start..end of n; the later ones move down unchanged. The pages may have no other owner."""
         self.move_down(slot, start, end, n)
         self.cut(slot, n - (end - start))
 
     def move_down(self, slot: int, start: int, end: int, n: int) -> None:
-        """Positions end..n are to begin at `start`."""
+        """Move the keys and values of positions end..n so that they begin at `start`."""
         for s in self.pairs:
             for view in self._views(s).values():
-                # ascending, so that nothing is overwritten before it was read
+                # ascending, so that everything is read before it is overwritten
                 for first in range(end, n, MOVED_AT_ONCE):
                     cells = np.arange(first, min(n, first + MOVED_AT_ONCE))
                     view[self._at(slot, cells - (end - start))] = view[self._at(slot, cells)]
 
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
-        """Move the keys from position `start` on by `deltas` positions. Nobody else may own the pages."""
+        """Rotate the keys from position `start` on by `deltas` i64 [n] positions. The pages may have no other owner."""
         moved = np.flatnonzero(deltas)
         for s in self.pairs:
             if s.rotation is None:
@@ -173,7 +176,7 @@ class AttentionMemory:
                     scales[at] = new_scales
 
     def _at(self, slot: int, cells: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
-        """Where positions lie in the arrays of `_views`."""
+        """Index of positions `cells` in the first three axes of the arrays of `_views`."""
         return self.table[slot, cells // PAGE], cells % PAGE // K_LANES, cells % K_LANES
 
     def _put(self, slot: int, i: int, page: int) -> None:
@@ -182,7 +185,7 @@ class AttentionMemory:
         self.table[slot, i] = page
 
     def _copied(self, page: int) -> int:
-        """A copy of a page, which loses an owner."""
+        """Copy a page and drop one of its owners; returns the copy."""
         new = self.pool.take()
         self.copy_page(page, new)
         self.pool.drop(page)
@@ -194,9 +197,11 @@ class AttentionMemory:
 
     # --- as arrays without padding ---
     def layout(self, end: int, start: int = 0) -> ArrayLayout:
-        """What `export` gives of positions start..end: keys [n, n_kv, d_head] and, unless they are parts of
-        keys, values [n, n_kv, d_value] as f32, f16 or i8, for q8_0 scales f16 [n, n_kv, group] too; of rows [n, n_head,
-        n values] those that are complete."""
+        """Name -> (dtype, shape) of the arrays that `export` yields for positions start..end.
+
+        Keys are [n, n_kv, d_head]; values, unless they are parts of the keys, [n, n_kv, d_value]; both f32, f16 or i8,
+        for q8_0 with scales f16 [n, n_kv, group]. Rows are [n, n_head, n values], complete rows only.
+        """
         layout = {
             name: (view.dtype, (end - start, *view.shape[3:]))
             for s in self.pairs
@@ -209,9 +214,9 @@ class AttentionMemory:
         }
 
     def export(self, pages: list[int], end: int, start: int = 0) -> Iterator[tuple[str, np.ndarray]]:
-        """(name, array) of what every layer has of positions start..end, as it is kept in `pages`.
+        """Yield (name, array) of positions start..end of every layer, in the stored type.
 
-        `pages` begins with the one that holds `start`.
+        pages: the first one holds `start`.
         """
         begin = start % PAGE
         for s in self.pairs:
@@ -224,7 +229,8 @@ class AttentionMemory:
                 yield name, view[np.asarray(pages, np.int64)[page], row]
 
     def load(self, pages: list[int], end: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
-        """Inverse of `export`; dtypes and shapes have been checked. The rest of the pages stays as it is.
+        """Write arrays of `export` into `pages`; dtypes and shapes have been checked. The rest of the pages stays
+        unchanged.
 
         `arrays` may go beyond `end`.
         """
@@ -240,13 +246,13 @@ class AttentionMemory:
                 view[np.asarray(pages, np.int64)[page], row] = arrays[name][: len(row)]
 
     def fill(self, slot: int, n: int, rng: np.random.Generator) -> None:
-        """Random keys and values for n positions, every 16 the same: for measuring, where values do not matter."""
+        """Give a sequence n positions of random keys and values, for benchmarks; every page has the same ones."""
         self.cut(slot, 0)
         self.extend(slot, 0, n)
         self.fill_pages(self._pages[slot], rng)
 
     def fill_pages(self, pages: list[int], rng: np.random.Generator) -> None:
-        """The same for all of these."""
+        """Fill all these pages with the same random keys, values and rows."""
         if not pages:
             return
         for s in self.pairs:
@@ -280,7 +286,7 @@ class AttentionMemory:
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, name: str) -> np.ndarray:
-    """Values as they are kept, or their scales."""
+    """Random values in the stored type or, where the name ends in .scale, random scales."""
     some = rng.standard_normal(shape)
     if name.endswith(".scale"):
         some = np.abs(some) / 64

@@ -1,4 +1,4 @@
-"""What the prompt cache holds, as people see it: texts, and where they part."""
+"""The prompt cache as a user sees it: texts, as branches of a tree."""
 
 import time
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from .cache import PromptCache
 from .pins import text_bytes
 from .prefix_tree import Node, Tokens
 
-FIRST = 32  # tokens of a branch that tell what it is about
+FIRST = 32  # tokens of a branch that are listed
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """Tokens start .. start + n_tokens of one text or of several, up to where they part or the text ends.
+    """Tokens start .. start + n_tokens of one text or several, up to where they diverge or the text ends.
 
-    name, parent  of this branch and of the one before it; parent 0: a text begins here
-    age           seconds since it was last used
+    name, parent  ids of this branch and of the one before it; parent 0: a text begins here
+    age           seconds since the last use
     nbytes        of keys, values, states and logits; a page that two branches share counts in both
-    pinned        stays whatever else there is no room for
+    pinned        the cache does not give it up to make room
     beginning     its first FIRST tokens
     """
 
@@ -40,7 +40,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Branches:
-    """The `listed` ones, the one used last first, of `total`; tokens and checkpoints of all together."""
+    """The `listed` branches, most recently used first, out of `total`; n_tokens, n_checkpoints: of all, listed or not."""
 
     listed: list[Branch]
     total: int
@@ -49,7 +49,7 @@ class Branches:
 
 
 def branches(cache: PromptCache, most: int | None = None, owner: bytes = b"") -> Branches:
-    """The branches of this owner, at most `most`. Only where the model's work is done: see `Service.call`."""
+    """The branches of this owner, at most `most`. Call only between steps of the model (see `Service.call`)."""
     ends, n_tokens, n_checkpoints = [], 0, 0
     for node in cache.tree.nodes_of(owner):
         n_tokens += len(node.tokens)
@@ -62,23 +62,24 @@ def branches(cache: PromptCache, most: int | None = None, owner: bytes = b"") ->
 
 
 def find_branch(cache: PromptCache, name: int, owner: bytes = b"") -> tuple[Branch, Node] | None:
-    """One of them, and its first node."""
+    """The owner's branch of this name and its first node, or None."""
     end = next((node for node in cache.tree.nodes_of(owner) if node.name == name and len(node.children) != 1), None)
     return None if end is None else (_branch(cache, end, time.monotonic()), _edges(end)[0])
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a text is: the name of the branch in which its known beginning ends, and whether that is pinned."""
+    """The name of the branch in which the known prefix of a text ends, and whether that prefix is pinned."""
 
     name: int
     pinned: bool
 
 
 def kept(cache: PromptCache, ids: Sequence[int], n_prompt: int, pin: bool | None, owner: bytes = b"") -> Kept | None:
-    """Pin a text that has been read or, with False, no longer; None: nothing is known of it. n_prompt: see `Pins.add`.
+    """Pin (True) or unpin (False) a text that has been read. Returns None if the cache knows nothing of it.
 
-    What there is no room for stays as it was: it has got longer since somebody looked (`Pins.check`).
+    n_prompt: see `Pins.add`. A text that is too large to be pinned stays as it was: it may have grown since
+    `Pins.check`.
     """
     tokens = np.asarray(ids, np.int32)
     node, n = cache.tree.match(tokens, owner)
@@ -96,7 +97,7 @@ def kept(cache: PromptCache, ids: Sequence[int], n_prompt: int, pin: bool | None
 
 
 def _edges(end: Node) -> list[Node]:
-    """From where the text parts from others to `end`."""
+    """The nodes of the branch that ends in `end`, first to last."""
     edges = [end]
     while (above := edges[-1].parent) is not None and above.parent is not None and len(above.children) == 1:
         edges.append(above)

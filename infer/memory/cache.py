@@ -1,18 +1,18 @@
-"""What earlier texts left in the memory, found by tokens: no prompt is processed twice.
+"""Prompt cache: earlier texts in memory, found by their tokens, so that no prompt is processed twice.
 
-Texts are kept in a radix tree with their keys and values; checkpoints mark where a recurrent state is known. For a new
-text `find` gives the last known position from which it can go on. What lies between that and the end of what is known
-is processed again: at most LADDER tokens, since a sequence leaves a checkpoint at every multiple of it.
+Texts are kept in a radix tree with their keys and values; checkpoints hold the recurrent state at some positions. For a
+new text `find` returns the last known position from which the model can continue. Known tokens after that position are
+processed again: at most LADDER of them, since a sequence leaves a checkpoint at every multiple of it.
 
-Under a budget in bytes. What the sequences themselves hold does not count. First to go is the checkpoint that saves
-least: the tokens processed again without it, more for a boundary (the end of a prompt or an answer, where people go
-back to), less the longer it was not used. Texts without any checkpoint go with it. Where an eighth of all states would
-not be enough, as after going back far in a long text, the text that was not used for longest gets shorter, from its
-end. Models without recurrent layers need no checkpoints: there the text that was not used for longest goes. What is
-pinned stays (pins.py). Where something was given up is remembered (given_up.py), so that whoever reads it again can be
-told why.
+The cache has a budget in bytes, which excludes memory that sequences also own. It gives up the checkpoint of the lowest
+worth first: the number of tokens to process again without it, higher for a boundary (the end of a prompt or an answer,
+where people go back to), lower the longer it has not been used. Texts without a checkpoint go with it. Where an eighth
+of all states would not be enough, as after going back far in a long text, the least recently used text is shortened at
+its end instead. Models without recurrent layers need no checkpoints: they lose the least recently used text. Pinned
+texts stay (pins.py). given_up.py remembers what was given up, so that a user who sends the text again can be told why
+it is read again.
 
-A text is found by its owner alone (prefix_tree.py); all owners share the budget.
+Only its owner finds a text (prefix_tree.py); all owners share the budget.
 """
 
 import time
@@ -29,14 +29,14 @@ from .parking import ParkedType, park, unpark
 from .pins import Pins
 from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
-LADDER = 512  # positions between checkpoints that are taken in any case
-FEW_STATES = 8  # one in so many is given up before texts get shorter
-BOUNDARY_WORTH = 16  # a checkpoint at a boundary is worth so many of the ladder
+LADDER = 512  # positions between checkpoints that every sequence leaves
+FEW_STATES = 8  # beyond 1 / FEW_STATES of all states, texts are shortened instead of giving up states
+BOUNDARY_WORTH = 16  # factor of the worth of a checkpoint at a boundary
 
 
 @dataclass(frozen=True)
 class KnownText:
-    """A known beginning: `position` tokens of the text that ends in `node`; its checkpoint, if there is one there."""
+    """A known prefix: the first `position` tokens of the text that ends in `node`, and the checkpoint there, if any."""
 
     node: Node
     position: int
@@ -44,9 +44,9 @@ class KnownText:
 
 
 class PromptCache:
-    """Texts and checkpoints beside the sequences of `memory`, of at most `budget` bytes.
+    """Texts and checkpoints that outlive the sequences of `memory`, in at most `budget` bytes.
 
-    kind: how states are kept. Only f32 gives the bits of a text that was processed without a break.
+    kind: the format of kept states. Only f32 gives the same bits as a text that was processed without a break.
     """
 
     def __init__(self, memory: HybridMemory, budget: int, kind: ParkedType = "f32") -> None:
@@ -59,7 +59,7 @@ class PromptCache:
 
     @property
     def clock(self) -> int:
-        """Grows whenever something is kept or used."""
+        """A counter that grows whenever something is kept or used."""
         return self._clock
 
     # --- size ---
@@ -69,16 +69,16 @@ class PromptCache:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens known, those that texts have in common once."""
+        """Number of known tokens; a common prefix of several texts counts once."""
         return sum(len(node.tokens) for node in self.tree)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by this cache alone: states, logits, pages."""
+        """Bytes that only this cache owns: states, logits, pages."""
         return sum(self.sizes())
 
     def sizes(self) -> tuple[int, int]:
-        """The same for states and logits, and for keys and values."""
+        """Bytes that only this cache owns: (states and logits, keys and values)."""
         memory = self.memory
         states = memory.recurrent.pool.alone * memory.bytes_state_per_seq
         return states + self._loose, memory.attention.pool.alone * memory.attention.bytes_per_page
@@ -87,7 +87,7 @@ class PromptCache:
     def keep(
         self, seq: int, ids: Sequence[int], *, boundary: bool, logits: np.ndarray | None = None, owner: bytes = b""
     ) -> Checkpoint:
-        """A checkpoint of a sequence whose memory has seen exactly `ids`, and its keys and values."""
+        """Keep a checkpoint, keys and values of a sequence whose memory has seen exactly `ids`."""
         assert len(ids) == self.memory.n_past[seq] > 0
         assert not self.memory.is_moved(seq), "what was moved is not what the model makes of these tokens"
         memory = self.memory
@@ -111,7 +111,7 @@ class PromptCache:
         return point
 
     def place(self, node: Node, point: Checkpoint) -> None:
-        """A checkpoint that was made elsewhere, in a node that has none at its position. Takes over its row."""
+        """Add a checkpoint that was made elsewhere to a node that has none at its position. Takes over its row."""
         assert node.start < point.position <= node.end and point.position not in node.checkpoints
         self._clock += 1
         self._touch(node)
@@ -122,14 +122,14 @@ class PromptCache:
             self.memory.recurrent.pool.claim(point.row)
 
     def trim(self) -> None:
-        """Give up what is beyond the budget."""
+        """Give up checkpoints and texts until the cache fits its budget."""
         while self.nbytes > self.budget and self._give_up_one():
             pass
 
     def find(self, ids: Sequence[int] | Tokens, owner: bytes = b"", *, logits: bool = True) -> KnownText | None:
-        """The last position from which `ids` can go on: logits are known there, or a token is left to compute them.
+        """The last position from which `ids` can continue: its logits are known, or a token remains to compute them.
 
-        logits: False: the end of `ids` counts without them, too.
+        logits=False: the end of `ids` also counts where its logits are unknown.
         """
         node, n = self.tree.match(np.asarray(ids, np.int32), owner)
         for part in reversed(node.path()):
@@ -138,12 +138,12 @@ class PromptCache:
             best = max(usable, key=lambda c: c.position, default=None)
             if best and (self.memory.is_recurrent or best.position == len(ids)):
                 return KnownText(part, best.position, best)
-        # keys and values alone can be cut anywhere
+        # without recurrent layers a text can be cut anywhere
         at = 0 if self.memory.is_recurrent else min(n, len(ids) - logits)
         return KnownText(node, at, None) if at > 0 else None
 
     def restore(self, seq: int, known: KnownText) -> None:
-        """The sequence goes on from there."""
+        """Set the sequence to the known prefix."""
         pages = self.tree.pages(known.node, known.position)
         row = self.row_of(known.checkpoint) if known.checkpoint and self.memory.is_recurrent else -1
         self.memory.adopt(seq, known.position, pages, row)
@@ -155,7 +155,7 @@ class PromptCache:
             known.checkpoint.used = self._clock
 
     def row_of(self, point: Checkpoint) -> int:
-        """A row with the state of a checkpoint, of which the caller becomes an owner."""
+        """A row with the state of a checkpoint; the caller becomes an owner of the row."""
         recurrent = self.memory.recurrent
         if point.parked is None:
             return recurrent.pool.share(point.row)
@@ -164,14 +164,14 @@ class PromptCache:
         return row
 
     def clear(self) -> None:
-        """Forget everything, what is pinned too."""
+        """Forget everything, pinned texts included."""
         self.pins.clear()
         while self._give_up_one():
             pass
         self.given_up.clear()
 
     def forget(self, node: Node) -> None:
-        """Everything from this node on, pinned or not, and what leads to nothing else."""
+        """Forget this node and all below it, pinned or not, and then the ancestors that lead nowhere else."""
         below = [node]
         for one in below:
             below += one.children.values()
@@ -184,12 +184,12 @@ class PromptCache:
             self._remove_bare(node.parent)
 
     def forget_all(self) -> None:
-        """Know nothing, without giving anything back: after a fault (recount.py)."""
+        """Forget everything without giving pages and rows back: after a fault (recount.py)."""
         self.pins.clear()
         self.tree.clear()
 
     def weigh(self) -> None:
-        """Count the bytes anew that are in no pool."""
+        """Recount the bytes that no pool counts."""
         self._loose = sum(_loose(point) for node in self.tree for point in node.checkpoints.values())
 
     def _touch(self, node: Node) -> None:
@@ -199,7 +199,7 @@ class PromptCache:
 
     # --- giving up ---
     def _give_up_one(self) -> bool:
-        """Make room by what is worth least, or by a shorter text: see above; False when there is nothing left."""
+        """Make room: give up the checkpoint or text of the lowest worth, or shorten a text. False when nothing is left."""
         states, texts = self.sizes()
         if states + texts - self.budget > states // FEW_STATES and self._shorten():
             return True
@@ -220,12 +220,15 @@ class PromptCache:
         return True
 
     def _give_up_page(self) -> bool:
-        """Make room for keys and values, of which a checkpoint that goes alone has none."""
+        """Make room for keys and values; giving up only a checkpoint would free none."""
         return self._shorten() or self._give_up_one()
 
     def _shorten(self) -> bool:
-        """Where there are recurrent layers: the text that was not used for longest, of those whose end nobody else has,
-        ends one checkpoint earlier. False: there is none."""
+        """End the least recently used text one checkpoint earlier, if the model is recurrent. False: no text can be
+        shortened.
+
+        Only texts whose last pages have no other owner and whose last checkpoints are not pinned.
+        """
         if not self.memory.is_recurrent:
             return False
         pinned = self.pins.held()
@@ -248,33 +251,33 @@ class PromptCache:
         return True
 
     def _shorter(self, leaf: Node) -> int | None:
-        """Where a leaf may end instead, at its beginning if need be; None: others have what would go."""
+        """The position at which a leaf may end instead (possibly its start); None if that would free no page."""
         pages, first = leaf.pages, leaf.start // PAGE
         *before, place = [leaf.start, *sorted(leaf.checkpoints)]
-        going = pages[pages_of(place) - first :]  # behind the last state, where nobody goes on from
+        going = pages[pages_of(place) - first :]  # after the last state: no text can continue from there
         if not going:
             place = before[-1] if before else place
             going = pages[place // PAGE - first :]
         return place if any(map(self.memory.attention.pool.is_alone, going)) else None
 
     def _remove_bare(self, node: Node | None) -> None:
-        """A node from which nothing goes on, and those that lead only there."""
+        """Remove a node without children, checkpoints or pin, and then its ancestors in the same way."""
         while node is not None and node.parent is not None and not (node.children or node.checkpoints or node.pinned):
             self.tree.remove(node)
             node = node.parent
 
     def worth(self, node: Node, point: Checkpoint) -> float:
-        """What giving up a checkpoint would cost: see above."""
+        """What giving up a checkpoint would cost: see the module's docstring."""
         before = (p for part in node.path() for p in part.checkpoints if p < point.position)
         return self._worth(point, max(before, default=0))
 
     def _worth(self, point: Checkpoint, before: int) -> float:
-        """before: position of the checkpoint that would be gone back to."""
+        """`worth` where `before` is the position of the previous checkpoint, from which the text would be read again."""
         saved = point.position - before
         return saved * (BOUNDARY_WORTH if point.boundary else 1) / (1 + self._clock - point.used)
 
     def _least(self) -> tuple[Node, Checkpoint] | None:
-        """The checkpoint that is worth least, in one walk; None: all are pinned."""
+        """The checkpoint of the lowest worth and its node, in one walk; None if all are pinned."""
         pinned = self.pins.held()
         least, found = inf, None
         waiting = [(node, 0) for root in self.tree.roots.values() for node in root.children.values()]
@@ -298,5 +301,5 @@ class PromptCache:
 
 
 def _loose(point: Checkpoint) -> int:
-    """Bytes of a checkpoint that are in no pool."""
+    """Bytes of a checkpoint that no pool counts."""
     return sum(part.nbytes for part in (point.logits, point.parked) if part is not None)

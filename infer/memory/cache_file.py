@@ -1,14 +1,14 @@
-"""What a state file holds of the prompt cache: texts, their keys and values, and checkpoints.
+"""The part of a state file that holds the prompt cache: texts, their keys and values, and checkpoints.
 
-A list in the file's header has one entry per edge of the tree, parents first; the arrays are named after its place i:
+A list in the file's header has one entry per edge of the tree, parents first; array names contain its index i:
 
-    {"parent": place or -1, "n": tokens, "kv": are keys and values here?, "points": [[position, boundary, logits?]]}
+    {"parent": index or -1, "n": tokens, "kv": are keys and values here?, "points": [[position, boundary, logits?]]}
     cache.i.tokens                 i32 [n]
-    cache.i.blk.L.k ...            keys and values of these positions, as `AttentionMemory.export` has them
-    cache.i.P.blk.L.ssm ...        state after position P, as `RecurrentMemory.export` has it
+    cache.i.blk.L.k ...            keys and values of these positions, as `AttentionMemory.export` yields them
+    cache.i.P.blk.L.ssm ...        state after position P, as `RecurrentMemory.export` yields it
     cache.i.P.logits               f32 [n_vocab]
 
-Keys and values are missing where the edge is a beginning of the file's own sequence, which has them.
+An edge that is a prefix of the file's own sequence has no keys and values here: the sequence has them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +29,10 @@ Named = tuple[str, np.ndarray]
 def describe_cache(
     cache: PromptCache, ids: Sequence[int], limit: int, owner: bytes = b""
 ) -> tuple[list[dict[str, Any]], list[Named]]:
-    """The header's list and the arrays, of at most about `limit` bytes: the texts of one owner that are worth most.
-    ids: of the sequence."""
+    """The header's list and the arrays, at most about `limit` bytes: the texts of one owner with the highest worth.
+
+    ids: tokens of the file's own sequence.
+    """
     own = set(map(id, _whole_path(cache, ids, owner)))
     chosen = _chosen(cache, limit, own, owner)
     places: dict[int, int] = {}
@@ -44,7 +46,7 @@ def describe_cache(
         kv = id(node) not in own
         entries.append(
             {
-                "parent": places.get(id(node.parent), -1),  # a root has no place
+                "parent": places.get(id(node.parent), -1),  # -1: the parent is the root
                 "n": len(node.tokens),
                 "kv": kv,
                 "points": [[c.position, c.boundary, c.logits is not None] for c in points],
@@ -58,7 +60,7 @@ def describe_cache(
 
 
 def _whole_path(cache: PromptCache, ids: Sequence[int], owner: bytes) -> list[Node]:
-    """The edges that are wholly a beginning of `ids`."""
+    """The edges that lie wholly within the known prefix of `ids`."""
     node, n = cache.tree.match(np.asarray(ids, np.int32), owner)
     return [part for part in node.path() if part.end <= n]
 
@@ -78,7 +80,7 @@ def _point_arrays(cache: PromptCache, point: Checkpoint) -> Iterator[Named]:
 
 
 def _chosen(cache: PromptCache, limit: int, own: set[int], owner: bytes) -> dict[int, set[int]]:
-    """Edges by id with the positions of their checkpoints: the best ones that fit, with all edges that lead there."""
+    """id(edge) -> positions of its chosen checkpoints: those of the highest worth that fit, with all edges above them."""
     memory = cache.memory
     nodes = cache.tree.nodes_of(owner)
     points = [(cache.worth(node, c), c.position, node, c) for node in nodes for c in node.checkpoints.values()]
@@ -98,10 +100,10 @@ def _chosen(cache: PromptCache, limit: int, own: set[int], owner: bytes) -> dict
 
 
 def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
-    """Add what the file holds to the cache, as texts of nobody in particular, as far as the budget goes; its own
-    sequence is in the cache already.
+    """Add the texts of a state file to the cache, for the anonymous owner, as far as the budget allows.
 
-    StateError when something is missing or does not fit the model; what was added before that stays in the cache.
+    The file's own sequence is in the cache already. Raises StateError when something is missing or does not fit the
+    model; texts added before that stay in the cache.
     """
     texts: list[np.ndarray] = []
     size = cache.nbytes
@@ -144,7 +146,7 @@ def _load_entry(
     attention, recurrent = cache.memory.attention, cache.memory.recurrent
     node, known = cache.tree.match(ids)
     if known < start or (known < len(ids) and not kv):
-        return  # what it begins with was given up
+        return  # its prefix was given up
     if known < len(ids):
         layout = attention.layout(len(ids), start)
         arrays = {name: state.expect(f"cache.{i}.{name}", dtype, shape) for name, (dtype, shape) in layout.items()}
@@ -168,4 +170,4 @@ def _load_entry(
         if recurrent.specs:
             row = recurrent.pool.take()
             recurrent.load(row, states)
-        cache.place(node, Checkpoint(position, row, boundary, logits))  # not parked: it is as it was written
+        cache.place(node, Checkpoint(position, row, boundary, logits))  # not parked: f32 as in the file

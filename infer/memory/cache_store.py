@@ -1,15 +1,15 @@
-"""A prompt cache that is also on disk: what it knows is written beside the work, and read when a text needs it.
+"""A prompt cache that is also on disk: written in the background, read when a text needs it.
 
-Three sides, so that whoever owns the memory is never kept waiting for a disk, but for a few headers at the start:
+Three sides, so that the owner of the memory never waits for a disk, except for a few headers at the start:
 
-    the owner    `next_piece` and `begin`, `end` only count owners of pages and rows: what has an owner more is copied
-                 before anybody writes it (see hybrid.py), so another thread can read it where it is
-    the writer   `write` brings to the disk what `next_piece` has given
-    the reader   `fetch` fills pages that `begin` has taken and nobody else knows
+    the owner    `next_piece`, `begin` and `end` only count owners of pages and rows: a page with a further owner is
+                 copied before anybody writes it (see hybrid.py), so another thread can read it in place
+    the writer   `write` writes the pieces of `next_piece` to the disk
+    the reader   `fetch` fills pages that `begin` took and nobody else knows
 
-A text is written up to a checkpoint, what is worth most first: pieces of its keys and values as far as they are not
-there, then the states. Nothing is believed to be there before it has its name, so a process may end at any moment.
-Under a budget in bytes: for something new what is worth least is removed, unless that is worth more.
+A text is written up to a checkpoint, the highest worth first: the missing pieces of its keys and values, then the
+states. A file counts only once it has its final name, so a process may end at any moment. The store has a budget in
+bytes: for something new it removes what has the lowest worth, unless that is worth more than the new.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,16 +37,16 @@ from .store_files import StoreFiles
 from .store_folder import StoreFolder, now
 from .store_index import KnownWay, worth
 
-HELD_PIECES = 4  # that are held and written at a time: of long texts the rest follows
-CHECKED = 16  # checkpoints that `next_piece` looks up at most: it is called between two steps
-WORTH_FETCHING = 16  # tokens
+HELD_PIECES = 4  # pieces that are held and written at a time; the rest of a long text follows later
+CHECKED = 16  # most checkpoints that one `next_piece` looks up: it runs between two steps of the model
+WORTH_FETCHING = 16  # tokens that the disk must know in addition to the memory
 
 
 @dataclass(eq=False)
 class StoredPiece:
-    """What is written at a time: the text of a checkpoint from cuts[0] to cuts[-1], and its states if it ends there.
+    """The unit of writing: a checkpoint's text from cuts[0] to cuts[-1], and its states if it ends there.
 
-    pages: from the one that holds cuts[0]; row: -1 where there are no states, or not yet.
+    pages: the first one holds cuts[0]; row: -1 where there are no states, or not yet.
     """
 
     point: Checkpoint
@@ -56,13 +56,13 @@ class StoredPiece:
     row: int
     boundary: bool
     logits: np.ndarray | None
-    saved: int  # tokens that the checkpoint saves
+    saved: int  # tokens that need not be processed again
     owner: bytes
 
 
 @dataclass(eq=False)
 class Fetch:
-    """A text that is read: the pages of its first `way.position` tokens, of which those from `start` on are filled."""
+    """A text that is being read from disk: pages of its first `way.position` tokens, to be filled from `start` on."""
 
     ids: Tokens
     way: KnownWay
@@ -76,9 +76,9 @@ class Fetch:
 
 
 class CacheStore:
-    """The files of `cache` in `folder`, of at most `budget` bytes. warn: told in one line what goes wrong.
+    """The files of `cache` in `folder`, at most `budget` bytes. warn: called with one line per problem.
 
-    UsageError: states are kept rounded, which are not those of the texts.
+    Raises UsageError if the cache rounds its states: rounded states are not exactly those of the texts.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class CacheStore:
             raise UsageError(f"only exact states can be kept on disk, these are {cache.kind}.")
         self.cache, self.folder, self.n_vocab = cache, folder, n_vocab
         self.files = StoreFiles(folder, budget, n_vocab, self._layout, warn, recurrent=cache.memory.is_recurrent)
-        self._looked_up: WeakKeyDictionary[Checkpoint, int] = WeakKeyDictionary()  # -> when it was used last
+        self._looked_up: WeakKeyDictionary[Checkpoint, int] = WeakKeyDictionary()  # -> its `used` then
 
     # --- the owner of the memory ---
     def next_piece(self) -> StoredPiece | None:
-        """What should be written next, with owners for `release`; None: nothing now."""
+        """The piece to write next, held until `release`; None: nothing to write now."""
         tree, memory, index = self.cache.tree, self.cache.memory, self.files.index
         if self.files.failing:
             return None
@@ -124,14 +124,17 @@ class CacheStore:
         return piece
 
     def release(self, piece: StoredPiece, *, written: bool) -> None:
-        """What `next_piece` has given is not read any more. What could not be written is tried again when it is used
-        again, or when the disk can be written again."""
+        """End the hold on a piece of `next_piece`.
+
+        A piece that could not be written is tried again when it is used again, or when the disk can be written again.
+        """
         self.cache.memory.end_loan(piece)
         if not written and not self.files.failing:
             self._looked_up[piece.point] = piece.point.used
 
     def begin(self, ids: Sequence[int], owner: bytes = b"") -> Fetch | None:
-        """If more of this text is on disk than in memory: room for it, to be filled by `fetch`; then comes `end`."""
+        """Take room for a text of which the disk knows more than the memory, else return None; then call `fetch` and
+        `end`."""
         tokens, memory = np.asarray(ids, np.int32), self.cache.memory
         way = self.way(tokens, owner)
         if way is None:
@@ -147,14 +150,14 @@ class CacheStore:
                 fetch.pages += memory.attention.pool.take_many(pages_of(way.position) - start // PAGE)
             if way.state is not None:
                 fetch.row = memory.recurrent.pool.take()
-        except StateError:  # sequences hold all there is
+        except StateError:  # sequences hold all pages or rows
             memory.end_loan(fetch)
             return None
         memory.lend(fetch)
         return fetch
 
     def way(self, ids: Tokens, owner: bytes = b"") -> KnownWay | None:
-        """What `begin` would fetch of this text."""
+        """The files that `begin` would fetch for this text, or None."""
         self.files.look_up(ids, owner)
         if not len(self.files.index):
             return None
@@ -165,10 +168,10 @@ class CacheStore:
         return way
 
     def end(self, fetch: Fetch) -> None:
-        """What was fetched is part of the cache, unless it failed."""
+        """Add a fetched text to the cache unless reading it failed, and end the hold on its pages."""
         memory, tree = self.cache.memory, self.cache.tree
         if not fetch.failed:
-            # `before` of a page that two texts share is in both of ours
+            # a page in whose middle the fetched part starts is replaced with its copy
             pages = self._own_pages(fetch)
             node = tree.insert(fetch.ids, pages, fetch.owner)
             at = fetch.way.position
@@ -179,13 +182,14 @@ class CacheStore:
         memory.end_loan(fetch)
 
     def _own_pages(self, fetch: Fetch) -> list[int]:
-        """One for every PAGE tokens: where the text goes on in the middle of one, the copy."""
+        """One page for every PAGE tokens: the copy of the page in whose middle the fetched part starts, not the
+        original."""
         n = fetch.start // PAGE
         return [*fetch.pages[:n], *fetch.pages[pages_of(fetch.start) :]]
 
     # --- the reader ---
     def fetch(self, fetch: Fetch) -> None:
-        """Read the numbers. What is damaged is removed; then `fetch.failed`, and there may be another way."""
+        """Read the arrays. A damaged file is removed and `fetch.failed` set; `begin` may then find another way."""
         attention, recurrent = self.cache.memory.attention, self.cache.memory.recurrent
         if fetch.start % PAGE and attention.specs:
             first = fetch.start // PAGE
@@ -224,7 +228,7 @@ class CacheStore:
 
     # --- the writer ---
     def write(self, piece: StoredPiece) -> bool:
-        """Bring a piece to the disk. False: it could not be, or is not worth its room."""
+        """Write a piece to the disk. False: writing failed, or the piece is not worth its room."""
         digest = TextDigest(self.folder.key, piece.ids, piece.owner)
         after = [digest.at(n) for n in piece.cuts]
         size = self._size(piece.cuts, piece.logits is not None if piece.row >= 0 else None)
@@ -250,7 +254,7 @@ class CacheStore:
         return True
 
     def _size(self, cuts: list[int], logits: bool | None) -> int:
-        """Of the files of a piece. logits: whether the states have some, None: there are no states."""
+        """Bytes of the files of a piece. logits: whether the states include logits; None: there are no states."""
         size = sum(file_size(b - a, layout_bytes(self._piece_layout(a, b))) for a, b in pairwise(cuts))
         if logits is not None and self.files.index.recurrent:
             size += file_size(0, layout_bytes(self._states(logits)))
@@ -263,5 +267,5 @@ class CacheStore:
 
 
 def _says_all(state: FileHeader | None, point: Checkpoint) -> bool:
-    """Whether a state that is there says what the checkpoint does."""
+    """Whether a stored state has all that the checkpoint has: logits and the boundary flag."""
     return state is not None and state.boundary >= point.boundary and (state.logits or point.logits is None)

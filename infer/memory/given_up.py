@@ -1,8 +1,8 @@
-"""Where the prompt cache gave something up: so many of the last places, as hashes of the texts that led there.
+"""The last positions at which the prompt cache gave something up, as hashes of the texts up to there.
 
-A text that is read again is looked up in it, to tell what was never known from what there was no room for. A hash of
-the first n tokens t is a number of their owner and sum (t[i] + 1) * M**i modulo 2**64; two texts with one hash cost a
-wrong reason, nothing else.
+A text that is read again is looked up here, to tell what was never known from what there was no room for. The hash of
+the first n tokens t is a number for their owner plus sum (t[i] + 1) * M**i modulo 2**64; a collision only makes the
+stated reason wrong.
 """
 
 import secrets
@@ -13,24 +13,27 @@ import numpy.typing as npt
 from ..faults import SidePath
 
 GIVEN_UP = SidePath("what the prompt cache has given up")
-MOST = 4096  # places: 64 KiB
-SPACING = 512  # positions between places in a text that went as a whole
+MOST = 4096  # positions: 64 KiB
+SPACING = 512  # step between noted positions where a whole stretch of text was given up
 
 Tokens = npt.NDArray[np.int32]
 
 
 class GivenUp:
-    """The last MOST places."""
+    """The last `most` positions."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._positions = np.zeros(most, np.int64)  # 0: none
+        self._positions = np.zeros(most, np.int64)  # 0: unused
         self._hashes = np.zeros(most, np.uint64)
         self._next = 0
         self._powers = np.ones(1, np.uint64)
         self._base = np.uint64(secrets.randbits(63) << 1 | 1)
 
     def add(self, ids: Tokens, since: int | None = None, owner: bytes = b"") -> None:
-        """What was known after the tokens `ids` is gone. since: after all beginnings longer than that, too."""
+        """Note that the cache gave up the position after the tokens `ids`.
+
+        since: also note every SPACING-th position after `since`.
+        """
         GIVEN_UP.do(lambda: self._add(ids, since, owner))
 
     def _add(self, ids: Tokens, since: int | None, owner: bytes) -> None:
@@ -53,7 +56,7 @@ class GivenUp:
         return int(self._positions[near[same]].max(initial=0))
 
     def clear(self) -> None:
-        """Remember nothing."""
+        """Forget all positions."""
         self._positions[:] = 0
 
     def _hashes_of(self, ids: Tokens, owner: bytes) -> npt.NDArray[np.uint64]:

@@ -1,10 +1,10 @@
-"""Texts that are carried out of the prompt cache and into it, by a thread that does not own the memory.
+"""Copy texts out of the prompt cache and into it in a thread that does not own the memory.
 
     out    `hold` keeps the pages and the row of a text from being written, `arrays` copies them,
-           `HybridMemory.end_loan` ends it
-    in     `take` finds room that nobody knows yet, `fill` writes to it, `add` makes it part of the cache
+           `HybridMemory.end_loan` ends the hold
+    in     `take` takes room that nobody else knows, `fill` writes to it, `add` makes it part of the cache
 
-The owner of the memory calls the first and the last of each, whoever likes the other.
+The first and last call of each must come from the owner of the memory, the middle one from any thread.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from .prefix_tree import Checkpoint, Tokens
 
 @dataclass(eq=False)
 class HeldText:
-    """The places of a text of at least one token; row: -1 where there are no states; owner: see prefix_tree.py."""
+    """The pages and the state row of a text of at least one token; row: -1 where there are no states."""
 
     ids: Tokens
     pages: list[int]
@@ -29,7 +29,7 @@ class HeldText:
 
 
 def hold(cache: PromptCache, ids: Tokens, owner: bytes = b"") -> HeldText | None:
-    """The longest beginning of `ids` that is known with all that follows from it; None: nothing is."""
+    """Hold the longest known prefix of `ids` from which the model can continue; None if there is no such prefix."""
     memory = cache.memory
     node, n = cache.tree.match(ids, owner)
     points = [c for part in node.path() for c in part.checkpoints.values() if c.position <= n]
@@ -49,13 +49,13 @@ def hold(cache: PromptCache, ids: Tokens, owner: bytes = b"") -> HeldText | None
 
 
 def arrays(memory: HybridMemory, text: HeldText) -> dict[str, np.ndarray]:
-    """Its arrays, as `HybridMemory.layout` names them."""
+    """Copy the arrays of a text, named as in `HybridMemory.layout`."""
     result = dict(memory.attention.export(text.pages, len(text.ids)))
     return result | dict(memory.recurrent.export(text.row)) if text.row >= 0 else result
 
 
 def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None, owner: bytes = b"") -> HeldText:
-    """Room for a text. StateError: there is none."""
+    """Take room for a text. Raises StateError if there is none."""
     memory = cache.memory
     text = HeldText(ids, [], -1, logits, owner)
     if memory.attention.specs:
@@ -70,7 +70,7 @@ def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None, owner: byte
 
 
 def fill(memory: HybridMemory, text: HeldText, arrays: dict[str, np.ndarray]) -> None:
-    """Inverse of `arrays`; names, types and shapes have been checked."""
+    """Write arrays of `arrays` into the room; names, types and shapes have been checked."""
     if text.pages:
         memory.attention.load(text.pages, len(text.ids), arrays)
     if text.row >= 0:
@@ -78,7 +78,7 @@ def fill(memory: HybridMemory, text: HeldText, arrays: dict[str, np.ndarray]) ->
 
 
 def add(cache: PromptCache, text: HeldText) -> None:
-    """What was filled is found by its tokens; the room is not the caller's any more."""
+    """Add a filled text to the cache; the caller no longer owns its room."""
     node = cache.tree.insert(text.ids, text.pages, text.owner)
     n = len(text.ids)
     if n not in node.checkpoints:

@@ -1,13 +1,13 @@
 """The memory of a hybrid model: an attention memory and a recurrent memory under one set of sequences.
 
-Vocabulary of llama.cpp (PRs #5328, #7531, #13979): `seq_cp` here; `seq_rm`, `seq_add` and `seq_div`, which leave tokens
-at other positions, in moves.py. All return the position at which the sequence goes on, which may lie before the one
-asked for: attention can be cut anywhere, a recurrent state cannot.
-A sequence id is the index of its row in every table, so any set of ids, in any order, costs the same. Sequences share
-pages of keys and values and rows of states; what is shared is copied when one of them writes it.
+The names are those of llama.cpp (PRs #5328, #7531, #13979): `seq_cp` here; `seq_rm`, `seq_add` and `seq_div`, which
+change positions of tokens, in moves.py. All return the position at which the sequence continues. It may lie before the
+requested one: attention can be cut anywhere, a recurrent state cannot. A sequence id is the index of its row in every
+table, so any set of ids, in any order, costs the same. Sequences share pages of keys and values and rows of states; a
+shared page or row is copied before a sequence writes it.
 
-A run has three steps: `begin` finds the places it writes and changes nothing that the sequence holds; the program
-runs and writes `n_past` at its very end; `finish` or `abandon` follows.
+A run has three steps: `begin` finds the pages and rows to write and changes nothing that the sequence holds; the
+program runs and writes `n_past` at its very end; `finish` or `abandon` follows.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ from .needs import SequenceNeeds, Specs, split_specs
 from .positions import Places, Positions
 from .recurrent import RecurrentMemory
 
-MOST_PIECES = 32  # states that one run can leave of a sequence
-SPARE_SHARE = 4  # of what can still be mapped
+MOST_PIECES = 32  # states that one run can leave for a sequence
+SPARE_SHARE = 4  # spare memory takes at most 1 / SPARE_SHARE of what can still be mapped
 
 
 def plan_memory(
@@ -39,10 +39,10 @@ def plan_memory(
     machine: MachineMemory | None = None,
     make: "Callable[[Specs, int, int, KVType, int, int], HybridMemory] | None" = None,
 ) -> "HybridMemory":
-    """A memory with room for up to `spare` bytes beside the sequences.
+    """A memory with room for the sequences and up to `spare` more bytes.
 
-    UsageError when what the sequences can use is larger than the machine's memory: to be known before it is half used.
-    Pages are only taken when they are written, so the system itself grants almost any size.
+    Raises UsageError when full sequences would need more than the machine's memory. The system itself grants almost any
+    size, since it takes pages only when they are written, so without this check the error would come late.
     """
     machine = machine or machine_memory()
     needs = SequenceNeeds.of(specs, kind)
@@ -53,7 +53,7 @@ def plan_memory(
             f"has {size_text(have)}.",
             remedy=Remedy.SMALLER_MEMORY if n_seq_max > 1 else Remedy.SMALLER_CONTEXT,
         )
-    # what is spare is mapped twice: as pages, and as rows of states
+    # the spare bytes are mapped twice: as pages, and as rows of states
     spare = max(0, min(spare, have - need, (machine.mappable - need) // SPARE_SHARE))
     page = PAGE * needs.per_token
     n_rows = MOST_PIECES + (spare // needs.state if needs.state else 0)
@@ -62,9 +62,13 @@ def plan_memory(
 
 @dataclass(frozen=True)
 class Move:
-    """A run that appends `n` tokens to the `past` of a sequence: its state goes from row `before` (-1: none) to `rows`,
-    one after each piece of the tokens. `reach`: up to there single tokens can follow without asking. `position`: of the
-    first one; the others follow."""
+    """A run that appends `n` tokens to the `past` tokens of a sequence.
+
+    before    row of the state before the run; -1: none
+    rows      rows of the states after each piece of the tokens
+    reach     number of tokens up to which single tokens can be appended without another `begin`
+    position  of the first new token; the others follow it
+    """
 
     seq: int
     past: int
@@ -76,16 +80,16 @@ class Move:
 
 
 class Loan(Protocol):
-    """Pages, and a row or -1, that neither a sequence nor the prompt cache has: somebody reads or fills them."""
+    """Pages, and a row or -1, that somebody outside the sequences and the prompt cache reads or fills."""
 
     pages: list[int]
     row: int
 
 
 class HybridMemory:
-    """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is how keys and values are kept.
+    """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is the type of keys and values.
 
-    n_spare_pages, n_spare_rows: room for what is kept beside the sequences (see cache.py).
+    n_spare_pages, n_spare_rows: room in addition to that of the sequences, for the prompt cache (cache.py).
     """
 
     def __init__(
@@ -99,16 +103,16 @@ class HybridMemory:
     ) -> None:
         self.attention, self.recurrent = self._parts(specs, n_seq_max, n_ctx, kind, n_spare_pages, n_spare_rows)
         self.n_seq_max, self.n_ctx = n_seq_max, n_ctx
-        # tokens that the memory of each sequence covers; written by the last op of every program, so that it is true
-        # whatever interrupts the Python code around the run
+        # number of tokens in memory per sequence; the last op of every program writes it, so it is right whatever
+        # interrupts the Python code around the run
         self.n_past = np.zeros(n_seq_max, np.int64)
-        # up to here single tokens can be appended without asking: pages are there, and nothing is shared
+        # up to here single tokens can be appended without `begin`: pages are there, and nothing is shared
         self.writable = [0] * n_seq_max
         self.positions = [Positions() for _ in range(n_seq_max)]
-        # of sequences that are not what the model makes of their tokens: how many tokens at the beginning are
+        # moved sequences -> number of leading tokens whose memory is still what the model computes for the text
         self._computed: dict[int, int] = {}
-        self.learned_positions = False  # whether embeddings of positions are in what the layers keep
-        self._moves: dict[int, Move] = {}  # begun and not finished
+        self.learned_positions = False  # whether the memory depends on learned position embeddings
+        self._moves: dict[int, Move] = {}  # begun, neither finished nor abandoned
         self.loans: set[Loan] = set()
 
     def _parts(
@@ -124,7 +128,7 @@ class HybridMemory:
 
     @property
     def immovable(self) -> str:
-        """Why tokens cannot lie at other positions than where they were computed; empty: they can."""
+        """Why tokens cannot be moved to other positions; empty if they can."""
         if self.learned_positions:
             return "learned positions, which are in all that it keeps"
         if self.attention.row_specs:
@@ -140,38 +144,38 @@ class HybridMemory:
         return self.attention.bytes_per_token
 
     def room(self, seq: int) -> int:
-        """Tokens that a sequence can still get."""
+        """Number of tokens that can still be appended to a sequence."""
         past = int(self.n_past[seq])
         return self.n_ctx - max(past, self.positions[seq].at(past))
 
     def size_of(self, seq: int, n: int) -> str:
-        """Size of a sequence with n more tokens, in words, for errors."""
+        """Size of a sequence with n more tokens, in words, for error messages."""
         at = "" if self.positions[seq].plain else f", from position {self.next_position(seq)} on,"
         past = int(self.n_past[seq])
         return f"{past} tokens and {n} more{at}" if past else f"{n} tokens{at}"
 
     def computed(self, seq: int) -> int:
-        """Tokens at the beginning of a sequence that are what the model makes of them: all, unless it was moved."""
+        """Number of leading tokens whose memory is what the model computes for the text: all, unless tokens were moved."""
         past = int(self.n_past[seq])
         return min(past, self._computed.get(seq, past))
 
     def is_moved(self, seq: int) -> bool:
-        """Whether the sequence is not what the model makes of all its tokens."""
+        """Whether tokens were moved, so that the memory is not what the model computes for the whole text."""
         return seq in self._computed
 
     def next_position(self, seq: int) -> int:
-        """Where the sequence goes on."""
+        """The position of the next token of a sequence."""
         return self.positions[seq].at(int(self.n_past[seq]))
 
     def mark(self, seq: int, listed: Places | None = None, computed: int | None = None) -> None:
-        """Positions of the first tokens (None: 0, 1, 2...), and how many tokens are `computed` (None: all)."""
+        """Set the positions of the first tokens (None: 0, 1, 2...) and the number of `computed` tokens (None: all)."""
         self.positions[seq] = Positions() if listed is None else Positions(listed)
         self._computed.pop(seq, None)
         if computed is not None and computed < self.n_past[seq]:
             self._computed[seq] = computed
 
     def _check_windows(self, seq: int) -> None:
-        """Layers with a window count tokens, so there must be no gap between positions where there are such layers."""
+        """Raises UsageError if positions have gaps and the model has layers with a window, which count tokens."""
         if self.positions[seq].has_gaps and any(s.window for s in self.attention.pairs):
             raise UsageError(
                 f"sequence {seq} has gaps between its positions, and its model sees through a window of positions. "
@@ -180,9 +184,9 @@ class HybridMemory:
 
     # --- runs ---
     def begin(self, seq: int, n: int, *, keep: bool = False, pieces: int = 1) -> Move:
-        """Room for n more tokens. keep: the state before them stays, so that the run can be given up.
+        """Make room for n more tokens. keep: preserve the state before them, so that the run can be abandoned.
 
-        pieces: a state is left after each of so many pieces of the tokens.
+        pieces: number of equal parts of the tokens; a state is left after each part.
         """
         self._settle(seq)
         past = int(self.n_past[seq])
@@ -200,7 +204,7 @@ class HybridMemory:
         return move
 
     def finish(self, move: Move, piece: int = -1) -> None:
-        """After a run: the sequence goes on from the state after `piece`; the others are given up."""
+        """After a run: continue the sequence from the state after `piece`, and give up the other states."""
         del self._moves[move.seq]
         if self.is_recurrent:
             kept = move.rows[piece]
@@ -212,12 +216,12 @@ class HybridMemory:
         self.writable[move.seq] = move.reach if past == move.past + move.n else 0
 
     def keep_pieces(self, seq: int, n: int) -> None:
-        """`finish` of the move that is begun, if one is, after piece n - 1."""
+        """Finish the sequence's unfinished move, if any, after piece n - 1."""
         if seq in self._moves:
             self.finish(self._moves[seq], n - 1)
 
     def abandon(self, move: Move) -> None:
-        """Take a move back, whose run never began or was begun with `keep` and stopped anywhere: as before it."""
+        """Undo a move whose run never began, or was begun with `keep` and stopped anywhere."""
         del self._moves[move.seq]
         if self.is_recurrent:
             self._drop_rows(move, self.recurrent.row[move.seq])
@@ -230,7 +234,7 @@ class HybridMemory:
                 self.recurrent.pool.drop(row)
 
     def _settle(self, seq: int) -> None:
-        """Whatever interrupted the code around the last run: its effect is in `n_past`."""
+        """Finish or abandon a move that an interruption left open: `n_past` says whether its program ran to the end."""
         move = self._moves.get(seq)
         if move is not None:
             if self.n_past[seq] == move.past:
@@ -240,7 +244,7 @@ class HybridMemory:
 
     # --- sequences ---
     def check(self, seq: int) -> None:
-        """UsageError: there is no such sequence. What its last run did is settled afterwards."""
+        """Raises UsageError if there is no such sequence. Otherwise settles an interrupted run."""
         if not 0 <= seq < self.n_seq_max:
             raise UsageError(f"there is no sequence {seq}: this memory has sequences 0 to {self.n_seq_max - 1}.")
         self._settle(seq)
@@ -252,13 +256,13 @@ class HybridMemory:
         self.trim(seq)
 
     def hold(self, seq: int) -> tuple[list[int], int]:
-        """Pages and row of a sequence, which is about to share them: it copies before it writes them again."""
+        """Pages and row of a sequence that will be shared: the sequence copies them before it writes them again."""
         self.check(seq)
         self.writable[seq] = 0
         return self.attention.pages(seq), self.recurrent.row[seq]
 
     def trim(self, seq: int) -> None:
-        """Give back what lies after `n_past`."""
+        """Give back the memory after `n_past`."""
         n = int(self.n_past[seq])
         self.attention.cut(seq, n)
         if not n:
@@ -269,10 +273,10 @@ class HybridMemory:
         self.writable[seq] = 0
 
     def truncate(self, seq: int, n: int) -> int:
-        """Keep the first n tokens at most; returns how many are left: a recurrent state cannot be cut."""
+        """Keep at most the first n tokens; returns how many are left: none if a recurrent state would have to be cut."""
         self.check(seq)
         if n < self.n_past[seq]:
-            # the state at n is gone unless nothing recurrent has to know it
+            # the recurrent state at n is gone
             self.n_past[seq] = max(0, n) if not self.is_recurrent else 0
             self.trim(seq)
         return int(self.n_past[seq])
@@ -280,7 +284,7 @@ class HybridMemory:
     def seq_cp(self, source: int, target: int, p1: int = -1) -> int:
         """Make `target` a copy of `source` up to position p1 (-1: all of it), sharing its memory.
 
-        Returns the position at which it goes on.
+        Returns the position at which `target` continues.
         """
         self.check(source)
         self.check(target)
@@ -294,7 +298,7 @@ class HybridMemory:
         return self.next_position(target)
 
     def adopt(self, seq: int, n: int, pages: list[int], row: int) -> None:
-        """The sequence becomes the n tokens whose keys and values lie in `pages` and whose state is `row`, shared."""
+        """Make the sequence the n tokens with keys and values in `pages` and state in `row`, which it then shares."""
         self.check(seq)
         self.attention.adopt(seq, pages[: pages_of(n)] if self.attention.specs else [])
         if self.is_recurrent:
@@ -305,11 +309,11 @@ class HybridMemory:
 
     # --- loans ---
     def lend(self, loan: Loan) -> None:
-        """Its pages and row have an owner for it each: until `end_loan` nobody else writes them."""
+        """Register a loan, which owns its pages and row: until `end_loan` nobody else writes them."""
         self.loans.add(loan)
 
     def end_loan(self, loan: Loan) -> None:
-        """Give its pages and row back."""
+        """Give the loan's pages and row back."""
         for page in loan.pages:
             self.attention.pool.drop(page)
         if loan.row >= 0:
@@ -319,7 +323,7 @@ class HybridMemory:
 
     # --- after a fault: see recount.py ---
     def wipe(self, seq: int) -> None:
-        """Empty a sequence without giving back its pages and row, whose books may be wrong."""
+        """Empty a sequence without giving back its pages and row, whose owner counts may be wrong."""
         self._moves.pop(seq, None)
         self._computed.pop(seq, None)
         self.n_past[seq], self.writable[seq], self.positions[seq] = 0, 0, Positions()
@@ -340,7 +344,7 @@ class HybridMemory:
 
     # --- as arrays ---
     def export(self, seq: int) -> Iterator[tuple[str, np.ndarray]]:
-        """Named arrays that hold everything the memory knows of a sequence, in a layout without padding."""
+        """Named arrays with everything that the memory knows of a sequence, without padding."""
         self.check(seq)
         n = int(self.n_past[seq])
         yield from self.attention.export(self.attention.pages(seq), n)
@@ -363,7 +367,7 @@ class HybridMemory:
         self.n_past[seq] = n
 
     def fill(self, seq: int, n: int, seed: int = 0) -> None:
-        """Random contents, finite, as if the sequence had n tokens: to measure at a depth without computing it."""
+        """Random finite contents, as if the sequence had n tokens: to measure at a depth without computing it."""
         rng = np.random.default_rng(seed)
         self.release(seq)
         self.attention.fill(seq, n, rng)

@@ -55,8 +55,12 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class LlamaSession:
-    """tokens: i32 [n], of which the memory has seen the first `n_past`; arrays: as `HybridMemory.layout(n_past)`;
-    positions: i64 [n_past], with gaps where some were removed."""
+    """A text and its memory.
+
+    tokens     i32 [n], of which the memory has seen the first `n_past`
+    arrays     as `HybridMemory.layout(n_past)`
+    positions  i64 [n_past], with gaps where some were removed
+    """
 
     tokens: np.ndarray
     n_past: int
@@ -65,7 +69,7 @@ class LlamaSession:
 
 
 def tokens_in(path: str | os.PathLike[str]) -> int:
-    """How many tokens a session file claims to hold, as far as that is possible; 0 for any other file."""
+    """How many tokens a session file claims to hold, limited by its size; 0 for any other file."""
     try:
         check_source(Path(path), "a state file")
         with Path(path).open("rb") as file:
@@ -73,11 +77,11 @@ def tokens_in(path: str | os.PathLike[str]) -> int:
             n = struct.unpack("<3I", head)[2] if len(head) == 12 else 0
             return n if 4 * n <= os.fstat(file.fileno()).st_size else 0
     except OSError:
-        return 0  # reading it will say why
+        return 0  # a later read will report the error
 
 
 def context_for(path: str | os.PathLike[str]) -> int:
-    """How large a context a session file claims to need, as far as that can be told without its model."""
+    """How large a context a session file claims to need, as far as that is known without its model."""
     n = tokens_in(path)
     try:
         r = _Reader(Path(path).read_bytes() if n else b"", Path(path).name)
@@ -88,7 +92,7 @@ def context_for(path: str | os.PathLike[str]) -> int:
         r.expect(r.u32("number of streams"), 1, "streams")
         return max(n, int(r.positions(r.u32("number of positions"), True).max(initial=-1)) + 1)
     except (OSError, StateError):
-        return n  # without positions (recurrent layers alone), or reading it will say why
+        return n  # no positions (only recurrent layers), or a later read will report the error
 
 
 # --- reading ---
@@ -101,7 +105,7 @@ def read_session(data: bytes, name: str, arch: str, n_layer: int, memory: "Hybri
     if memory.recurrent.specs:
         last = _read_recurrent(r, memory, n_layer, magic == GGSN, arrays)
         if positions is None:
-            # a text has no more tokens than the file: what is longer is refused below
+            # no more tokens than the file has: a longer text is refused below
             positions = np.arange(min(last, len(tokens)) + 1)
         elif not len(positions) or positions[-1] != last:
             at = f"position {positions[-1]}" if len(positions) else "nothing"
@@ -134,7 +138,7 @@ def _read_head(r: "_Reader", arch: str) -> tuple[int, np.ndarray]:
 
 
 def _check_size(r: "_Reader", tokens: np.ndarray, positions: np.ndarray, n_ctx: int) -> None:
-    """Text and memory belong together and fit the context."""
+    """Raises StateError unless text and memory belong together and fit the context."""
     n = len(positions)
     if not 0 < n <= len(tokens):
         raise r.wrong(f"its memory has {n} positions, its text {len(tokens)} tokens")
@@ -147,7 +151,7 @@ def _check_size(r: "_Reader", tokens: np.ndarray, positions: np.ndarray, n_ctx: 
 
 
 def _unpacked(r: "_Reader", packed: np.ndarray) -> np.ndarray:
-    """llama-server's slots have in place of their tokens: -1, a version, n, tokens [n], the number of images."""
+    """The tokens of a slot of llama-server, whose token list is -1, a version, n, tokens [n], the number of images."""
     if len(packed) < 4 or packed[1] != SERVER_VERSION:
         raise r.wrong(f"its tokens are packed by llama-server in a form other than {SERVER_VERSION}")
     n = int(packed[2])
@@ -159,7 +163,7 @@ def _unpacked(r: "_Reader", packed: np.ndarray) -> np.ndarray:
 
 
 class _Reader:
-    """Takes numbers and arrays off the front of a file."""
+    """Reads numbers and arrays of a file in order."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self.name, self._at = data, name, 0
@@ -205,7 +209,7 @@ class _Reader:
             raise self.wrong(f"type of {what} is {number}, which is not one of ggml's") from None
 
     def positions(self, n: int, with_ids: bool) -> np.ndarray:
-        """i32 [n], all of one sequence."""
+        """The positions, i32 [n]; raises StateError unless all are of one sequence."""
         ids = [("id", "<i4")] if with_ids else []
         cells = self.array(np.dtype([("position", "<i4"), ("n_ids", "<u4"), *ids]), (n,), "positions")
         if not (cells["n_ids"] == int(with_ids)).all() or (with_ids and len(np.unique(cells["id"])) > 1):
@@ -214,7 +218,7 @@ class _Reader:
 
 
 def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
-    """Adds keys and values to `arrays`; returns the positions, i64 [n], in order."""
+    """Add keys and values to `arrays`; returns the positions, i64 [n], ascending."""
     kind = memory.attention.kind.name
     r.expect(r.u32("number of streams"), 1, "the number of streams of its keys and values")
     n = r.u32("number of positions")
@@ -285,8 +289,10 @@ def encode_session(
     whole: bool,
     transposed: bool,
 ) -> Iterator[bytes]:
-    """The parts of a file of these tokens, with the memory of those that have positions (i64 [n]); see `export_session`
-    for whole and transposed."""
+    """The parts of a file of these tokens, with the memory of the first n (positions: i64 [n]).
+
+    whole, transposed: see `export_session`.
+    """
     n = len(positions)
     magic, of_arch = GGSN if whole else GGSQ, arch.encode()
     yield struct.pack("<3I", magic, VERSIONS[magic], len(tokens)) + np.asarray(tokens, "<i4").tobytes()

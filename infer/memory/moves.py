@@ -1,13 +1,13 @@
-"""Tokens of a sequence at other positions: removed from its middle, shifted, divided (llama.cpp PRs #5328, #7531).
+"""Move tokens of a sequence: remove from its middle, shift or divide positions (llama.cpp PRs #5328, #7531).
 
 `seq_rm`, `seq_add` and `seq_div` take positions and have llama.cpp's meaning; `remove` and `shift` count tokens.
 
-Keys and values stay where they are in the order of the sequence, without a hole; positions are noted beside them. Keys
-that RoPE turned are turned on to their new position, whatever type they are kept in (f16 and q8_0 round once more).
-Recurrent layers have no positions: they only note the new ones.
+Keys and values lie in the order of the sequence, without a hole; positions are recorded separately. Keys with RoPE are
+rotated further to their new position, whatever their type (f16 and q8_0 are rounded once more). Recurrent layers have
+no positions: they only record the new ones.
 
-What was moved is not what the model would make of the tokens that are left, since these were computed beside others at
-other positions. So `computed` says how many tokens at the beginning are unchanged: the rest is never taken for the
+After a move the memory is not what the model would compute for the remaining tokens, since these were computed next to
+others at other positions. So `computed` says how many leading tokens are unchanged: the rest is never taken for the
 memory of their text.
 """
 
@@ -20,10 +20,10 @@ from .positions import Places
 
 
 def seq_rm(memory: HybridMemory, seq: int, p0: int, p1: int = -1) -> int:
-    """Forget the tokens at positions p0..p1 (-1: to the end). Returns the position at which the sequence goes on.
+    """Forget the tokens at positions p0..p1 (-1: to the end). Returns the position at which the sequence continues.
 
-    From the middle of a sequence attention alone can forget: a gap is left there, and later tokens are as they were
-    computed. StateError where a recurrent state would remember what was removed.
+    Only attention can forget from the middle of a sequence: a gap is left there, and later tokens stay as computed.
+    Raises StateError where a recurrent state would remember the removed tokens.
     """
     memory.check(seq)
     n = int(memory.n_past[seq])
@@ -34,7 +34,7 @@ def seq_rm(memory: HybridMemory, seq: int, p0: int, p1: int = -1) -> int:
 
 
 def remove(memory: HybridMemory, seq: int, start: int, end: int) -> None:
-    """`seq_rm` of tokens start..end, counted from the beginning."""
+    """`seq_rm` by token index: remove tokens start..end."""
     memory.check(seq)
     n = int(memory.n_past[seq])
     if end >= n:
@@ -51,8 +51,8 @@ def remove(memory: HybridMemory, seq: int, start: int, end: int) -> None:
 def seq_add(memory: HybridMemory, seq: int, p0: int, p1: int, delta: int) -> int:
     """Shift the tokens at positions p0..p1 (negative: from the beginning, to the end) by `delta`.
 
-    Those whose position would be negative are removed. Returns the position at which the sequence goes on.
-    UsageError when tokens would come to lie beyond others or the context, or cannot be moved.
+    Tokens whose position would be negative are removed. Returns the position at which the sequence continues. Raises
+    UsageError when tokens would pass others or the end of the context, or cannot be moved.
     """
     memory.check(seq)
     past = int(memory.n_past[seq])
@@ -73,7 +73,7 @@ def seq_add(memory: HybridMemory, seq: int, p0: int, p1: int, delta: int) -> int
 def seq_div(memory: HybridMemory, seq: int, p0: int, p1: int, divisor: int) -> int:
     """Divide the positions p0..p1 (negative: from the beginning, to the end), rounding down.
 
-    Returns the position at which the sequence goes on. UsageError as for `seq_add`.
+    Returns the position at which the sequence continues. Raises UsageError as `seq_add` does.
     """
     memory.check(seq)
     if divisor < 1:
@@ -87,10 +87,10 @@ def seq_div(memory: HybridMemory, seq: int, p0: int, p1: int, divisor: int) -> i
 
 
 def shift(memory: HybridMemory, seq: int, keep: int, n: int) -> int:
-    """Take n tokens behind the first `keep` out of the attention layers; the rest moves up to their positions.
+    """Remove n tokens after the first `keep` from the attention layers; the rest moves down to their positions.
 
-    Recurrent layers go on from the state they have, which has seen all tokens. Returns the position at which the
-    sequence goes on. UsageError when no token would be left after them, or positions are learned.
+    Recurrent layers continue with their state, which has seen all tokens. Returns the position at which the sequence
+    continues. Raises UsageError when no token would be left after the removed ones, or positions are learned.
     """
     memory.check(seq)
     past = int(memory.n_past[seq])
@@ -107,7 +107,7 @@ def shift(memory: HybridMemory, seq: int, keep: int, n: int) -> int:
 
 
 def _remove(memory: HybridMemory, seq: int, first: int, end: int) -> None:
-    """Take tokens first..end out of the attention layers, from before others: their positions are left empty."""
+    """Remove tokens first..end, which others follow, from the attention layers; their positions stay empty."""
     if memory.attention.row_specs:
         _check_movable(memory, seq)
     past = int(memory.n_past[seq])
@@ -118,7 +118,7 @@ def _remove(memory: HybridMemory, seq: int, first: int, end: int) -> None:
 
 
 def _renumber(memory: HybridMemory, seq: int, new: Places, first: int, how: str, lost: int = 0) -> None:
-    """Give the tokens from index `first` on `new` positions, of which `lost` are below 0: these tokens go."""
+    """Give the tokens from index `first` on `new` positions. `lost`: how many of these are below 0; their tokens go."""
     past = int(memory.n_past[seq])
     places, computed = memory.positions[seq].of(0, past), min(first, memory.computed(seq))
     moved = places.copy()
@@ -140,7 +140,7 @@ def _renumber(memory: HybridMemory, seq: int, new: Places, first: int, how: str,
 
 
 def _open(memory: HybridMemory, seq: int, first: int) -> None:
-    """Before tokens from index `first` on are changed: whatever interrupts that, the sequence has those before."""
+    """Prepare a change of the tokens from index `first` on: if interrupted, the sequence keeps the tokens before."""
     memory.attention.own(seq, first)
     memory.n_past[seq] = 0 if memory.is_recurrent else first
     memory.positions[seq].cut(int(memory.n_past[seq]))

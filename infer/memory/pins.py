@@ -1,8 +1,8 @@
-"""Texts that are kept whatever else there is no room for: at most half of the budget of the prompt cache.
+"""Pinned texts, which the prompt cache never gives up to make room: at most half of its budget.
 
 A pin holds the keys and values of one text and, where there are recurrent layers, its last POINTS checkpoints at
-boundaries: the ends of the last prompt and of its answer, from which people go on. Where several parties share the
-memory each may pin the same part of that half; owners of the same party begin with the same PARTY_BYTES bytes.
+boundaries: the ends of the last prompt and of its answer, from which people continue. Where several parties share the
+memory, each may pin an equal part of that half; owners of the same party begin with the same PARTY_BYTES bytes.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from ..kernels.attention.kv import pages_of
 from .hybrid import HybridMemory
 from .prefix_tree import Checkpoint, Node, PrefixTree, Tokens
 
-SHARE = 2  # of the budget, one in so many parts
+SHARE = 2  # pins take at most 1 / SHARE of the budget
 POINTS = 2
-PARTY_BYTES = 4  # of an owner
+PARTY_BYTES = 4  # the first bytes of an owner name its party
 
 
 class Pins:
-    """Those of one tree. n_parties: that share the room for pins."""
+    """The pins of one tree. n_parties: how many parties share the room for pins."""
 
     def __init__(self, memory: HybridMemory, tree: PrefixTree) -> None:
         self.memory, self.tree = memory, tree
@@ -29,21 +29,21 @@ class Pins:
 
     @property
     def nodes(self) -> list[Node]:
-        """Where the pinned texts end."""
+        """The nodes in which the pinned texts end."""
         self._nodes = [node for node in self._nodes if node.pinned]
         return self._nodes
 
     def clear(self) -> None:
-        """Nothing is pinned any more."""
+        """Unpin everything."""
         for node in self._nodes:
             node.pinned = 0
 
     def held(self) -> set[int]:
-        """The checkpoints that stay, by their id()."""
+        """The checkpoints that pins keep, by their id()."""
         return {id(point) for node in self.nodes for point in _points(node)}
 
     def nbytes(self, nodes: Iterable[Node] | None = None) -> int:
-        """Bytes of what the pins hold, whoever else has it too."""
+        """Bytes of what the pins of `nodes` (default: all) hold, whether or not others own it too."""
         nodes = self.nodes if nodes is None else list(nodes)
         points = {id(point): point for node in nodes for point in _points(node)}
         return len(_pages(nodes)) * self.memory.attention.bytes_per_page + sum(map(self._size, points.values()))
@@ -53,19 +53,22 @@ class Pins:
         return state * self.memory.is_recurrent + (point.logits.nbytes if point.logits is not None else 0)
 
     def check(self, ids: Tokens, n_vocab: int, budget: int, owner: bytes = b"") -> None:
-        """UsageError: a text that begins with these tokens is too large to be pinned beside the others."""
+        """Raises UsageError if a text that begins with `ids` is too large to be pinned in addition to the others."""
         node, n = self.tree.match(ids, owner)
         others = self._others(node)
         new = len(_pages([*others, node]) - _pages(others))
         if n < len(ids) and self.memory.attention.specs:
-            new += pages_of(len(ids) - n) + bool(n)  # where they part, both own the page
+            new += pages_of(len(ids) - n) + bool(n)  # both texts own a page in which they diverge
         size = new * self.memory.attention.bytes_per_page
         size += POINTS * (self.memory.bytes_state_per_seq + 4 * n_vocab)
         self._limit(len(ids), size, others, budget, owner)
 
     def add(self, ids: Tokens, n_prompt: int, budget: int, owner: bytes = b"") -> Node | None:
-        """Pin as much as is known of a text, in place of what was pinned of the same conversation; n_prompt: tokens
-        of its last prompt. UsageError: it is too large, and what was pinned stays so."""
+        """Pin the known prefix of a text, in place of the pins of the same conversation. Returns None if nothing is
+        known.
+
+        n_prompt: tokens of the text's last prompt. Raises UsageError if it is too large; earlier pins then stay.
+        """
         node, n = self.tree.match(ids, owner)
         if not n:
             return None
@@ -77,7 +80,7 @@ class Pins:
         return node
 
     def drop(self, node: Node) -> None:
-        """Nothing of the conversation that ends here is pinned any more."""
+        """Unpin the conversation that ends here."""
         for each in self.nodes:
             if _is_earlier(each, node):
                 each.pinned = 0
@@ -87,7 +90,7 @@ class Pins:
 
     def _limit(self, n: int, need: int, others: list[Node], budget: int, owner: bytes) -> None:
         room = "half of the budget for checkpoints"
-        if self.n_parties > 1:  # no texts of theirs are shared, so all together have at most the half
+        if self.n_parties > 1:  # parties share no texts, so their sum stays within the half
             others = [each for each in others if each.root.owner[:PARTY_BYTES] == owner[:PARTY_BYTES]]
             room = f"of {room}, the share of one of {self.n_parties} keys"
         held, most = self.nbytes(others), budget // SHARE // self.n_parties
@@ -104,10 +107,10 @@ def _points(node: Node) -> list[Checkpoint]:
 
 
 def _is_earlier(pinned: Node, node: Node) -> bool:
-    """Whether a pinned text is what the one that ends in `node` goes on from, or another answer to its beginning.
+    """Whether the text in `node` continues a pinned text, or gives another answer to its prompt.
 
-    A template may write an answer in another way than it was drawn: what has the whole prompt in common is enough. Not
-    what other texts go on from as well, which somebody may have pinned for all of them.
+    A template may render an answer differently from the sampled text, so a common prompt is enough. A pinned text that
+    other texts also continue does not count: somebody may have pinned it for all of them.
     """
     above = node.path()
     if pinned in above:
@@ -121,7 +124,7 @@ def _pages(nodes: Iterable[Node]) -> set[int]:
 
 
 def text_bytes(node: Node, memory: HybridMemory) -> int:
-    """Bytes of a node's keys, values, states and logits; a page at its edge counts here and beside."""
+    """Bytes of a node's keys, values, states and logits; a page shared with a neighbouring node counts in both."""
     points = node.checkpoints.values()
     size = sum(c.parked.nbytes if c.parked is not None else memory.bytes_state_per_seq for c in points)
     logits = sum(c.logits.nbytes for c in points if c.logits is not None)

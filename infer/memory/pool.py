@@ -1,4 +1,4 @@
-"""Places in a memory that may have several owners: pages of keys and values, rows of recurrent states."""
+"""Indices of pages (of keys and values) or rows (of recurrent states) that may have several owners."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,21 +7,19 @@ from hybrid.quant.ggml.errors import Remedy, StateError
 
 
 class IndexPool:
-    """Indices 0 .. size - 1. A place is given out with one owner, may get more, and is free again without owners.
+    """Hands out the places 0 .. size - 1. A new place has one owner, may get more, and is free again without owners.
 
-    One of the owners may be the prompt cache, any number of times: see `hold`.
-
-    Places freed last are given out first, so that the memory behind them grows with what is used at a time.
-    `refill` is called when all are in use: it gives something up and returns True; False when
-    there is nothing to give up.
+    The prompt cache may be any number of a place's owners: see `hold`. The place freed last is handed out first, so the
+    resident memory grows only with the places in use at one time. `refill` is called when all places are in use: it
+    gives something up and returns True, or returns False when nothing is left to give up.
     """
 
     def __init__(self, size: int, what: str) -> None:
         self.size, self.what = size, what
         self.refill: Callable[[], bool] = lambda: False
-        self.alone = 0  # places that nobody but the prompt cache owns
+        self.alone = 0  # places that only the prompt cache owns
         self._owners: list[int] = []
-        self._held: list[int] = []  # how many of the owners the prompt cache is
+        self._held: list[int] = []  # how many of the owners are the prompt cache
         self._free: list[int] = []
 
     @property
@@ -30,11 +28,11 @@ class IndexPool:
 
     @property
     def touched(self) -> int:
-        """Places that were ever in use: so many are resident."""
+        """Number of places that were ever in use, hence resident."""
         return len(self._owners)
 
     def take(self) -> int:
-        """A place with one owner. StateError when all are in use and nothing can be given up."""
+        """Take a free place, with one owner. Raises StateError when all are in use and nothing can be given up."""
         while not self._free:
             if len(self._owners) < self.size:
                 self._owners.append(0)
@@ -50,7 +48,7 @@ class IndexPool:
         return place
 
     def take_many(self, n: int) -> list[int]:
-        """n places; StateError, and nothing taken, when there are not so many."""
+        """Take n places. Raises StateError, and takes nothing, when there are fewer."""
         taken: list[int] = []
         try:
             while len(taken) < n:
@@ -65,31 +63,31 @@ class IndexPool:
         return self._owners[place]
 
     def is_alone(self, place: int) -> bool:
-        """Whether nobody but the prompt cache owns it."""
+        """Whether nobody but the prompt cache owns the place."""
         return self._owners[place] == self._held[place] > 0
 
     def share(self, place: int) -> int:
-        """One more owner."""
+        """Add an owner."""
         return self._change(place, 1, 0)
 
     def drop(self, place: int) -> None:
-        """One owner less."""
+        """Remove an owner."""
         self._change(place, -1, 0)
 
     def hold(self, place: int) -> int:
-        """One more owner, the prompt cache."""
+        """Add the prompt cache as an owner."""
         return self._change(place, 1, 1)
 
     def claim(self, place: int) -> int:
-        """One of the owners is the prompt cache from now on."""
+        """Turn one of the owners into the prompt cache."""
         return self._change(place, 0, 1)
 
     def let_go(self, place: int) -> None:
-        """The prompt cache is an owner less."""
+        """Remove the prompt cache as an owner, once."""
         self._change(place, -1, -1)
 
     def recount(self, owners: Counter[int], held: Counter[int]) -> None:
-        """Set the owners of every place anew. held: how often the prompt cache is one of them."""
+        """Set the owners of every place. held: how many of them are the prompt cache."""
         places = range(len(self._owners))
         self._owners = [owners[place] for place in places]
         self._held = [held[place] for place in places]

@@ -1,7 +1,7 @@
-"""Which position each token of a sequence has, for RoPE and for whoever asks for a range of positions.
+"""The position of each token of a sequence, for RoPE and for requests for a range of positions.
 
-A token's position is its index in the sequence unless positions were removed from the middle, shifted or divided. They
-never decrease along a sequence, so that what a token sees is what comes before it.
+A token's position is its index in the sequence unless positions were removed from the middle, shifted or divided.
+Positions never decrease along a sequence, so a token attends to the tokens before it.
 """
 
 import numpy as np
@@ -12,21 +12,21 @@ _NONE: Places = np.zeros(0, np.int64)
 
 
 def first_moved(positions: Places) -> int:
-    """The first token that is not at its index; how many there are when all are."""
+    """Index of the first token whose position is not its index; the number of tokens if there is no such token."""
     moved = np.flatnonzero(positions != np.arange(len(positions)))
     return int(moved[0]) if len(moved) else len(positions)
 
 
 class Positions:
-    """Of one sequence. The first tokens have those that are `listed`; those behind follow one by one."""
+    """Positions of one sequence: `listed` for the first tokens; the later ones count up from there."""
 
     def __init__(self, listed: Places = _NONE) -> None:
         self.listed = _NONE
-        self.offset = 0  # position - index, of tokens that are not listed
+        self.offset = 0  # position - index, for tokens after the listed ones
         self.set(listed)
 
     def set(self, listed: Places) -> None:
-        """Positions of the first tokens, not decreasing. A list of 0, 1, 2... is not kept."""
+        """Set the positions of the first tokens, which must not decrease. A list 0, 1, 2... is not stored."""
         plain = np.array_equal(listed, np.arange(len(listed)))
         self.listed = _NONE if plain else np.array(listed, np.int64)
         self.offset = 0 if plain else int(listed[-1]) + 1 - len(listed)
@@ -38,11 +38,11 @@ class Positions:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether two neighbours are not one position apart."""
+        """Whether two neighbours are not exactly one position apart."""
         return bool((np.diff(self.listed) != 1).any())
 
     def of(self, start: int, n: int) -> Places:
-        """i64 [n] of the tokens from `start` on."""
+        """The positions, i64 [n], of n tokens from index `start` on."""
         if start >= len(self.listed):
             return np.arange(start + self.offset, start + n + self.offset)
         known = self.listed[start : start + n]
@@ -54,12 +54,15 @@ class Positions:
         return int(self.listed[n]) if n < len(self.listed) else n + self.offset
 
     def cut(self, n: int) -> None:
-        """The sequence has n tokens now, at most as many as before."""
+        """Shorten the sequence to n tokens."""
         if n < len(self.listed):
             self.set(self.listed[:n])
 
     def indices(self, p0: int, p1: int, n: int) -> tuple[int, int]:
-        """Of n tokens those at positions p0..p1 (negative: from the beginning, to the end): first index and the end."""
+        """Index range (first, end) of the tokens, among the first n, at positions p0..p1.
+
+        Negative p0: from the beginning; negative p1: to the end.
+        """
         mine = self.of(0, n)
         first = int(np.searchsorted(mine, p0)) if p0 > 0 else 0
         return first, max(first, int(np.searchsorted(mine, p1)) if p1 >= 0 else n)

@@ -1,11 +1,11 @@
-"""A radix tree over tokens: which beginnings of texts the memory knows, and where their keys, values and states are.
+"""A radix tree over tokens: the known prefixes of texts, and where their keys, values and states are.
 
 An edge holds a run of tokens, the pages with their keys and values, and checkpoints at some of its positions. Where two
-texts part, an edge is split; both parts then own the page that the split lies in. The page of a deeper node also holds
-the positions of its ancestors that share the page, so a text's pages are those of the deepest node that has them.
+texts diverge, an edge is split; both parts then own the page in which the split lies. The page of a deeper node also
+holds the positions of its ancestors that share the page, so a text's pages are those of the deepest node that has them.
 
-Texts belong to owners, each with a root of its own: a text is found by its owner alone. An owner is a few bytes that
-the caller chooses; b"" is nobody in particular.
+Texts belong to owners, each with its own root: only its owner finds a text. An owner is a few bytes that the caller
+chooses; b"" is the anonymous owner.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,21 +27,22 @@ class Checkpoint:
     """The state of the recurrent layers after the first `position` tokens of a text."""
 
     position: int
-    row: int  # in the recurrent memory, -1: none (the model has no recurrent layers, or the state is parked)
-    boundary: bool  # a place somebody will come back to, not one of the ladder
-    logits: np.ndarray | None = None  # f32 [n_vocab] after the last token, if they are known
-    used: int = 0  # when it was made or last gone back to
+    row: int  # in the recurrent memory; -1: no recurrent layers, or the state is parked
+    boundary: bool  # the end of a prompt or an answer, not a checkpoint at a multiple of LADDER
+    logits: np.ndarray | None = None  # f32 [n_vocab] after the last token, if known
+    used: int = 0  # the cache clock when it was made or last restored
     parked: Parked | None = None
 
 
 @dataclass(eq=False)
 class Node:
-    """Tokens start .. start + len(tokens) of every text below; pages begin with the one that holds `start`.
+    """Tokens start .. start + len(tokens) of every text below; the first of `pages` holds `start`.
 
-    name     of the text that ends here; it goes along when that text gets longer
-    pinned   0, or neither this nor what leads here is given up (pins.py): the tokens of the prompt that it answers
-    seconds  time.monotonic() when it was last used
-    owner    of a root: whose texts begin there
+    name     number of the text that ends here; the name moves on when that text gets longer
+    pinned   tokens of the prompt that the pinned text answers, 0: not pinned. The cache gives up neither a pinned node
+             nor its ancestors (pins.py)
+    seconds  time.monotonic() of the last use
+    owner    in a root: whose texts begin there
     """
 
     parent: "Node | None"
@@ -61,7 +62,7 @@ class Node:
         return self.start + len(self.tokens)
 
     def path(self) -> list["Node"]:
-        """From below the root to this node."""
+        """The nodes from just below the root to this one."""
         nodes, node = [], self
         while node.parent is not None:
             nodes.append(node)
@@ -70,7 +71,7 @@ class Node:
 
     @property
     def root(self) -> "Node":
-        """Where the texts of its owner begin."""
+        """The root of this node's owner."""
         node = self
         while node.parent is not None:
             node = node.parent
@@ -78,7 +79,7 @@ class Node:
 
 
 class PrefixTree:
-    """`pool` counts the owners of the pages; the tree is one of them for every node that has a page."""
+    """Texts of all owners. `pool` counts the owners of pages; the tree is one of them for every node that has a page."""
 
     def __init__(self, pool: IndexPool) -> None:
         self.pool = pool
@@ -86,19 +87,19 @@ class PrefixTree:
         self.clear()
 
     def clear(self) -> None:
-        """Know no text; nothing is given back."""
-        self.roots: dict[bytes, Node] = {}  # of the owners that have texts
+        """Forget all texts without giving their pages back."""
+        self.roots: dict[bytes, Node] = {}  # only of owners that have texts
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes but the roots, parents first."""
         return self._below(*self.roots.values())
 
     def nodes_of(self, owner: bytes) -> Iterator[Node]:
-        """The same of one owner."""
+        """All nodes of one owner but its root, parents first."""
         return self._below(self._root(owner))
 
     def _root(self, owner: bytes) -> Node:
-        """One that is not in the tree where this owner has no text."""
+        """The root of an owner; a new one, not in the tree, if the owner has no texts."""
         root = self.roots.get(owner)
         return Node(None, 0, np.zeros(0, np.int32), owner=owner) if root is None else root
 
@@ -111,7 +112,7 @@ class PrefixTree:
             waiting += node.children.values()
 
     def match(self, ids: Tokens, owner: bytes = b"") -> tuple[Node, int]:
-        """The longest beginning of `ids` in the texts of an owner: the node in which it ends, and its length."""
+        """The longest known prefix of `ids` among an owner's texts: the node in which it ends, and its length."""
         node, n = self._root(owner), 0
         while n < len(ids) and (child := node.children.get(int(ids[n]))) is not None:
             m = min(len(child.tokens), len(ids) - n)
@@ -122,7 +123,8 @@ class PrefixTree:
         return node, n
 
     def following(self, node: Node, n: int, most: int) -> Tokens:
-        """Up to `most` tokens behind the first n of a text that passes `node`: of such texts the one used last."""
+        """Up to `most` tokens after the first n of a text through `node`; at a fork, along the most recently used
+        child."""
         parts, left = [node.tokens[n - node.start :][:most]], most - (node.end - n)
         while left > 0 and node.children:
             node = max(node.children.values(), key=lambda child: child.used)
@@ -142,7 +144,7 @@ class PrefixTree:
         return np.concatenate([np.zeros(0, np.int32), *(part.tokens for part in node.path())])[:n]
 
     def insert(self, ids: Tokens, pages: list[int], owner: bytes = b"") -> Node:
-        """The node that ends after `ids`, made where it is missing with `pages`, those of the whole text."""
+        """The node that ends after `ids`; made, if missing, with `pages`, which are those of the whole text."""
         node, n = self.match(ids, owner)
         if n < node.end:
             node = self.split(node, n)
@@ -151,7 +153,7 @@ class PrefixTree:
             leaf.name = next(self._names)
             if node.parent is None:
                 self.roots[owner] = node
-            if not node.children and node.parent is not None:  # the same text, longer
+            if not node.children and node.parent is not None:  # the same text has grown
                 leaf.name, node.name = node.name, leaf.name
             node.children[int(ids[n])] = node = leaf
         return node
@@ -176,7 +178,7 @@ class PrefixTree:
         return upper
 
     def shorten(self, leaf: Node, n: int) -> None:
-        """Forget what is behind the first n tokens of a text that ends here; checkpoints there are gone already."""
+        """Forget the tokens after the first n of a text that ends here; checkpoints there are gone already."""
         assert leaf.start < n and not leaf.children and all(p <= n for p in leaf.checkpoints)
         kept = pages_of(n) - leaf.start // PAGE
         for page in leaf.pages[kept:]:
@@ -191,11 +193,11 @@ class PrefixTree:
             self.pool.let_go(page)
         del leaf.parent.children[int(leaf.tokens[0])]
         if leaf.parent.parent is None and not leaf.parent.children:
-            self.roots.pop(leaf.parent.owner, None)  # owners come and go: nothing stays of one without texts
+            self.roots.pop(leaf.parent.owner, None)  # owners come and go: those without texts must not pile up
 
 
 def common_beginning(a: Sequence[int] | np.ndarray, b: Sequence[int] | np.ndarray) -> int:
-    """Length of the beginning that both have."""
+    """Length of the common prefix."""
     n = min(len(a), len(b))
     differ = np.flatnonzero(np.asarray(a[:n], np.int64) != np.asarray(b[:n], np.int64))
     return int(differ[0]) if len(differ) else n

@@ -1,8 +1,8 @@
-"""Counts the owners of all pages and rows anew, after a fault in the middle of a change of the memory.
+"""Recount the owners of all pages and rows, after a fault in the middle of a change of the memory.
 
 Sequences, the tree of the prompt cache and loans list their pages and rows. A sequence that was being changed is lost:
-whoever recovers names it. The tree is believed if it is whole, and forgotten otherwise. The contents of pages and rows
-need no check: a place with another owner is copied before it is written, so a fault changes nothing that others have.
+the caller names it. The tree is trusted if it is whole, and forgotten otherwise. The contents of pages and rows need no
+check: a page or row with another owner is copied before it is written, so a fault changes nothing that others have.
 """
 
 from collections import Counter
@@ -15,9 +15,9 @@ from .prefix_tree import Checkpoint, Node
 
 
 def recount(memory: HybridMemory, cache: PromptCache | None, lost: Iterable[int]) -> list[int]:
-    """The sequences `lost` are empty, and every page and row has the owners that it should have.
+    """Empty the sequences `lost`, and correct the owners of every page and row.
 
-    Returns other sequences whose books do not agree: these are emptied as well.
+    Returns further sequences whose pages or rows were inconsistent: these are emptied as well.
     """
     gone = set(lost)
     unsound = [seq for seq in range(memory.n_seq_max) if seq not in gone and not memory.is_sound(seq)]
@@ -38,7 +38,8 @@ def recount(memory: HybridMemory, cache: PromptCache | None, lost: Iterable[int]
 
 
 def _kept(memory: HybridMemory, cache: PromptCache) -> tuple[Counter[int], Counter[int]]:
-    """How often the prompt cache owns each page and row. It loses checkpoints without a state, or all it knows."""
+    """How often the prompt cache owns each page and row. Drops checkpoints without a state or, if broken, the whole
+    tree."""
     if not all(_is_whole(node, memory) for node in (*cache.tree.roots.values(), *cache.tree)):
         cache.forget_all()
     pages: Counter[int] = Counter()
@@ -55,7 +56,7 @@ def _kept(memory: HybridMemory, cache: PromptCache) -> tuple[Counter[int], Count
 
 
 def _is_whole(node: Node, memory: HybridMemory) -> bool:
-    """Whether a node has the pages of its tokens, and its children go on where it ends."""
+    """Whether a node has the pages of its tokens, and its children start where it ends."""
     n_pages = pages_of(node.end) - node.start // PAGE if memory.attention.specs and node.parent is not None else 0
     children, points = node.children.items(), node.checkpoints.items()
     return (

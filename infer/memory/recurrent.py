@@ -1,6 +1,6 @@
 """States of the recurrent layers, in rows that sequences and checkpoints share.
 
-A row holds the state after some tokens, of the same size whatever their number. A program reads one row and writes
+A row holds the state after some tokens; its size does not depend on their number. A program reads one row and writes
 another or the same one (kernels/recurrent/states.py), so a checkpoint is a row that nobody writes any more: it costs
 nothing to take and nothing to go back to.
 """
@@ -20,11 +20,13 @@ Key = int | tuple[int, str]  # a layer, or one of its parts
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """What one layer keeps, f32: the last d_conv - 1 inputs of a convolution over n_channel channels, and the state of
-    a scan, n_head x n_lane x depth (see kernels/recurrent/states.py). A layer without a scan has no heads.
+    """What one layer keeps, in f32: the last inputs of a convolution, and the state of a scan.
 
-    mixer: what the layer is, in words
-    part: of a layer that keeps several such things, which one
+    The convolution keeps d_conv - 1 inputs of n_channel channels, the scan n_head x n_lane x depth (see
+    kernels/recurrent/states.py). A layer without a scan has no heads.
+
+    mixer  the kind of the layer, in words
+    part   name of this state, where a layer keeps several
     """
 
     layer: int
@@ -38,27 +40,27 @@ class RecurrentSpec:
 
     @property
     def key(self) -> Key:
-        """Where a memory has it."""
+        """The key of its arrays in `RecurrentMemory`."""
         return (self.layer, self.part) if self.part else self.layer
 
     @property
     def name(self) -> str:
-        """What the names of its arrays begin with."""
+        """Prefix of the names of its arrays."""
         return f"blk.{self.layer}.{self.part}." if self.part else f"blk.{self.layer}."
 
     @property
     def nbytes(self) -> int:
-        """Of one sequence."""
+        """Bytes per sequence, without padding."""
         return 4 * (self.n_channel * (self.d_conv - 1) + self.n_head * self.n_lane * self.depth)
 
     @property
     def row_nbytes(self) -> int:
-        """Of one row: its lanes are padded."""
+        """Bytes of one row, with padded lanes."""
         return 4 * (self.n_channel * (self.d_conv - 1) + math.prod(state_shape(self.n_head, self.n_lane, self.depth)))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of what is exported: conv, oldest input first, and ssm without padding."""
+        """Names and shapes of the exported arrays: conv, oldest input first, and ssm without padding."""
         shapes: dict[str, tuple[int, ...]] = {self.name + "conv": (self.d_conv - 1, self.n_channel)}
         if self.n_head:
             shapes[self.name + "ssm"] = (self.n_head * self.n_lane, self.depth)
@@ -68,8 +70,8 @@ class RecurrentSpec:
 class RecurrentMemory:
     """conv f32 [row][d_conv - 1][channel] and ssm f32 [row][head][lane / 16][depth][16] per layer.
 
-    Rows become resident when they are written. n_spare: rows beyond two for each of the n_slots sequences (the state
-    before a run and the one after it).
+    Rows become resident when they are written. Each of the n_slots sequences has two rows (the state before a run and
+    the one after it); n_spare: further rows.
     """
 
     def __init__(self, specs: list[RecurrentSpec], n_slots: int, n_spare: int = 0) -> None:
@@ -77,7 +79,7 @@ class RecurrentMemory:
         n = 2 * n_slots + n_spare if specs else 0
         self.pool = IndexPool(n, "rows of recurrent states")
         n = self.n_stored
-        self.row = [-1] * n_slots  # of each sequence; -1: it has no row
+        self.row = [-1] * n_slots  # per sequence; -1: it has no row
         self.conv: dict[Key, np.ndarray] = {
             s.key: mapped_zeros((n, s.d_conv - 1, s.n_channel), np.float32) for s in specs
         }
@@ -87,7 +89,7 @@ class RecurrentMemory:
 
     @property
     def n_stored(self) -> int:
-        """Rows that there is memory for."""
+        """The number of rows that the arrays have room for."""
         return self.pool.size
 
     @property
@@ -100,11 +102,11 @@ class RecurrentMemory:
         yield from self.ssm.values()
 
     def state(self, row: int) -> list[np.ndarray]:
-        """Views of a row of all arrays."""
+        """Views of a row in all arrays."""
         return [array[row] for array in self.arrays()]
 
     def put(self, slot: int, row: int) -> None:
-        """A sequence goes on from `row` (-1: none), whose owner it becomes; it gives its old one back."""
+        """Set the row of a sequence (-1: none), with ownership; its old row is dropped."""
         old, self.row[slot] = self.row[slot], row
         if old >= 0:
             self.pool.drop(old)
@@ -115,18 +117,18 @@ class RecurrentMemory:
         return row if row >= 0 and self.pool.owners(row) == 1 else -1
 
     def fill(self, slot: int, rng: np.random.Generator) -> None:
-        """A random state, for measuring."""
+        """Give a sequence a random state, for benchmarks."""
         if self.specs:
             self.put(slot, self.pool.take())
             self.fill_row(self.row[slot], rng)
 
     def fill_row(self, row: int, rng: np.random.Generator) -> None:
-        """The same of a row."""
+        """Fill a row with a random state."""
         for array in self.arrays():
             array[row] = rng.standard_normal(array.shape[1:], np.float32)
 
     def export(self, row: int) -> Iterator[tuple[str, np.ndarray]]:
-        """(name, f32) as `shapes` has them."""
+        """Yield (name, f32 array) of a row, with the shapes of `shapes`."""
         for s in self.specs:
             yield s.name + "conv", self.conv[s.key][row].copy()
             if s.n_head:

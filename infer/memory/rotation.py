@@ -1,6 +1,6 @@
-"""Keys in memory at other positions: RoPE is a rotation, so that a key moves by turning it on by the difference.
+"""Move keys in memory to other positions: RoPE is a rotation, so a key moves by rotating it by the difference.
 
-What scales keys beside the rotation (the attention factor of YaRN, say) is in them already and stays.
+Factors of keys besides the rotation (the attention factor of YaRN, say) are in them already and stay.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,12 @@ _CODES = 127.0  # the largest code of q8_0
 
 @dataclass(frozen=True)
 class Rotation:
-    """How RoPE turns the keys of a layer: pair i of a head by turns[i] radians per position.
+    """How RoPE rotates the keys of a layer: pair i of a head by turns[i] radians per position.
 
     turns  f64 [n_rot / 2]
     neox   pairs are (i, i + n_rot / 2), otherwise (2 i, 2 i + 1)
-    scale  f64 [d_head]: what keys are times, behind RoPE, in memory; None: nothing. Other than a factor for all values,
-           it does not go with a rotation
+    scale  f64 [d_head]: factors of the keys in memory, applied after RoPE; None: no factors. Unless all are equal, they
+           do not commute with the rotation
     """
 
     turns: npt.NDArray[np.float64] = field(compare=False)
@@ -29,7 +29,7 @@ class Rotation:
     scale: npt.NDArray[np.float64] | None = field(default=None, compare=False)
 
     def turned(self, keys: npt.NDArray[np.float64], deltas: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """keys [n, head, d_head], each `deltas` [n] positions further on."""
+        """keys [n, head, d_head], each rotated further by `deltas` [n] positions."""
         if self.scale is not None:  # a key is 0 where its factor is
             inverse = np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
             return replace(self, scale=None).turned(keys * inverse, deltas) * self.scale
@@ -47,7 +47,7 @@ class Rotation:
 
 
 def decoded(values: np.ndarray, scales: npt.NDArray[np.float16] | None) -> npt.NDArray[np.float64]:
-    """values [..., d_head] as they are kept, of q8_0 with scales [..., group], in f64."""
+    """Stored values [..., d_head] as f64; those of q8_0 have scales [..., group]."""
     x = values.astype(np.float64)
     if scales is not None:
         x *= np.repeat(scales.astype(np.float64), GROUP, axis=-1)[..., : x.shape[-1]]
@@ -55,7 +55,7 @@ def decoded(values: np.ndarray, scales: npt.NDArray[np.float16] | None) -> npt.N
 
 
 def encoded(x: npt.NDArray[np.float64], dtype: np.dtype) -> tuple[np.ndarray, npt.NDArray[np.float16] | None]:
-    """Inverse of `decoded`, rounded as kernels/attention/kv.py says: values of `dtype`, and for i8 their scales."""
+    """Inverse of `decoded`, rounded as in kernels/attention/kv.py: values of `dtype`, and for i8 their scales."""
     y = x.astype(np.float32)
     if dtype == np.float16:
         return np.where(np.isfinite(y), np.clip(y, -LARGEST_F16, LARGEST_F16), y).astype(np.float16), None

@@ -1,5 +1,8 @@
-"""Rows that a layer keeps beside keys and values, or in place of them: what attention reads by a list of tokens (index
-keys, latent vectors, entries that stand for several tokens). Kept in the pages of keys and values, in their type."""
+"""Rows that a layer keeps in addition to keys and values, or instead: attention reads them by a list of tokens.
+
+Index keys, latent vectors, and entries that stand for several tokens. They lie in the pages of keys and values, in the
+same type.
+"""
 
 from dataclasses import dataclass
 
@@ -11,13 +14,13 @@ from ..kernels.attention.kv import PAGE, KVType, padded_head, rows_of_page
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """What one layer keeps for every `every` tokens of a sequence, counted from its beginning: n_head rows of n values.
+    """What one layer keeps for every `every` tokens from the beginning of a sequence: n_head rows of n values.
 
-    part   which of the things that the layer keeps: part of the name of its arrays
-    mixer  what the layer is, in words
+    part   which of the layer's rows: part of the name of its arrays
+    mixer  the kind of the layer, in words
 
-    A row stands for whole groups of `every` tokens, and belongs to the last of them. So a text that keeps such rows
-    cannot lose tokens from its middle.
+    A row stands for a whole group of `every` tokens and belongs to the last of them. So a text with such rows cannot
+    lose tokens from its middle.
     """
 
     layer: int
@@ -29,25 +32,25 @@ class RowsSpec:
 
     @property
     def key(self) -> tuple[int, str]:
-        """Where a memory has them."""
+        """The key of these rows in `AttentionMemory.rows`."""
         return self.layer, self.part
 
     @property
     def name(self) -> str:
-        """Of the array that is exported."""
+        """Name of the exported array."""
         return f"blk.{self.layer}.{self.part}"
 
     def page_shape(self, kind: KVType) -> tuple[int, int, int]:
-        """Of the bytes of a page."""
+        """Shape of the bytes of a page: (rows, n_head, bytes of a row)."""
         return rows_of_page(self.every), self.n_head, kind.row_bytes(self.n)
 
     def bytes_per_token(self, kind: KVType) -> int:
-        """What a page takes, shared out among its tokens and rounded up."""
+        """Bytes of a page divided by its tokens, rounded up."""
         n_rows, n_head, size = self.page_shape(kind)
         return -(-n_rows * n_head * size // PAGE)
 
     def views(self, stored: npt.NDArray[np.uint8], kind: KVType) -> dict[str, np.ndarray]:
-        """Name -> [page, row, n_head, n] of the values, and of q8_0 [page, row, n_head, group] of their scales."""
+        """Name -> values [page, row, n_head, n], and for q8_0 their scales [page, row, n_head, group]."""
         size = kind.item * padded_head(self.n)
         dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kind.name]
         views = {self.name: stored[..., :size].view(dtype)[..., : self.n]}
@@ -60,6 +63,6 @@ class RowsSpec:
         return end // self.every - start // self.every
 
     def places(self, start: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where those rows lie: the page, from the one that holds token `start`, and the row in it."""
+        """Positions of these rows: the page, counted from the one that holds token `start`, and the row in it."""
         last = (np.arange(start // self.every, end // self.every) + 1) * self.every - 1
         return last // PAGE - start // PAGE, last % PAGE // self.every

@@ -1,4 +1,4 @@
-"""One sequence out of a state file, with everything checked before anybody's memory is touched."""
+"""Read one sequence from a state file; everything is checked before any memory is changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from .state_file import StateFile
 
 @dataclass(frozen=True, eq=False)
 class SavedText:
-    """What a state file holds of its own sequence. `arrays` are views of the file, as long as that is open.
+    """A state file's own sequence. `arrays` are views of the file, valid while it is open.
 
     arrays     by name, with dtypes and shapes of `HybridMemory.layout`
-    positions  i64 [tokens] of the tokens, None: 0, 1, 2...
-    computed   how many tokens are what the model makes of them, None: all
+    positions  i64 [tokens]; None: 0, 1, 2...
+    computed   see `HybridMemory.computed`; None: all tokens
     """
 
     tokens: list[int]
@@ -31,13 +31,13 @@ class SavedText:
     computed: int | None
 
     def load(self, memory: HybridMemory, slot: int) -> None:
-        """Put it into a slot of the memory that it was checked for."""
+        """Load it into a slot of the memory for which it was checked."""
         memory.load(slot, len(self.tokens), self.arrays)
         memory.mark(slot, self.positions, self.computed)
 
 
 def read_text(state: StateFile, memory: HybridMemory, n_vocab: int) -> SavedText:
-    """StateError when the file is damaged, longer than the context, or keeps keys and values in another type."""
+    """Read the file's sequence. Raises StateError if it is damaged, too long, or has another type of keys and values."""
     n = state.header.n_tokens
     if n > memory.n_ctx:
         raise StateError(
@@ -61,7 +61,7 @@ def read_text(state: StateFile, memory: HybridMemory, n_vocab: int) -> SavedText
 
 
 def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]:
-    """Positions of the n tokens, where they are not 0, 1, 2..., and how many tokens are computed, where not all."""
+    """Positions of the n tokens (None: 0, 1, 2...), and how many tokens are computed (None: all)."""
     positions, computed = None, state.header.computed
     if "positions" in state:
         positions = state.expect("positions", np.int64, (n,))
@@ -72,12 +72,12 @@ def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]
 
 
 def _check_kv_type(state: StateFile, layout: ArrayLayout, kv_type: str) -> None:
-    """Converting would give other tokens than going on without a stop, so a state of another type is refused."""
+    """Raises StateError for another type: with converted values generation would not continue with the same tokens."""
     names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
     for name, (dtype, _) in layout.items():
         is_values = not name.endswith((".scale", "conv", "ssm")) and name in state
         saved_as = names.get(str(state.dtype(name))) if is_values else None
-        # any other type is damage, which is found later
+        # any other type is damage, which `expect` finds
         if saved_as and state.dtype(name) != dtype:
             raise StateError(
                 f"{state.path.name} keeps keys and values in {saved_as}, this model in {kv_type}.",

@@ -1,18 +1,18 @@
-"""How the tokens of several sequences are cut into ubatches of at most n tokens (llama.cpp PR #13979).
+"""How the tokens of several sequences are divided into ubatches of at most n tokens (llama.cpp PR #13979).
 
-A plan is a list of ubatches, each a list of (sequence, first token, token after the last). Planning changes nothing,
-and the results do not depend on the plan, to the bit. The kernels walk sequence by sequence, so `split_simple`, which
-fills every ubatch, is what is used; the others are there for what needs their shapes.
+A plan is a list of ubatches, each a list of (sequence, first token, token after the last). The results do not depend on
+the plan, to the bit. The kernels walk sequence by sequence, so `split_simple`, which fills every ubatch, is used; the
+others are there for code that needs their shapes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
-Stretch = tuple[int, int, int]  # of one sequence, see above
+Stretch = tuple[int, int, int]  # (sequence, first token, token after the last)
 Plan = Iterator[list[Stretch]]
 
 
 def split_simple(lengths: Sequence[int], n: int) -> Plan:
-    """Full ubatches: sequence after sequence, cut wherever an ubatch ends."""
+    """Full ubatches: sequence after sequence, split wherever an ubatch ends."""
     pieces: list[Stretch] = []
     room = n
     for i, length in enumerate(lengths):
@@ -30,7 +30,10 @@ def split_simple(lengths: Sequence[int], n: int) -> Plan:
 
 
 def split_equal(lengths: Sequence[int], n: int) -> Plan:
-    """The same number of tokens of every sequence that has any left: 16, 7, 1 and 1 make 4 x 1, 2 x 6 and 1 x 9."""
+    """The same number of tokens from every sequence that has any left.
+
+    16, 7, 1 and 1 tokens make 4 x 1, 2 x 6 and 1 x 9.
+    """
     begun = [0] * len(lengths)
     while left := [i for i, length in enumerate(lengths) if begun[i] < length][:n]:
         step = min(n // len(left), min(lengths[i] - begun[i] for i in left))

@@ -7,14 +7,14 @@
       16   nbytes     u64     length of the header
       24   header     utf-8   one JSON object (below)
        .   padding    zeros   up to the next multiple of 64
-       .   arrays             one after another, each padded with zeros to a multiple of 64, the last one too
+       .   arrays             one after another, each padded with zeros to a multiple of 64, also the last one
 
-All numbers are little endian. The header says who wrote the file, for which model, how many tokens it holds, what the
-application keeps with it (`extra`: sampler, chat history), and for every array its name, dtype, shape, place (`offset`
-counts from the end of the header's padding), size and crc32. Nothing here knows what the arrays mean.
+All numbers are little endian. The header names the writer, the model, the number of tokens, what the application stores
+with them (`extra`: sampler, chat history), and for every array its name, dtype, shape, `offset` (from the end of the
+header's padding), size and crc32. This module does not know what the arrays mean.
 
-A file from outside is hostile until checked: reading verifies the header before it trusts a number in it, each array's
-checksum before it hands it out, and says what is wrong in one line (`StateError`).
+A file from outside is hostile until checked: reading verifies the header before it trusts a number in it, verifies each
+array's checksum before it returns the array, and reports an error in one line (`StateError`).
 """
 
 import mmap
@@ -53,15 +53,15 @@ _PROLOGUE = struct.Struct("<8sIIQ")
 def write_state(path: str | os.PathLike[str], header: StateHeader, arrays: Iterable[tuple[str, np.ndarray]]) -> int:
     """Write a state file and return its size in bytes. The old file stays whole until the new one is on the disk.
 
-    Raises StateError when it cannot be written (no such folder, disk full). A dtype that the container does not have,
-    a name given twice or an `extra` that is not JSON is the caller's mistake: ValueError or TypeError.
+    Raises StateError when it cannot be written (no such folder, disk full). Raises ValueError or TypeError for mistakes
+    of the caller: an unsupported dtype, a repeated name, an `extra` that is not JSON.
     """
     path = Path(path)
     entries: list[ArrayEntry] = []
     payload: list[np.ndarray] = []
     offset = 0
     for name, given in arrays:
-        # ascontiguousarray makes a scalar one-dimensional, so the shape is taken before
+        # ascontiguousarray makes a scalar one-dimensional, so the shape comes from `given`
         array = np.ascontiguousarray(given, given.dtype.newbyteorder("<"))
         if array.dtype not in DTYPE_NAMES:
             raise ValueError(f"state array {name}: dtype {array.dtype} is not one of {', '.join(DTYPES)}")
@@ -90,9 +90,9 @@ def _with_padding(payload: list[np.ndarray]) -> Iterator[bytes | memoryview]:
 
 
 class StateFile:
-    """An open state file: `header`, and its arrays by name, mapped from the disk and checked when first asked for.
+    """An open state file: `header`, and its arrays by name, mapped from the disk and checked on first access.
 
-    The arrays are read-only views of the mapping and live as long as the file is open: copy what is to be kept.
+    The arrays are read-only views of the mapping and live as long as the file is open: copy them to keep them.
     """
 
     def __init__(self, path: Path, header: StateHeader, data: memoryview, mapping: mmap.mmap):
@@ -113,11 +113,11 @@ class StateFile:
         return len(self._entries)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """Of an array that is in the file."""
+        """The dtype of an array that is in the file."""
         return DTYPES[self._entries[name].dtype]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The array `name`. StateError when the file has no such array or its bytes were changed."""
+        """The array `name`. Raises StateError when the file has no such array or its bytes were changed."""
         if name in self._arrays:
             return self._arrays[name]
         if name not in self._entries:
@@ -134,12 +134,12 @@ class StateFile:
         return array
 
     def verify(self) -> None:
-        """StateError unless the bytes of every array are those that were written."""
+        """Raises StateError unless every array matches its checksum."""
         for name in self:
             self[name]
 
     def expect(self, name: str, dtype: np.dtype[Any] | type, shape: tuple[int, ...]) -> np.ndarray:
-        """The array `name`, which must have this dtype and shape: StateError names both sides when it has not."""
+        """The array `name`; raises StateError, with both sides, unless it has this dtype and shape."""
         array = self[name]
         if array.dtype != np.dtype(dtype) or array.shape != shape:
             wanted = DTYPE_NAMES.get(np.dtype(dtype), str(np.dtype(dtype)))
@@ -151,7 +151,8 @@ class StateFile:
         return array
 
     def close(self) -> None:
-        """Close the mapping. Arrays that somebody still holds stay readable; the mapping then goes with the last."""
+        """Close the mapping. Arrays that are still referenced stay readable; the mapping then ends with the last of
+        them."""
         self._arrays.clear()
         self._data.release()
         try:
@@ -169,7 +170,7 @@ class StateFile:
 
 
 def read_state(path: str | os.PathLike[str]) -> StateFile:
-    """Open a state file and check everything but the arrays' contents. StateError when the file is not sound."""
+    """Open a state file and check all but the contents of the arrays. Raises StateError when it is not sound."""
     path = Path(path)
     try:
         if not path.is_file():

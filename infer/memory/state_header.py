@@ -1,4 +1,4 @@
-"""The header of a state file: what it says about itself, written as JSON and read with every value checked."""
+"""The header of a state file, written as JSON and read with every value checked."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ import numpy as np
 from hybrid.quant.ggml.errors import Remedy, StateError
 
 VERSION = 2  # the latest
-PLAIN_VERSION = 1  # of files whose memory is what the model makes of their tokens: all versions of hybrid read them
-ALIGNMENT = 64  # of every array, and of the end of the header
+PLAIN_VERSION = 1  # without moved tokens; all versions of hybrid read it
+ALIGNMENT = 64  # bytes, for every array and the end of the header
 # A header holds names and an application's small extras. The limits only keep a damaged length from being believed.
 MAX_HEADER = 256 << 20
 _MAX_ARRAYS = 1 << 20
@@ -32,7 +32,7 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """Where one array is. `offset` is in bytes from the start of the data, a multiple of 64."""
+    """The location of one array. `offset` is in bytes from the start of the data, a multiple of 64."""
 
     name: str
     dtype: str
@@ -44,24 +44,24 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateHeader:
-    """What a state file says about itself. `arrays` and `library` are filled in by `write_state`."""
+    """The facts about a state file. `write_state` fills in `arrays` and `library`."""
 
     fingerprint: str
     model: str
-    """How a person knows the model: name and file type, as in 'granite-4.0-h-tiny Q4_K'."""
+    """Name and file type of the model for people, as in 'granite-4.0-h-tiny Q4_K'."""
     n_tokens: int
     extra: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the caller wants back: sampler and RNG state, chat history."""
     cache: Sequence[Mapping[str, Any]] = ()
-    """What the file holds of the prompt cache: see cache_file.py. Files without a cache have no such list."""
+    """The prompt cache in the file: see cache_file.py. Files without a cache have no such list."""
     computed: int | None = None
-    """How many tokens at the beginning are what the model makes of them; None: all. Fewer after a shift."""
+    """`HybridMemory.computed`; None: all tokens."""
     library: str = ""
     arrays: tuple[ArrayEntry, ...] = ()
 
     @property
     def version(self) -> int:
-        """The oldest format that says it."""
+        """The oldest format version that can express this header."""
         return PLAIN_VERSION if self.computed is None else VERSION
 
     def check_model(self, fingerprint: str, model: str, path: Path) -> None:
@@ -92,11 +92,11 @@ def encode_header(header: StateHeader, arrays: Sequence[ArrayEntry]) -> bytes:
 
 
 class HeaderError(Exception):
-    """What is wrong with a header, without the file's name."""
+    """The message says what is wrong with a header, without the file's name."""
 
 
 def parse_header(text: bytes) -> tuple[StateHeader, int]:
-    """The checked header, and the size in bytes of the arrays it lists. HeaderError when anything is wrong with it."""
+    """The checked header, and the size in bytes of the arrays it lists. Raises HeaderError when anything is wrong."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _parse(values: object) -> StateHeader:
 
 
 class _Fields:
-    """A JSON object read by a name and a kind."""
+    """Reads members of a JSON object by name and type."""
 
     def __init__(self, values: object, where: str):
         if not isinstance(values, dict):
@@ -159,7 +159,7 @@ class _Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Short and printable, since it may become part of a one-line error."""
+        """A short printable string, since it may become part of a one-line error."""
         value: str = self.get(name, str)
         if len(value) > 500 or not value.isprintable():
             raise HeaderError(f"{name} of its {self._where} is not a short printable text: {value[:40]!r}")
@@ -173,7 +173,7 @@ class _Fields:
 
 
 def _check_layout(entries: tuple[ArrayEntry, ...]) -> int:
-    """The arrays must follow each other without a gap, so that none overlap. Returns the data's size."""
+    """The data's size. Raises HeaderError unless the arrays follow each other without a gap or overlap."""
     end = 0
     seen: set[str] = set()
     for entry in entries:
@@ -192,7 +192,7 @@ def _check_layout(entries: tuple[ArrayEntry, ...]) -> int:
 
 
 def padded(nbytes: int) -> int:
-    """The next multiple of ALIGNMENT."""
+    """`nbytes` rounded up to a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 

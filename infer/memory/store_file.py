@@ -17,9 +17,9 @@
       88  tokens   i32 [end - start]
        .  arrays          one after another as the memory exports them: names, types and shapes follow from the key
 
-All numbers are little endian. The name follows from the digests. Headers with their tokens are all that is read to know
-what there is; arrays are read and checked when somebody needs them. A file may be hostile: nothing in it is believed
-that its size, its checksums and the model do not confirm.
+All numbers are little endian. The file name follows from the digests. Listing a folder reads only headers and tokens;
+arrays are read and checked on demand. A file may be hostile: its size, its checksums and the model must confirm
+whatever it says.
 """
 
 import hashlib
@@ -44,19 +44,19 @@ VERSION = 1
 PIECE, STATE = 1, 2
 SUFFIXES = {PIECE: "kv", STATE: "state"}
 DIGEST_BYTES = 16
-LONGEST_PIECE = 512  # tokens: where pieces of texts are cut in any case
+LONGEST_PIECE = 512  # tokens: pieces end at least at every multiple
 UNFINISHED = "unfinished"  # the one file that is being written
 _BOUNDARY, _LOGITS = 1, 2
 _HEADER = struct.Struct("<8sIHBB16s16s16sIIIIQ")
-_CHECKED_FROM = 12  # what the first checksum covers
+_CHECKED_FROM = 12  # the first byte that the header's checksum covers
 
 Tokens = npt.NDArray[np.int32]
 
 
 class TextDigest:
-    """Digests of the beginnings of one text, from the shortest to the longest.
+    """Digests of the prefixes of one text, in order of increasing length.
 
-    owner: at most 16 bytes (prefix_tree.py); the digests of a text are others for every owner.
+    owner: at most 16 bytes (prefix_tree.py); each owner has other digests of the same text.
     """
 
     def __init__(self, key: bytes, ids: Tokens, owner: bytes = b"") -> None:
@@ -65,7 +65,7 @@ class TextDigest:
         self._at = 0
 
     def at(self, n: int) -> bytes:
-        """Of the first n tokens; n never goes down."""
+        """The digest of the first n tokens; n must not decrease from call to call."""
         assert self._at <= n
         self._hash.update(self._data[4 * self._at : 4 * n])
         self._at = n
@@ -74,7 +74,7 @@ class TextDigest:
 
 @dataclass(frozen=True, eq=False)
 class FileHeader:
-    """See above. `used`: when somebody last needed it, in seconds: the file's time of modification."""
+    """The module's docstring describes the fields. `used`: time of the last use in seconds, the file's mtime."""
 
     kind: int
     before: bytes
@@ -90,31 +90,31 @@ class FileHeader:
 
     @property
     def name(self) -> str:
-        """Pieces with the same end may begin at different places."""
+        """The file name, with `start` for a piece: pieces with the same end may begin at different positions."""
         place = f"-{self.start}" if self.kind == PIECE else ""
         return f"{self.after.hex()}{place}.{SUFFIXES[self.kind]}"
 
     @property
     def size(self) -> int:
-        """Of the file."""
+        """Bytes of the file."""
         return file_size(self.end - self.start, self.nbytes)
 
 
 def file_size(n_tokens: int, nbytes: int) -> int:
-    """Bytes of a file with so many tokens and so many bytes of arrays."""
+    """Bytes of a file with n_tokens tokens and nbytes bytes of arrays."""
     return _HEADER.size + 4 * n_tokens + nbytes
 
 
 def layout_bytes(layout: ArrayLayout) -> int:
-    """Bytes of all its arrays."""
+    """Bytes of all arrays of a layout."""
     return sum(dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in layout.values())
 
 
 def write_file(folder: Path, key: bytes, header: FileHeader, arrays: Iterable[np.ndarray]) -> FileHeader:
-    """Write a file of `folder` in which nobody else writes, and return its header with sizes and checksums.
+    """Write a file of `folder`, in which nobody else writes, and return its header with sizes and checksums.
 
-    It has its name when it is complete. That is not waited for: what a power failure loses or damages is found by its
-    checksums and made again. OSError: no file is left.
+    The file gets its name when it is complete. There is no fsync: checksums detect what a power failure loses or
+    damages, and it is made again. After an OSError no file is left.
     """
     path = folder / UNFINISHED
     try:
@@ -136,7 +136,7 @@ def write_file(folder: Path, key: bytes, header: FileHeader, arrays: Iterable[np
 
 
 def _write_all(fd: int, data: memoryview) -> None:
-    """A write may end early, where the disk is full or a file may not grow."""
+    """Write all of `data`: one write may end early, where the disk is full or a file may not grow."""
     while data:
         data = data[os.write(fd, data) :]
 
@@ -152,7 +152,7 @@ def _encoded(key: bytes, header: FileHeader) -> bytes:
 
 
 def read_header(path: Path, key: bytes, n_vocab: int) -> FileHeader:
-    """The checked header of a file. StateError says what is wrong with it; OSError when it cannot be read."""
+    """The checked header of a file. Raises StateError if it is damaged, OSError if it cannot be read."""
     fd = _opened(path)
     try:
         status = os.fstat(fd)
@@ -184,7 +184,7 @@ def read_header(path: Path, key: bytes, n_vocab: int) -> FileHeader:
 
 
 def read_arrays(path: Path, header: FileHeader, layout: ArrayLayout) -> Mapping[str, np.ndarray]:
-    """The arrays of a file by name, read-only. StateError: they are not what was written; OSError."""
+    """The arrays of a file by name, read-only. Raises StateError if they are damaged, or OSError."""
     if layout_bytes(layout) != header.nbytes:
         raise _damaged(path, f"it holds {header.nbytes} bytes, this model needs {layout_bytes(layout)}")
     data = np.zeros(header.nbytes, np.uint8)
@@ -204,7 +204,7 @@ def read_arrays(path: Path, header: FileHeader, layout: ArrayLayout) -> Mapping[
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of a regular file, not of what a link points to."""
+    """A descriptor of a regular file; links are not followed."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

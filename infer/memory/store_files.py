@@ -1,4 +1,4 @@
-"""The files of a prompt cache on disk, under a budget: added, used, given up, and what becomes of a disk that fails."""
+"""The files of a prompt cache on disk, within a budget: adding, using and removing them, and failures of the disk."""
 
 import contextlib
 import math
@@ -20,18 +20,18 @@ from .store_folder import StoreFolder, now
 from .store_index import StoreIndex
 from .store_listing import Unlisted
 
-RETRY_SECONDS = (10.0, 300.0)  # after the first failure, and at most
+RETRY_SECONDS = (10.0, 300.0)  # pause after the first failure, and the longest pause
 
 
 class StoreFiles:
-    """Files of one key in `folder`, of at most `budget` bytes with those of other keys.
+    """The files of one key in `folder`; together with those of other keys they take at most `budget` bytes.
 
-    One thread writes (`make_room`, `add`, `touch`, documents); the others may be called from any. Files that an earlier
-    process has left are known after `list_all`. Until then only documents are written and only damaged files removed:
-    which files others need, and how much there is, nobody knows.
+    Only one thread may write (`make_room`, `add`, `touch`, documents); the other methods may be called from any. Files
+    of earlier processes are known after `list_all`. Until then only documents are written and only damaged files are
+    removed: which files other texts need, and the total size, is not known.
 
-    layout  of the arrays of a file
-    warn    told in one line what goes wrong
+    layout  (dtype, shape) of the arrays of a file
+    warn    called with one line per problem
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class StoreFiles:
     ) -> None:
         self.folder, self.budget, self.warn, self._layout = folder, budget, warn, layout
         self.index = StoreIndex(folder.key, recurrent=recurrent)
-        self.n_failures, self._retry_at = 0, 0.0  # since something was written
+        self.n_failures, self._retry_at = 0, 0.0  # since the last successful write
         self._used: deque[str] = deque()
         self._others: list[tuple[float, int, Path]] = []
         self._n_vocab = n_vocab
         self.listed = False
-        self._listing = threading.Lock()  # of `listed` and _forgotten
+        self._listing = threading.Lock()  # guards `listed` and `_forgotten`
         self._forgotten: list[tuple[Tokens, bool, bytes]] = []  # texts to forget when all files are known
         self._damaged: list[str] = []
         with contextlib.suppress(OSError):
@@ -60,35 +60,35 @@ class StoreFiles:
 
     @property
     def nbytes(self) -> int:
-        """On the disk, of all keys."""
+        """Bytes on the disk, of all keys."""
         return self.index.nbytes + sum(size for _, size, _ in self._others)
 
     @property
     def behind(self) -> bool:
-        """Whether something could not be written since the last time that something was."""
+        """Whether a write failed and none has succeeded since."""
         return self.n_failures > 0
 
     @property
     def failing(self) -> bool:
-        """Whether nothing is to be written now: nothing could be lately, or not all files are known yet."""
+        """Whether nothing may be written now: a write failed lately, or not all files are known yet."""
         return not self.listed or self._waits
 
     @property
     def _waits(self) -> bool:
-        """Whether nothing could be written lately: it is tried again later."""
+        """Whether a write failed lately; the next is tried later."""
         return now() < self._retry_at
 
     # --- writing ---
     def add(self, header: FileHeader, arrays: Iterable[np.ndarray]) -> None:
-        """Write a file. OSError: see `failed`."""
+        """Write a file. Raises OSError; report it to `failed`."""
         self.index.add(write_file(self.folder.cache, self.folder.key, header, arrays))
 
     def written(self) -> None:
-        """The disk takes what it is given."""
+        """Note that a write succeeded."""
         self.n_failures, self._retry_at = 0, 0.0
 
     def failed(self, error: OSError) -> None:
-        """Said once until something can be written again."""
+        """Note a failed write and wait before the next; warns only once until a write succeeds."""
         least, most = RETRY_SECONDS
         if not self.n_failures:
             self.warn(
@@ -99,7 +99,10 @@ class StoreFiles:
         self.n_failures = min(self.n_failures + 1, 16)
 
     def make_room(self, size: int, worth_it: float, last: bytes) -> bool:
-        """False: what would have to go is worth more. last: the digest that something new follows."""
+        """Remove files until `size` more bytes fit. False: the files to remove are worth more.
+
+        last: the digest that the new file follows.
+        """
         if self.nbytes + size > self.budget:
             for name in self.index.useless(last):
                 self._remove(name)
@@ -117,7 +120,7 @@ class StoreFiles:
         return self.nbytes + size <= self.budget
 
     def touch(self) -> None:
-        """When files were used, for the next process: in their times."""
+        """Set the times of recently used files, for the next process."""
         names = set()
         while self._used:
             names.add(self._used.popleft())
@@ -126,7 +129,7 @@ class StoreFiles:
                 os.utime(self.folder.cache / name)
 
     def write_json(self, name: str, value: Any) -> bool:
-        """Keep a document (see `StoreFolder`). False: it could not be written."""
+        """Store a document (see `StoreFolder`). False: it could not be written."""
         if self._waits:
             return False
         try:
@@ -138,7 +141,7 @@ class StoreFiles:
         return True
 
     def read_json(self, name: str) -> Any:
-        """What was kept, None: nothing, or it was damaged, which is said."""
+        """The stored document; None if there is none, or (with a warning) if it is damaged."""
         try:
             return self.folder.read_json(name)
         except StateError as error:
@@ -147,13 +150,13 @@ class StoreFiles:
 
     # --- reading and giving up ---
     def read(self, header: FileHeader) -> dict[str, np.ndarray]:
-        """The arrays of a file, read-only. StateError: they are damaged; OSError. See `give_up`."""
+        """The arrays of a file, read-only. Raises StateError if they are damaged, or OSError; see `give_up`."""
         return dict(read_arrays(self.folder.cache / header.name, header, self._layout(header)))
 
     def forget(self, ids: Tokens, *, onward: bool = False, owner: bytes = b"") -> None:
         """Remove a text of this owner, but keep tokens shared with others; onward: remove its continuations.
 
-        Before all files are known, nobody knows which tokens are shared: the text is removed then.
+        Before all files are known, the shared tokens are unknown: the text is then removed once they are.
         """
         with self._listing:
             if not self.listed:
@@ -171,25 +174,25 @@ class StoreFiles:
             (self.folder.cache / name).unlink(missing_ok=True)
 
     def give_up(self, name: str, error: Exception) -> None:
-        """A file that could not be read."""
-        gone = isinstance(error, FileNotFoundError)  # it was worth least meanwhile
+        """Remove a file that could not be read, and warn unless it was removed meanwhile."""
+        gone = isinstance(error, FileNotFoundError)  # removed meanwhile, to make room
         self._remove(name)
         if not gone:
             why = f"{name}: {error.strerror or error}." if isinstance(error, OSError) else error
             self.warn(f"{shown(self.folder.path)}: {why} It is read again from the text.")
 
     def use(self, names: list[str]) -> None:
-        """They were needed just now."""
+        """Note that these files are used now."""
         self.index.use(names, now())
         self._used.extend(names)
 
     # --- what earlier processes have left ---
     def look_up(self, ids: Tokens, owner: bytes = b"") -> None:
-        """Before all files are known: know the files of whole pieces of this text, and of states in it."""
+        """Read the headers of this text's files, whole pieces and states, before all files are known."""
         self._unlisted.look_up(self.folder.key, ids, owner)
 
     def list_all(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Know all files. It ends early when it is stopped, unless a text is to be forgotten for good."""
+        """Read the headers of all files. Ends early when stopped, unless a text is to be forgotten for good."""
         others = self.folder.others()
         if not self._unlisted.read_all(lambda: stopped() and not self._forgotten):
             return

@@ -1,10 +1,10 @@
-"""The folder in which a server keeps what it knows: for one process at a time, of at most so many bytes.
+"""The folder in which a server stores its cache: for one process at a time, within a budget in bytes.
 
     lock           held while a process uses the folder
     slots/         state files that clients ask for by name; they do not count
     cache-KEY/     files of one key (store_file.py), and documents: JSON with a checksum
 
-What lies in the folders of other keys counts, too; the one that was not used for longest is the first to go.
+The folders of other keys also count; the least recently used one is removed first.
 """
 
 import contextlib
@@ -27,22 +27,22 @@ from .store_file import DIGEST_BYTES, VERSION
 _NAMES = re.compile(r"[0-9a-f]{32}(-[0-9]{1,10}\.kv|\.state)")
 _KEYS = re.compile(r"cache-[0-9a-f]{32}")
 _DOCUMENT = b"hybrid document 1 "
-MOST_DOCUMENT = 256 << 20  # bytes that are read of one
+MOST_DOCUMENT = 256 << 20  # bytes: a larger document counts as damaged
 
 
 def key_of(*what: str) -> bytes:
-    """A key of everything that the numbers depend on; the version of the format is part of it."""
+    """The key of everything that the numbers depend on, which includes the version of the format."""
     return hashlib.blake2b(json.dumps([VERSION, *what]).encode(), digest_size=DIGEST_BYTES).digest()
 
 
 class StoreFolder:
-    """key: of this model. UsageError: the folder cannot be used, or another process does."""
+    """Locks the folder. key: of this model. Raises UsageError if it cannot be used, or another process uses it."""
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path, self.key = path, key
         self.cache, self.slots = path / f"cache-{key.hex()}", path / "slots"
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what people have asked is in it
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)  # private: it holds people's questions
             self.cache.mkdir(exist_ok=True)
             self.slots.mkdir(exist_ok=True)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -62,18 +62,18 @@ class StoreFolder:
             os.utime(self.cache)
 
     def close(self) -> None:
-        """Another process may use the folder."""
+        """Release the lock."""
         os.close(self._lock)
 
     def files(self) -> list[Path]:
-        """Those of this key, whole or damaged; whatever else lies there is not ours."""
+        """The files of this key, whole or damaged; other names are ignored."""
         with contextlib.suppress(OSError), os.scandir(self.cache) as found:
             return [Path(each.path) for each in found if _NAMES.fullmatch(each.name)]
         return []
 
     # --- other keys ---
     def others(self) -> list[tuple[float, int, Path]]:
-        """(when it was last used, bytes, path) of the folders of other keys, the oldest first."""
+        """(time of last use, bytes, path) of the folders of other keys, the oldest first."""
         found = []
         with contextlib.suppress(OSError):
             for folder in self.path.iterdir():
@@ -82,21 +82,21 @@ class StoreFolder:
         return sorted(found)
 
     def remove_other(self, folder: Path) -> None:
-        """Everything of another key."""
+        """Remove the folder of another key."""
         assert folder != self.cache and folder.parent == self.path
         shutil.rmtree(folder, ignore_errors=True)
 
     # --- documents ---
     def write_json(self, name: str, value: Any) -> None:
-        """Keep a JSON value under a name of the program's own. OSError: the older one is still there."""
-        # in many small steps: `dumps` is one, during which no other thread of Python runs
+        """Store a JSON value under a name that the program chose. After an OSError the older one is still there."""
+        # in many small steps: during `dumps` no other Python thread would run
         parts = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
         data = "".join(parts).encode("utf-8", "surrogatepass")
         head = _DOCUMENT + b"%08x %d\n" % (zlib.crc32(data), len(data))
         replace_file(self._document(name), [head, data])
 
     def read_json(self, name: str) -> Any:
-        """What was kept under a name, None: nothing. StateError: it is damaged."""
+        """The value stored under a name, or None. Raises StateError if it is damaged."""
         path = self._document(name)
         try:
             with path.open("rb") as file:
@@ -121,7 +121,7 @@ class StoreFolder:
 
 
 def _last_used(folder: Path) -> tuple[float, int]:
-    """When anything in it was used, and the bytes of all."""
+    """When anything in the folder was last used, and the bytes of all files."""
     used, size = folder.stat().st_mtime, 0
     for each in os.scandir(folder):
         with contextlib.suppress(OSError):
@@ -131,5 +131,5 @@ def _last_used(folder: Path) -> tuple[float, int]:
 
 
 def now() -> float:
-    """Seconds, as files have them."""
+    """The time in seconds, comparable with file times."""
     return time.time()

@@ -1,8 +1,8 @@
-"""What a prompt cache has on disk, without the numbers: pieces of texts that follow each other, and states between.
+"""Index of a prompt cache on disk, without arrays: pieces of texts that follow each other, and states between them.
 
-A text is a way from the root: each piece begins where the one before it ends, as digests of the text up to there say.
-Pieces end at multiples of LONGEST_PIECE and wherever a checkpoint is, so a text that grows gets new pieces and keeps
-those it has, however the tree in memory is cut. Any thread may ask; nothing here touches the disk.
+A text is a path from the root: each piece begins where the one before it ends, as the digests of the text up to there
+say. Pieces end at multiples of LONGEST_PIECE and at every checkpoint, so a text that grows gets new pieces and keeps
+the old ones, however the tree in memory is split. Any thread may call; nothing here touches the disk.
 """
 
 import heapq
@@ -16,13 +16,15 @@ from .cache import BOUNDARY_WORTH
 from .prefix_tree import common_beginning
 from .store_file import LONGEST_PIECE, PIECE, FileHeader, TextDigest, Tokens
 
-AGE_SECONDS = 60.0  # what was not used for so long is worth half
+AGE_SECONDS = 60.0  # the worth halves when a state was not used for so long
 
 
 @dataclass(frozen=True)
 class KnownWay:
-    """How far the beginning of a text is on disk: `position` tokens, in pieces, of which the last may reach further,
-    and the state there, None where the model has none."""
+    """The known prefix of a text on disk: `position` tokens, its pieces, and the state there.
+
+    The last piece may reach further. The state is None where the model has none.
+    """
 
     position: int
     pieces: tuple[FileHeader, ...]
@@ -30,19 +32,19 @@ class KnownWay:
 
 
 class StoreIndex:
-    """Headers of all files of one key. recurrent: whether texts can go on only where there is a state."""
+    """Headers of all files of one key. recurrent: texts can only be continued from a state."""
 
     def __init__(self, key: bytes, *, recurrent: bool) -> None:
         self.key, self.recurrent = key, recurrent
         self.nbytes = 0
         self._headers: dict[str, FileHeader] = {}
-        self._onward: dict[bytes, dict[str, FileHeader]] = {}  # pieces by the digest before them
-        self._inward: dict[bytes, dict[str, FileHeader]] = {}  # by the one after them
+        self._onward: dict[bytes, dict[str, FileHeader]] = {}  # digest before -> pieces by name
+        self._inward: dict[bytes, dict[str, FileHeader]] = {}  # digest after -> pieces by name
         self._states: dict[bytes, FileHeader] = {}
         self._lock = threading.RLock()
 
     def root(self, owner: bytes = b"") -> bytes:
-        """The digest before the texts of an owner."""
+        """The digest of an owner's empty text."""
         return TextDigest(self.key, np.zeros(0, np.int32), owner).at(0)
 
     def __len__(self) -> int:
@@ -52,7 +54,7 @@ class StoreIndex:
         return name in self._headers
 
     def add(self, header: FileHeader) -> None:
-        """A file that is there now, in place of an older one of its name."""
+        """Add a file, in place of an older one with the same name."""
         with self._lock:
             self.remove(header.name)
             self._headers[header.name] = header
@@ -64,7 +66,7 @@ class StoreIndex:
                 self._states[header.after] = header
 
     def remove(self, name: str) -> None:
-        """A file that is there no more, if it was."""
+        """Remove a file, if it is in the index."""
         with self._lock:
             header = self._headers.pop(name, None)
             if header is None:
@@ -79,7 +81,7 @@ class StoreIndex:
                     del table[digest]
 
     def use(self, names: list[str], now: float) -> None:
-        """They were needed just now."""
+        """Note that these files are used now."""
         with self._lock:
             for name in names:
                 if name in self._headers:
@@ -87,8 +89,11 @@ class StoreIndex:
 
     # --- looking up ---
     def find(self, ids: Tokens, owner: bytes = b"") -> KnownWay | None:
-        """The last position from which `ids` can go on: with states, logits are known there or a token is left for
-        them; without, keys and values can be cut anywhere."""
+        """The last position on disk from which `ids` can continue.
+
+        A recurrent model needs a state there, and its logits or a token to compute them from. Keys and values alone can
+        be cut anywhere.
+        """
         with self._lock:
             ways, reach, last = self._ways(ids, owner)
             if not self.recurrent:
@@ -102,9 +107,10 @@ class StoreIndex:
             return None
 
     def missing(self, ids: Tokens, owner: bytes = b"") -> tuple[list[int], list[str]]:
-        """Where the pieces of this text begin and end that are not there, [] if all are, and the names of the others.
+        """Cut positions of the pieces of this text that are not stored ([] if all are), and the names of the stored
+        ones.
 
-        The last one ends after `ids`, so that a state can follow it.
+        The last cut is the end of `ids`, so that a state can follow it.
         """
         with self._lock:
             ways, reach, last = self._ways(ids, owner)
@@ -117,12 +123,16 @@ class StoreIndex:
         return (cuts if at < n else []), there
 
     def state(self, after: bytes) -> FileHeader | None:
-        """After a text with this digest."""
+        """The state after the text with this digest."""
         return self._states.get(after)
 
     def _ways(self, ids: Tokens, owner: bytes) -> tuple[dict[int, FileHeader | None], int, FileHeader | None]:
-        """Positions that whole pieces lead to with the last of these; how far `ids` are known in all, and the piece
-        that is known in part, if that is further."""
+        """The stored prefixes of `ids`: (ways, reach, last).
+
+        ways   end of a chain of whole pieces -> its last piece; 0 -> None
+        reach  number of known tokens in all
+        last   the piece of which only a part matches, if that reaches further than whole pieces
+        """
         ways: dict[int, FileHeader | None] = {0: None}
         digests, waiting = {0: self.root(owner)}, [0]
         reach, last = 0, None
@@ -142,7 +152,7 @@ class StoreIndex:
         return (ways, reach, last) if reach > whole else (ways, whole, None)
 
     def _pieces(self, ways: dict[int, FileHeader | None], at: int) -> list[FileHeader]:
-        """Those that lead to a position, the first one first."""
+        """The pieces that lead to a position, in order."""
         pieces = []
         while (piece := ways[at]) is not None:
             pieces.append(piece)
@@ -151,15 +161,17 @@ class StoreIndex:
 
     # --- giving up ---
     def least_worth(self, now: float) -> list[tuple[float, str]]:
-        """What could be given up, the least first, with what it is worth: states as `worth` says; of models without
-        them the ends of texts, by when they were used."""
+        """(worth, name) of the files that could be given up, lowest first.
+
+        These are states, rated by `worth`; for models without states the ends of texts, rated by time of last use.
+        """
         with self._lock:
             if self.recurrent:
                 return sorted((self._state_worth(state, now), state.name) for state in self._states.values())
             return sorted((p.used, p.name) for p in self._headers.values() if p.after not in self._onward)
 
     def take_out(self, name: str, also: bytes) -> list[str]:
-        """Remove one of those, and the pieces that only led to it; returns the names. also: see `useless`."""
+        """Remove a file of `least_worth` and the pieces that only led to it; returns the names. also: see `useless`."""
         with self._lock:
             header = self._headers.get(name)
             if header is None or (header.kind == PIECE and header.after == also):
@@ -180,7 +192,7 @@ class StoreIndex:
         digest, position, before = state.after, state.end, 0
         while position and (pieces := self._inward.get(digest)):
             piece = next(iter(pieces.values()))
-            if piece.end != position:  # not of a text: a file that somebody made
+            if piece.end != position:  # inconsistent: a forged file
                 break
             digest, position = piece.before, piece.start
             if digest in self._states:
@@ -189,7 +201,10 @@ class StoreIndex:
         return worth(state.end - before, state.boundary, now - state.used)
 
     def take_out_text(self, ids: Tokens, *, onward: bool, owner: bytes = b"") -> list[str]:
-        """Remove a text as far as no other one goes on from it; returns the names. onward: those others go before."""
+        """Remove a text from its end up to where another continues from it; returns the names.
+
+        onward: remove its continuations first.
+        """
         with self._lock:
             ways, _, _ = self._ways(ids, owner)
             names = self._take_out_onward(ids, ways, self.root(owner)) if onward else []
@@ -204,7 +219,7 @@ class StoreIndex:
             return names
 
     def _take_out_onward(self, ids: Tokens, ways: dict[int, FileHeader | None], root: bytes) -> list[str]:
-        """What goes on from the end of a text, in the middle of a piece or behind one."""
+        """Remove what continues a text from its end, which may lie within a piece or after one; returns the names."""
         waiting: list[FileHeader] = []
         for start, way in ways.items():
             rest = ids[start:]
@@ -223,10 +238,12 @@ class StoreIndex:
         return names
 
     def useless(self, also: bytes = b"") -> list[str]:
-        """Files that no text can go on with: behind a gap, or pieces that lead to no state. also: the digest after a
-        piece that a state will follow yet."""
+        """Names of files with which no text can continue: after a gap, or pieces that lead to no state.
+
+        also: the digest after a piece that a state will still follow.
+        """
         with self._lock:
-            # which owners there are, nobody knows: any piece that begins a text may be theirs
+            # the owners are unknown: any piece that begins a text may belong to one
             reached = dict.fromkeys((each.before for each in self._headers.values() if each.start == 0), 0)
             waiting = [*reached]
             while waiting:
@@ -251,11 +268,11 @@ class StoreIndex:
         return header.after in needed and reached.get(header.before) == header.start
 
     def headers(self) -> Iterator[FileHeader]:
-        """All, as they were at this moment."""
+        """A snapshot of all headers."""
         with self._lock:
             return iter(list(self._headers.values()))
 
 
 def worth(saved: int, boundary: bool, age: float) -> float:
-    """Of a state that saves so many tokens and was not used for `age` seconds."""
+    """The worth of a state that saves `saved` tokens and was last used `age` seconds ago."""
     return saved * (BOUNDARY_WORTH if boundary else 1) / (1 + max(0.0, age) / AGE_SECONDS)

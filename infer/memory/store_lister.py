@@ -1,4 +1,4 @@
-"""The thread that makes known what earlier processes have left in a folder, while answers go on.
+"""A thread that lists the files of earlier processes in a folder, while answers go on.
 
 lister = Lister(store.files)
 lister.close(seconds=5)   # waits that long for its end, then stops it
@@ -16,7 +16,7 @@ LISTING = SidePath("listing of saved texts")
 
 
 class Lister:
-    """Close it before the folder: until then it may remove files."""
+    """The thread. Close it before the folder: until then it may remove files."""
 
     def __init__(self, files: StoreFiles) -> None:
         self.files = files
@@ -25,13 +25,14 @@ class Lister:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Without its end nothing new is written to the folder."""
+        """Wait up to `seconds` for the end of the listing, then stop it: the folder stays read-only if it was
+        unfinished."""
         self._thread.join(seconds)
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # where threads have priorities
+        if sys.platform == "linux":  # only there threads have priorities
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         LISTING.do(lambda: self.files.list_all(self._stop.is_set))

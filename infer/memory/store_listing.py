@@ -1,7 +1,6 @@
-"""Files of a folder that nobody has read the headers of yet: all are read one after another, the files of one text at
-once.
+"""Files of a folder whose headers nobody has read yet: read all of them in turn, or those of one text at once.
 
-Their names are digests of the beginnings of texts (store_file.py), so the files of a text are found without the others.
+File names are digests of the prefixes of texts (store_file.py), so the files of a text are found without the others.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ from .store_file import DIGEST_BYTES, TextDigest
 
 
 class Unlisted:
-    """paths: of the files; read: the header of one, called in one thread at a time."""
+    """paths: the files; read: reads the header of one, called by one thread at a time."""
 
     def __init__(self, paths: list[Path], read: Callable[[Path], None]) -> None:
         self._read = read
@@ -26,7 +25,7 @@ class Unlisted:
         self._lock = threading.Lock()
 
     def read_all(self, stopped: Callable[[], bool]) -> bool:
-        """Read the rest, the files used last first. False: it was stopped."""
+        """Read the remaining headers, most recently used files first. False: stopped."""
         with self._lock:
             left = list(self._left)
         for path in sorted(left, key=_used, reverse=True):
@@ -36,7 +35,7 @@ class Unlisted:
         return True
 
     def look_up(self, key: bytes, ids: Tokens, owner: bytes) -> None:
-        """Read the files that end with a beginning of this owner's text."""
+        """Read the headers of files that end at a prefix of this owner's text."""
         if not self._left:
             return
         digest = TextDigest(key, ids, owner)
@@ -45,7 +44,7 @@ class Unlisted:
                 self._read_one(path)
 
     def _read_one(self, path: Path) -> None:
-        with self._lock:  # whoever comes second finds it read
+        with self._lock:  # another thread may have read it meanwhile
             if path in self._left:
                 self._read(path)
                 self._left.discard(path)
