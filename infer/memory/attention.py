@@ -53,13 +53,13 @@ class AttentionMemory:
     """Pages of keys, values and rows of all attention layers, and a table of the pages of every sequence.
 
     K and V are u8 [page][n_kv][PAGE / 16][bytes of 16 positions] per layer (the bytes: kernels/attention/kv.py); there
-    is no V where the values are parts of the keys. Rows are u8 [page][row][n_head][bytes of a row] per part of a layer
+    is no V where values are parts of keys. Rows are u8 [page][row][n_head][bytes of a row] per part of a layer
     (rows.py).
 
     A page holds PAGE tokens of all layers, in the order of the sequence: a "position" here counts tokens, whatever
-    position RoPE gave them. `table` lists the pages of each sequence. A page with several owners is copied before it is
-    written. Pages become resident when they are written, so a large `n_ctx` costs nothing until it is used. n_spare:
-    pages in addition to those that n_slots sequences of n_ctx tokens need.
+    position RoPE gave them. A page with several owners is copied before it is written. Pages become resident when they
+    are written, so a large `n_ctx` costs nothing until it is used. n_spare: pages beyond the needs of n_slots sequences
+    of n_ctx tokens.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AttentionMemory:
 
     @property
     def n_stored(self) -> int:
-        """The number of pages that the arrays have room for."""
+        """Pages that the arrays have room for."""
         return self.pool.size
 
     def _mapped(self, s: AttentionSpec, width: int) -> npt.NDArray[np.uint8]:
@@ -115,7 +115,7 @@ class AttentionMemory:
             self.pool.drop(held.pop())
 
     def wipe(self, slot: int) -> None:
-        """Empty the sequence's list of pages without dropping its ownership in the pool."""
+        """Empty the list of pages without telling the pool."""
         self._pages[slot] = []
 
     def is_sound(self, slot: int, n: int) -> bool:
@@ -129,7 +129,7 @@ class AttentionMemory:
         )
 
     def adopt(self, slot: int, pages: list[int]) -> None:
-        """Replace the sequence's pages with `pages`, which it shares with their other owners."""
+        """Replace the sequence's pages with `pages`, shared with their other owners."""
         for page in pages:
             self.pool.share(page)
         self.cut(slot, 0)
@@ -138,7 +138,7 @@ class AttentionMemory:
 
     # --- moving positions ---
     def own(self, slot: int, start: int) -> None:
-        """Copy the sequence's shared pages from position `start` on; call it before these positions are changed."""
+        """Copy the shared pages from position `start` on; call it before changing these positions."""
         for i in range(start // PAGE, len(self._pages[slot])):
             page = self._pages[slot][i]
             if self.pool.owners(page) > 1:
@@ -150,7 +150,7 @@ class AttentionMemory:
         self.cut(slot, n - (end - start))
 
     def move_down(self, slot: int, start: int, end: int, n: int) -> None:
-        """Move the keys and values of positions end..n so that they begin at `start`."""
+        """Move keys and values of positions end..n down to `start`."""
         for s in self.pairs:
             for view in self._views(s).values():
                 # ascending, so that everything is read before it is overwritten
@@ -199,8 +199,8 @@ class AttentionMemory:
     def layout(self, end: int, start: int = 0) -> ArrayLayout:
         """Name -> (dtype, shape) of the arrays that `export` yields for positions start..end.
 
-        Keys are [n, n_kv, d_head]; values, unless they are parts of the keys, [n, n_kv, d_value]; both f32, f16 or i8,
-        for q8_0 with scales f16 [n, n_kv, group]. Rows are [n, n_head, n values], complete rows only.
+        Keys are [n, n_kv, d_head]; values, unless parts of the keys, [n, n_kv, d_value]; f32, f16 or i8, for q8_0 with
+        scales f16 [n, n_kv, group]. Rows are [n, n_head, n values], only complete ones.
         """
         layout = {
             name: (view.dtype, (end - start, *view.shape[3:]))
@@ -246,7 +246,7 @@ class AttentionMemory:
                 view[np.asarray(pages, np.int64)[page], row] = arrays[name][: len(row)]
 
     def fill(self, slot: int, n: int, rng: np.random.Generator) -> None:
-        """Give a sequence n positions of random keys and values, for benchmarks; every page has the same ones."""
+        """Give a sequence n positions of random keys and values, the same in every page: for benchmarks."""
         self.cut(slot, 0)
         self.extend(slot, 0, n)
         self.fill_pages(self._pages[slot], rng)

@@ -40,7 +40,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Branches:
-    """The `listed` branches, most recently used first, out of `total`; n_tokens, n_checkpoints: of all, listed or not."""
+    """The `listed` branches, most recently used first, out of `total`. n_tokens and n_checkpoints are of all."""
 
     listed: list[Branch]
     total: int
@@ -76,10 +76,9 @@ class Kept:
 
 
 def kept(cache: PromptCache, ids: Sequence[int], n_prompt: int, pin: bool | None, owner: bytes = b"") -> Kept | None:
-    """Pin (True) or unpin (False) a text that has been read. Returns None if the cache knows nothing of it.
+    """Pin (True) or unpin (False) a text that has been read. Returns None if the cache does not know it.
 
-    n_prompt: see `Pins.add`. A text that is too large to be pinned stays as it was: it may have grown since
-    `Pins.check`.
+    n_prompt: see `Pins.add`. A text too large to be pinned is left alone: it may have grown since `Pins.check`.
     """
     tokens = np.asarray(ids, np.int32)
     node, n = cache.tree.match(tokens, owner)

@@ -1,16 +1,15 @@
 """Prompt cache: earlier texts in memory, found by their tokens, so that no prompt is processed twice.
 
 Texts are kept in a radix tree with their keys and values; checkpoints hold the recurrent state at some positions. For a
-new text `find` returns the last known position from which the model can continue. Known tokens after that position are
-processed again: at most LADDER of them, since a sequence leaves a checkpoint at every multiple of it.
+new text `find` returns the last known position from which the model can continue. Known tokens after it are processed
+again: at most LADDER, since a sequence leaves a checkpoint at every multiple of it.
 
-The cache has a budget in bytes, which excludes memory that sequences also own. It gives up the checkpoint of the lowest
-worth first: the number of tokens to process again without it, higher for a boundary (the end of a prompt or an answer,
-where people go back to), lower the longer it has not been used. Texts without a checkpoint go with it. Where an eighth
-of all states would not be enough, as after going back far in a long text, the least recently used text is shortened at
-its end instead. Models without recurrent layers need no checkpoints: they lose the least recently used text. Pinned
-texts stay (pins.py). given_up.py remembers what was given up, so that a user who sends the text again can be told why
-it is read again.
+The budget in bytes excludes memory that sequences also own. The checkpoint of the lowest worth goes first: the number
+of tokens to process again without it, higher for a boundary (the end of a prompt or an answer, where people go back
+to), lower the longer it was not used. Texts without a checkpoint go with it. Where an eighth of all states would not be
+enough, as after going back far in a long text, the least recently used text is shortened instead. Models without
+recurrent layers need no checkpoints: they lose the least recently used text. Pinned texts stay (pins.py). given_up.py
+remembers losses, so that a user who sends the text again can be told why it is processed again.
 
 Only its owner finds a text (prefix_tree.py); all owners share the budget.
 """
@@ -111,7 +110,7 @@ class PromptCache:
         return point
 
     def place(self, node: Node, point: Checkpoint) -> None:
-        """Add a checkpoint that was made elsewhere to a node that has none at its position. Takes over its row."""
+        """Add a checkpoint made elsewhere to a node that has none at its position. Takes over its row."""
         assert node.start < point.position <= node.end and point.position not in node.checkpoints
         self._clock += 1
         self._touch(node)
@@ -127,9 +126,9 @@ class PromptCache:
             pass
 
     def find(self, ids: Sequence[int] | Tokens, owner: bytes = b"", *, logits: bool = True) -> KnownText | None:
-        """The last position from which `ids` can continue: its logits are known, or a token remains to compute them.
+        """The last position from which `ids` can continue: logits are known, or a token remains to compute them.
 
-        logits=False: the end of `ids` also counts where its logits are unknown.
+        logits=False: the end of `ids` also counts without logits.
         """
         node, n = self.tree.match(np.asarray(ids, np.int32), owner)
         for part in reversed(node.path()):
@@ -171,7 +170,7 @@ class PromptCache:
         self.given_up.clear()
 
     def forget(self, node: Node) -> None:
-        """Forget this node and all below it, pinned or not, and then the ancestors that lead nowhere else."""
+        """Forget this node and all below it, pinned or not, and ancestors that lead nowhere else."""
         below = [node]
         for one in below:
             below += one.children.values()
@@ -199,7 +198,7 @@ class PromptCache:
 
     # --- giving up ---
     def _give_up_one(self) -> bool:
-        """Make room: give up the checkpoint or text of the lowest worth, or shorten a text. False when nothing is left."""
+        """Give up the checkpoint or text of the lowest worth, or shorten a text. False when nothing is left."""
         states, texts = self.sizes()
         if states + texts - self.budget > states // FEW_STATES and self._shorten():
             return True
@@ -220,12 +219,11 @@ class PromptCache:
         return True
 
     def _give_up_page(self) -> bool:
-        """Make room for keys and values; giving up only a checkpoint would free none."""
+        """Make room for keys and values, which giving up only a checkpoint would not."""
         return self._shorten() or self._give_up_one()
 
     def _shorten(self) -> bool:
-        """End the least recently used text one checkpoint earlier, if the model is recurrent. False: no text can be
-        shortened.
+        """End the least recently used text of a recurrent model one checkpoint earlier. False: none can be shortened.
 
         Only texts whose last pages have no other owner and whose last checkpoints are not pinned.
         """
@@ -272,7 +270,7 @@ class PromptCache:
         return self._worth(point, max(before, default=0))
 
     def _worth(self, point: Checkpoint, before: int) -> float:
-        """`worth` where `before` is the position of the previous checkpoint, from which the text would be read again."""
+        """`worth`, where `before` is the position of the previous checkpoint."""
         saved = point.position - before
         return saved * (BOUNDARY_WORTH if point.boundary else 1) / (1 + self._clock - point.used)
 

@@ -80,7 +80,7 @@ def _point_arrays(cache: PromptCache, point: Checkpoint) -> Iterator[Named]:
 
 
 def _chosen(cache: PromptCache, limit: int, own: set[int], owner: bytes) -> dict[int, set[int]]:
-    """id(edge) -> positions of its chosen checkpoints: those of the highest worth that fit, with all edges above them."""
+    """id(edge) -> positions of its checkpoints: the best by worth that fit, with all edges above them."""
     memory = cache.memory
     nodes = cache.tree.nodes_of(owner)
     points = [(cache.worth(node, c), c.position, node, c) for node in nodes for c in node.checkpoints.values()]
@@ -103,7 +103,7 @@ def load_cache(cache: PromptCache, state: StateFile, n_vocab: int) -> None:
     """Add the texts of a state file to the cache, for the anonymous owner, as far as the budget allows.
 
     The file's own sequence is in the cache already. Raises StateError when something is missing or does not fit the
-    model; texts added before that stay in the cache.
+    model; earlier texts then stay in the cache.
     """
     texts: list[np.ndarray] = []
     size = cache.nbytes

@@ -7,9 +7,9 @@ Three sides, so that the owner of the memory never waits for a disk, except for 
     the writer   `write` writes the pieces of `next_piece` to the disk
     the reader   `fetch` fills pages that `begin` took and nobody else knows
 
-A text is written up to a checkpoint, the highest worth first: the missing pieces of its keys and values, then the
-states. A file counts only once it has its final name, so a process may end at any moment. The store has a budget in
-bytes: for something new it removes what has the lowest worth, unless that is worth more than the new.
+A text is written up to a checkpoint, highest worth first: missing pieces of its keys and values, then the states. A
+file counts only once it has its final name, so a process may end at any moment. Within the budget in bytes, something
+new replaces files of lower worth.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +78,7 @@ class Fetch:
 class CacheStore:
     """The files of `cache` in `folder`, at most `budget` bytes. warn: called with one line per problem.
 
-    Raises UsageError if the cache rounds its states: rounded states are not exactly those of the texts.
+    Raises UsageError if the cache rounds its states.
     """
 
     def __init__(
@@ -133,8 +133,7 @@ class CacheStore:
             self._looked_up[piece.point] = piece.point.used
 
     def begin(self, ids: Sequence[int], owner: bytes = b"") -> Fetch | None:
-        """Take room for a text of which the disk knows more than the memory, else return None; then call `fetch` and
-        `end`."""
+        """Room for a text of which the disk knows more than the memory, else None. Then call `fetch` and `end`."""
         tokens, memory = np.asarray(ids, np.int32), self.cache.memory
         way = self.way(tokens, owner)
         if way is None:
@@ -182,8 +181,7 @@ class CacheStore:
         memory.end_loan(fetch)
 
     def _own_pages(self, fetch: Fetch) -> list[int]:
-        """One page for every PAGE tokens: the copy of the page in whose middle the fetched part starts, not the
-        original."""
+        """One page per PAGE tokens: where the fetched part starts within a page, its copy."""
         n = fetch.start // PAGE
         return [*fetch.pages[:n], *fetch.pages[pages_of(fetch.start) :]]
 

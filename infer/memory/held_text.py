@@ -4,7 +4,7 @@
            `HybridMemory.end_loan` ends the hold
     in     `take` takes room that nobody else knows, `fill` writes to it, `add` makes it part of the cache
 
-The first and last call of each must come from the owner of the memory, the middle one from any thread.
+Only the owner of the memory may call the first and last of each; any thread, the middle one.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def arrays(memory: HybridMemory, text: HeldText) -> dict[str, np.ndarray]:
 
 
 def take(cache: PromptCache, ids: Tokens, logits: np.ndarray | None, owner: bytes = b"") -> HeldText:
-    """Take room for a text. Raises StateError if there is none."""
+    """Take room for a text. Raises StateError if the memory is full."""
     memory = cache.memory
     text = HeldText(ids, [], -1, logits, owner)
     if memory.attention.specs:

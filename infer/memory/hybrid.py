@@ -1,10 +1,10 @@
 """The memory of a hybrid model: an attention memory and a recurrent memory under one set of sequences.
 
-The names are those of llama.cpp (PRs #5328, #7531, #13979): `seq_cp` here; `seq_rm`, `seq_add` and `seq_div`, which
-change positions of tokens, in moves.py. All return the position at which the sequence continues. It may lie before the
-requested one: attention can be cut anywhere, a recurrent state cannot. A sequence id is the index of its row in every
-table, so any set of ids, in any order, costs the same. Sequences share pages of keys and values and rows of states; a
-shared page or row is copied before a sequence writes it.
+Names are from llama.cpp (PRs #5328, #7531, #13979): `seq_cp` here; `seq_rm`, `seq_add` and `seq_div`, which change
+positions, in moves.py. All return the position at which the sequence continues. It may lie before the requested one:
+attention can be cut anywhere, a recurrent state cannot. A sequence id is the index of its row in every table, so any
+set of ids, in any order, costs the same. Sequences share pages of keys and values and rows of states, which are copied
+before one of them writes.
 
 A run has three steps: `begin` finds the pages and rows to write and changes nothing that the sequence holds; the
 program runs and writes `n_past` at its very end; `finish` or `abandon` follows.
@@ -41,8 +41,8 @@ def plan_memory(
 ) -> "HybridMemory":
     """A memory with room for the sequences and up to `spare` more bytes.
 
-    Raises UsageError when full sequences would need more than the machine's memory. The system itself grants almost any
-    size, since it takes pages only when they are written, so without this check the error would come late.
+    Raises UsageError when full sequences would need more than the machine's memory. The system grants almost any size,
+    since it takes pages only when they are written: without this check the error would come late.
     """
     machine = machine or machine_memory()
     needs = SequenceNeeds.of(specs, kind)
@@ -89,7 +89,7 @@ class Loan(Protocol):
 class HybridMemory:
     """Memory for `n_seq_max` sequences of up to `n_ctx` tokens; `kind` is the type of keys and values.
 
-    n_spare_pages, n_spare_rows: room in addition to that of the sequences, for the prompt cache (cache.py).
+    n_spare_pages, n_spare_rows: additional room for the prompt cache (cache.py).
     """
 
     def __init__(
@@ -155,12 +155,12 @@ class HybridMemory:
         return f"{past} tokens and {n} more{at}" if past else f"{n} tokens{at}"
 
     def computed(self, seq: int) -> int:
-        """Number of leading tokens whose memory is what the model computes for the text: all, unless tokens were moved."""
+        """Number of leading tokens whose memory is what the model computes: all, unless tokens were moved."""
         past = int(self.n_past[seq])
         return min(past, self._computed.get(seq, past))
 
     def is_moved(self, seq: int) -> bool:
-        """Whether tokens were moved, so that the memory is not what the model computes for the whole text."""
+        """Whether tokens were moved, so that the memory is not what the model computes for the text."""
         return seq in self._computed
 
     def next_position(self, seq: int) -> int:
@@ -234,7 +234,7 @@ class HybridMemory:
                 self.recurrent.pool.drop(row)
 
     def _settle(self, seq: int) -> None:
-        """Finish or abandon a move that an interruption left open: `n_past` says whether its program ran to the end."""
+        """Finish or abandon a move that was interrupted: `n_past` says whether its program ran to the end."""
         move = self._moves.get(seq)
         if move is not None:
             if self.n_past[seq] == move.past:
@@ -256,7 +256,7 @@ class HybridMemory:
         self.trim(seq)
 
     def hold(self, seq: int) -> tuple[list[int], int]:
-        """Pages and row of a sequence that will be shared: the sequence copies them before it writes them again."""
+        """Pages and row of a sequence, to be shared: the sequence copies them before it writes again."""
         self.check(seq)
         self.writable[seq] = 0
         return self.attention.pages(seq), self.recurrent.row[seq]
@@ -273,7 +273,7 @@ class HybridMemory:
         self.writable[seq] = 0
 
     def truncate(self, seq: int, n: int) -> int:
-        """Keep at most the first n tokens; returns how many are left: none if a recurrent state would have to be cut."""
+        """Keep at most the first n tokens; returns how many are left: 0 if a recurrent state would have to be cut."""
         self.check(seq)
         if n < self.n_past[seq]:
             # the recurrent state at n is gone
@@ -298,7 +298,7 @@ class HybridMemory:
         return self.next_position(target)
 
     def adopt(self, seq: int, n: int, pages: list[int], row: int) -> None:
-        """Make the sequence the n tokens with keys and values in `pages` and state in `row`, which it then shares."""
+        """Make the sequence n tokens with the shared `pages` and the shared state `row`."""
         self.check(seq)
         self.attention.adopt(seq, pages[: pages_of(n)] if self.attention.specs else [])
         if self.is_recurrent:

@@ -7,8 +7,8 @@ rotated further to their new position, whatever their type (f16 and q8_0 are rou
 no positions: they only record the new ones.
 
 After a move the memory is not what the model would compute for the remaining tokens, since these were computed next to
-others at other positions. So `computed` says how many leading tokens are unchanged: the rest is never taken for the
-memory of their text.
+others at other positions. So `computed` counts the unchanged leading tokens: the rest is never taken for the memory of
+their text.
 """
 
 import numpy as np
@@ -89,8 +89,8 @@ def seq_div(memory: HybridMemory, seq: int, p0: int, p1: int, divisor: int) -> i
 def shift(memory: HybridMemory, seq: int, keep: int, n: int) -> int:
     """Remove n tokens after the first `keep` from the attention layers; the rest moves down to their positions.
 
-    Recurrent layers continue with their state, which has seen all tokens. Returns the position at which the sequence
-    continues. Raises UsageError when no token would be left after the removed ones, or positions are learned.
+    Recurrent layers keep their state, which has seen all tokens. Returns the position at which the sequence continues.
+    Raises UsageError when no token would be left after the removed ones, or positions are learned.
     """
     memory.check(seq)
     past = int(memory.n_past[seq])

@@ -1,8 +1,7 @@
 """What a model needs of a machine's memory, and the longest context that fits.
 
-Used both for loading a model and for only asking. Mapped memory becomes resident only when it is written, so a long
-context costs nothing until it is used. But a text that grows into it must find the memory there: the default context is
-one with which all sequences can be full at a time.
+Mapped memory becomes resident only when it is written, so a long context costs nothing until it is used. But a text
+that grows into it must find the memory there: with the default context all sequences can be full at a time.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ _MAPPED_SHARE = 2
 
 
 def split_specs(specs: Specs) -> tuple[list[AttentionSpec | RowsSpec], list[RecurrentSpec]]:
-    """The specs of what is kept per token, and of what is kept per sequence."""
+    """(specs of memory per token, specs of memory per sequence)"""
     return [s for s in specs if not isinstance(s, RecurrentSpec)], [s for s in specs if isinstance(s, RecurrentSpec)]
 
 
@@ -112,7 +111,7 @@ class Room:
 
     @property
     def grantable(self) -> int:
-        """Bytes for sequences, at most half of what can be mapped: the rest is for threads, machine code and the cache."""
+        """Bytes for sequences, at most half of what can be mapped; threads, machine code and the cache need the rest."""
         return min(self.of_sequences, self.machine.mappable // _MAPPED_SHARE)
 
 

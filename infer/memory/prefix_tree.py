@@ -79,7 +79,7 @@ class Node:
 
 
 class PrefixTree:
-    """Texts of all owners. `pool` counts the owners of pages; the tree is one of them for every node that has a page."""
+    """Texts of all owners. `pool` counts the owners of pages; the tree is one of them for every node with the page."""
 
     def __init__(self, pool: IndexPool) -> None:
         self.pool = pool
@@ -144,7 +144,7 @@ class PrefixTree:
         return np.concatenate([np.zeros(0, np.int32), *(part.tokens for part in node.path())])[:n]
 
     def insert(self, ids: Tokens, pages: list[int], owner: bytes = b"") -> Node:
-        """The node that ends after `ids`; made, if missing, with `pages`, which are those of the whole text."""
+        """The node that ends after `ids`; made, if missing, with its part of `pages`, the pages of the whole text."""
         node, n = self.match(ids, owner)
         if n < node.end:
             node = self.split(node, n)

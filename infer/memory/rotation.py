@@ -47,7 +47,7 @@ class Rotation:
 
 
 def decoded(values: np.ndarray, scales: npt.NDArray[np.float16] | None) -> npt.NDArray[np.float64]:
-    """Stored values [..., d_head] as f64; those of q8_0 have scales [..., group]."""
+    """Stored values [..., d_head] as f64; scales [..., group] if the type is q8_0."""
     x = values.astype(np.float64)
     if scales is not None:
         x *= np.repeat(scales.astype(np.float64), GROUP, axis=-1)[..., : x.shape[-1]]

@@ -37,7 +37,7 @@ class SavedText:
 
 
 def read_text(state: StateFile, memory: HybridMemory, n_vocab: int) -> SavedText:
-    """Read the file's sequence. Raises StateError if it is damaged, too long, or has another type of keys and values."""
+    """Read the file's sequence. Raises StateError if it is damaged, too long, or of another KV type."""
     n = state.header.n_tokens
     if n > memory.n_ctx:
         raise StateError(
@@ -72,7 +72,7 @@ def _positions(state: StateFile, n: int) -> tuple[np.ndarray | None, int | None]
 
 
 def _check_kv_type(state: StateFile, layout: ArrayLayout, kv_type: str) -> None:
-    """Raises StateError for another type: with converted values generation would not continue with the same tokens."""
+    """Raises StateError for another type: converting would change the continuation."""
     names = {"float32": "f32", "float16": "f16", "int8": "q8_0"}
     for name, (dtype, _) in layout.items():
         is_values = not name.endswith((".scale", "conv", "ssm")) and name in state

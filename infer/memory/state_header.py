@@ -92,7 +92,7 @@ def encode_header(header: StateHeader, arrays: Sequence[ArrayEntry]) -> bytes:
 
 
 class HeaderError(Exception):
-    """The message says what is wrong with a header, without the file's name."""
+    """A fault of a header, without the file's name."""
 
 
 def parse_header(text: bytes) -> tuple[StateHeader, int]:

@@ -24,11 +24,11 @@ RETRY_SECONDS = (10.0, 300.0)  # pause after the first failure, and the longest 
 
 
 class StoreFiles:
-    """The files of one key in `folder`; together with those of other keys they take at most `budget` bytes.
+    """The files of one key in `folder`; all keys together take at most `budget` bytes.
 
     Only one thread may write (`make_room`, `add`, `touch`, documents); the other methods may be called from any. Files
-    of earlier processes are known after `list_all`. Until then only documents are written and only damaged files are
-    removed: which files other texts need, and the total size, is not known.
+    of earlier processes are known after `list_all`. Until then only documents are written and only damaged files
+    removed: which files others need, and the total size, is not known.
 
     layout  (dtype, shape) of the arrays of a file
     warn    called with one line per problem
@@ -141,7 +141,7 @@ class StoreFiles:
         return True
 
     def read_json(self, name: str) -> Any:
-        """The stored document; None if there is none, or (with a warning) if it is damaged."""
+        """The stored document, or None; a damaged one is None with a warning."""
         try:
             return self.folder.read_json(name)
         except StateError as error:
@@ -192,7 +192,7 @@ class StoreFiles:
         self._unlisted.look_up(self.folder.key, ids, owner)
 
     def list_all(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Read the headers of all files. Ends early when stopped, unless a text is to be forgotten for good."""
+        """Read all headers. Ends early when stopped, unless a text is to be forgotten for good."""
         others = self.folder.others()
         if not self._unlisted.read_all(lambda: stopped() and not self._forgotten):
             return

@@ -21,9 +21,9 @@ AGE_SECONDS = 60.0  # the worth halves when a state was not used for so long
 
 @dataclass(frozen=True)
 class KnownWay:
-    """The known prefix of a text on disk: `position` tokens, its pieces, and the state there.
+    """The known prefix of a text on disk: `position` tokens, its pieces, and the state there, if the model has any.
 
-    The last piece may reach further. The state is None where the model has none.
+    The last piece may reach further.
     """
 
     position: int
@@ -32,7 +32,7 @@ class KnownWay:
 
 
 class StoreIndex:
-    """Headers of all files of one key. recurrent: texts can only be continued from a state."""
+    """Headers of all files of one key. recurrent: only a state can be continued from."""
 
     def __init__(self, key: bytes, *, recurrent: bool) -> None:
         self.key, self.recurrent = key, recurrent

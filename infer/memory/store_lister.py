@@ -25,8 +25,7 @@ class Lister:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Wait up to `seconds` for the end of the listing, then stop it: the folder stays read-only if it was
-        unfinished."""
+        """Wait up to `seconds` for the listing, then stop it: nothing new is then written to the folder."""
         self._thread.join(seconds)
         self._stop.set()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Files of a folder whose headers nobody has read yet: read all of them in turn, or those of one text at once.
+"""Files of a folder whose headers nobody has read yet: read all in turn, or the files of one text at once.
 
 File names are digests of the prefixes of texts (store_file.py), so the files of a text are found without the others.
 """
