@@ -1,6 +1,4 @@
-"""How many tokens a sequence of a loaded model can have: as many as are asked for, or what the model was trained for as
-far as the memory allows; and what is to be said about that.
-"""
+"""The context of a loaded model, in tokens: as requested, or the trained one if memory allows; and a note about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,27 +14,33 @@ from .network import Network
 
 @dataclass(frozen=True)
 class Context:
-    """Tokens of a sequence, and one line for the user where they are not what the model was trained for, or may not
-    fit; mostly empty."""
+    """Tokens of a sequence, and a one-line note for the user, mostly empty.
+
+    The note explains a context that differs from the trained one or may not fit the memory.
+    """
 
     n: int
     note: str = ""
 
 
 class Rooms(NamedTuple):
-    """What there is for sequences when these have so many tokens: `least` is at once known not to be more."""
+    """Functions of the context: the memory that is available for sequences; `least` is a lower bound that costs
+    nothing."""
 
     least: Callable[[int], Room]
     exact: Callable[[int], Room]
 
     def of(self, n: int, needs: SequenceNeeds, n_seq: int) -> Room:
-        """The exact one, unless n tokens fit anyway."""
+        """The lower bound if n tokens fit it, else the exact room."""
         least = self.least(n)
         return least if needs.nbytes(n_seq, n) <= least.of_sequences else self.exact(n)
 
 
 def chosen_context(network: Network, asked: int, n_seq: int, kind: KVType, rooms: Rooms) -> Context:
-    """`asked` tokens for each of n_seq sequences; 0: what fits. UsageError: the model has fewer positions."""
+    """`asked` tokens for each of n_seq sequences; 0: the largest that fits.
+
+    Raises UsageError if the model has fewer learned positions.
+    """
     hparams, needs = network.hparams, SequenceNeeds.of(network.all_specs, kind)
     most = network.positions.rows if network.positions else None
     if most is not None and asked > most:

@@ -1,7 +1,7 @@
-"""Encoders: texts go through the layers as a whole, several in a pass, and nothing is kept between passes.
+"""Encoders: whole texts pass through the layers, several per pass, and nothing is kept between passes.
 
-There is no cache of keys and values: those of one layer are intermediate results like all others, in the arena of the
-program, where the next layer's take their place. A text's rows are the same bits whatever runs beside it.
+There is no cache of keys and values: those of one layer are intermediate results in the program's arena, which the next
+layer overwrites. A text's rows are the same bits whatever texts run with it.
 """
 
 import time
@@ -32,8 +32,8 @@ from ..memory import HybridMemory
 from ..program.builder import GEMV_COLUMNS, Batch, Builder, Program, Rows, aligned_empty, round_up
 from ..program.threads import Pool, default_threads
 
-PASS_TOKENS = 512  # of a pass, unless one text is longer
-PASS_TEXTS = 32  # of a pass
+PASS_TOKENS = 512  # most tokens of a pass, unless one text is longer
+PASS_TEXTS = 32  # most texts of a pass
 Norm = tuple[int, int]  # addresses of weights and biases
 
 
@@ -53,12 +53,12 @@ class Encoder:
         self._load(Weights(gguf))
         self._programs: dict[int, tuple[Program, Rows]] = {}
         self._pool: Pool | None = None
-        # no layer keeps anything in it: it is the table that says which pages of a pass belong to which text
+        # layers keep nothing in it: only its table of the pages of each text in a pass is used
         self.memory = HybridMemory([], PASS_TEXTS, self.n_ctx, F32_KV)
         self._make_batch(PASS_TOKENS)
         self._weights.reach(self.n_ctx)
         self.compile_seconds = 0.0
-        self.numa_note = ""  # as Model's
+        self.numa_note = ""  # as in LoadedModel
 
     @classmethod
     def load(
@@ -69,8 +69,7 @@ class Encoder:
         progress: CompileProgress | None = None,
         **fields: Unpack[LoadFields],
     ) -> "Encoder":
-        """Open a GGUF file. options, fields and progress as in `LoadedModel.load`; those about memory have no effect:
-        an encoder keeps nothing.
+        """Open a GGUF file. options, fields and progress as in `LoadedModel.load`; options about memory have no effect.
 
         Raises FormatError, UnsupportedError or UsageError.
         """
@@ -96,7 +95,7 @@ class Encoder:
             raise w.wrong("context_length", h.n_ctx_train, f"{self.positions.rows}, the rows of position_embd.weight")
         self.first_type = 0
         if "token_types.weight" in w:
-            # every text is what training called the first sentence of two
+            # every text counts as the first of the two sentences in training
             types = w.array("token_types.weight", *w.gguf.info("token_types.weight").shape[:1], h.n_embd)
             self.first_type = w.keep(types[0])
         self.embedding_norm = self._norm("token_embd_norm.weight")
@@ -113,7 +112,7 @@ class Encoder:
 
     # --- programs ---
     def _make_batch(self, n: int) -> None:
-        """The control block of passes of up to n tokens. Programs name its addresses, so they go."""
+        """Make the control block for passes of up to n tokens, and drop all programs, which contain its addresses."""
         names = ("tokens", "pos", "last", "slot")
         self._control = {name: aligned_empty(8 * n).view(np.int64) for name in names}
         self._control |= {name: aligned_empty(64).view(np.int64) for name in ("ctl", "all_tokens")}
@@ -144,7 +143,7 @@ class Encoder:
         return b.build(), x
 
     def _program(self, n: int, progress: CompileProgress | None = None) -> tuple[Program, Rows]:
-        """One for n tokens: of the narrowest kind, or for a whole pass."""
+        """The program for n tokens: the smallest of a few sizes that fits."""
         narrow = gemm.tiles(host())[0].cols
         size = next((size for size in (GEMV_COLUMNS, narrow, PASS_TOKENS) if n <= size), self.n_most)
         if size not in self._programs:
@@ -159,12 +158,12 @@ class Encoder:
 
     @property
     def working_bytes(self) -> int:
-        """Memory of the passes so far, beside the weights."""
+        """Bytes of the arenas of the passes so far, without the weights."""
         return sum(program.arena.nbytes for program, _ in self._programs.values())
 
     # --- running ---
     def passes(self, lengths: Sequence[int]) -> Iterator[range]:
-        """Which texts go through the layers together: neighbours, as many as fit."""
+        """Index ranges of the texts that share a pass: neighbours, as many as fit."""
         first = total = 0
         for i, n in enumerate(lengths):
             if i > first and (total + n > PASS_TOKENS or i - first == PASS_TEXTS):
@@ -175,7 +174,7 @@ class Encoder:
             yield range(first, len(lengths))
 
     def encode(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """The rows of each text's tokens behind the last layer, f32 [n, n_embd]; one pass, see `passes`.
+        """The rows of each text's tokens after the last layer, f32 [n, n_embd], in one pass (see `passes`).
 
         No text may be empty or longer than n_ctx; tokens must be of the vocabulary.
         """

@@ -26,15 +26,15 @@ from .op_times import OpTime, OpTimes
 from .programs import ModelPrograms
 from .ubatch import Control, Segment
 
-# Programs of DEFAULT_UBATCH tokens take no more than this, and this for each token of the context.
+# upper bounds: bytes of the programs for DEFAULT_UBATCH tokens, and more bytes per token of the context
 SURELY, SURELY_PER_TOKEN = 2 << 30, 4096
-QUICK_BYTES = 1 << 33  # of weights: with fewer, a pass of one token ends so soon that Ctrl-C can wait for it
+QUICK_BYTES = 1 << 33  # with fewer bytes of weights a pass of one token ends so soon that Ctrl-C can wait
 
 
 class Engine(ModelPrograms):
-    """Everything but tokens as text: raw ubatches in, logits or likelihoods out.
+    """Everything except text: raw ubatches in, logits or likelihoods out.
 
-    stages: blocks of each, where the model is divided (infer/stages); here it is not
+    stages: the blocks of each stage, where the model is divided (infer/stages); here it is not
     """
 
     stages: Sequence[range] = ()
@@ -56,19 +56,19 @@ class Engine(ModelPrograms):
         nodes: Sequence[int] = (),
     ) -> None:
         self.gguf, self.n_ubatch = gguf, n_ubatch
-        self._cpus, self._nodes = cpus, nodes  # of the threads, and of the memory that they touch; none: any
+        self._cpus, self._nodes = cpus, nodes  # for the threads and for the memory they touch; empty: any
         self._control = Control(n_ubatch)
         net = self._network(adapters, n_ctx)
-        # steps of a few tokens are worth kernels of their own: batches, or once there was a speculation
+        # batches make steps of a few tokens, which are worth their own kernels; so does speculation, later
         few = n_seq_max > 1
         super().__init__(net, self._control.batch, n_ubatch=n_ubatch, n_threads=n_threads, exact=exact, few=few)
         self.hparams: Hparams = net.hparams
-        self.stop: Stop | None = None  # what ends the current runs
+        self.stop: Stop | None = None  # interrupts the current runs
         self.keeps_states = False  # whether `last_states` will be asked for
-        self.collection: Collection | None = None  # of who measures inputs now, between its passes
+        self.collection: Collection | None = None  # of the current measurement of inputs, between its passes
         self.pool: Pool | None = None
         self._read_ahead: ReadAhead | None = None
-        self._lender: Engine | None = None  # in whose threads it runs
+        self._lender: Engine | None = None  # whose threads it uses
         machine = self._machine()
         self._kind, self._beside = kv_type, beside
         rooms = Rooms(lambda n: self._least_room(machine, n, spare), lambda n: self.room(machine, n, n_seq_max, spare))
@@ -77,33 +77,33 @@ class Engine(ModelPrograms):
         self.memory = self._memory(n_seq_max, spare, machine)
         self.memory.learned_positions = net.positions is not None
 
-    # --- what a part of a model has otherwise (infer/stages) ---
+    # --- overridden for a part of a model (infer/stages) ---
     def _network(self, adapters: Sequence[Adapter], n_ctx: int) -> Network:
         return Network(self.gguf, self.n_ubatch, adapters, n_ctx)
 
     def _machine(self) -> MachineMemory:
-        """Where the model is."""
+        """The memory of the machine on which the model runs."""
         return machine_memory()
 
     def _context(self, n_ctx: int, n_seq_max: int, spare: int, rooms: Rooms) -> Context:
-        """Tokens of a sequence, n_ctx where that is not 0. spare: bytes for what earlier texts leave."""
+        """The context: n_ctx, or chosen if that is 0. spare: bytes for the prompt cache."""
         return chosen_context(self.network, n_ctx, n_seq_max, self._kind, rooms)
 
     def _memory(self, n_seq_max: int, spare: int, machine: MachineMemory) -> HybridMemory:
         return plan_memory(self.network.specs, n_seq_max, self.n_ctx, self._kind, spare, machine)
 
-    # --- what it needs ---
+    # --- memory needs ---
     def room(self, machine: MachineMemory, n_ctx: int, n_seq: int, cache: int) -> Room:
-        """What of a machine's memory there is for n_seq sequences of so many tokens."""
+        """The part of a machine's memory that is available for n_seq sequences of n_ctx tokens."""
         return Room(machine, self.gguf.nbytes, self.working_bytes(n_ctx, n_seq), cache, self._beside)
 
     def _least_room(self, machine: MachineMemory, n_ctx: int, cache: int) -> Room:
-        """Less than `room`; not to be reckoned, which takes as long as half of a load."""
+        """A lower bound of `room`, which itself takes as long as half of a load."""
         surely = SURELY * -(-self.n_ubatch // DEFAULT_UBATCH) + SURELY_PER_TOKEN * n_ctx
         return Room(machine, self.gguf.nbytes, surely, cache, self._beside)
 
     def working_bytes(self, n_ctx: int, n_seq: int) -> int:
-        """Bytes that passes of n_seq sequences of so many tokens compute in, and of what is copied from the file."""
+        """Bytes for the computation of passes with n_seq sequences of n_ctx tokens, and of copies from the file."""
         memory, before = HybridMemory(self.network.specs, 1, PAGE, self._kind), self.expects_few
         try:
             self.expects_few = n_seq > 1
@@ -116,7 +116,7 @@ class Engine(ModelPrograms):
     def trace(self, segments: Sequence[Segment]) -> list[np.ndarray]:
         """Run one ubatch and return the residual stream, f32 [n_tok, n_embd]: the embedding, then after every block.
 
-        To find the layer in which a model and its reference begin to differ.
+        Use it to find the layer at which a model and its reference diverge.
         """
         n_tok = sum(len(s.tokens) for s in segments)
         b = self._builder(self.capacity(n_tok, self.n_ubatch))
@@ -132,7 +132,7 @@ class Engine(ModelPrograms):
         return [program.view(rows, n_tok).copy() for rows in kept]
 
     def prepare(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> None:
-        """Build and compile what generation needs, while weights are read; `helper`: see compile_kernels."""
+        """Build and compile the programs for generation, while weights are read. `helper`: see compile_kernels."""
         self._read_ahead = ReadAhead(self.gguf, self.network.read_by_passes())
         programs = self._first_programs()
         self._compile((k for program, _ in programs.values() for k in program.kernels), progress, helper)
@@ -151,14 +151,14 @@ class Engine(ModelPrograms):
             self.stop = before
 
     def with_stop(self) -> AbstractContextManager[None]:
-        """Something for `LoadedModel.stop` to set, where the caller has given nothing."""
+        """A context with something for `LoadedModel.stop` to set, even if the caller gave no stop."""
         return self.stopped_by(Stop()) if self.stop is None else nullcontext()
 
     def _run(self, program: Program, stoppable: bool, stamps: int = 0) -> None:
         self._threads().run(program, stoppable=stoppable, stop=self.stop, stamps=stamps)
 
     def run_in_threads_of(self, other: "Engine") -> None:
-        """From now on. The other one has as many, and the two never run at the same time."""
+        """Use the threads of `other` from now on: it has as many, and the two never run at the same time."""
         assert other.n_threads == self.n_threads and self.pool is None
         self._lender = other
 
@@ -170,11 +170,13 @@ class Engine(ModelPrograms):
         return self.pool
 
     def run(self, segments: Sequence[Segment], *, likelihood: bool = False, hidden: bool = False) -> np.ndarray | None:
-        """One ubatch. Returns logits f32 [n_out, n_vocab], or with `likelihood` -log p of the targets f64 [n_out], or
-        with `hidden` the rows behind the last norm, f32 [n_out, n_embd], of which logits are made.
+        """Run one ubatch. Returns logits f32 [n_out, n_vocab] of the output tokens.
 
-        Raises Interrupted when stopped. The memory of every sequence is then as it was before: a ubatch is read whole,
-        or not at all. A short run that overwrites states in place is not stopped; what follows it is.
+        likelihood: -log p of the targets, f64 [n_out], instead; hidden: the rows after the last norm, f32 [n_out,
+        n_embd], instead.
+
+        Raises Interrupted when stopped. The memory of every sequence is then as before: a ubatch is read whole, or not
+        at all. A short run, which overwrites states in place, is not stopped; the next run is.
         """
         n_tok = sum(len(s.tokens) for s in segments)
         assert 0 < n_tok <= self.n_ubatch
@@ -185,9 +187,9 @@ class Engine(ModelPrograms):
             return self._compute(n_tok, rows, targets, "likelihood" if likelihood else "hidden" if hidden else "head")
 
     def _compute(self, n_tok: int, rows: Sequence[int], targets: Sequence[int], wanted: str) -> np.ndarray | None:
-        """What is in the control block, and of these rows what is wanted: see `run`."""
+        """Run the ubatch in the control block; returns the `wanted` result of `rows` (see `run`)."""
         stoppable = self._is_long(n_tok)
-        whole = len(rows) == n_tok or not self.keeps_states  # states of tokens that are no outputs are not kept there
+        whole = len(rows) == n_tok or not self.keeps_states  # "step" keeps only the states of output tokens
         if n_tok <= GEMV_COLUMNS and len(rows) > 0 and wanted == "head" and whole:
             self._control.want(rows)
             program, logits = self.program("step", n_tok)
@@ -208,8 +210,10 @@ class Engine(ModelPrograms):
         return np.concatenate(results) if results else None
 
     def last_states(self, n: int) -> np.ndarray:
-        """What the head that guesses tokens ahead reads, f32 [n, width]: of all n tokens of the last run, where it
-        `keeps_states`. Behind the last norm, or all residual streams in front of what ends the model."""
+        """The states that a head for multi-token prediction reads, f32 [n, width], for all n tokens of the last run.
+
+        Needs `keeps_states`. They are the rows after the last norm, or all residual streams before they are joined.
+        """
         if self.network.head is not None and self.network.head.streams is not None:
             return self.network.streams_of(n)
         rows = []
@@ -223,17 +227,17 @@ class Engine(ModelPrograms):
         return np.concatenate(rows)
 
     def run_program(self, program: Program) -> None:
-        """One that ends soon: it is not stopped."""
+        """Run a short program, which cannot be stopped."""
         self._run(program, stoppable=False)
 
     def _is_long(self, n_tok: int) -> bool:
-        """Whether a run of so many tokens takes so long that it must be possible to stop it."""
+        """Whether a run of n_tok tokens takes so long that it must be possible to stop it."""
         return n_tok > GEMV_COLUMNS or self.gguf.nbytes >= QUICK_BYTES
 
     def step(self, slot: int, token: int) -> np.ndarray:
-        """`run` of one token that wants its logits, f32 [n_vocab], without the arrangements for several.
+        """`run` of one token with its logits, f32 [n_vocab], without the overhead for several tokens.
 
-        Python's part of a token counts: small models spend less than a millisecond on the rest.
+        The Python overhead per token matters: small models spend less than a millisecond on the rest.
         """
         if self._is_long(1):
             values = self.run([Segment(slot, (token,), (0,))])
@@ -263,7 +267,7 @@ class Engine(ModelPrograms):
         return view.copy()
 
     def _begin(self, segments: Sequence[Segment], keep: bool) -> list[Move]:
-        """Room for the segments. keep: the states before them stay, as what can be stopped needs it."""
+        """Make room for the segments. keep: preserve the states before them, which a run that can be stopped needs."""
         if self.stop is not None:
             self.stop.check()
         moves: list[Move] = []
@@ -279,14 +283,14 @@ class Engine(ModelPrograms):
         return moves
 
     def reach(self, move: Move) -> None:
-        """Positions that a run has, and those of single tokens that can follow it without asking."""
+        """Extend the weights' position tables to the positions of the run and of single tokens after it."""
         self.network.weights.reach(min(self.n_ctx, move.position + move.reach - move.past))
 
     @contextmanager
     def _whole(self, moves: Sequence[Move]) -> Iterator[None]:
-        """What runs within changes the memory; after a stop the sequences are as they were.
+        """Within it a program changes the memory; after a stop the sequences are as before.
 
-        After any other exception the memory settles with the next run, by what the last one wrote.
+        After any other exception the next run settles the memory, by what the program has written.
         """
         try:
             yield
@@ -299,11 +303,11 @@ class Engine(ModelPrograms):
                 self.memory.finish(move)
 
     def settle(self, slot: int, n: int) -> None:
-        """After a segment that left a state at `each` token: the sequence keeps the first n of them, at least 1."""
+        """Keep only the first n tokens, at least 1, of a segment that left a state at `each` token."""
         self.memory.keep_pieces(slot, n)
 
     def profile(self, segments: Sequence[Segment]) -> list[OpTime]:
-        """Run one ubatch with the time of every op, its bytes and its operations, summed by name."""
+        """Run one ubatch; returns time, bytes and operations, summed by op name."""
         lengths = [(int(self.memory.n_past[s.slot]), len(s.tokens)) for s in segments]
         n_tok = sum(n for _, n in lengths)
         moves = self._begin(segments, keep=self._is_long(n_tok))
@@ -319,7 +323,7 @@ class Engine(ModelPrograms):
         return totals.slowest_first()
 
     def _timed(self, program: Program, stoppable: bool) -> list[tuple[Op, float]]:
-        """Run a program; every op with its seconds."""
+        """Run a program; returns every op with its seconds."""
         stamps = np.zeros(len(program.ops) + 1, np.int64)
         start = time.perf_counter()
         self._run(program, stoppable=stoppable, stamps=int(stamps.ctypes.data))
@@ -328,7 +332,7 @@ class Engine(ModelPrograms):
         return [(op, float(t) / ticks * elapsed) for op, t in zip(program.ops, np.diff(stamps), strict=True)]
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stop the threads."""
         if self._read_ahead is not None:
             self._read_ahead.stop()
         if self.pool is not None:

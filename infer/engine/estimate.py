@@ -1,5 +1,6 @@
-"""What a model would need of memory, and what of it fits a machine, without loading it: by the account that the loader
-keeps (engine.py, memory/needs.py).
+"""Estimate the memory that a model needs, and what fits a machine, without loading it.
+
+The calculation is the loader's (engine.py, memory/needs.py).
 
     with Estimate("model.gguf") as estimate:
         estimate.account(32768, n_seq=4, kv_type="q8_0").total
@@ -28,9 +29,9 @@ class Account:
     """Bytes that n_seq sequences of n_ctx tokens need when all are full.
 
     weights      of the file, mapped: shared with other processes that have it
-    working      what passes compute in
-    states       recurrent states, two of each sequence: before a pass and after it
-    keys_values  of all tokens, with the tables that say where they are
+    working      for the computation of passes
+    states       recurrent states, two per sequence: before a pass and after it
+    keys_values  of all tokens, with their page tables
     positions    cos and sin of every position
     """
 
@@ -49,7 +50,7 @@ class Account:
 
 
 class Estimate:
-    """What the model at `path` needs. FormatError, UnsupportedError or UsageError as `LoadedModel.load` raises them."""
+    """The needs of the model at `path`. Raises the same errors as `LoadedModel.load`."""
 
     def __init__(self, path: Path | str, *, n_threads: int = 0, exact: bool = False) -> None:
         self._engine = Engine(
@@ -62,27 +63,27 @@ class Estimate:
             kv_type=KV_TYPES["f32"],
         )
         self.n_threads, self.n_ubatch = self._engine.n_threads, DEFAULT_UBATCH
-        # per number of tokens and whether there are several sequences
+        # by context and whether there are several sequences
         self._working = cache(lambda n_ctx, several: self._engine.working_bytes(n_ctx, 2 if several else 1))
 
     @property
     def n_ctx_train(self) -> int:
-        """What the model was trained for."""
+        """The context for which the model was trained."""
         return self._engine.hparams.n_ctx_train
 
     @cached_property
     def usual_context(self) -> int:
-        """What it is loaded for where memory allows it and nobody says how much."""
+        """The default context, where memory allows it."""
         positions = self._engine.network.positions
         usual = self._engine.hparams.usual_context(self._engine.gguf.tensors)
         return min(usual, positions.rows) if positions else usual
 
     def kinds(self, kv_type: KVTypeName) -> list[KindNeeds]:
-        """What layers keep, by kind."""
+        """The memory that layers keep, by kind."""
         return needs_by_kind(self._engine.network.all_specs, KV_TYPES[kv_type])
 
     def account(self, n_ctx: int, *, n_seq: int = 1, kv_type: KVTypeName = "f16") -> Account:
-        """What n_seq sequences of n_ctx tokens need."""
+        """The needs of n_seq sequences of n_ctx tokens."""
         if n_ctx < 1 or n_seq < 1:
             raise UsageError(f"{n_seq} sequences of {n_ctx} tokens: expected at least one of each.")
         needs, working = self._needs(kv_type), self._working(n_ctx, n_seq > 1)
@@ -91,8 +92,10 @@ class Estimate:
         return Account(n_ctx, n_seq, kv_type, self._engine.gguf.nbytes, working, states, keys_values, positions)
 
     def longest(self, machine: MachineMemory, *, n_seq: int = 1, kv_type: KVTypeName = "f16", cache: int = 0) -> int:
-        """Tokens that each of n_seq sequences can have, at most `usual_context`: what `LoadedModel.load` chooses with a
-        cache of so many bytes, or 0 where it would choose a short context that does not fit."""
+        """The context of each of n_seq sequences, at most `usual_context`, with `cache` bytes for the prompt cache.
+
+        It is what `LoadedModel.load` chooses, or 0 where that would choose a short context that does not fit.
+        """
         wished, needs = self.usual_context, self._needs(kv_type)
         room = Room(machine, self._engine.gguf.nbytes, self._working(wished, n_seq > 1), cache)
         fits = needs.longest(n_seq, room.grantable)

@@ -1,12 +1,12 @@
-"""A head that guesses tokens ahead (multi-token prediction): its weights, and the ops they add to a program.
+"""A head for multi-token prediction, which guesses tokens ahead: its weights, and the ops they add to a program.
 
-Of the model's state of token t behind its last norm and the embedding of token t + 1 it makes a state of its own, of
-which the model's output matrix, or the head's own, makes logits of token t + 2. arXiv:2412.19437, section 2.2; what
-takes the state behind the norm, and the head's own state in place of it for the next token, is vLLM and llama.cpp.
+From the model's state of token t after its last norm and the embedding of token t + 1 the head computes its own state;
+the model's output matrix, or the head's own, turns that into logits of token t + 2. arXiv:2412.19437, section 2.2. As
+in vLLM and llama.cpp, the head reads the state after the norm, and for the next token its own state instead.
 
-Some models with several residual streams have heads on such streams: a state is the model's streams in front of what
-ends it, to each of which the embedding is joined, and the head's own streams are the next token's (DeepSeek-V4's own
-programs, SGLang's of Qwen3.8-Flash-Next).
+Some models with several residual streams have heads on such streams: a state is all of the model's streams before they
+are joined, the embedding is combined with each of them, and the head's own streams serve the next token (DeepSeek-V4's
+own programs, SGLang's of Qwen3.8-Flash-Next).
 """
 
 import math
@@ -26,14 +26,14 @@ from ..program.builder import Builder, Columns, Rows, Weight
 
 
 class HeadPart(NamedTuple):
-    """A layer of the head's block, with the address of the norm in front of it, if there is one."""
+    """A layer of the head's block, with the address of the norm before it; 0: no norm."""
 
     norm: int
     layer: Layer
 
 
 class Shared(NamedTuple):
-    """What a head uses of its model: matrices, and the address of the last norm; 0: there is none."""
+    """What a head uses of its model: matrices, and the address of the last norm (0: no norm)."""
 
     embedding: Weight
     output: Weight
@@ -43,8 +43,8 @@ class Shared(NamedTuple):
 class Head:
     """The head in block `block` of a file.
 
-    parts    its layers and the names of the norms in front, not loaded yet
-    streams  what is left of its streams behind its layers; None: it is not on streams
+    parts    its layers, not loaded yet, with the names of the norms before them
+    streams  its residual streams, if it has several, else None
     width    values of a state
     """
 
@@ -67,7 +67,7 @@ class Head:
         p += "nextn."
         self.join = w.matrix(p + "eh_proj.weight", n, 2 * n)
         self.token_norm = w.vector(p + "enorm.weight", n)
-        # of each stream, or of all together
+        # one norm per stream, or one over all streams
         name = p + "hnorm.weight"
         self.n_normed = self.width if name in w and math.prod(w.gguf.info(name).shape) == self.width else n
         self.state_norm = w.vector(name, self.n_normed)
@@ -81,7 +81,7 @@ class Head:
                 (p + "shared_head_head.weight", shared.output),
             )
         )
-        # what is guessed is taken back, which a recurrent state cannot be
+        # guesses are taken back, which a recurrent state does not allow
         if any(isinstance(spec, RecurrentSpec) for spec in self.specs):
             raise FormatError(
                 f"{w.gguf.path.name}: block {block} guesses tokens ahead: expected attention, found a "
@@ -90,11 +90,11 @@ class Head:
 
     @property
     def specs(self) -> Specs:
-        """What it keeps of a sequence."""
+        """What it keeps per sequence."""
         return [spec for part in self.parts for spec in part.layer.memory()]
 
     def add_block(self, b: Builder, states: Rows, stream: Rows, memory: HybridMemory) -> None:
-        """From the batch's tokens and a state [width] for each to the residual stream [width] behind the block."""
+        """Add the block's ops: from the batch's tokens and a state [width] for each to the residual stream [width]."""
         h, n, n_tok = self.hparams, self.hparams.n_embd, b.batch.n_tok
         token = b.rows(n)
         b.embed(self.embedding, token)
@@ -129,7 +129,7 @@ class Head:
         )  # fmt: skip
 
     def add_output(self, b: Builder, stream: Rows) -> tuple[Rows, Rows]:
-        """Of the output tokens: the head's states [width], and their logits."""
+        """Add the output tokens' ops: returns the head's states [width], and their logits."""
         columns = Columns(b.batch.all_outputs, b.capacity)
         if self.streams is None:
             states = b.norm(stream, self.norm, self.hparams.eps, name="mtp_norm", outputs=True)

@@ -1,9 +1,8 @@
-"""Passes of the head that guesses tokens ahead: beside the engine of its model, in whose threads they run, with a
-memory of their own.
+"""Passes of a head for multi-token prediction: in the threads of its model's engine, with a memory of its own.
 
-A memory of its own, since what a head keeps is not what the model keeps of the same tokens: it lags behind, begins
-where states were at hand first, holds guesses that are taken back, and may be dropped at any time. Checkpoints, state
-files and copies of sequences are as they are without a head.
+The memory is separate because the head does not keep the same tokens as the model: it lags behind, begins where states
+were first available, holds guesses that are taken back, and may be dropped at any time. Checkpoints, state files and
+copies of sequences do not depend on it.
 """
 
 from collections.abc import Sequence
@@ -20,8 +19,10 @@ from .ubatch import Control, Segment
 
 @dataclass(frozen=True, eq=False)
 class HeadSegment:
-    """Tokens that a sequence of the head's memory gets, and for each the state of the token before it, f32 [n, width]:
-    the model's, or the head's own. wanted: whether the last one's state and logits are."""
+    """Tokens for a sequence of the head's memory, with the states of the token before each, f32 [n, width].
+
+    The states are the model's, or the head's own. wanted: whether the last token's state and logits are needed.
+    """
 
     slot: int
     tokens: Sequence[int]
@@ -31,14 +32,14 @@ class HeadSegment:
 
 @dataclass(frozen=True, eq=False)
 class HeadOutputs:
-    """Of the segments of which it was wanted, in order: states f32 [n, width] and logits f32 [n, n_vocab]."""
+    """Outputs of the `wanted` segments, in order: states f32 [n, width] and logits f32 [n, n_vocab]."""
 
     states: np.ndarray
     logits: np.ndarray
 
 
 class HeadPasses:
-    """One for an engine whose network has a head."""
+    """The passes of the head of an engine's network."""
 
     def __init__(self, engine: Engine, head: Head) -> None:
         self.engine, self.head = engine, head
@@ -54,7 +55,7 @@ class HeadPasses:
         self._outputs: dict[int, tuple[Program, Rows, Rows]] = {}
 
     def run(self, segments: Sequence[HeadSegment]) -> HeadOutputs:
-        """All of them in passes of at most n_ubatch tokens; the head's memory has them then."""
+        """Run all segments in passes of at most n_ubatch tokens; the head's memory then has them."""
         states, logits = [], []
         for part in self._parts(segments):
             n_tok = sum(len(s.tokens) for s in part)
@@ -82,7 +83,7 @@ class HeadPasses:
         )
 
     def _parts(self, segments: Sequence[HeadSegment]) -> list[list[HeadSegment]]:
-        """What goes through in one pass each; a long segment is cut."""
+        """The segments of each pass; a long segment is split."""
         parts: list[list[HeadSegment]] = [[]]
         room, most_rows = self.n_ubatch, self.engine.n_out_max
         for s in segments:
@@ -96,7 +97,7 @@ class HeadPasses:
                 parts[-1].append(HeadSegment(s.slot, s.tokens[at:end], s.states[at:end], s.wanted and is_last))
                 room -= end - at
                 at = end
-                if not is_last:  # the next part of it needs what this one keeps
+                if not is_last:  # the rest needs what this part keeps, so it goes into the next pass
                     room = 0
         return parts
 

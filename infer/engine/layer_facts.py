@@ -1,5 +1,4 @@
-"""What the layers of a file are and what they keep of a text: from its metadata and the names of its tensors, without
-their values. It is what the layers themselves declare."""
+"""What the layers of a file are and keep, from metadata and tensor names alone: the layers themselves declare it."""
 
 import math
 import re
@@ -15,22 +14,23 @@ from ..loading.weights import Weights
 from ..memory import AttentionSpec, RecurrentSpec, RowsSpec
 from .network import family_of
 
-# What a recurrent layer is drawn as, where that is no M.
+# letters of recurrent layers other than M
 _LETTERS = {"RWKV": "R", "short convolution": "C", "convolved attention": ""}
-AHEAD = "T"  # the letter of a head that guesses tokens ahead
+AHEAD = "T"  # a head that guesses tokens ahead
 _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 _EXPERTS = re.compile(r"blk\.([0-9]{1,9})\.ffn_(?:gate_inp|[a-z_]+_exps)\b")
 
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """One layer.
+    """Facts about one layer.
 
-    letters  A attention, M a recurrence, R time mixing of RWKV, C short convolution, E experts, T a head that guesses
-             tokens ahead, which no token of a text has to go through; `-`: none of these
-    mixers   what they are, in words, by letter
-    nbytes   of its tensors
-    Bytes of a sequence's states, f32, and of what is kept of every token as f16, without padding.
+    letters              A attention, M a recurrence, R time mixing of RWKV, C short convolution, E experts, T a head
+                         that guesses tokens ahead, which a text's tokens may skip; `-`: none of these
+    mixers               (letter, description) pairs
+    state_nbytes         of a sequence's states, f32, without padding
+    kv_nbytes_per_token  as f16, without padding
+    nbytes               of its tensors
     """
 
     letters: str
@@ -41,8 +41,7 @@ class LayerFacts:
 
 
 def layer_facts(gguf: GGUFFile) -> list[LayerFacts]:
-    """Of every layer. UnsupportedError, FormatError: there is no saying, since the file is of no architecture that runs
-    here, or is damaged."""
+    """Facts about every layer. Raises UnsupportedError for an unknown architecture, FormatError for a damaged file."""
     experts = {int(match[1]) for name in gguf.tensors if (match := _EXPERTS.match(name))}
     ahead, sizes = gguf.get(f"{gguf.get('general.architecture')}.nextn_predict_layers", 0), _sizes(gguf)
     blocks = list(_blocks(gguf))
@@ -80,7 +79,7 @@ def _facts(layers: list[Layer], experts: bool, ahead: bool) -> LayerFacts:
     specs = [spec for layer in layers for spec in layer.memory()]
     states = [spec for spec in specs if isinstance(spec, RecurrentSpec)]
     mixers = {"A": "attention"} if any(map(_attends, layers)) else {}
-    # a part of what a layer keeps is not what the layer is
+    # `mixer` of a part does not describe the whole layer
     mixers |= {_LETTERS.get(spec.mixer, "M"): spec.mixer for spec in states if not spec.part}
     mixers |= {"E": "experts"} if experts else {}
     mixers |= {AHEAD: "head that guesses tokens ahead"} if ahead else {}
@@ -94,14 +93,14 @@ def _facts(layers: list[Layer], experts: bool, ahead: bool) -> LayerFacts:
 
 
 def _nbytes(spec: AttentionSpec | RowsSpec) -> float:
-    """Of a token."""
+    """Bytes per token."""
     if isinstance(spec, RowsSpec):
         return F16_KV.item * spec.n_head * spec.n / spec.every
     return F16_KV.item * spec.n_kv * (spec.d_head + (0 if spec.latent else spec.d_value))
 
 
 def _attends(layer: object) -> bool:
-    """Whether it, or a layer in it, is attention."""
+    """Whether the layer, or a layer in it, is attention."""
     if hasattr(layer, "attend"):
         return True
     parts = [part for value in vars(layer).values() for part in (value if isinstance(value, list | tuple) else [value])]

@@ -28,7 +28,7 @@ from .head import Head, Shared
 
 
 def family_of(gguf: GGUFFile) -> Family:
-    """The architecture of a file. UnsupportedError: it is none that generates."""
+    """The architecture of a file. Raises UnsupportedError if it is unknown or an encoder."""
     arch = str(gguf.get("general.architecture"))
     if arch in ENCODERS:
         raise UnsupportedError(
@@ -43,7 +43,7 @@ def family_of(gguf: GGUFFile) -> Family:
 
 
 class _Norm(NamedTuple):
-    """Addresses; without a bias it is an RMS norm."""
+    """Addresses of a norm's vectors; without a bias it is an RMS norm."""
 
     weight: int
     bias: int
@@ -55,7 +55,7 @@ Widths = Sequence[tuple[str, int]]
 @dataclass
 class _Part:
     block: int
-    norm: _Norm | None  # None: the layer gets the residual stream as it is
+    norm: _Norm | None  # None: the layer reads the raw residual stream
     layer: Layer
 
 
@@ -71,8 +71,12 @@ class FixedRows:
 
 
 class Seam(NamedTuple):
-    """Where the ops of a block begin: the first one's place, what layers have left until then, and what is still to be
-    added to the residual stream."""
+    """The start of a block's ops.
+
+    op        index of its first op
+    named     rows that earlier layers left by name
+    residual  what is still to be added to the residual stream
+    """
 
     block: int
     op: int
@@ -83,15 +87,14 @@ class Seam(NamedTuple):
 class Network:
     """All layers of a file's architecture, loaded.
 
-    n_ctx   tokens that a sequence is to hold; 0: what is usual, or fewer
-    stream  f32 [n_ubatch, n_embd], or n_embd of each of several streams: the residual stream, which outlives the body's
-            program, since the head reads it
-    blocks  those that are run; None: all. Without the first the stream is what the blocks before left of it, and
-            without the last it is left for those behind (infer/stages); only tensors that these blocks need are asked
-            for
-    given   rows by name, of blocks before, and their widths
-    left    the same for blocks behind
-    heads   whether a head that guesses tokens ahead is loaded, with all blocks
+    n_ctx   tokens that a sequence is to hold; 0: the usual number, or fewer
+    stream  f32 [n_ubatch, n_embd], or n_embd for each of several streams: the residual stream, which outlives the
+            body's program, since the head reads it
+    blocks  the blocks to run; None: all. Without the first, the blocks before fill the stream; without the last, the
+            stream is left for later blocks (infer/stages). Only tensors that these blocks need are requested
+    given   name and width of rows from the blocks before
+    left    name and width of rows for later blocks
+    heads   whether to load a head that guesses tokens ahead; it needs all blocks
     """
 
     def __init__(
@@ -127,8 +130,8 @@ class Network:
         self.n_vocab = self.embedding.rows if self.embedding else w.gguf.info("token_embd.weight").shape[0]
         self._load_beginning()
         self.parts: list[_Part] = []
-        self.tensors: dict[int, set[str]] = {}  # of each block, also those that it shares with others
-        self.tensors_beside = w.used  # in front of all blocks and behind them
+        self.tensors: dict[int, set[str]] = {}  # by block, with tensors that it shares
+        self.tensors_beside = w.used  # before and after all blocks
         for i in self.blocks:
             w.used = self.tensors[i] = set()
             for norm, layer in self.family.block(h, i, w):
@@ -148,7 +151,7 @@ class Network:
         w.finish(None if whole else self.blocks)
 
     def _load_beginning(self) -> None:
-        """What stands in front of the first block."""
+        """Load the weights before the first block."""
         h, w, family = self.hparams, self.weights, self.family
         norm, scale = family.embedding_norm, family.embedding_scale
         self.embedding_norm = self._norm(norm) if norm and self.is_first else None
@@ -158,9 +161,9 @@ class Network:
         self.positions = w.embedding("position_embd.weight", h.n_embd) if learned else None
 
     def _load_end(self, tied: bool) -> None:
-        """What stands behind the last block."""
+        """Load the weights after the last block."""
         h, w = self.hparams, self.weights
-        # logits are divided by a scale: here, where it costs nothing
+        # the division of logits by a scale is part of the norm, where it costs nothing
         self.output_norm = self._norm(self.family.output_norm, h.scales.logits) if self.family.output_norm else None
         output = self.embedding if tied else w.matrix("output.weight", self.n_vocab, h.n_embd)
         assert output is not None
@@ -168,7 +171,7 @@ class Network:
         self.output_bias = optional_bias(w, "output.weight", self.n_vocab)
 
     def _head(self, wanted: bool) -> Head | None:
-        """The first of those that the file has, repeated, guesses all tokens; None: it has none that run here."""
+        """The first head of the file (repeated, it guesses all tokens), or None if no head runs here."""
         h, w, i = self.hparams, self.weights, self.hparams.n_run
         runs = wanted and self.family.has_heads and f"blk.{i}.nextn.eh_proj.weight" in w
         for other in range(i + runs, h.n_layer):
@@ -180,13 +183,13 @@ class Network:
         return Head(w, h, i, list(self.family.block(h, i, w)), shared, self.family.head_streams(h, i, w))
 
     def read_by_passes(self) -> list[str]:
-        """Names of the matrices that passes read whole, in the order in which they do."""
+        """Names of the matrices that passes read whole, in reading order."""
         looked_up = self.weights.looked_up
         names = [matrix.name for matrix in self.weights.matrices if matrix.name not in looked_up]
         return names + ([self.output.name] if self.is_last and self.output.name in looked_up else [])
 
     def _block_scale(self, i: int) -> float:
-        """What the residual stream is multiplied by behind block i."""
+        """The factor of the residual stream after block i."""
         h, name = self.hparams, f"blk.{i}.{self.family.block_scale}"
         if self.family.block_scale and name in self.weights:
             return float(self.weights.array(name, 1)[0])
@@ -194,7 +197,7 @@ class Network:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes beside the mapped file: vectors, and what is copied to be padded."""
+        """Bytes in memory in addition to the mapped file: vectors, and padded copies."""
         return self.weights.nbytes_copied + self._stream.nbytes
 
     def streams_of(self, n: int) -> np.ndarray:
@@ -202,15 +205,15 @@ class Network:
         return self._stream.values[:n].copy()
 
     def entering(self) -> list[np.ndarray]:
-        """What blocks before leave, f32 [n_ubatch, width] each: the residual stream, rows by name."""
+        """Rows from the blocks before, f32 [n_ubatch, width] each: the residual stream, then the rows in `given`."""
         return [self._stream.values, *(fixed.values for fixed in self.given.values())]
 
     def leaving(self) -> list[np.ndarray]:
-        """The same for blocks behind."""
+        """Rows for later blocks: the residual stream, then the rows in `left`."""
         return [self._stream.values, *(fixed.values for fixed in self.left.values())]
 
     def _norm(self, name: str, divisor: float = 1.0) -> _Norm:
-        """The weights of a norm, divided, and of a layer norm the bias."""
+        """The weights of a norm, divided by `divisor`, and for a layer norm also the bias."""
         n, has_bias = self.hparams.n_embd, self.family.layer_norms and self.family.norm_biases
         names = [name, name.removesuffix("weight") + "bias"] if has_bias else [name]
         parts = [self.weights.vector(part, n, lambda x: x / np.float32(divisor)) for part in names]
@@ -220,21 +223,21 @@ class Network:
 
     @property
     def specs(self) -> Specs:
-        """What the layers keep of a sequence."""
+        """What the layers keep per sequence."""
         return [spec for part in self.parts for spec in part.layer.memory()]
 
     @property
     def all_specs(self) -> Specs:
-        """What they keep, and a head that guesses tokens ahead in a memory of its own."""
+        """What the layers keep, and the head that guesses tokens ahead, in a memory of its own."""
         return [*self.specs, *(self.head.specs if self.head else ())]
 
     def add_body(
         self, b: Builder, memory: HybridMemory, trace: list[Rows] | None = None, seams: list[Seam] | None = None
     ) -> Rows | None:
-        """Everything up to the last residual, which is returned, not yet added, if there is one left.
+        """Add all ops before the final norm. Returns the last residual if it is still to be added, else None.
 
-        `trace` collects rows that keep the embedding and the residual stream after every block, `seams` where blocks
-        begin.
+        `trace` collects rows with copies of the embedding and of the residual stream after every block, `seams` the
+        starts of blocks.
         """
         x, n_tok = self.stream, b.batch.n_tok
         if self.is_first:
@@ -267,7 +270,7 @@ class Network:
         return residual
 
     def _add_part(self, b: Builder, part: _Part, residual: Rows | None, memory: HybridMemory) -> Rows | None:
-        """A norm and its layer, after `residual` was added; returns what the layer adds to the stream."""
+        """Add a norm, which first adds `residual` to the stream, and its layer; returns the layer's residual."""
         h, x, layer = self.hparams, self.stream, part.layer
         if part.norm:
             rows = b.norm(x, part.norm.weight, h.eps, residual, scale=h.scales.residual, bias=part.norm.bias)
@@ -279,7 +282,7 @@ class Network:
         return layer.behind(b, x, y) if isinstance(layer, OwnResidual) else y
 
     def _add_embedding(self, b: Builder) -> None:
-        """The first rows of the residual stream."""
+        """Add the ops that fill the residual stream from the tokens."""
         h, n_tok = self.hparams, b.batch.n_tok
         x = self.stream.columns(0, h.n_embd)
         assert self.embedding is not None
@@ -303,7 +306,7 @@ class Network:
             self.streams.begin(b, self.stream)
 
     def _add_tap(self, b: Builder, residual: Rows | None) -> Rows:
-        """Add the residual to the stream and keep a copy of it."""
+        """Add the residual to the stream; returns a copy of the stream."""
         x = self.stream
         if residual is not None:
             self.add_residual(b, residual)
@@ -316,7 +319,7 @@ class Network:
         b.op(elementwise.add_rows, count=b.batch.n_tok, x=x, residual=residual, n=x.n, scale=scale)
 
     def add_last_norm(self, b: Builder, residual: Rows | None) -> Rows:
-        """The final norm of the output tokens."""
+        """Add the final norm of the output tokens."""
         h, norm = self.hparams, self.output_norm
         if self.streams:
             return self._add_collapse(b, self.streams)
@@ -333,7 +336,7 @@ class Network:
         )
 
     def _add_collapse(self, b: Builder, streams: Streams) -> Rows:
-        """One row for all streams of an output token, normalized where the family has a final norm."""
+        """Join all streams of an output token into one row, normalized where the family has a final norm."""
         columns, norm = Columns(b.batch.all_outputs, b.capacity), self.output_norm
         x = streams.end(b, b.output_rows(self.stream), columns, b.batch.n_out)
         if norm is None:
@@ -341,7 +344,7 @@ class Network:
         return b.norm(x, norm.weight, self.hparams.eps, name="output_norm", count=b.batch.n_out)
 
     def add_head(self, b: Builder, residual: Rows | None) -> Rows:
-        """Final norm and logits of the output tokens."""
+        """Add the final norm and the logits of the output tokens."""
         out = self.add_last_norm(b, residual)
         logits = b.matmul(out, self.output, "output", Columns(b.batch.all_outputs, b.capacity))
         if self.output_bias:
@@ -359,7 +362,7 @@ class Network:
         return logits
 
     def add_likelihood(self, b: Builder, logits: Rows, out: int) -> None:
-        """-log p of the targets of the output tokens, f64 at the address `out`."""
+        """Add -log p of the targets of the output tokens, f64 at the address `out`."""
         b.op(
             negative_log_likelihood,
             name="likelihood",

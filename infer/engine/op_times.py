@@ -1,4 +1,4 @@
-"""Where the time of a run went: its ops, summed by name."""
+"""The time of a run, summed by op name."""
 
 from dataclasses import dataclass, replace
 
@@ -18,13 +18,13 @@ class OpTime:
 
 
 class OpTimes:
-    """Sums of what is added."""
+    """Sums by op name."""
 
     def __init__(self) -> None:
         self._totals: dict[str, OpTime] = {}
 
     def add(self, op: Op, seconds: float, nbytes: int, flops: int) -> None:
-        """One run of an op."""
+        """Add one run of an op."""
         old = self._totals.get(op.name, OpTime(op.name, op.kernel.name, 0.0, 0, 0, 0))
         self._totals[op.name] = replace(
             old,

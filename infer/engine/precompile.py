@@ -2,8 +2,8 @@
 
     python -m hybrid.infer.engine.precompile MODEL N_UBATCH N_THREADS PRECISION KV_TYPE [N_SEQ]
 
-Started when kernels are missing, to use other cores: a helper (kernels/build/helpers.py) of who needs them.
-With N_SEQ it knows those of `hybrid precompile`, otherwise those of `LoadedModel.load`.
+Another process that misses kernels starts it as a helper (kernels/build/helpers.py), to use other cores. With N_SEQ it
+compiles the kernels of `hybrid precompile`, otherwise those of `LoadedModel.load`.
 """
 
 import os
@@ -26,11 +26,11 @@ MODULE = "hybrid.infer.engine.precompile"
 
 @dataclass(frozen=True)
 class Precompiled:
-    """What `precompile` did for a file.
+    """The result of `precompile` for a file.
 
-    n_kernels   that it needs
-    n_compiled  that were missing, here or by the helper
-    folder      where all are
+    n_kernels   that the model needs
+    n_compiled  that were missing, compiled here or by the helper
+    folder      the disk cache
     """
 
     n_kernels: int
@@ -40,9 +40,9 @@ class Precompiled:
 
 
 def precompile(path: Path, options: LoadOptions, progress: CompileProgress | None = None) -> Precompiled:
-    """Kernels of everything that a model loaded with these options usually runs are in the disk cache afterwards.
+    """Compile all kernels that a model with these options usually runs into the disk cache.
 
-    HybridError: the file cannot be loaded, or no folder for kernels can be written.
+    Raises HybridError if the file cannot be loaded, or no folder for kernels can be written.
     """
     place = folder()
     if place is None or not os.access(place, os.W_OK):
@@ -75,7 +75,7 @@ def precompile(path: Path, options: LoadOptions, progress: CompileProgress | Non
 
 
 def _engine(gguf: GGUFFile, options: LoadOptions) -> Engine:
-    """One that nothing is computed with: kernels are the same for every length of context."""
+    """An engine only for its kernels: they do not depend on the context, which is short."""
     return Engine(
         gguf,
         n_ctx=16,
@@ -88,7 +88,7 @@ def _engine(gguf: GGUFFile, options: LoadOptions) -> Engine:
 
 
 def main(arguments: list[str]) -> int:
-    """Compiles what it is told, at a lower priority. Exit code 1: the file cannot be loaded."""
+    """Compile kernels at a lower priority. Exit code 1: the file cannot be loaded."""
     path, n_ubatch, n_threads, precision, kv_type, *n_seq = arguments
     os.nice(1)
     try:

@@ -1,4 +1,4 @@
-"""The programs of one model: recorded by shape of work, compiled and kept."""
+"""The programs of one model: recorded per shape of work, compiled and kept."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +16,14 @@ from ..program.threads import default_threads
 from .collection import Collection, Programs
 from .network import Network
 
-LOGITS_BYTES = 32 << 20  # at most so much for the logits of one run; more outputs take several runs
-MOST_COMPILERS = 4  # processes: of a model's 20 kernels the longest takes a sixth of the time
+LOGITS_BYTES = 32 << 20  # most bytes of the logits of one run; more outputs take several runs
+MOST_COMPILERS = 4  # processes: the longest of a model's 20 kernels takes a sixth of the time
 
 
 class ModelPrograms:
-    """What passes of up to n_ubatch tokens run. `few`: steps of a few tokens will come, and have kernels of their own.
+    """The programs for passes of up to n_ubatch tokens.
 
+    few     steps of a few tokens are expected, and get their own kernels
     memory  of the sequences, which programs read and write
     """
 
@@ -39,24 +40,24 @@ class ModelPrograms:
         self.n_out_max = max(16, min(round_up(n_ubatch, 16), LOGITS_BYTES // (4 * self.n_vocab) // 16 * 16))
         self._nll = np.zeros(n_ubatch, np.float64)
         self._inputs: SquareSums | None = None
-        self._one: tuple[Program, np.ndarray] | None = None  # what a step of one token needs
+        self._one: tuple[Program, np.ndarray] | None = None  # program and logits of a step of one token
 
-    # --- by shape of work ---
+    # --- per shape of work ---
     def usual_shapes(self) -> set[tuple[str, int]]:
-        """Programs that generation has sooner or later."""
+        """(part, capacity) of the programs that generation needs sooner or later."""
         tile = gemm.tiles(host())[0].cols
         few = [GEMV_COLUMNS, FEW_COLUMNS, tile, 4 * tile] if self.expects_few else []
         passes = {self.shape(n) for n in (1, *few, self.n_ubatch)}
         return passes | {self._key("head", n) for n in (1, *few, self.n_ubatch)}
 
     def capacity(self, n: int, largest: int) -> int:
-        """The columns that the program for n of them has, which are `largest` at most."""
+        """Columns of the program for n columns, at most `largest`."""
         if n == 1 or (n <= GEMV_COLUMNS and not self.expects_few):
             return min(GEMV_COLUMNS, largest)
-        # one sequence that is not speculated on meets few columns only at the end of a prompt: not worth their kernels
+        # without batches and speculation few columns occur only at the end of a prompt: not worth kernels
         if self.expects_few:
             narrow, _ = gemm.tiles(host())
-            for size in (FEW_COLUMNS, narrow.cols, 4 * narrow.cols):  # the last: experts have few columns still
+            for size in (FEW_COLUMNS, narrow.cols, 4 * narrow.cols):  # the last: an expert still gets few columns
                 if n <= size:
                     return min(size, largest)
         return largest
@@ -73,7 +74,7 @@ class ModelPrograms:
         return b.build(), logits
 
     def _recorded(self, part: str, capacity: int, memory: HybridMemory) -> tuple[Builder, Rows | None]:
-        """The ops of a program; see `program`."""
+        """The builder with a program's ops, and its rows of logits; see `program`."""
         b, net = self._builder(capacity), self.network
         logits: Rows | None = None
         residual: Rows | None = None
@@ -91,17 +92,19 @@ class ModelPrograms:
         return b, logits
 
     def shape(self, n: int) -> tuple[str, int]:
-        """What tells apart the programs that passes of n tokens run."""
+        """The key of the programs that passes of n tokens run."""
         return self._key("step" if n <= GEMV_COLUMNS else "body", n)
 
     def _key(self, part: str, n: int) -> tuple[str, int]:
         return part, self.capacity(n, self.n_ubatch if part in ("body", "step") else self.n_out_max)
 
     def program(self, part: str, n: int, *, profiled: bool = False) -> tuple[Program, Rows | None]:
-        """part: 'body', 'head', 'likelihood' (head and likelihood), 'hidden' (what the head would make logits of, which
-        it returns in their place), or 'step' (body and head in one).
+        """The compiled program for n columns, and the rows with its result.
 
-        `profiled`: one that tells what its ops did, see `Program.work_of`.
+        part: 'body', 'head' (logits), 'likelihood' (head and likelihood), 'hidden' (rows after the last norm instead of
+        logits), or 'step' (body and head in one).
+
+        profiled: the program can report the work of its ops, see `Program.work_of`.
         """
         shape = self._key(part, n)
         key = (*shape, profiled) if profiled else shape
@@ -120,35 +123,35 @@ class ModelPrograms:
         self.n_compiled += sum(not k.from_cache for k in pending)
 
     def compile_program(self, program: Program) -> None:
-        """Make it ready to run."""
+        """Compile and link a program."""
         self._compile(program.kernels)
         program.link()
 
     def _first_programs(self) -> dict[tuple[str, int], tuple[Program, Rows | None]]:
-        """What generation needs: steps of one token, and prompts."""
+        """The programs, not compiled, for steps of one token and for prompts."""
         keys = [self._key(part, n) for part, n in (("step", 1), ("body", self.n_ubatch), ("head", 1))]
         return {key: self._build(*key) for key in keys if key not in self._programs}
 
     def first_kernels(self) -> list[Kernel]:
-        """The kernels that `prepare` makes ready."""
+        """The kernels that `prepare` compiles."""
         return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
 
     def usual_kernels(self) -> list[Kernel]:
-        """Those of all programs that generation has sooner or later, and of measuring texts; the first ones first."""
+        """The kernels of all programs for generation and for measuring texts, in the order of `prepare`."""
         keys = [*self._first_programs(), *sorted(self.usual_shapes()), self._key("likelihood", self.n_ubatch)]
         programs = (self._build(*key)[0] for key in dict.fromkeys(keys))
         return [execute.EXECUTE, *(k for program in programs for k in program.kernels)]
 
     def compile_usual(self, progress: CompileProgress | None = None, helper: Sequence[str] = ()) -> int:
-        """Compiles what of these the disk cache does not have; how many they are in all. `helper`: see `prepare`."""
+        """Compile the usual kernels that the disk cache lacks; returns the number of all. `helper`: see `prepare`."""
         kernels = dict.fromkeys(self.usual_kernels())
         self._compile(kernels, progress, helper)
         return len(kernels)
 
-    # --- of who measures inputs ---
+    # --- measuring inputs ---
     @contextmanager
     def collecting(self, collection: Collection) -> Iterator[None]:
-        """Within, runs add to the collection; its programs are kept apart, so that no run before or after is slower."""
+        """Within it, runs add to the collection, with separate programs, so that other runs are not slower."""
         before = self._inputs, self._programs, self._one
         try:
             self._inputs, self._programs, self._one = collection.sums, collection.programs, None

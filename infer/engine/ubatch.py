@@ -1,4 +1,4 @@
-"""The control block: what a ubatch consists of, where the ops of programs read it."""
+"""The control block: the description of a ubatch that the ops of programs read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from ..program.builder import Batch, aligned_empty
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens that a sequence is given in one ubatch.
+    """Tokens for a sequence in one ubatch.
 
-    outputs  which of them want logits (indices into tokens)
-    each     a state is left after every token, so that the sequence can go back to any of them: see `Engine.settle`
+    outputs  indices of the tokens whose logits are wanted
+    each     leave a state after every token, so that the sequence can go back to any of them: see `Engine.settle`
     """
 
     slot: int
@@ -25,7 +25,7 @@ class Segment:
 
 
 class Control:
-    """i64 arrays for up to `n` tokens; `batch` has their addresses and says what they are for."""
+    """i64 arrays for up to `n` tokens; `batch` has their addresses and describes them."""
 
     def __init__(self, n: int) -> None:
         sizes = {
@@ -47,7 +47,7 @@ class Control:
         return sum(array.nbytes for array in self._arrays.values())
 
     def fill(self, segments: Sequence[Segment], moves: Sequence[Move]) -> tuple[list[int], list[int]]:
-        """What goes in; returns the output rows and their targets."""
+        """Write the segments and their moves; returns the output rows and their targets."""
         c = self._arrays
         first, n_seg, out_rows, targets = 0, 0, [], []
         for segment, move in zip(segments, moves, strict=True):
@@ -68,7 +68,7 @@ class Control:
         return out_rows, targets
 
     def copied(self) -> dict[str, np.ndarray]:
-        """What `fill` has put in."""
+        """A copy of what `fill` wrote."""
         c = self._arrays
         n_tok, n_seg = (int(n) for n in c["ctl"][:2])
         sizes = {"tokens": n_tok, "pos": n_tok, "rope_pos": n_tok, "slot": n_tok, "seg": 4 * n_seg}
@@ -81,7 +81,7 @@ class Control:
         self._arrays["all_tokens"][:] = (1, 0, 0, copied["ctl"][0])
 
     def want(self, rows: Sequence[int], targets: Sequence[int] = ()) -> None:
-        """What is to come out of it."""
+        """Write the output rows and targets."""
         c = self._arrays
         n = len(rows)
         c["ctl"][2] = n
@@ -91,7 +91,7 @@ class Control:
             c["targets"][:n] = targets
 
     def fill_one(self, slot: int, token: int, past: int, position: int, row: int, before: int) -> None:
-        """`fill` and `want` of one token: its state goes from row `before` to `row`."""
+        """`fill` and `want` for one token: its state goes from row `before` to `row`."""
         tokens, pos, rope_pos, slots, seg, ctl = self._one
         tokens[0], pos[0], rope_pos[0], slots[0] = token, past, position, slot
         seg[0], seg[1], seg[2], seg[3] = 0, 1, row, before

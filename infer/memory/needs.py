@@ -111,7 +111,7 @@ class Room:
 
     @property
     def grantable(self) -> int:
-        """Bytes for sequences, at most half of what can be mapped; threads, machine code and the cache need the rest."""
+        """Bytes for sequences, at most half of what can be mapped: threads, machine code and the cache need some."""
         return min(self.of_sequences, self.machine.mappable // _MAPPED_SHARE)
 
 

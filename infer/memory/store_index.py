@@ -32,7 +32,7 @@ class KnownWay:
 
 
 class StoreIndex:
-    """Headers of all files of one key. recurrent: only a state can be continued from."""
+    """Headers of all files of one key. recurrent: a text can only continue from a state."""
 
     def __init__(self, key: bytes, *, recurrent: bool) -> None:
         self.key, self.recurrent = key, recurrent
