@@ -1,1 +1,1 @@
-"""The layers that families are made of, one module for each: a start imports those that its family names."""
+"""The layers of the model families, one module each: a process imports only those that its family names."""

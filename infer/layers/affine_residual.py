@@ -1,4 +1,4 @@
-"""A part that the residual stream does not just add: both are shifted and scaled first, channel by channel."""
+"""A residual connection that shifts and scales both the stream and the layer's result, channel by channel."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .base import Layer, MemorySpec, OwnResidual
 
 @dataclass
 class AffineResidual(OwnResidual):
-    """x = (x + b) * w + (y + c) * v for what `layer` returns, y, and the residual stream x of n_embd values.
+    """x = (x + b) * w + (y + c) * v: x is the residual stream of n_embd values, y the result of `layer`.
 
     name  of the tensors: `name`_residual_scale.{weight,bias} are w and b, `name`_out_scale.{weight,bias} v and c
     """

@@ -1,5 +1,8 @@
-"""Blocks that compute on one of several residual streams (AltUp, Baykal et al. 2023, arXiv:2301.13310) with a low-rank
-residual beside attention (LAuReL, Menghani et al. 2024, arXiv:2411.07501), as Gemma 3n has them."""
+"""The blocks of Gemma 3n: AltUp, which computes on one of several residual streams, and LAuReL.
+
+AltUp: Baykal et al. 2023, arXiv:2301.13310. LAuReL adds a low-rank residual to attention: Menghani et al. 2024,
+arXiv:2411.07501.
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from .feed_forward import GatedFeedForward
 from .per_layer_inputs import PerLayerGate, PerLayerInputs
 from .streams import OnStreams, Streams
 
-FLOOR = 1e-5  # of the mean square of a stream before it gets another's
+FLOOR = 1e-5  # smallest divisor: a mean square of a stream that is scaled
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class AltUpSizes:
     eps: float
 
     def check(self, w: Weights) -> None:
-        """FormatError: not computed with."""
+        """Raises FormatError for unsupported sizes."""
         if not 2 <= self.n_stream <= 64:
             raise w.wrong("altup.num_inputs", self.n_stream, "2 to 64")
         if self.active >= self.n_stream:
@@ -39,8 +42,11 @@ class AltUpSizes:
 
 
 class AltUpStreams(Streams):
-    """The other streams begin as products with the embedding, of its magnitude; behind the last layer each is turned
-    back by another product, of the first stream's magnitude, and the mean is left."""
+    """Begins and ends the streams.
+
+    The other streams begin as products with the embedding, scaled to its magnitude. After the last layer each goes
+    through another product, is scaled to the first stream's magnitude, and the mean of all is the result.
+    """
 
     def __init__(self, sizes: AltUpSizes) -> None:
         super().__init__(sizes.n_stream, sizes.n_embd)
@@ -76,12 +82,12 @@ class AltUpStreams(Streams):
 
 @dataclass
 class AltUpBlock(OnStreams):
-    """A whole block. The active stream a is predicted, h = norm(a); with attention and feed-forward part A and F, which
-    normalize what they return,
+    """A whole block. From the predicted active stream a and h = norm(a) it computes
 
         y = (a + A(h) + h + norm(R L h)) / sqrt(2);  z = y + F(norm(y))
 
-    corrects the streams, and what `gate` makes of the corrected active one, scaled, is added to all but the first.
+    with attention A and feed-forward part F, which normalize their results. z corrects the streams. The corrected
+    active stream, scaled, goes through `gate`, and the result is added to all streams but the first.
     """
 
     layer: int
@@ -94,7 +100,7 @@ class AltUpBlock(OnStreams):
         self.sizes.check(w)
         p, n, n_stream = f"blk.{self.layer}.", self.sizes.n_embd, self.sizes.n_stream
         self.norms = {part: w.vector(f"{p}{part}_norm.weight", n) for part in ("attn", "ffn", "laurel_post")}
-        # the norm's weights with the factor behind it
+        # the factor after the norm is part of its weights
         self.router_norm = w.vector(p + "altup_router_norm.weight", n, lambda x: x / np.float32(n))
         self.router = w.matrix(p + "altup_router.weight", n_stream, n)
         self.predict = w.matrix(p + "altup_predict_coef.weight", n_stream * n_stream, n_stream)
@@ -129,7 +135,7 @@ class AltUpBlock(OnStreams):
             b.op(elementwise.add_rows, name="altup", count=n_tok, x=self._stream(x, i), residual=more, n=s.n_embd)
 
     def _compute(self, b: Builder, a: Rows, memory: HybridMemory) -> None:
-        """What the block makes of its stream, in place."""
+        """a = z, in place."""
         s, n_tok = self.sizes, b.batch.n_tok
         h = b.norm(a, self.norms["attn"], s.eps)
         low = b.norm(
@@ -143,7 +149,7 @@ class AltUpBlock(OnStreams):
         b.op(elementwise.add_rows, name="ffn", count=n_tok, x=a, residual=z, n=s.n_embd)
 
     def _modalities(self, b: Builder, x: Rows) -> Rows:
-        """[n_stream]: tanh of the router's product."""
+        """The tanh of the router's product, [n_stream]."""
         routed = b.matmul(b.norm(x, self.router_norm, self.sizes.eps), self.router, "altup_router")
         b.op(tanh_rows, name="altup", count=b.batch.n_tok, x=routed, n=routed.n)
         return routed
@@ -159,7 +165,7 @@ class AltUpBlock(OnStreams):
 
 @dataclass
 class FirstOnStreams(OnStreams):
-    """The first block, behind the embeddings that tokens have for every layer."""
+    """Computes the embeddings that tokens have for every layer, before the first block."""
 
     inputs: PerLayerInputs
 
@@ -175,7 +181,7 @@ class FirstOnStreams(OnStreams):
 
 @dataclass
 class SparseFeedForward(GatedFeedForward):
-    """Only gates count that are more than so many standard deviations above the mean of a token's."""
+    """Gates are reduced by mean + `deviations` standard deviations of the token's gates; negative ones become 0."""
 
     deviations: float = 0.0
 

@@ -32,15 +32,15 @@ from .head_norm import HeadNorm
 from .query_scale import QueryScale
 
 ROWS_AT_ONCE = 512  # positions whose cos and sin are computed together
-MOST_TURNED = 1 << 16  # values of a head; arrays of so many are made before shapes are compared
+MOST_TURNED = 1 << 16  # most values of a head: arrays of n_rot are made before shapes are checked
 
 
 @dataclass(eq=False)
 class Rope:
     """Rotary embedding of the first n_rot values of every head; the table is made once per model and shared.
 
-    factors    [n_rot / 2]: divides the frequencies
-    magnitude  of cos and sin
+    factors    [n_rot / 2]: divisors of the frequencies
+    magnitude  factor of cos and sin
     """
 
     n_rot: int
@@ -51,9 +51,9 @@ class Rope:
     magnitude: float = 1.0
 
     def table(self, w: Weights, n_ctx: int) -> int:
-        """Address of cos and sin for n_ctx positions; layers that turn alike share one table.
+        """Address of cos and sin for n_ctx positions; layers with equal rotations share one table.
 
-        It is filled as far as texts reach (`Weights.reach`).
+        Rows are computed when texts reach them (`Weights.reach`).
         """
         turns = self._turns
         key = ("rope", n_ctx, turns.tobytes(), self.magnitude)
@@ -65,7 +65,8 @@ class Rope:
 
     @property
     def _turns(self) -> npt.NDArray[np.float64]:
-        """FormatError: no head has so many values. Who loads a layer is told the key before."""
+        """Radians per position of each pair. Raises FormatError if n_rot is absurd, before arrays of that size are
+        made."""
         if self.n_rot > MOST_TURNED:
             raise FormatError(
                 f"the metadata of the model say that {self.n_rot} values of every head turn with the position, "
@@ -75,13 +76,15 @@ class Rope:
 
     @property
     def rotation(self) -> Rotation:
-        """What the memory needs to move keys to other positions."""
+        """The rotation by which the memory moves keys to other positions."""
         return Rotation(self._turns, self.style == NEOX)
 
 
 class RopeTable:
-    """f32 [n_ctx, n_rot / 2, 2] as `rope_table` makes it, computed when positions are reached: all of a million would
-    take seconds and as much memory as small models have weights."""
+    """f32 [n_ctx, n_rot / 2, 2] as in `rope_table`, computed when positions are reached.
+
+    A whole table of a million positions would take seconds, and as much memory as the weights of a small model.
+    """
 
     def __init__(self, n_ctx: int, turns: npt.NDArray[np.float64], magnitude: float) -> None:
         self.turns, self.magnitude = turns, magnitude
@@ -93,7 +96,7 @@ class RopeTable:
         return int(self.rows.ctypes.data)
 
     def fill(self, n: int) -> None:
-        """Make the rows of positions below n ready."""
+        """Compute the rows of positions below n."""
         n = min(-(-n // ROWS_AT_ONCE) * ROWS_AT_ONCE, len(self.rows))
         for first in range(self.n_filled, n, ROWS_AT_ONCE):
             end = min(first + ROWS_AT_ONCE, n)
@@ -103,8 +106,7 @@ class RopeTable:
 
 @dataclass(frozen=True)
 class Pages:
-    """Addresses of a layer's keys and values (0: they are parts of keys), and of the table of pages: see
-    kernels/attention/kv.py."""
+    """Addresses of a layer's keys, values (0: parts of the keys) and page table: kernels/attention/kv.py."""
 
     k: int | Ref
     v: int | Ref
@@ -118,20 +120,20 @@ class Attention:
     """n_head query heads over n_kv key and value heads of d_head each.
 
     scale     of the scores; 0: 1 / sqrt(d_head)
-    window    a token sees the last so many, itself included; 0: all
-    aligned   windows begin at multiples of their size (chunked attention): token p sees from p // window * window on
-    soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: they stay
-    norm      of queries and keys; None: they have no norm
+    window    a token attends to the last `window` tokens, itself included; 0: to all
+    aligned   windows begin at multiples of their size (chunked attention): token p attends from p // window * window on
+    soft_cap  scores become soft_cap * tanh(score / soft_cap); 0: unchanged
+    norm      of queries and keys, or None
     fused     queries, keys and values are one matrix, attn_qkv
-    clip      queries and keys, after that norm, and values are kept within it on either side of 0; 0: they are not
+    clip      queries and keys, after that norm, and values are limited to -clip .. clip; 0: unlimited
     gate      VALUES: attn_q has the gates of a head after its query; HEADS: attn_gate makes them; None: no gates
-    n_in      values of a row that it reads; 0: n_embd, which is what it returns
+    n_in      values of an input row; 0: n_embd, the width of the output
     d_value   width of a head's values, at most d_head; 0: d_head
     block     the layer whose weights it uses; -1: its own
-    rank      of what this layer adds to the shared projections of queries, keys and values; 0: nothing
-    query_scale  queries, after RoPE, are multiplied by, by position; None: nothing
-    sinks     a head has a logit of its own in the softmax, attn_sinks, which takes weight and has no value
-    latent    values are the last d_value values of the keys, and are not kept beside them
+    rank      of this layer's own low-rank additions to shared projections of queries, keys and values; 0: no additions
+    query_scale  factors of queries by position, after RoPE, or None
+    sinks     each head has a further logit in the softmax, attn_sinks, which takes weight and has no value
+    latent    the values are the last d_value values of each key, and are not stored separately
     """
 
     layer: int
@@ -160,7 +162,7 @@ class Attention:
         self.n_in = self.n_in or self.n_embd
         self.d_value = self.d_value or self.d_head
         self.scale = self.scale or 1 / math.sqrt(self.d_head)
-        self.sink = 0  # address
+        self.sink = 0  # address of attn_sinks
         self.key_scale: np.ndarray | None = None
 
     def load(self, w: Weights) -> None:
@@ -174,7 +176,7 @@ class Attention:
 
     @property
     def _prefix(self) -> str:
-        """The names of the tensors that it uses begin so."""
+        """Prefix of the names of its tensors."""
         return f"blk.{self.block if self.block >= 0 else self.layer}.attn_"
 
     def _check(self, w: Weights) -> None:
@@ -214,7 +216,7 @@ class Attention:
         return {"q": (2 if self.gate is Gate.VALUES else 1) * n_q, "k": n_k, "v": n_v}
 
     def returned(self) -> int:
-        """Values of a row that the heads return."""
+        """Values per token that the heads return."""
         return self.n_head * self.d_value
 
     def memory(self) -> tuple[AttentionSpec, ...]:
@@ -236,7 +238,7 @@ class Attention:
         return add_bias(b, b.matmul(out, self.w_out, "attn_out"), self.bias["output"])
 
     def _norm_and_turn(self, b: Builder, q: Rows, k: Rows, v: Rows, memory: HybridMemory) -> None:
-        """Norm, clip and turn the projected rows, in place."""
+        """Norm, clip and rotate the projected rows, in place."""
         after_rope = self.norm is not None and self.norm.after_rope
         if not after_rope:
             self._normalize(b, q, k)
@@ -256,7 +258,7 @@ class Attention:
             self.norm.apply(b, k, self.n_kv, self.norm_weights["k"])
 
     def _apply_gate(self, b: Builder, out: Rows, x: Rows, gate: Rows | None) -> None:
-        """Multiply the results of the heads, in place. gate: of their values, where attn_q made it; x: the input."""
+        """Multiply the heads' results by gates, in place. gate: gates from attn_q, if any; x: the layer's input."""
         if gate:
             b.op(elementwise.gate_rows, count=b.batch.n_tok, x=out, gate=gate, n=out.n)
         if self.gate is Gate.HEADS:
@@ -264,7 +266,7 @@ class Attention:
             b.op(gate_heads, count=b.batch.n_tok, x=out, gate=gates, n_head=self.n_head, n=self.d_value)
 
     def turn(self, b: Builder, rows: Rows, heads: int, rotary: Rope, memory: HybridMemory) -> None:
-        """RoPE in place."""
+        """Apply RoPE, in place."""
         table = rotary.table(self._weights, memory.n_ctx)
         b.op(
             rope, ctl=b.batch.ctl, pos=b.batch.rope_pos, x=rows, n_head=heads, d_head=self.d_head, n_rot=rotary.n_rot,
@@ -281,7 +283,7 @@ class Attention:
         return rows[0].columns(0, n_q), rows[0].columns(n_q, n_k), rows[0].columns(n_q + n_k, n_v)
 
     def _part(self, b: Builder, both: Rows, i: int) -> Rows:
-        """The queries (0) or the gates (1) of rows that hold them head by head."""
+        """The queries (0) or the gates (1) of rows that alternate them head by head."""
         part, source = b.rows(self.n_head * self.d_head), both.columns(i * self.d_head, self.d_head)
         b.op(
             elementwise.take_parts,
@@ -295,7 +297,7 @@ class Attention:
         return part
 
     def store(self, b: Builder, k: Rows, v: Rows, memory: HybridMemory) -> None:
-        """Put the keys (after rope) and values of the batch into the memory."""
+        """Write the batch's keys (after RoPE) and values to the memory."""
         batch, at = b.batch, self.pages(memory)
         per_thread = b.need_scratch(store_scratch_bytes(self.d_head))
         b.op(
@@ -305,14 +307,14 @@ class Attention:
         )  # fmt: skip
 
     def pages(self, memory: HybridMemory) -> "Pages":
-        """Where the keys and values of this layer lie."""
+        """Addresses of the keys and values of this layer."""
         attention = memory.attention
         keys, table = attention.k[self.layer], attention.table
         values = 0 if self.latent else attention.v[self.layer].ctypes.data
         return Pages(keys.ctypes.data, values, table.ctypes.data, table.strides[0], attention.kind)
 
     def work(self, kind: KVType, segments: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """Bytes of keys and values that segments (tokens before, tokens in it) read, once each, and operations."""
+        """Bytes of keys and values, each read once, and operations for segments (tokens before, tokens in it)."""
         positions = n_scores = 0
         for past, n in segments:
             if self.aligned:
@@ -326,7 +328,7 @@ class Attention:
         return positions * self.n_kv * row, 2 * n_scores * self.n_head * (self.d_head + self.d_value)
 
     def attend(self, b: Builder, q: Rows, memory: HybridMemory) -> Rows:
-        """Outputs of the heads for queries after rope."""
+        """Outputs of the heads for queries after RoPE."""
         batch, at = b.batch, self.pages(memory)
         out = b.rows(self.n_head * self.d_value)
         per_thread = b.need_scratch(attention_scratch_bytes(self.d_head))
@@ -356,10 +358,10 @@ class Attention:
 
 @dataclass
 class EncoderAttention(Attention):
-    """Attention among all tokens of a text, which comes as a whole: what a token sees is up to the batch (`last`).
+    """Attention among all tokens of a text; the batch (`last`) says up to which position each token attends.
 
-    Keys and values live from one op to the next in the arena of the program, like every other intermediate result:
-    nothing is kept for a later run, and the next layer has the same memory. n_text: texts in a run, at most.
+    Keys and values are intermediate results in the program's arena: nothing is kept for a later run, and the next layer
+    reuses the memory. n_text: most texts per run.
     """
 
     n_text: int = 1
@@ -369,7 +371,7 @@ class EncoderAttention(Attention):
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         size = PAGE * self.n_kv * F32_KV.row_bytes(self.d_head)
-        # every text may leave the last of its pages almost empty
+        # the last page of every text may be almost empty
         n_pages = pages_of(b.capacity) + min(self.n_text, b.capacity)
         k, v = (Ref(b.buffer(n_pages * size)) for _ in range(2))
         table = memory.attention.table

@@ -1,5 +1,8 @@
-"""Attention residuals of Kimi K3: a sublayer reads a mix of the residual stream and of what was banked of it before
-earlier blocks of layers, by weights that a token gives each of them; the stream itself begins anew in every block."""
+"""Attention residuals of Kimi K3: a sublayer reads a weighted mix of the residual stream and of its earlier copies.
+
+The copies ("banks") are made before each group of n_block layers, and the stream then starts anew. Each token computes
+the weights of its mix.
+"""
 
 from dataclasses import dataclass
 
@@ -15,7 +18,7 @@ from .streams import OnStreams, Streams
 
 @dataclass(frozen=True)
 class Banks:
-    """n_block layers share a bank; of n_layer layers of n_embd values; eps of all norms."""
+    """The sizes: every n_block of n_layer layers share a bank of n_embd values; eps of all norms."""
 
     n_embd: int
     n_layer: int
@@ -24,15 +27,15 @@ class Banks:
 
     @property
     def count(self) -> int:
-        """Banks behind the last layer."""
+        """Number of banks after the last layer."""
         return -(-self.n_layer // self.n_block)
 
     def filled(self, layer: int) -> int:
-        """Before the first sublayer of a layer."""
+        """Number of banks before the first sublayer of a layer."""
         return -(-layer // self.n_block)
 
     def mixed(self, b: Builder, x: Rows, n_bank: int, query: int, count: int) -> Rows:
-        """[n_embd]: the stream and the first n_bank banks of each row."""
+        """The mix of the stream and the first n_bank banks, [n_embd] per row."""
         n_stream = n_bank + 1
         weights, out = b.rows(n_stream), b.rows(self.n_embd)
         b.op(
@@ -45,12 +48,12 @@ class Banks:
 
 @dataclass
 class BankedResidual(OnStreams):
-    """A layer on the mix of what is there. Stream 0 of a token is the residual stream, the others are banks.
+    """A layer on the mix. Stream 0 of a token is the residual stream, the others are banks.
 
     block   the number of its layer
-    norm    the tensor of the norm in front of the layer
-    score   the tensor that the normalized streams are multiplied by: their scores
-    behind  whether another sublayer of the same layer came before, which banked already
+    norm    the tensor of the norm before the layer
+    score   the tensor whose products with the normalized streams are their scores
+    behind  whether it is a later sublayer of the same layer: the first one has filled the bank
     """
 
     layer: Layer
@@ -84,7 +87,7 @@ class BankedResidual(OnStreams):
 
 
 class BankedStreams(Streams):
-    """The residual stream with its banks; behind the last layer the mix of all, by output_res_score."""
+    """The residual stream with its banks; after the last layer the mix of all, by output_res_score."""
 
     def __init__(self, banks: Banks) -> None:
         super().__init__(1 + banks.count, banks.n_embd)
@@ -94,7 +97,7 @@ class BankedStreams(Streams):
         self.query = w.vector("output_res_score.weight", self.n_embd)
 
     def begin(self, b: Builder, x: Rows) -> None:
-        """No bank is read before it is written."""
+        """Nothing to do: no bank is read before it is written."""
 
     def end(self, b: Builder, x: Rows, columns: Columns, count: int) -> Rows:
         return self.banks.mixed(b, x, self.banks.count, self.query, count)

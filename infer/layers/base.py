@@ -1,4 +1,4 @@
-"""What a layer is to the graph: it loads its tensors once and adds its ops to every program."""
+"""The interface of layers: a layer loads its tensors once and adds its ops to every program."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,11 +14,11 @@ from ..memory import AttentionSpec, HybridMemory, RecurrentSpec, RowsSpec
 from ..program.builder import Builder, Rows
 
 MemorySpec = AttentionSpec | RowsSpec | RecurrentSpec
-A_LOWEST = -1e30  # of a recurrence's A: times log2(e) and a step it must still be a number
+A_LOWEST = -1e30  # lowest A of a recurrence: A * log2(e) * step must stay finite
 
 
 class Gate(Enum):
-    """What attention makes of its input to multiply the results of the heads by, through a sigmoid."""
+    """The form of attention's gates, computed from its input: heads' results are multiplied by their sigmoid."""
 
     HEADS = "a number for each head"
     VALUES = "a number for each value of each head"
@@ -28,18 +28,17 @@ class Layer(Protocol):
     """A mixer or a feed-forward part of a block: rows in (normalized), rows out (to be added to the residual)."""
 
     def load(self, w: Weights) -> None:
-        """Ask for the tensors; raises FormatError when one is missing or has another shape."""
+        """Request the tensors. Raises FormatError when one is missing or has another shape."""
 
     def memory(self) -> tuple[MemorySpec, ...]:
-        """What it keeps per sequence."""
+        """What the layer keeps per sequence."""
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows: ...
 
 
 @dataclass
 class Sum:
-    """Two layers on the same rows, whose results are added: attention beside a state space, experts beside a shared
-    one."""
+    """The sum of two layers on the same rows, such as attention and a state space, or experts and a shared expert."""
 
     first: Layer
     second: Layer
@@ -59,10 +58,10 @@ class Sum:
 
 @dataclass
 class PostNorm:
-    """A layer whose result is normalized (RMS) before it is added to the residual."""
+    """A layer whose result is normalized (RMS) before it is added to the residual stream."""
 
     layer: Layer
-    norm: str  # the tensor
+    norm: str  # the tensor's name
     n_embd: int
     eps: float
 
@@ -78,20 +77,19 @@ class PostNorm:
 
 
 class OwnResidual:
-    """A layer that does more to the residual stream x than to be added to it."""
+    """A layer with its own residual connection to the stream x."""
 
     def before(self, b: Builder, normed: Rows, x: Rows) -> None:
-        """Ahead of the layer, which reads `normed`: a norm of x."""
+        """Called before the layer, which reads `normed`, a norm of x."""
 
     def behind(self, b: Builder, x: Rows, y: Rows) -> Rows | None:
-        """With what the layer returned: what is still to be added to x; None: nothing is."""
+        """Called with the layer's result y: returns what is still to be added to x, or None."""
         return y
 
 
 @dataclass
 class KeptNorm(OwnResidual):
-    """A layer beside the norm in front of it, which takes the place of what it read: x = kept norm(x) + share
-    layer(norm(x))."""
+    """A layer whose residual is its normalized input: x = kept norm(x) + share layer(norm(x))."""
 
     layer: Layer
     kept: float
@@ -115,8 +113,11 @@ class KeptNorm(OwnResidual):
 
 @dataclass
 class LayerAdapter:
-    """What a layer adds to a product with a matrix [n_out, n_in] that it shares with other layers: B A x. The tensors
-    are `name`_lora_a.weight [rank, n_in] and `name`_lora_b.weight [n_out, rank]. Hu et al. 2021, arXiv:2106.09685"""
+    """A layer's own low-rank addition B A x to the product with a shared matrix [n_out, n_in].
+
+    The tensors are `name`_lora_a.weight [rank, n_in] and `name`_lora_b.weight [n_out, rank]. Hu et al. 2021,
+    arXiv:2106.09685
+    """
 
     name: str
     n_out: int
@@ -134,8 +135,11 @@ class LayerAdapter:
 
 
 def decay_logs(w: Weights, name: str, *shape: int, positive: bool = False) -> np.ndarray:
-    """-exp(A_log) of recurrences, f32 of this shape, whatever dimensions of 1 the file has; `positive`: stored without
-    the sign. FormatError: of the other sign, or too far from 0 to be computed with."""
+    """-exp(A_log) of recurrences, f32 of this shape, whatever dimensions of 1 the file has.
+
+    positive: exp(A_log) is stored, and returned. Raises FormatError for the other sign, or values too large to compute
+    with.
+    """
     a = w.squeezed(name, *shape)
     low, high = (0.0, -A_LOWEST) if positive else (A_LOWEST, 0.0)
     if a.min() < low or a.max() > high:
@@ -148,7 +152,7 @@ def decay_logs(w: Weights, name: str, *shape: int, positive: bool = False) -> np
 
 
 def optional_bias(w: Weights, weight: str, n: int) -> int:
-    """The address of the bias that belongs to a matrix; 0 where the file has no such bias."""
+    """The address of a matrix's bias; 0 where the file has no such bias."""
     name = weight.removesuffix("weight") + "bias"
     return w.vector(name, n) if name in w else 0
 

@@ -1,4 +1,4 @@
-"""A feed-forward part beside experts, each between norms of its own, with a router that reads the residual stream."""
+"""A dense feed-forward part and experts side by side, each with norms of its own."""
 
 import math
 from dataclasses import dataclass
@@ -15,8 +15,10 @@ from .feed_forward import GatedFeedForward, MixtureOfExperts
 
 @dataclass
 class BesideExperts:
-    """norm(dense(norm(x))) + norm(experts(norm(x))) of the residual stream x. The router reads x / rms(x), times
-    ffn_gate_inp.scale over the root of the width."""
+    """norm(dense(norm(x))) + norm(experts(norm(x))) of the residual stream x.
+
+    The router reads x / rms(x) * ffn_gate_inp.scale / sqrt(n_embd).
+    """
 
     layer: int
     n_embd: int

@@ -1,5 +1,7 @@
-"""Experts chosen by a small network that also sees what the router of the layer before saw of the token, with one
-choice more than there are experts: nothing. ZAYA1, arXiv:2511.17127"""
+"""Experts chosen by a small network that also reads the router state of the layer before. ZAYA1, arXiv:2511.17127
+
+There is one choice more than experts: it adds nothing.
+"""
 
 from dataclasses import dataclass
 
@@ -10,13 +12,14 @@ from ..program.builder import Builder, Rows
 from .base import add_bias
 from .feed_forward import MixtureOfExperts
 
-CARRIED = "router states"  # of the layer before, in the program
+CARRIED = "router states"  # name of the states of the layer before, in the program
 
 
 @dataclass
 class CarriedRouterExperts(MixtureOfExperts):
-    """A layer's router state is r = D x + b, plus those of the layer before, channel by channel times `carry` (if there
-    is a layer before). Scores are the softmax of W gelu(W2 gelu(W1 norm(r))); best is what is best with exp_probs_b.
+    """Experts with a router state r = D x + b + carry * (r of the layer before, if there is one).
+
+    Scores are the softmax of W gelu(W2 gelu(W1 norm(r))); the choice is by score plus exp_probs_b.
 
     n_router  width of r
     eps       of its norm

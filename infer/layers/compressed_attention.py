@@ -1,8 +1,9 @@
-"""Attention over the last tokens and over entries that stand for groups of earlier ones: DeepSeek-V4's compressed
-sparse attention (of the entries those that an indexer chooses) and heavily compressed attention (all of them).
+"""Attention over the last tokens and over entries that stand for groups of earlier tokens (DeepSeek-V4).
 
-There is one head of keys, which are the values too. What turns are the last values of a head, also of what attention
-returns, which is turned back: a value then depends on how far it is from the query.
+Compressed sparse attention reads the entries that an indexer chooses, heavily compressed attention all of them.
+
+There is one head of keys, which are also the values. RoPE rotates the last values of a head; the same values of
+attention's result are rotated back, so a value depends on its distance from the query.
 """
 
 from dataclasses import dataclass, replace
@@ -21,11 +22,11 @@ from .kept_rows import KeptRows
 from .listed_attention import ListedAttention, Lists
 from .pooling import Pooling, starts_of_groups
 
-NO_GROUP = 1 << 40  # tokens, more than a sequence can have
+NO_GROUP = 1 << 40  # tokens per entry: more than a sequence can have
 
 
 def turn_last(b: Builder, x: Rows, n_head: int, rope: Rope, w: Weights, memory: HybridMemory, pos: int | Ref) -> None:
-    """RoPE of the last values of every head of x, in place; pos: of the rows."""
+    """Apply RoPE to the last values of every head of x, in place. pos: positions of the rows."""
     d_head = x.n // n_head
     first = d_head - rope.n_rot
     b.op(
@@ -36,8 +37,11 @@ def turn_last(b: Builder, x: Rows, n_head: int, rope: Rope, w: Weights, memory: 
 
 @dataclass
 class Compressor:
-    """Entries of n values for every `every` tokens, made of the input of the layer: pooled, normalized, turned by the
-    position of the first token of their group. `name`: how the tensors' names begin."""
+    """Makes one entry of n values per `every` tokens from the layer's input.
+
+    An entry is pooled, normalized, and rotated by the position of the first token of its group. name: prefix of the
+    tensors' names.
+    """
 
     layer: int
     name: str
@@ -66,7 +70,7 @@ class Compressor:
         return self.pooling.spec, self.rows.spec
 
     def store(self, b: Builder, x: Rows, memory: HybridMemory) -> None:
-        """Keep the entries that the batch completes."""
+        """Store the entries that the batch completes."""
         u, z = b.matmul(x, self.w_value, f"{self.part}_kv"), b.matmul(x, self.w_gate, f"{self.part}_gate")
         entries = b.norm(self.pooling.entries(b, memory, u, z), self.norm, self.eps, name=f"{self.part}_norm")
         turn_last(b, entries, 1, self.rope, self._weights, memory, starts_of_groups(b, self.every))
@@ -75,7 +79,7 @@ class Compressor:
 
 @dataclass(frozen=True)
 class IndexSizes:
-    """n_head index queries of d_head values, by which n_best entries are chosen."""
+    """n_head index queries of d_head values choose n_best entries."""
 
     n_head: int
     d_head: int
@@ -84,15 +88,15 @@ class IndexSizes:
 
 @dataclass
 class CompressedAttention:
-    """n_head query heads of d_head values over one of keys.
+    """n_head query heads of d_head values over one head of keys.
 
-    q_rank        of latent vectors, of which queries are made
+    q_rank        width of the latent vectors from which queries are made
     n_group, rank of the output: see GroupedOutput
-    window        a token sees the last so many, itself included
+    window        a token attends to the last `window` tokens, itself included
     eps           of all norms
-    every         tokens of an entry; 0: there are none
-    index         which entries are chosen, which then are of overlapping groups; None: all
-    like          the first layer with the same lists of tokens and entries; an index chooses for itself
+    every         tokens per entry; 0: no entries
+    index         how to choose entries, which then are of overlapping groups; None: all entries
+    like          the first layer with the same lists of tokens and entries; a layer with an index has its own
     """
 
     layer: int
@@ -170,12 +174,12 @@ class CompressedAttention:
         return self.output.build(b, out)
 
     def attend(self, b: Builder, q: Rows, lists: Lists, memory: HybridMemory) -> Rows:
-        """What the heads return for queries after RoPE."""
+        """The heads' results for queries after RoPE."""
         entries = self.compressors[0].rows if self.compressors else None
         return ListedAttention(self.n_head, self.kept, self.kept, entries).attend(b, q, lists, memory, self.sinks)
 
     def _lists(self, b: Builder, x: Rows, latent: Rows, memory: HybridMemory) -> Lists:
-        """The chosen entries and the last tokens, of every token."""
+        """The chosen entries and the last tokens, for every token."""
         if self.index is None:
             if has_lists(b, self.like):
                 return lists_of(b, self.like)

@@ -1,5 +1,7 @@
-"""Attention whose queries and keys go through two short convolutions, and half of whose values are those of the token
-before (compressed convolutional attention). arXiv:2510.04476"""
+"""Compressed convolutional attention: short convolutions mix queries and keys over time. arXiv:2510.04476
+
+Half of the values are those of the token before.
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, round_up
 from .attention import Attention
 from .base import MemorySpec, add_bias
 
-SMALLEST = float(np.finfo(np.float32).eps)  # that the length of a head is divided by
+SMALLEST = float(np.finfo(np.float32).eps)  # floor of the divisor, the length of a head
 
 
 @dataclass
@@ -24,29 +26,29 @@ class ConvolvedAttention(Attention):
     """With [q | k] the projections of a token, side by side:
 
         q, k = conv2(conv1([q | k])) + means       conv1 by channels, conv2 by heads, both over time and causal
-        means: of a query and the key that it shares; for a key, of those of its queries
+        means: of a query and the key that it shares; for a key, of the means of its queries
         q = q * sqrt(d_head) / |q|,  k = k * sqrt(d_head) / |k| * (a number per head of keys)
-        v = [first half of the values of this token | second half of those of the token before]
+        v = [first half of the values of this token | second half of the values of the token before]
 
-    and then attention. A length is not |q| but the root of |q|^2 + SMALLEST^2, which is the same in f32 but for heads
-    of nearly nothing: transformers takes SMALLEST for those that are shorter.
+    and then attention. The length is sqrt(|q|^2 + SMALLEST^2), which in f32 differs from |q| only for heads of nearly
+    0; transformers uses max(|q|, SMALLEST).
 
     taps  of conv1 and of conv2
 
-    Per sequence it keeps [q | k] of the last taps[0] + taps[1] - 2 tokens, before the convolutions ('conv'), and the
-    second half of the values of the last one, before the bias ('ssm'), beside keys and values.
+    Per sequence it keeps, in addition to keys and values, [q | k] of the last taps[0] + taps[1] - 2 tokens before the
+    convolutions ('conv'), and the second half of the last token's values before the bias ('ssm').
     """
 
     taps: tuple[int, int] = (2, 2)
 
     @property
     def n_mixed(self) -> int:
-        """Values of [q | k]."""
+        """Width of [q | k]."""
         return (self.n_head + self.n_kv) * self.d_head
 
     @property
     def n_delayed(self) -> int:
-        """Values that come from the token before."""
+        """Number of values that come from the token before."""
         return self.n_kv * self.d_head // 2
 
     def load(self, w: Weights) -> None:
@@ -65,7 +67,7 @@ class ConvolvedAttention(Attention):
         self.lengths = w.keep(np.ones(d, np.float32)), w.keep(np.repeat(factors[:, None], d, 1))
         self.before = w.keep(
             np.repeat(np.array([[1], [0]], np.float32), self.n_delayed, 1)
-        )  # taps: the last token alone
+        )  # taps that select the token before
 
     def memory(self) -> tuple[MemorySpec, ...]:  # type: ignore[override]
         mixed = RecurrentSpec(
@@ -97,7 +99,7 @@ class ConvolvedAttention(Attention):
         return q, k, self._values(b, x, memory)
 
     def _convolved(self, b: Builder, mixed: Rows, memory: HybridMemory) -> Rows:
-        """conv2(conv1(mixed)): the second one as products with a matrix for each head, of conv1 at its taps."""
+        """conv2(conv1(mixed)): conv2 as products of a matrix per head with windows of conv1."""
         batch, d, n_heads, n_tap = b.batch, self.d_head, self.n_head + self.n_kv, self.taps[1]
         width, state = round_up(self.n_mixed, 16), memory.recurrent.conv[self.layer]
         windows = b.rows(n_tap * width)
@@ -126,7 +128,7 @@ class ConvolvedAttention(Attention):
         return add_bias(b, out, self.heads_bias)
 
     def _values(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
-        """[of this token | of the one before], then the bias: so the one before the first gives the bias alone."""
+        """[half of this token | half of the one before] + bias; before the first token the half is 0."""
         batch, half, state = b.batch, self.n_delayed, memory.recurrent.ssm[self.layer]
         rows, v = b.matmul(x, self.w_in["v"], "attn_v"), b.rows(2 * half)
         b.op(elementwise.take_parts, name="attn_join", count=batch.n_tok, x=rows, out=v, n_group=1, n=half, stride=0)

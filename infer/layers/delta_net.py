@@ -15,18 +15,18 @@ from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
 from .base import decay_logs
 
-L2_EPS = 1e-6  # of the lengths that queries and keys are divided by, whatever the epsilon of the model's norms
+L2_EPS = 1e-6  # for the L2 norms of queries and keys, whatever the epsilon of the model's norms
 
 
 @dataclass
 class GatedDeltaNet:
     """n_head heads of d_v values, on n_k_head heads of d_k keys.
 
-    grouped: n_head / n_k_head heads in a row share a head of keys; otherwise head h has the keys of head h % n_k_head.
-    beta_scale: of the sigmoid of beta, how much of what a key recalls is replaced (arXiv:2411.12537 for 2).
-    sigmoid_gate: what it returns is gated by a sigmoid; otherwise by SiLU.
+    grouped: n_head / n_k_head adjacent heads share a head of keys; otherwise head h has the keys of head h % n_k_head.
+    beta_scale: factor of the sigmoid of beta, the share of the recalled value that is replaced (2: arXiv:2411.12537).
+    sigmoid_gate: the result is gated by a sigmoid, otherwise by SiLU.
 
-    A tensor ssm_ba holds beta and alpha by groups of heads that share keys, or ssm_beta and ssm_alpha are apart.
+    Beta and alpha come from one tensor ssm_ba, by groups of heads that share keys, or from ssm_beta and ssm_alpha.
     """
 
     layer: int
@@ -114,7 +114,7 @@ class GatedDeltaNet:
         return b.matmul(y, self.w_out, "ssm_out")
 
     def _beta_alpha(self, b: Builder, x: Rows) -> tuple[Rows, Rows]:
-        """What the step of every head and its decay are made of."""
+        """The inputs of the step size (beta) and the decay (alpha) of every head."""
         if not self.one_ba:
             return b.matmul(x, self.w_beta, "ssm_beta"), b.matmul(x, self.w_alpha, "ssm_alpha")
         both, share = b.matmul(x, self.w_ba, "ssm_ba"), self.n_head // self.n_k_head

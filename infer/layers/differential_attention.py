@@ -1,5 +1,4 @@
-"""Differential attention: a head's output is what one softmax makes of the values less lambda times what another one
-makes of them. Ye et al. 2024, arXiv:2410.05258."""
+"""Differential attention: one softmax attention minus lambda times another. Ye et al. 2024, arXiv:2410.05258."""
 
 import math
 from dataclasses import dataclass
@@ -16,23 +15,25 @@ from ..program.builder import Builder, Rows
 from .attention import Attention
 from .shared_keys import BorrowedKeys
 
-LARGEST = 1e30  # of lambda: times values it must still be a number
+LARGEST = 1e30  # limit of lambda: lambda times values must stay finite
 
 
 def first_lambda(depth: int) -> float:
-    """What lambda is made around on the layer with so many in front of it."""
+    """The base value of lambda in a layer with `depth` layers before it."""
     return 0.8 - 0.6 * math.exp(-0.3 * depth)
 
 
 @dataclass
 class DifferentialAttention(Attention):
-    """n_head queries in pairs over n_kv pairs of keys and of values: d_head is the size of such a pair, twice that of
-    one query or key. Both queries of a pair see the same values, those of a pair one after the other.
+    """n_head queries in pairs over n_kv pairs of keys and of values.
 
-    sub_eps  of the RMS norm on every difference
+    d_head is the size of a pair, twice the size of a query or key. Both queries of a pair read the same values: those
+    of the pair, concatenated.
+
+    sub_eps  of the RMS norm of every difference
 
     The weights attn_lambda [4, d_head / 2] are q1, k1, q2 and k2:
-    lambda = exp(q1 . k1) - exp(q2 . k2) + `first_lambda`, and the norm's weights are times 1 - `first_lambda`.
+    lambda = exp(q1 . k1) - exp(q2 . k2) + `first_lambda`; the norm's weights are multiplied by 1 - `first_lambda`.
     """
 
     sub_eps: float = 1e-5
@@ -76,4 +77,4 @@ class DifferentialAttention(Attention):
 
 @dataclass
 class BorrowedDifferential(BorrowedKeys, DifferentialAttention):
-    """Differential attention of `block` over the keys and values that that of `layer` keeps."""
+    """Differential attention with the weights of `block` over the keys and values of `layer`."""

@@ -1,5 +1,5 @@
-"""Feed-forward parts: gated (SwiGLU, arXiv:2002.05202) or with a squared ReLU (arXiv:2109.08668), and mixtures of such
-experts."""
+"""Feed-forward parts: gated (SwiGLU, arXiv:2002.05202), with a squared ReLU (arXiv:2109.08668), and experts of both
+kinds."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -22,18 +22,18 @@ from .router import Router
 
 
 class Situ(NamedTuple):
-    """Of a gate whose factors are bent to stay within limits, see `situ`; linear_beta 0: only the first is."""
+    """A gate whose factors are smoothly limited, see `situ`; linear_beta 0: only the first factor is."""
 
     beta: float
     linear_beta: float
 
 
-Activation = Literal["silu", "gelu", "gelu_erf"] | Situ  # gelu: by its tanh formula
+Activation = Literal["silu", "gelu", "gelu_erf"] | Situ  # gelu: the tanh approximation
 GATES = {"silu": elementwise.swiglu, "gelu": elementwise.geglu, "gelu_erf": elementwise.geglu_erf}
 
 
 class Clamp(NamedTuple):
-    """Of a gate that keeps its inputs within a limit: see `clamped_swiglu`."""
+    """A gate that clamps its inputs, see `clamped_swiglu`."""
 
     limit: float
     alpha: float = 1.0
@@ -41,7 +41,7 @@ class Clamp(NamedTuple):
 
 
 def apply_gate(b: Builder, gate: Rows, up: Rows, count: int | Ref, activation: Activation, clamp: Clamp | None) -> Rows:
-    """What is between the products of a gated part, of `count` rows, in place of `gate`."""
+    """Apply the activation between a gated part's products to `count` rows; the result replaces `gate`."""
     if isinstance(activation, Situ):
         beta, linear_beta = map(float, activation)
         b.op(situ, count=count, gate=gate, up=up, out=gate, n=gate.n, beta=beta, linear_beta=linear_beta)
@@ -55,14 +55,15 @@ def apply_gate(b: Builder, gate: Rows, up: Rows, count: int | Ref, activation: A
 
 @dataclass
 class GatedFeedForward:
-    """`suffix` of the tensors' names: '_shexp' for a shared expert.
+    """down(act(gate(x)) * up(x)), with biases where the file has them.
 
-    weighted: what it returns is multiplied by the sigmoid of a number that ffn_gate_inp_shexp makes of the token.
+    suffix: of the tensors' names, '_shexp' for a shared expert.
+    weighted: the result is multiplied by a sigmoid of one number per token, the product with ffn_gate_inp_shexp.
     activation: of the gate.
     fused: ffn_up holds the rows of the gate, then those of up.
     block: the layer whose weights it uses; -1: its own.
-    rank: of what this layer adds to the shared projection in (fused only); 0: nothing.
-    clamp: limits of what the gate reads; None: there are none.
+    rank: of this layer's own low-rank addition to the shared input projection (fused only); 0: no addition.
+    clamp: limits of the gate's inputs, or None.
     """
 
     layer: int
@@ -110,15 +111,15 @@ class GatedFeedForward:
         return out
 
     def limit_gate(self, b: Builder, gate: Rows) -> None:
-        """What happens to the gate's product before its activation, in place."""
+        """Hook: change the gate's product before its activation, in place."""
 
 
 @dataclass
 class FeedForward:
-    """Without a gate: down(act(up(x))), with biases where the file has them. `suffix` as above.
+    """Without a gate: down(act(up(x))), with biases where the file has them. suffix: of the tensors' names.
 
     act: an op in place on rows (count, x, n)
-    constants: more fields of it
+    constants: further fields of that op
     """
 
     layer: int
@@ -144,10 +145,11 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class LatentExperts:
-    """The space of experts that read and return rows of n values: ffn_NAME_down makes them of the token's row,
-    ffn_NAME_up makes a row of the token's width of the experts' sum.
+    """A space of n values in which experts read and return rows.
 
-    norm_eps  of a norm in front of ffn_NAME_up; 0: no norm
+    ffn_NAME_down maps the token's row into it, ffn_NAME_up maps the sum of the experts back.
+
+    norm_eps  of a norm before ffn_NAME_up; 0: no norm
     """
 
     n: int
@@ -159,14 +161,14 @@ class LatentExperts:
 class MixtureOfExperts:
     """The experts that a router chooses for each token, weighted by their scores.
 
-    gated        whether experts have gates (SwiGLU), or a squared ReLU
+    gated        experts have gates (SwiGLU), otherwise a squared ReLU
     activation   of the gate
     fused        ffn_gate_up_exps holds the rows of the gate, then those of up
-    clamp        limits of the gate's inputs; None: no limits
-    factors      ffn_down_exps.scale multiplies the weight of each expert, last
+    clamp        limits of the gate's inputs, or None
+    factors      finally multiply each expert's weight by ffn_down_exps.scale
     biased       the router and all matrices of experts have biases
-    weighs_input a weight multiplies what its expert reads, not what it returns
-    latent       a space of its own for the rows that experts read and return; None: they have the token's width
+    weighs_input the weight multiplies the expert's input (its gate and up products), not its result
+    latent       the space in which experts read and return rows; None: the token's width
     """
 
     layer: int
@@ -182,7 +184,7 @@ class MixtureOfExperts:
     weighs_input: bool = False
     latent: LatentExperts | None = None
 
-    table = 0  # address, where experts go by tokens
+    table = 0  # address of the experts of each token of the vocabulary, for ChosenBy.TOKEN
 
     def load(self, w: Weights) -> None:
         self.router.check(w)
@@ -208,7 +210,7 @@ class MixtureOfExperts:
         self.latent_bias = optional_bias(w, into, latent.n), optional_bias(w, back, self.n_embd)
 
     def load_router(self, w: Weights) -> None:
-        """What scores come from, and `bias`, by which the choice differs from them."""
+        """Load the router's weights, and `bias`, which is added to scores only for the choice."""
         p, router = f"blk.{self.layer}.", self.router
         self.w_router = w.matrix(p + "ffn_gate_inp.weight", router.n_expert, self.n_embd)
         self.router_bias = w.vector(p + "ffn_gate_inp.bias", router.n_expert) if self.biased else 0
@@ -220,7 +222,7 @@ class MixtureOfExperts:
         self.bias = w.keep(w.squeezed(bias, router.n_expert)) if biased else 0
 
     def _load_table(self, w: Weights, name: str) -> np.ndarray:
-        """i32 [token of the vocabulary][n_used]; FormatError: names an expert that there is not."""
+        """i32 [token of the vocabulary][n_used]. Raises FormatError for the number of a missing expert."""
         table = w.integers(name, w.gguf.info("token_embd.weight").shape[0], self.router.n_used)
         if table.min() < 0 or table.max() >= self.router.n_expert:
             raise FormatError(
@@ -233,19 +235,19 @@ class MixtureOfExperts:
         return ()
 
     def logits(self, b: Builder, x: Rows) -> Rows:
-        """What scores are made of, for every expert and what is idle."""
+        """The router's logits, for every expert and idle choice."""
         return add_bias(b, b.matmul(x, self.w_router, "ffn_router"), self.router_bias)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         return self.mix(b, x, self.logits(b, x))
 
     def mix(self, b: Builder, x: Rows, logits: Rows) -> Rows:
-        """What the experts make of x, chosen by these logits."""
+        """The weighted sum of the experts of x that `logits` choose."""
         router = self.router
         n_routed = b.capacity * router.n_used
         few = n_routed <= FEW_COLUMNS * router.n_expert
         width = b.products.width(few)
-        # every expert in use may leave all but one slot of its last tile empty
+        # the last tile of every used expert may have only one slot in use
         n_slots = round_up(n_routed, width) + min(router.n_expert, n_routed) * (width - 1)
         n_slots = round_up(n_slots, width)
         groups = Ref(b.buffer(8 + 24 * router.n_expert))
@@ -281,8 +283,10 @@ class MixtureOfExperts:
         return add_bias(b, b.matmul(x, self.w_back, f"ffn_{latent.name}_up"), self.latent_bias[1])
 
     def _hidden(self, b: Builder, x: Rows, gathered: Columns, total: Ref, routed: tuple[Ref, Ref]) -> Rows:
-        """The values between the two products of the experts, of `total` slots; routed: which slots are each token's,
-        and their weights."""
+        """The values between the two products of the experts, in `total` slots.
+
+        routed: each token's slots, and their weights.
+        """
         products = {part: self._product(b, x, w, part, gathered) for part, w in reversed(self.w_in.items())}
         if not self.gated:
             up = products["up"]
@@ -306,7 +310,7 @@ class MixtureOfExperts:
         return apply_gate(b, gate, up, total, self.activation, self.clamp)
 
     def _product(self, b: Builder, x: Rows, w: Weight, part: str, columns: Columns) -> Rows:
-        """Of each expert and its columns, with its bias."""
+        """The product of each expert with its columns, with its bias."""
         y = b.matmul(x, w, f"ffn_{part}_exps", columns)
         if self.biased:
             b.op(

@@ -1,5 +1,4 @@
-"""The gated memory unit: what the scan of an earlier layer made of a token, gated by the token itself. Ren et al. 2025,
-arXiv:2507.06607"""
+"""The gated memory unit: an earlier layer's scan output, gated by the token. Ren et al. 2025, arXiv:2507.06607"""
 
 from dataclasses import dataclass
 
@@ -12,8 +11,10 @@ from .base import MemorySpec, add_bias, optional_bias
 
 @dataclass
 class GatedMemoryUnit:
-    """out(m * silu(in(x))), with m the d_inner values that a layer left under the name `source` (`Mamba1.leaves`) for
-    the same token: nothing is kept from one token to the next."""
+    """out(m * silu(in(x))): m are the d_inner values that a layer left as `source` (`Mamba1.leaves`) for the token.
+
+    Nothing is kept from one token to the next.
+    """
 
     layer: int
     n_embd: int

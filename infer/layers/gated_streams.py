@@ -1,6 +1,8 @@
-"""Sublayers between residual streams with gates: what one reads is gated together, value by value, from all streams,
-and each stream takes its share of what it returns. Of Qwen3.8-Flash-Next; a relative of hyper-connections,
-arXiv:2409.19606, without a matrix that mixes the streams."""
+"""Gated residual streams of Qwen3.8-Flash-Next: a sublayer reads a gated mix of all streams and writes to each.
+
+Gates are per value; each stream takes its own share of the result. A relative of hyper-connections, arXiv:2409.19606,
+without a matrix that mixes the streams.
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +19,7 @@ from .streams import OnStreams, Streams
 
 @dataclass(frozen=True)
 class GatedSizes:
-    """n_stream streams of n_embd values; rank: of what their gates are made of; eps: of the norm of each stream."""
+    """n_stream streams of n_embd values; rank: of the low-rank gates; eps: of the norm of each stream."""
 
     n_embd: int
     n_stream: int
@@ -26,24 +28,26 @@ class GatedSizes:
 
     @property
     def width(self) -> int:
-        """Values of all streams."""
+        """Width of all streams together."""
         return self.n_stream * self.n_embd
 
 
 class _Mix:
-    """input = mean over streams of sigmoid(up(silu(down(x) / n_stream))) * x, x = the norm of each stream: tensors
-    `name`_norm, _down and _up; `whole`: also _inject, of the shares."""
+    """input = mean over streams of sigmoid(up(silu(down(x) / n_stream))) * x, where x is the norm of each stream.
+
+    Tensors are `name`_norm, _down and _up; with `whole` also _inject, for the shares.
+    """
 
     def __init__(self, w: Weights, name: str, sizes: GatedSizes, *, whole: bool) -> None:
         self.sizes, n = sizes, sizes.width
-        # all that is made of the norms is divided by the number of streams: here, where it costs nothing
+        # everything computed from the norms is divided by n_stream: as part of the weights it costs nothing
         self.norm = w.vector(name + "_norm.weight", n, lambda x: x / np.float32(sizes.n_stream))
         self.down = w.matrix(name + "_down.weight", sizes.rank, n)
         self.up = w.matrix(name + "_up.weight", n, sizes.rank)
         self.inject = w.matrix(name + "_inject.weight", sizes.n_stream, n) if whole else None
 
     def build(self, b: Builder, x: Rows, columns: Columns, count: int) -> tuple[Rows, Rows]:
-        """What is read [n_embd] of rows of all streams, and their norms."""
+        """The mix [n_embd] of rows of all streams, and the norms of the streams."""
         sizes, normed, out = self.sizes, b.rows(x.n), b.rows(self.sizes.n_embd)
         b.op(
             gated_norm, name="hc_norm", count=count, y=x, weight=self.norm, stride=4 * sizes.n_embd, out=normed,
@@ -67,7 +71,7 @@ class _Mix:
 
 @dataclass
 class GatedResidual(OnStreams):
-    """x[s] += 2 sigmoid(inject(x)[s] / n_stream) layer(input); `name` of the tensors, see above."""
+    """x[s] += 2 sigmoid(inject(x)[s] / n_stream) layer(input), with tensors `name`_...; see `_Mix`."""
 
     layer: Layer
     name: str
@@ -98,7 +102,7 @@ class GatedResidual(OnStreams):
 
 
 class GatedMixOfStreams(Streams):
-    """Behind the last layer such a mix of the streams is left of them: tensors `name`_norm, _down and _up."""
+    """After the last layer: the result is such a mix of the streams, with tensors `name`_norm, _down and _up."""
 
     def __init__(self, sizes: GatedSizes, name: str = "output_hc") -> None:
         super().__init__(sizes.n_stream, sizes.n_embd)

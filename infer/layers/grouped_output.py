@@ -1,5 +1,7 @@
-"""What attention returns brought back in two steps, of which the first is apart for groups of heads: a matrix for each
-group, then one for all. DeepSeek-V4, section 2.3"""
+"""An output projection of attention in two steps: a matrix per group of heads, then one for all.
+
+DeepSeek-V4, section 2.3
+"""
 
 from dataclasses import dataclass, replace
 
@@ -13,8 +15,10 @@ from ..program.builder import FEW_COLUMNS, Builder, Columns, Ref, Rows, round_up
 
 @dataclass
 class GroupedOutput:
-    """n_in values in n_group groups become `rank` values each, and all of these n_out: tensors attn_output_a, which has
-    the rows of one group after the other, and attn_output_b."""
+    """n_in values in n_group groups become `rank` values per group, and all of these n_out values.
+
+    Tensors are attn_output_a, which has the rows of one group after the other, and attn_output_b.
+    """
 
     layer: int
     n_in: int
@@ -33,7 +37,7 @@ class GroupedOutput:
         self.w_b = w.matrix(p + "b.weight", self.n_out, self.n_group * self.rank)
 
     def build(self, b: Builder, x: Rows) -> Rows:
-        """[n_out] of x [n_in]."""
+        """x [n_in] -> [n_out]."""
         few, n = b.capacity <= FEW_COLUMNS, self.n_in // self.n_group
         width = b.products.width(few)
         n_columns = self.n_group * round_up(b.capacity, width)
@@ -53,7 +57,7 @@ class GroupedOutput:
         return b.matmul(thin, self.w_b, "attn_output_b")
 
     def _note_inputs(self, b: Builder, x: Rows, n: int) -> None:
-        """For an importance matrix: in the file the groups are one matrix, whose columns have the squares of all."""
+        """Add x to an importance matrix: the groups are one matrix in the file, so their squares are added up."""
         if b.inputs is None:
             return
         sums, counts = b.inputs.addresses(self.w_a.name, 1, n)

@@ -21,7 +21,7 @@ class NormWeights(Enum):
 class HeadNorm:
     """The RMS norm of queries and keys.
 
-    after_rope  the norm follows RoPE; not with weights of each head or of all heads together
+    after_rope  the norm follows RoPE; not with weights per head or one norm of all heads
     """
 
     eps: float
@@ -41,13 +41,13 @@ class HeadNorm:
                 return w.keep(np.ones(d_head, np.float32))
 
     def key_scale(self, w: Weights, name: str, d_head: int) -> np.ndarray | None:
-        """What turned keys are multiplied by, f64 [d_head]; None: they are not."""
+        """Factors of the keys after RoPE, f64 [d_head], or None."""
         if not self.after_rope or self.weights is NormWeights.NONE:
             return None
         return w.array(name, d_head).astype(np.float64)
 
     def apply(self, b: Builder, rows: Rows, n_head: int, weight: int) -> None:
-        """In place. weight: the address of the weights."""
+        """Normalize in place. weight: the address of the weights."""
         n_group = 1 if self.weights is NormWeights.ALL_HEADS else n_head
         n = rows.n // n_group
         stride = 4 * n if self.weights is NormWeights.OWN else 0

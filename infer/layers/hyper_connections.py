@@ -1,5 +1,7 @@
-"""Manifold-constrained hyper-connections (mHC, arXiv:2512.24880): a sublayer reads a mix of several residual streams
-and writes to all of them, which are mixed by a matrix whose rows and columns add up to 1."""
+"""Manifold-constrained hyper-connections (mHC, arXiv:2512.24880) between several residual streams.
+
+A sublayer reads a mix of the streams and writes to all of them; a matrix whose rows and columns sum to 1 mixes them.
+"""
 
 from dataclasses import dataclass
 
@@ -12,13 +14,17 @@ from ..program.builder import Builder, Columns, Ref, Rows
 from .base import Layer, MemorySpec
 from .streams import OnStreams, Streams
 
-MOST_ITERATIONS = 1000  # they converge within some tens
+MOST_ITERATIONS = 1000  # some tens suffice to converge
 
 
 @dataclass(frozen=True)
 class HyperSizes:
-    """n_stream streams of n_embd values; n_iter of Sinkhorn's iterations; floor: what sums of rows and columns are
-    increased by; eps: of the norm of all streams together, and of that in front of a sublayer."""
+    """n_stream streams of n_embd values.
+
+    n_iter  of Sinkhorn's iterations
+    floor   added to the sums of rows and columns
+    eps     of the norm of all streams together, and of the norm before a sublayer
+    """
 
     n_embd: int
     n_stream: int
@@ -28,11 +34,11 @@ class HyperSizes:
 
     @property
     def width(self) -> int:
-        """Values of all streams."""
+        """Width of all streams together."""
         return self.n_stream * self.n_embd
 
     def check(self, w: Weights) -> None:
-        """FormatError: not computed with."""
+        """Raises FormatError for unsupported sizes."""
         if not 1 <= self.n_stream <= MOST_STREAMS:
             raise w.wrong("hyper_connection.count", self.n_stream, f"1 to {MOST_STREAMS}")
         if not 1 <= self.n_iter <= MOST_ITERATIONS:
@@ -40,8 +46,10 @@ class HyperSizes:
 
 
 class _Mix:
-    """The matrix that makes the numbers of a mix from all streams, with what their sums begin and are multiplied by:
-    tensors `name`_fn, _base and _scale; `whole`: also those for writing."""
+    """Computes the numbers of a mix from all streams: a product with `name`_fn, times _scale, plus _base.
+
+    whole: also the numbers for writing.
+    """
 
     def __init__(self, w: Weights, name: str, sizes: HyperSizes, *, whole: bool) -> None:
         self.sizes, self.n_iter = sizes, sizes.n_iter if whole else 0
@@ -52,7 +60,7 @@ class _Mix:
         self.scale = w.vector(name + "_scale.weight", 3 if whole else 1)
 
     def numbers(self, b: Builder, x: Rows, columns: Columns, count: int) -> Rows:
-        """[pre | post | C] of `hyper_weights`, or pre alone, of rows of all streams."""
+        """[pre | post | C] of `hyper_weights`, or only pre, for rows of all streams."""
         product, sizes = b.matmul(x, self.fn, "hc_fn", columns), self.sizes
         out = b.rows(self.fn.rows)
         b.op(
@@ -64,7 +72,7 @@ class _Mix:
 
 
 def _mixed(b: Builder, x: Rows, weights: Ref | int, ld: int, sizes: HyperSizes, count: int) -> Rows:
-    """[n_embd]: the streams of each row, times weights that lie `ld` bytes apart, added."""
+    """The weighted sum of each row's streams, [n_embd]; the rows of weights are `ld` bytes apart."""
     out = b.rows(sizes.n_embd)
     b.op(
         mix_streams, name="hc_mix", count=count, x=x, weights=weights, ldweights=ld, out=out, n=sizes.n_embd,
@@ -78,7 +86,7 @@ class HyperConnected(OnStreams):
     """A layer on a mix of the streams.
 
     name   of the tensors of the mix: `name`_fn.weight and so on
-    norm   the tensor of the norm in front of the layer
+    norm   the tensor of the norm before the layer
     """
 
     layer: Layer
@@ -113,7 +121,7 @@ class HyperConnected(OnStreams):
 
 
 class MeanOfStreams(Streams):
-    """Behind the last layer the mean of the streams is left of them."""
+    """After the last layer: the result is the mean of the streams."""
 
     def __init__(self, sizes: HyperSizes) -> None:
         super().__init__(sizes.n_stream, sizes.n_embd)
@@ -127,7 +135,7 @@ class MeanOfStreams(Streams):
 
 
 class LearnedMixOfStreams(Streams):
-    """Behind the last layer a mix of the streams is left of them: tensors `name`_fn, _base and _scale."""
+    """After the last layer: the result is a mix of the streams, with tensors `name`_fn, _base and _scale."""
 
     def __init__(self, sizes: HyperSizes, name: str = "output_hc") -> None:
         super().__init__(sizes.n_stream, sizes.n_embd)

@@ -1,5 +1,7 @@
-"""What an indexer leaves to be attended to: of the entries that stand for groups of tokens the best, as lists that
-attention goes over. DeepSeek-V3.2's lightning indexer, on the keys of groups."""
+"""Choose the best entries (which stand for groups of tokens) for attention, as lists of rows.
+
+DeepSeek-V3.2's lightning indexer, on keys of groups.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +28,12 @@ def _counts(layer: int) -> str:
 
 
 def has_lists(b: Builder, layer: int) -> bool:
-    """Whether there are lists of `layer` that follow from the batch alone."""
+    """Whether `layer` has lists that depend on the batch alone."""
     return _items(layer) in b.common
 
 
 def lists_of(b: Builder, layer: int) -> Lists:
-    """What `layer`, before this one, has chosen."""
+    """The lists of an earlier `layer`."""
     left = b.common if has_lists(b, layer) else b.named
     items, counts = left[_items(layer)], left[_counts(layer)]
     return Lists(items.ref, items.ld, counts.ref, items.n)
@@ -39,16 +41,16 @@ def lists_of(b: Builder, layer: int) -> Lists:
 
 @dataclass
 class EntryChoice:
-    """Of the entries that a token sees the n_best.
+    """Chooses for every token the n_best of the entries before it.
 
-    layer       whose choice it is: later layers may ask for it, see `lists_of`
-    every       tokens of an entry
+    layer       the name of the choice: later layers may ask for it, see `lists_of`
+    every       tokens per entry
     n_best      0: all entries, which then are not scored
     keys        of the entries, which the layer stores before it chooses; None where they are not scored
-    n_head      of the index queries, which are as wide as a key
-    scale       of the scores, which only decides what rounds
+    n_head      number of index queries, which are as wide as a key
+    scale       of the scores; affects only rounding
     as_entries  the lists have the entries themselves and the last `window` tokens; otherwise the tokens of the entries,
-                and those behind the last whole group
+                and those after the last whole group
     """
 
     layer: int
@@ -61,7 +63,7 @@ class EntryChoice:
     window: int = 0
 
     def most(self, n_ctx: int) -> int:
-        """Items of a list, at most."""
+        """Capacity of a list."""
         n = n_ctx // self.every
         n = min(n, self.n_best) if self.n_best else n
         return n + min(self.window, n_ctx) if self.as_entries else min(n_ctx, (n + 1) * self.every - 1)
@@ -69,8 +71,8 @@ class EntryChoice:
     def lists(self, b: Builder, memory: HybridMemory, q: Rows | None = None, weights: Rows | None = None) -> Lists:
         """The lists of the batch, for `ListedAttention`.
 
-        q        [n_head * keys.n], after RoPE; not wanted where all entries are taken
-        weights  [n_head] of what a head's score counts; None: all the same
+        q        [n_head * keys.n], after RoPE; None where all entries are taken
+        weights  [n_head] weights of the heads' scores; None: all equal
         """
         batch, n_ctx = b.batch, memory.n_ctx
         scored, stride = None, 0

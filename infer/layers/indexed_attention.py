@@ -1,5 +1,7 @@
-"""Attention over what an indexer has chosen: keys of groups of tokens are scored by queries of their own, and a token
-attends to the groups with the best scores, and to those that are not whole yet. Of Qwen3.8-Flash-Next."""
+"""Attention to groups of tokens that an indexer chooses by scoring the groups' keys. Of Qwen3.8-Flash-Next.
+
+A token also attends to its incomplete group.
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,15 +19,18 @@ from .listed_attention import ListedAttention, Lists
 from .pooling import Pooling, starts_of_groups
 
 MIXER = "indexed attention"
-MOST_TOKENS = 1024  # of a group: the layer keeps as many rows of each sequence
+MOST_TOKENS = 1024  # most tokens per group: the layer keeps so many rows per sequence
 
 
 @dataclass
 class IndexedAttention(Attention):
-    """every        tokens of a group; its key is the mean of theirs, normalized and turned as the first of them
-    n_best       groups that a token attends to, at most
-    n_index_head index queries of d_index values, each normalized; a score is the sum of what is positive of their
-                 products with the key
+    """Attention to the best groups of tokens.
+
+    every        tokens per group; its key is the mean of theirs, normalized and rotated to the position of the first
+    n_best       most groups that a token attends to
+    n_index_head index queries of d_index values, each normalized; a score is the sum of their positive products with
+    the
+                 key
     index_eps    of the norms of index queries and keys
     """
 
@@ -76,7 +81,7 @@ class IndexedAttention(Attention):
         return listed.attend(b, q, self._lists, memory)
 
     def _chosen(self, b: Builder, x: Rows, memory: HybridMemory) -> Lists:
-        """What the tokens of the batch attend to, when the keys of the groups that it completes are kept."""
+        """Store the keys of the groups that the batch completes; return the lists of what its tokens attend to."""
         key = self.mean.entries(b, memory, b.matmul(x, self.w_index_k, "index_k"))
         self._finish(b, key, "k", 1, starts_of_groups(b, self.every), memory)
         self.index_keys.store(b, key, memory)
@@ -85,7 +90,7 @@ class IndexedAttention(Attention):
         return self.choice.lists(b, memory, q)
 
     def _finish(self, b: Builder, rows: Rows, part: str, n_head: int, pos: "int | Ref", memory: HybridMemory) -> None:
-        """Norm and RoPE of heads of index queries or keys, in place."""
+        """Norm and RoPE for heads of index queries or keys, in place."""
         b.op(
             gated_norm, name="index_norm", count=b.batch.n_tok, y=rows, weight=self.index_norms[part], stride=0,
             out=rows, n_group=n_head, n=self.d_index, eps=float(self.index_eps),

@@ -1,4 +1,4 @@
-"""What a layer keeps of tokens, or of groups of them, as rows: see memory/rows.py."""
+"""Rows that a layer keeps per token, or per group of tokens: see memory/rows.py."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from ..program.builder import Builder, Ref, Rows
 
 
 class RowPlace(NamedTuple):
-    """Where rows lie: their address, the table of pages and bytes from row to row of it, how they are kept."""
+    """Address of the rows, address and row stride (bytes) of the page table, and the type of the rows."""
 
     rows: int
     table: int
@@ -20,7 +20,7 @@ class RowPlace(NamedTuple):
 
 @dataclass
 class KeptRows:
-    """The part `part` of what a layer keeps: n_head rows of n values for every `every` tokens."""
+    """The rows `part` of a layer: n_head rows of n values for every `every` tokens."""
 
     layer: int
     part: str
@@ -31,17 +31,17 @@ class KeptRows:
 
     @property
     def spec(self) -> RowsSpec:
-        """What the memory is to have."""
+        """The needs of these rows, for the memory."""
         return RowsSpec(self.layer, self.part, self.n, self.n_head, self.every, self.mixer)
 
     def place(self, memory: HybridMemory) -> RowPlace:
-        """Where the memory has them."""
+        """The addresses of these rows."""
         attention = memory.attention
         stored = attention.rows[self.spec.key]
         return RowPlace(stored.ctypes.data, attention.table.ctypes.data, attention.table.strides[0], attention.kind)
 
     def store(self, b: Builder, x: Rows, memory: HybridMemory) -> None:
-        """Keep rows [n_head * n] of those tokens of the batch with which a group is complete."""
+        """Store rows [n_head * n] of those tokens of the batch that complete a group."""
         batch, at = b.batch, self.place(memory)
         per_thread = b.need_scratch(row_scratch_bytes(self.n))
         b.op(

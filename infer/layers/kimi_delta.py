@@ -1,5 +1,7 @@
-"""Kimi delta attention: the delta rule with a gate for every channel of the keys, behind a short convolution, and a
-sigmoid gate on what it returns. Kimi Linear, arXiv:2510.26692"""
+"""Kimi delta attention: the delta rule with a gate for every channel of the keys. Kimi Linear, arXiv:2510.26692
+
+A short convolution comes before it, a sigmoid gate after it.
+"""
 
 import math
 from dataclasses import dataclass
@@ -23,10 +25,10 @@ PARTS = ("q", "k", "v")
 class KimiDelta:
     """n_head heads of d_head queries, keys and values.
 
-    lowest  logarithm of the lowest gate, negative: gates are exp(lowest * sigmoid(A * f)); 0: exp(A * softplus(f))
-    low_rank  f and the gate come from products of two matrices, ssm_f_a and _b; otherwise from ssm_f_a alone, and ssm_a
-              is stored without its sign
-    full_gate  the gate comes from ssm_g alone, whatever f comes from
+    lowest     logarithm of the lowest gate, negative: gates are exp(lowest * sigmoid(A * f)); 0: exp(A * softplus(f))
+    low_rank   f and the gate are products of two matrices, ssm_f_a and _b; otherwise of ssm_f_a alone, and ssm_a is
+               stored without its sign
+    full_gate  the gate is a product of ssm_g alone, whatever f is
     """
 
     layer: int
@@ -57,7 +59,7 @@ class KimiDelta:
         self.w_out = w.matrix(p + "attn_output.weight", n, n_inner)
 
     def _products(self, w: Weights, name: str) -> dict[str, Weight]:
-        """The matrices that a row is multiplied by, one after the other, by the names of their products."""
+        """Product name -> matrix, in the order in which a row is multiplied with them."""
         sizes = [(self.d_head, self.n_embd), (self.n_inner, self.d_head)]
         if not self.low_rank:
             sizes = [(self.n_inner, self.n_embd)]
@@ -65,7 +67,7 @@ class KimiDelta:
         return {part: w.matrix(f"blk.{self.layer}.{part}.weight", *size) for part, size in parts.items()}
 
     def _rates(self, w: Weights, name: str) -> np.ndarray:
-        """One for each gate, as `delta_prepare` has them."""
+        """A rate per gate, as in `delta_prepare`."""
         a = decay_logs(w, name, self.n_head, positive=not self.low_rank)
         return np.repeat(np.abs(a), self.d_head) if self.lowest else decay_rates(a, self.d_head)
 

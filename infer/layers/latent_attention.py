@@ -1,8 +1,8 @@
-"""Multi-head latent attention: what is kept of a token is one small vector for all heads, from which their keys and
-values could be made, and a rotated key that they share. DeepSeek-V2, arXiv:2405.04434
+"""Multi-head latent attention: per token it keeps one small vector for all heads. DeepSeek-V2, arXiv:2405.04434
 
-Neither keys nor values are made (the absorbed form): a head's query is brought into the space of the latent vectors,
-which are keys and values at once, and what it returns is brought back. So attention has a single head of keys.
+Keys and values of the heads could be computed from that vector and a rotated key that they share. They are not (the
+absorbed form): a head's query is mapped into the space of the latent vectors, which serve as keys and values, and the
+result is mapped back. So attention has a single head of keys.
 """
 
 import math
@@ -24,13 +24,13 @@ class LatentAttention:
     """n_head heads: d_nope values of a query and key without position, n_rot with, d_value of a value.
 
     rank      of the latent vectors
-    eps       of the norm of a latent vector, and of one of queries
-    rope      of the n_rot values; None: they are used as they are
+    eps       of the norms of latent vectors, also those of queries
+    rope      of the n_rot values; None: they are not rotated
     q_rank    of latent vectors of queries; 0: queries come straight from the input
-    gate      made by attn_gate; None: no gate
+    gate      from attn_gate, or None
     scale     of the scores; 0: 1 / sqrt(d_nope + n_rot)
 
-    A key is kept as [rotated | latent], so that what turns comes first, as in other attention. Nothing else is kept.
+    A key is kept as [rotated | latent]: the rotated values come first, as in other attention. Nothing else is kept.
     """
 
     layer: int
@@ -47,7 +47,7 @@ class LatentAttention:
     scale: float = 0.0
 
     def __post_init__(self) -> None:
-        self.width = self.d_nope + self.n_rot  # of a head's query
+        self.width = self.d_nope + self.n_rot  # values of a head's query
         self.latent = Attention(
             self.layer, self.n_embd, self.n_head, 1, self.n_rot + self.rank, self.rope, d_value=self.rank,
             scale=self.scale or 1 / math.sqrt(self.width), latent=True,
@@ -89,15 +89,15 @@ class LatentAttention:
         return b.matmul(values, self.w_out, "attn_out")
 
     def store(self, b: Builder, key: Rows, memory: HybridMemory) -> None:
-        """Keep [rotated | latent] of every token."""
+        """Store [rotated | latent] of every token."""
         self.latent.store(b, key, key, memory)
 
     def attend(self, b: Builder, x: Rows, low: Rows, query: Rows, memory: HybridMemory) -> Rows:
-        """What every head returns, in the latent space. x: the layer's input, low: what queries are made of."""
+        """The heads' results, in the latent space. x: the layer's input; low: see `_low`."""
         return self.latent.attend(b, query, memory)
 
     def _low(self, b: Builder, x: Rows) -> Rows:
-        """What queries are made of: their latent vectors, or the input itself."""
+        """The rows from which queries are made: their latent vectors, or the input itself."""
         if not self.q_rank:
             return x
         return b.norm(b.matmul(x, self.w_qa, "attn_q_a"), self.q_norm, self.eps, name="attn_q_norm")
@@ -115,7 +115,7 @@ class LatentAttention:
         return key
 
     def _query(self, b: Builder, low: Rows, memory: HybridMemory) -> Rows:
-        """[rotated | brought into the latent space] of every token and head."""
+        """[rotated | mapped into the latent space] of every token and head."""
         q, size = b.matmul(low, self.w_q, "attn_q"), self.n_rot + self.rank
         query = b.rows(self.n_head * size)
         self._by_heads(b, q, self.width, self.w_kb, "attn_k_b", query.columns(self.n_rot, query.n - self.n_rot), size)
@@ -141,7 +141,7 @@ class LatentAttention:
     def _by_heads(
         self, b: Builder, x: Rows, step: int, w: Weight, name: str, out: Rows, out_step: int, gate: Rows | None = None
     ) -> None:
-        """Multiplies w.n values of each head, `step` apart in x, by the head's own matrix; results `out_step` apart."""
+        """Multiply each head's values, `step` apart in x, with the head's own matrix; results are `out_step` apart."""
         few = b.capacity <= FEW_COLUMNS
         width = b.products.width(few)
         n_columns = self.n_head * round_up(b.capacity, width)

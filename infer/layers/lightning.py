@@ -1,5 +1,7 @@
-"""Lightning attention: linear attention whose state fades by a factor of its own for every head and layer. Qin et al.
-2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313"""
+"""Lightning attention: linear attention whose state decays by a fixed factor per head and layer.
+
+Qin et al. 2024, arXiv:2401.04658; MiniMax-01, arXiv:2501.08313
+"""
 
 from dataclasses import dataclass
 
@@ -13,13 +15,13 @@ from ..loading.weights import Weights
 from ..memory import HybridMemory, RecurrentSpec
 from ..program.builder import Builder, Rows
 
-MAX_RATE = 8.0  # logarithm to base 2 of the smallest rate of a head in layer 0, negated
+MAX_RATE = 8.0  # -log2 of the smallest decay rate in layer 0
 
 
 def decay_rates(n_head: int, layer: int, n_layer: int) -> npt.NDArray[np.float64]:
-    """f64 [head]: the logarithm, negated, of what is left of a head's state after a token; no file has it.
+    """f64 [head]: the negative logarithm of a state's decay per token; files do not contain it.
 
-    Slopes are ALiBi's (arXiv:2108.12409), less from layer to layer, almost 0 in the last one.
+    Slopes are ALiBi's (arXiv:2108.12409), decreasing from layer to layer, almost 0 in the last one.
     """
     slopes = 2.0 ** (-MAX_RATE * np.arange(1, n_head + 1) / n_head)
     return slopes * (1 - layer / (n_layer - 1 + 1e-5) + 1e-5)
@@ -27,7 +29,7 @@ def decay_rates(n_head: int, layer: int, n_layer: int) -> npt.NDArray[np.float64
 
 @dataclass
 class LightningAttention:
-    """n_head heads of d_head queries, keys and values each; eps: of the norm of all heads together, behind the scan."""
+    """n_head heads of d_head queries, keys and values each; eps: of the norm of all heads together, after the scan."""
 
     layer: int
     n_embd: int

@@ -1,4 +1,4 @@
-"""Attention over rows that a list names, a list for every token: what indexers and compressors leave to be attended."""
+"""Attention over a list of rows per token, which indexers and compressors make."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from .kept_rows import KeptRows
 
 @dataclass(frozen=True)
 class Lists:
-    """Of every token of a batch the rows that it attends to: kernels/attention/listed.py.
+    """The rows to which each token of a batch attends: kernels/attention/listed.py.
 
     items   i32 [tok][most], `stride` bytes from list to list
-    counts  i64 [tok]
-    most    items that a list has room for: by it the work is estimated
+    counts  i64 [tok], items in use
+    most    capacity of a list; the work is estimated by it
     """
 
     items: Ref
@@ -28,10 +28,10 @@ class Lists:
 
 @dataclass
 class ListedAttention:
-    """n_head query heads over the n_head of keys that `keys` has, of d_head values, and as many of `values`.
+    """n_head query heads over the heads of `keys` and `values`.
 
-    keys, values      of every token; values are at most as wide; may be the same
-    entries           keys and values at once of groups of tokens, one width; None: lists name tokens only
+    keys, values      of every token; values are at most as wide; may be the same rows
+    entries           keys that are also values, of groups of tokens; None: lists name tokens only
     scale             of the scores; 0: 1 / sqrt(d_head)
     """
 
@@ -42,7 +42,7 @@ class ListedAttention:
     scale: float = 0.0
 
     def attend(self, b: Builder, q: Rows, lists: Lists, memory: HybridMemory, sinks: int = 0) -> Rows:
-        """What the heads return for queries [n_head * d_head]. sinks: address of a logit per head, 0: none."""
+        """The heads' results for queries [n_head * d_head]. sinks: address of a logit per head; 0: no sinks."""
         batch, n, d_value = b.batch, self.keys.n, self.values.n
         keys, values = self.keys.place(memory), self.values.place(memory)
         entries = self.entries.place(memory).rows if self.entries else None

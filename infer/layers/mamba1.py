@@ -21,9 +21,9 @@ from .base import add_bias, decay_logs, optional_bias
 class Mamba1:
     """`norms`: '' no norms, 'weighted' with ssm_dt_norm, ssm_b_norm, ssm_c_norm, 'plain' without weights.
 
-    n_head: as many scans side by side, each over its share of the channels with its own dt, B and C; ssm_x and
-    ssm_dt are stacks then. 0: one scan. Projections in and out have biases where the file does.
-    leaves: the name under which later layers find what the scan returns, before the gate; empty: none do.
+    n_head: number of scans side by side, each over its share of the channels with its own dt, B and C; ssm_x and ssm_dt
+    are then stacks. 0: one scan. Input and output projections have biases where the file does.
+    leaves: the name under which later layers find the scan's output before the gate; empty: not kept.
     """
 
     layer: int
@@ -62,7 +62,7 @@ class Mamba1:
             self.norm_weights = [w.vector(f"{p}ssm_{part}_norm.weight", n) for part, n in sizes.items()]
 
     def _stack(self, w: Weights, name: str, rows: int, n: int) -> list[Weight]:
-        """One matrix for each scan."""
+        """One matrix per scan."""
         if not self.n_head:
             return [w.matrix(name, rows, n)]
         stack = w.experts(name, self.n_head, rows, n)
@@ -97,7 +97,7 @@ class Mamba1:
         return add_bias(b, b.matmul(y, self.w_out, "ssm_out"), self.bias_out)
 
     def _scan(self, b: Builder, h: int, x: Rows, gate: Rows, y: Rows, memory: HybridMemory) -> None:
-        """Scan `h`, of channels x behind the convolution."""
+        """Run scan `h` on channels x of the convolution's output."""
         batch, state = b.batch, memory.recurrent.ssm[self.layer]
         parts = b.matmul(x, self.w_x[h], "ssm_x")
         dt = parts.columns(0, self.dt_rank)

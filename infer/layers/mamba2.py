@@ -17,10 +17,10 @@ from .base import add_bias, decay_logs, optional_bias
 
 @dataclass
 class Mamba2:
-    """n_head heads of d_inner / n_head channels, n_group groups of B and C; step sizes are kept within `limits`.
+    """n_head heads of d_inner / n_head channels, n_group groups of B and C; step sizes are clamped to `limits`.
 
-    normed: there is a norm behind the gate, or with norm_first in front of it. Projections in and out have biases where
-    the file does.
+    normed: a norm follows the gate; with norm_first it comes before the gate. Input and output projections have biases
+    where the file does.
     """
 
     layer: int

@@ -1,5 +1,7 @@
-"""A Mamba-2 mixer whose B, C and step sizes are made of the convolved channels, as Mamba-1 makes them, with norms on
-each: the layer of PLaMo 2 (arXiv:2509.04897). Dao & Gu 2024, arXiv:2405.21060."""
+"""The Mamba-2 mixer of PLaMo 2 (arXiv:2509.04897). Dao & Gu 2024, arXiv:2405.21060.
+
+B, C and step sizes are projected from the convolved channels, as in Mamba-1, each with a norm.
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from .base import decay_logs, optional_bias
 
 @dataclass
 class ProjectedMamba2:
-    """n_head heads of d_inner / n_head channels, one group of B and C; dt_rank values of a token make step sizes."""
+    """n_head heads of d_inner / n_head channels, one group of B and C; dt_rank values per token make step sizes."""
 
     layer: int
     n_embd: int
@@ -33,7 +35,7 @@ class ProjectedMamba2:
         if self.d_inner % self.n_head:
             raise w.wrong("ssm.time_step_rank", self.n_head, f"a divisor of ssm.inner_size = {self.d_inner}")
         p, n_state = f"blk.{self.layer}.", self.d_state
-        self.w_in = w.matrix(p + "ssm_in.weight", 2 * self.d_inner, self.n_embd)  # of every head rows of z, then of x
+        self.w_in = w.matrix(p + "ssm_in.weight", 2 * self.d_inner, self.n_embd)  # per head the rows of z, then of x
         self.w_x = w.matrix(p + "ssm_x.weight", 2 * n_state + self.dt_rank, self.d_inner)
         self.w_dt = w.matrix(p + "ssm_dt.weight", self.n_head, self.dt_rank)
         self.w_out = w.matrix(p + "ssm_out.weight", self.n_embd, self.d_inner)

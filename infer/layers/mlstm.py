@@ -16,8 +16,10 @@ from ..program.builder import Builder, Rows
 
 @dataclass
 class Mlstm:
-    """n_head heads of d_k keys and d_v values; gates are capped by `cap`. eps: of what is divided by, norm_eps: of the
-    norm of every head."""
+    """n_head heads of d_k keys and d_v values; gates are soft-capped by `cap`.
+
+    eps: added to the divisor of the result; norm_eps: of the norm of every head.
+    """
 
     layer: int
     n_embd: int
@@ -38,7 +40,7 @@ class Mlstm:
         self.skip = w.keep(np.zeros(self.n_head, np.float32))
 
     def memory(self) -> tuple[RecurrentSpec]:
-        """m of every head lies where other layers keep the input of a convolution with two taps."""
+        """m of every head is kept in place of the input of a convolution with two taps."""
         return (RecurrentSpec(self.layer, self.n_head, 2, self.n_head, self.d_v + 1, self.d_k, mixer="mLSTM"),)
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:

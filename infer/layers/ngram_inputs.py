@@ -1,6 +1,8 @@
-"""Embeddings of n-grams, which a layer adds to residual streams: the last tokens are hashed to rows of a large table,
-every stream takes as much of them as it asks for, and a short dilated convolution adds those of the tokens before. Of
-Qwen3.8-Flash-Next; hashed n-gram memories: arXiv:2601.07372"""
+"""Embeddings of n-grams that a layer adds to residual streams. Of Qwen3.8-Flash-Next.
+
+The last tokens are hashed to rows of a large table, each stream gates them, and a short dilated convolution adds those
+of earlier tokens. Hashed n-gram memories: arXiv:2601.07372
+"""
 
 import math
 from dataclasses import dataclass
@@ -18,18 +20,18 @@ from ..program.builder import Builder, Ref, Rows
 from .base import MemorySpec
 from .streams import OnStreams
 
-IDS, CONV = "ngram", "ple"  # what is kept: ids of the last tokens, inputs of the convolution
-MOST_TOKENS = 1 << 24  # ids below it, and one more, are exact in f32
+IDS, CONV = "ngram", "ple"  # the states: ids of the last tokens, inputs of the convolution
+MOST_TOKENS = 1 << 24  # ids below, plus 1, are exact in f32
 TABLE = "per_layer_token_embd.weight"
 
 
 @dataclass(frozen=True)
 class Ngrams:
-    """Which rows of the table n-grams of 2 .. n_gram tokens name: n_each for every n, see kernels/rows/ngrams.py.
+    """The rows of the table for n-grams of 2 .. n_gram tokens: n_each for every n, see kernels/rows/ngrams.py.
 
     factors         of the tokens, the last one first
     sizes, offsets  of the parts of the table
-    end             the token that ends a text: those before it are not seen
+    end             the token that ends a text: tokens before it are ignored
     """
 
     n_gram: int
@@ -41,14 +43,16 @@ class Ngrams:
 
     @property
     def n_row(self) -> int:
-        """Rows of a token."""
+        """Rows per token."""
         return (self.n_gram - 1) * self.n_each
 
 
 @dataclass
 class NgramInputs(OnStreams):
-    """n_stream streams of n_embd values; rows of the table have d_row. taps: of the convolution, n_gram tokens apart.
-    eps: of the norms of streams."""
+    """n_stream streams of n_embd values; rows of the table have d_row values.
+
+    taps: of the convolution, n_gram tokens apart; eps: of the norms of streams.
+    """
 
     layer: int
     n_embd: int
@@ -64,7 +68,7 @@ class NgramInputs(OnStreams):
 
     @property
     def _span(self) -> int:
-        """Tokens that the convolution reaches over."""
+        """Number of tokens that the convolution spans."""
         return (self.taps - 1) * self.ngrams.n_gram + 1
 
     def load(self, w: Weights) -> None:
@@ -74,7 +78,7 @@ class NgramInputs(OnStreams):
         self.w_key, self.w_value = w.matrix(p + "key.weight", self._width, d), w.matrix(p + "value.weight", n, d)
         self.norms = {part: w.vector(f"{p}norm_{part}.weight", self._width) for part in ("key", "query", "conv")}
         stored = w.array(p + "conv1d.weight", self._width, self.taps)
-        taps = np.zeros((self._span, self._width), np.float32)  # those in between are 0
+        taps = np.zeros((self._span, self._width), np.float32)  # a dilated convolution: other taps are 0
         taps[:: self.ngrams.n_gram] = stored.T
         self.conv = w.keep(taps)
         self.one, self.none = w.keep(np.ones(1, np.float32)), w.keep(np.zeros(1, np.float32))
@@ -120,7 +124,7 @@ class NgramInputs(OnStreams):
             b.op(elementwise.add_rows, name="ple_add", count=n_tok, x=x, residual=rows, n=x.n)
 
     def _embedded(self, b: Builder, memory: HybridMemory) -> Rows:
-        """The rows of the table that the tokens name, side by side."""
+        """The rows of the table for each token's n-grams, side by side."""
         g, batch, state = self.ngrams, b.batch, memory.recurrent.conv[self.layer, IDS]
         ids, windows, out = b.rows(1), b.rows(g.n_gram), b.rows(g.n_row * self.d_row)
         b.op(numbered_tokens, name="ple_ids", count=batch.n_tok, tokens=batch.tokens, out=ids)

@@ -1,4 +1,4 @@
-"""Two parts that read the same residual stream, each behind a norm of its own."""
+"""Two parts that read the same residual stream, each after its own norm."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,9 @@ from .base import Layer, MemorySpec
 
 @dataclass
 class NormedSum:
-    """first(norm1(x)) + second(norm2(x)) of the residual stream x, with layer norms: a `Sum` of layers that have
-    different ones.
+    """first(norm1(x)) + second(norm2(x)) of the residual stream x, with layer norms.
 
-    norms  of the two: the tensors' names, of which each is NAME.weight and NAME.bias
+    norms  prefixes of the norms' tensors: NAME.weight and NAME.bias
     """
 
     first: Layer

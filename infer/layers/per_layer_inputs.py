@@ -1,5 +1,7 @@
-"""Embeddings of a token for every layer, small ones, in a table of their own and made from the usual embedding: each is
-gated by the residual stream and added to it. Gemma 3n and 4, of Google."""
+"""Small embeddings of a token for every layer, gated by the residual stream and added to it. Gemma 3n and 4.
+
+They come from a table of their own and from the usual embedding.
+"""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +17,15 @@ from ..memory import HybridMemory
 from ..program.builder import Builder, Rows
 from .base import Layer, MemorySpec
 
-NAME = "per_layer_inputs"  # among what layers leave to later ones
+NAME = "per_layer_inputs"  # the name under which the embeddings are left to later layers
 
 
 @dataclass
 class PerLayerInputs:
-    """In front of the first layer: (sqrt(n) e + norm(W x)) / sqrt(2), with e the n values per layer that the table has
-    for the token, and x its row of the usual embedding, without a factor; then that layer."""
+    """Before the first layer: (sqrt(n) e + norm(W x)) / sqrt(2); then that layer.
+
+    e: the n values per layer of the token in the table; x: its row of the usual embedding, unscaled.
+    """
 
     first: Layer
     n_embd: int
@@ -40,7 +44,7 @@ class PerLayerInputs:
                 f"the {self.embedding.rows} tokens. Convert the model again."
             )
         self.w_in = w.matrix("per_layer_model_proj.weight", n_all, self.n_embd)
-        # the norm's weights with the factor behind it
+        # the factor after the norm is part of its weights
         self.norm = w.vector("per_layer_proj_norm.weight", self.n, lambda x: x * np.float32(math.sqrt(0.5)))
 
     def memory(self) -> tuple[MemorySpec, ...]:
@@ -63,7 +67,7 @@ class PerLayerInputs:
 
 @dataclass
 class PerLayerGate:
-    """norm(W (gelu(G x) * e)) of the residual stream x and the n values e that `PerLayerInputs` made for this layer."""
+    """norm(W (gelu(G x) * e)) of the residual stream x and this layer's n values e of `PerLayerInputs`."""
 
     layer: int
     n_embd: int

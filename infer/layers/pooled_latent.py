@@ -1,5 +1,7 @@
-"""Latent attention over the tokens that an indexer chooses: it scores pools of neighbouring tokens, whose keys are
-mixed by gates of their own. Of GLM-5.3-Flash; the indexer is DeepSeek-V3.2's."""
+"""Latent attention to tokens that an indexer chooses in pools of neighbouring tokens. Of GLM-5.3-Flash.
+
+A pool's key is a gated mix of its tokens' keys. The indexer is DeepSeek-V3.2's.
+"""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from .pooling import Pooling
 
 @dataclass(frozen=True)
 class PoolIndex:
-    """n_head index queries of d_head values; the n_best pools of n_pool tokens are chosen; eps: of the keys' norm."""
+    """n_head index queries of d_head values choose n_best pools of n_pool tokens; eps: of the keys' norm."""
 
     n_head: int
     d_head: int
@@ -28,10 +30,10 @@ class PoolIndex:
 
 @dataclass
 class PooledLatentAttention(LatentAttention):
-    """Latent attention whose queries have latent vectors, too.
+    """Latent attention to chosen tokens; queries must have latent vectors.
 
-    index   what chooses
-    source  the layer before this one whose choice it takes; -1: it chooses itself
+    index   sizes of the indexer
+    source  the earlier layer whose choice it uses; -1: its own
     """
 
     index: PoolIndex = PoolIndex(0, 0, 1, 1, 0.0)
@@ -73,7 +75,7 @@ class PooledLatentAttention(LatentAttention):
         return self.listed.attend(b, query, lists, memory)
 
     def _choose(self, b: Builder, x: Rows, low: Rows, memory: HybridMemory) -> Lists:
-        """Keys of the pools that the batch completes are kept; then what every token is to see."""
+        """Store the keys of the pools that the batch completes, and choose what every token attends to."""
         weight, bias = self.index_norm
         k = b.norm(b.matmul(x, self.w_index_k, "index_k"), weight, self.index.eps, name="index_norm", bias=bias)
         gate = b.matmul(x, self.w_pool_gate, "index_gate")

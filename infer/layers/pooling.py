@@ -1,4 +1,4 @@
-"""Entries that stand for groups of tokens, pooled from what a layer projects of each token."""
+"""Entries that stand for groups of tokens, pooled from a projection of each token."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from ..program.builder import Builder, Ref, Rows
 
 
 def starts_of_groups(b: Builder, every: int) -> Ref:
-    """Where the group of each token of the batch begins, i64 [tok]: the position that RoPE gives its entry."""
+    """Position of the first token of each token's group, i64 [tok]: RoPE rotates the entry by it."""
     name = f"group_starts.{every}"
     if name not in b.common:
         starts = b.common[name] = Rows(b.buffer(8 * b.capacity), 1, 8)
@@ -21,11 +21,11 @@ def starts_of_groups(b: Builder, every: int) -> Ref:
 
 @dataclass
 class Pooling:
-    """One entry of n channels for every `every` tokens, and what is kept for groups: kernels/recurrent/pools.py.
+    """One entry of n channels per `every` tokens, and the state for incomplete groups: kernels/recurrent/pools.py.
 
-    part         of the layer's states, whose this is
+    part         name of this state of the layer
     gated        a softmax over the tokens weighs them, channel by channel; otherwise an entry is their mean
-    overlapping  tokens have two halves of n channels, and an entry is of this group and of the one before
+    overlapping  tokens have two halves of n channels, and an entry covers this group and the one before
     """
 
     layer: int
@@ -38,17 +38,17 @@ class Pooling:
 
     @property
     def width(self) -> int:
-        """Values of a token, and of its gates."""
+        """Width of a token's values, and of its gates."""
         return 2 * self.n if self.overlapping else self.n
 
     @property
     def spec(self) -> RecurrentSpec:
-        """What the memory is to have."""
+        """The needs of the state, for the memory."""
         n_slot = pool_slots(self.every, overlapping=self.overlapping)
         return RecurrentSpec(self.layer, (1 + self.gated) * self.width, n_slot + 1, mixer=self.mixer, part=self.part)
 
     def load(self, w: Weights, ape: str = "") -> None:
-        """ape: the tensor [every, width] that is added to the gates, by a token's place in its group; "": none."""
+        """ape: the tensor [every, width] that is added to the gates by a token's index in its group; "": not used."""
         self.ape = self.ape_stride = 0
         if ape:
             self.ape, self.ape_stride = w.keep(w.array(ape, self.every, self.width)), 4 * self.width
@@ -56,8 +56,10 @@ class Pooling:
             self.ape = w.keep(np.zeros(self.width, np.float32))
 
     def entries(self, b: Builder, memory: HybridMemory, u: Rows, z: Rows | None = None) -> Rows:
-        """[n] for those tokens of the batch with which a group is complete, from values u and gates z [width] of all
-        tokens. What other tokens' rows hold is not defined."""
+        """Entries [n] from values u and gates z [width] of all tokens.
+
+        Only rows of tokens that complete a group are defined.
+        """
         assert (z is not None) == self.gated
         batch, out, states = b.batch, b.rows(self.n), memory.recurrent.conv[self.spec.key]
         b.op(

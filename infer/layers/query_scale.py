@@ -1,5 +1,7 @@
-"""Queries that grow with their position, so that attention over long texts stays sharp (Llama 4, Ministral 3;
-arXiv:2501.19399)."""
+"""Queries that grow with their position, so that attention over long texts stays sharp (Llama 4, Ministral 3).
+
+arXiv:2501.19399
+"""
 
 from dataclasses import dataclass
 
@@ -13,25 +15,25 @@ from ..program.builder import Builder, Rows
 
 @dataclass(frozen=True)
 class QueryScale:
-    """A query at position p is times 1 + beta * log(1 + floor((p + offset) / period))."""
+    """A query at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period))."""
 
     beta: float
     period: int
     offset: int = 0
 
     def of(self, first: int, end: int) -> np.ndarray:
-        """The factors of positions first .. end - 1, f32."""
+        """The factors, f32, of positions first .. end - 1."""
         steps = np.arange(first + self.offset, end + self.offset) // self.period
         return (1 + self.beta * np.log1p(steps)).astype(np.float32)
 
     def apply(self, b: Builder, q: Rows, w: Weights, n_ctx: int) -> None:
-        """Queries of the batch, in place."""
+        """Multiply the batch's queries, in place."""
         table = self._table(w, n_ctx)
         op = elementwise.scale_rows_by_position
         b.op(op, name="attn_scale", count=b.batch.n_tok, pos=b.batch.rope_pos, x=q, n=q.n, table=table)
 
     def _table(self, w: Weights, n_ctx: int) -> int:
-        """Address of the factors of n_ctx positions, which layers share; filled as far as texts reach."""
+        """Address of the factors of n_ctx positions, shared by layers; filled when texts reach them."""
         key = ("query scale", n_ctx, self)
         if key not in w.shared:
             table, filled = mapped_zeros((n_ctx,), np.float32), 0

@@ -1,5 +1,7 @@
-"""The recurrent block of Griffin: a convolution and a gated linear recurrence, beside a branch with GELU. De et al.
-2024, arXiv:2402.19427"""
+"""The recurrent block of Griffin: a convolution and a gated linear recurrence, multiplied by a branch with GELU.
+
+De et al. 2024, arXiv:2402.19427
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ from .base import add_bias, optional_bias
 
 @dataclass
 class RgLru:
-    """n_channel channels; their gates are products with n_head square blocks."""
+    """n_channel channels; their gates come from a block-diagonal matrix of n_head square blocks."""
 
     layer: int
     n_embd: int
@@ -65,7 +67,7 @@ class RgLru:
         return add_bias(b, b.matmul(y, self.w_out, "lru_out"), self.bias["out"])
 
     def _blocks(self, b: Builder, x: Rows, name: str) -> Rows:
-        """The product with a matrix that is zero but for square blocks on its diagonal."""
+        """The product with a block-diagonal matrix."""
         out, width = b.rows(self.n_channel), self.n_channel // self.n_head
         for h in range(self.n_head):
             part = b.matmul(x.columns(h * width, width), self.blocks[name].one(h), f"lru_{name}_gate")

@@ -1,4 +1,4 @@
-"""Routers of mixtures of experts: which experts a token has, and what each of them weighs."""
+"""Routers of mixtures of experts: the experts of each token, and their weights."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ from ..program.record import OpFields
 
 @dataclass(frozen=True)
 class ExpertGroups:
-    """`n` groups of neighbours, of which only the n_used best ones of a token are chosen from (arXiv:2412.19437).
+    """`n` groups of adjacent experts: a token chooses experts only from its n_used best groups (arXiv:2412.19437).
 
-    by_two  a group counts by the sum of its two best scores, otherwise by its best alone
+    by_two  a group's score is the sum of its two best scores, otherwise its best score
     """
 
     n: int
@@ -19,7 +19,8 @@ class ExpertGroups:
     by_two: bool = True
 
     def check(self, w: Weights, n_expert: int, n_expert_used: int) -> None:
-        """FormatError: a group has fewer than two experts, or the groups used have fewer experts than a token."""
+        """Raises FormatError if a group has fewer than two experts, or the used groups fewer experts than a token
+        needs."""
         if n_expert % self.n or n_expert < 2 * self.n:
             raise w.wrong("expert_group_count", self.n, f"groups of two or more of the {n_expert} experts")
         if not 1 <= self.n_used <= self.n:
@@ -35,9 +36,9 @@ class ExpertGroups:
 class Router:
     """n_used of n_expert experts for every token, weighted by their scores.
 
-    renormalize  weights sum up to 1 before they are multiplied by `scale`
-    n_idle       further choices that are no experts: a token that chooses one of them adds nothing
-    jitter       of ChosenBy.SPARSE_MIXER: how near the scores are among which an expert is weighed
+    renormalize  weights are normalized to sum 1 before they are multiplied by `scale`
+    n_idle       further choices that add nothing
+    jitter       for ChosenBy.SPARSE_MIXER: how near logits must be to share the softmax of an expert's weight
     """
 
     n_expert: int
@@ -55,14 +56,14 @@ class Router:
         return self.n_expert + self.n_idle
 
     def check(self, w: Weights) -> None:
-        """FormatError: the file says of its experts what cannot be."""
+        """Raises FormatError if the file's numbers of experts are inconsistent."""
         if not 1 <= self.n_used <= self.n_expert:
             raise w.wrong("expert_used_count", self.n_used, f"1 to {self.n_expert}, which is expert_count")
         if self.groups:
             self.groups.check(w, self.n_expert, self.n_used)
 
     def fields(self) -> OpFields:
-        """Of `moe_route`."""
+        """The fields for `moe_route`."""
         groups = self.groups or ExpertGroups(1, 1)
         return {
             "n_expert": self.n_score,

@@ -1,8 +1,8 @@
 """Time mixing and channel mixing of RWKV-6 and RWKV-7. Peng et al. 2024, arXiv:2404.05892; Peng et al. 2025,
 arXiv:2503.14456
 
-A layer keeps the last input of both parts: time mixing's, then channel mixing's, in one row. The models that were
-distilled from transformers have only the first: their feed-forward parts are another model's.
+A layer keeps the last input of both parts in one row: time mixing's, then channel mixing's. Models distilled from
+transformers have only the first: their feed-forward parts are another model's.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ FIRST_VALUE = "rwkv7 first value"
 def _shifted(
     b: Builder, x: Rows, mu: int, n_mix: int, memory: HybridMemory, layer: int, part: int, *, difference: bool = False
 ) -> list[Rows]:
-    """n_mix mixtures of x and what is before it, then the difference if asked for; `part` of the layer's row."""
+    """n_mix mixtures of x and the token before, then the difference if asked for. part: index in the layer's row."""
     states, n, width = memory.recurrent.conv[layer], x.n, round_up(x.n, 16)
     y = b.rows(n_mix * width)
     mixtures = [y.columns(j * width, n) for j in range(n_mix)]
@@ -48,8 +48,8 @@ class _TimeMix:
     layer: int
     n_embd: int
     d_head: int
-    n_shift: int  # inputs that the layer keeps
-    head_eps: float  # of the norm of the heads
+    n_shift: int  # number of inputs that the layer keeps
+    head_eps: float  # epsilon of the heads' norm
 
     @property
     def n_head(self) -> int:
@@ -83,11 +83,10 @@ class _TimeMix:
 
 @dataclass
 class Rwkv6(_TimeMix):
-    """How much a token takes over from the one before it depends on the token (n_mix ranks of five low-rank maps), and
-    so does the decay (n_decay ranks).
+    """Data-dependent token shift (five low-rank maps of rank n_mix) and decay (rank n_decay).
 
-    n_kv: heads of keys and values where heads share them. Without the tensor `time_mix_first` the recurrence is that of
-    gated linear attention, whose keys are multiplied by what the decay leaves of 1, without a norm behind it.
+    n_kv: heads of keys and values where heads share them. Without the tensor `time_mix_first` the recurrence is gated
+    linear attention: keys are multiplied by 1 - decay, and no norm follows.
     """
 
     n_mix: int
@@ -114,7 +113,7 @@ class Rwkv6(_TimeMix):
         self.w2 = w.experts(p + "w2.weight", 5, n, self.n_mix)
         if p + "lerp_fused.weight" in w:
             self.mu = w.keep(w.array(p + "lerp_fused.weight", 5, 1, 1, n))
-        else:  # of older files
+        else:  # older files
             self.mu = w.keep(np.stack([w.array(f"{p}lerp_{part}.weight", n) for part in "wkvrg"]))
         self.decay = w.vector(p + "decay.weight", n)
         self.decay_w1 = w.matrix(p + "decay_w1.weight", self.n_decay, n)
@@ -176,8 +175,11 @@ class Rwkv6(_TimeMix):
 
 @dataclass
 class Rwkv7(_TimeMix):
-    """Ranks of the low-rank maps: of the decay, of the in-context learning rate, of what is taken from the first
-    layer's value, of the gate (0: no gate). Some models have no norm of the heads."""
+    """Low-rank maps of decay (n_decay), in-context learning rate (n_rate), share of the first layer's value (n_first),
+    gate.
+
+    n_gate 0: no gate. Some models have no norm of the heads.
+    """
 
     n_decay: int
     n_rate: int
@@ -192,7 +194,7 @@ class Rwkv7(_TimeMix):
         ranks = {"w": self.n_decay, "a": self.n_rate, "v": self.n_first}
         if self.n_gate:
             ranks["g"] = self.n_gate
-        if self.layer == 0:  # the first value itself; llama.cpp wants the tensors all the same
+        if self.layer == 0:  # it makes the first value; llama.cpp still requires the tensors
             ranks.pop("v")
             w.ignore(*(f"{p}v{j}.weight" for j in range(3)))
         self.low = {
@@ -248,7 +250,7 @@ class Rwkv7(_TimeMix):
 
 @dataclass
 class ChannelMix:
-    """relu(key)^2 on the shifted input; `gated` (RWKV-6): the result times a sigmoid."""
+    """relu(key)^2 on the shifted input; `gated` (RWKV-6): the result is multiplied by a sigmoid."""
 
     layer: int
     n_embd: int
@@ -264,7 +266,7 @@ class ChannelMix:
             self.receptance = w.matrix(p + "receptance.weight", n, n)
 
     def memory(self) -> tuple[MemorySpec, ...]:
-        return ()  # what time mixing keeps has room for it
+        return ()  # its state is part of time mixing's row
 
     def build(self, b: Builder, x: Rows, memory: HybridMemory) -> Rows:
         mixed = _shifted(b, x, self.mu, 2 if self.gated else 1, memory, self.layer, 1)

@@ -1,4 +1,4 @@
-"""Attention that makes fewer keys and values than usual: values that are keys, keys and values of another layer."""
+"""Attention with fewer keys and values: values that are keys, or keys and values of another layer."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from .base import add_bias
 
 @dataclass
 class NormedValues(Attention):
-    """Every head's values are normalized as queries and keys, but without weights.
+    """Attention whose values are normalized per head like queries and keys, but without weights.
 
-    tied  there is no projection of values: they are what that of keys gives, before norms and RoPE
+    tied  no projection of values: they are the projected keys before norms and RoPE
     """
 
     tied: bool = False
@@ -43,8 +43,10 @@ class NormedValues(Attention):
 
 @dataclass
 class BorrowedKeys(Attention):
-    """Only queries are its own (those of `block`): keys and values are the ones that the attention of `layer` keeps, of
-    the same window, heads and RoPE."""
+    """Attention with queries from weights of `block`, over the keys and values that `layer` keeps.
+
+    Both have the same window, heads and RoPE.
+    """
 
     def projections(self) -> dict[str, int]:
         return {"q": super().projections()["q"]}

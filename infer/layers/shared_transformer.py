@@ -1,5 +1,5 @@
-"""A transformer block that stands in front of several layers, which share it, as in Zamba (arXiv:2405.16712) and
-Zamba2 (arXiv:2411.15242)."""
+"""A transformer block before several layers, which share its weights: Zamba (arXiv:2405.16712), Zamba2
+(arXiv:2411.15242)."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from .feed_forward import GatedFeedForward
 
 @dataclass
 class SharedTransformer:
-    """mixer(norm(x + W f(norm(a(norm([x, e])))))) of the residual stream x, which stays as it is, and the token's
-    embedding e; attention a and feed-forward f without residuals, both with the weights of layer `block`.
+    """mixer(norm(x + W f(norm(a(norm([x, e])))))) of the residual stream x and the token's embedding e.
+
+    x itself does not change. Attention a and feed-forward f have no residuals, and weights of layer `block`.
     """
 
     layer: int

@@ -14,7 +14,7 @@ from .base import add_bias, optional_bias
 
 @dataclass
 class ShortConv:
-    """d_conv taps over every one of n_embd channels; biases where the file has them."""
+    """d_conv taps for each of n_embd channels; biases where the file has them."""
 
     layer: int
     n_embd: int
