@@ -64,8 +64,8 @@ def chosen_context(network: Network, asked: int, n_seq: int, kind: KVType, rooms
         changed = hparams.variant(tensors, trained)
         return Context(
             n,
-            f"{said}: with the {trained} that the model was trained for it reads short texts otherwise, "
-            f"too ({changed})",
+            f"{said}: with the {trained} that the model was trained for, short texts would also be "
+            f"computed differently ({changed})",
         )
     return Context(n)
 
@@ -73,10 +73,12 @@ def chosen_context(network: Network, asked: int, n_seq: int, kind: KVType, rooms
 def _about_asked(n: int, trained: int, n_seq: int, needs: SequenceNeeds, room: Room) -> str:
     lines = []
     if n > trained:
-        lines.append(f"the model was trained for {trained}: beyond them its answers may be poor")
+        lines.append(f"the model was trained for {trained}: beyond that its answers may be poor")
     if needs.nbytes(n_seq, n) > room.of_sequences:
         free = size_text(max(0, room.of_sequences))
-        lines.append(f"full they need {_needed(n, n_seq, needs)}, {free} are free: the system may end the program then")
+        lines.append(
+            f"when full, it needs {_needed(n, n_seq, needs)}, {free} are free: the system may then end the program"
+        )
     return f"a context of {n} tokens: " + "; ".join(lines) if lines else ""
 
 

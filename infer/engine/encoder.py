@@ -46,7 +46,9 @@ class Encoder:
         self.gguf, self.n_threads, self.exact, self._cpus, self._nodes = gguf, n_threads, exact, cpus, nodes
         arch = gguf.get("general.architecture")
         if arch not in ENCODERS:
-            raise UnsupportedError(f"{gguf.path.name}: {arch!r} is not an encoder; these are: {', '.join(ENCODERS)}.")
+            raise UnsupportedError(
+                f"{gguf.path.name}: {arch!r} is not an encoder; the encoders are: {', '.join(ENCODERS)}."
+            )
         self.family = ENCODERS[arch]
         self.hparams = self.family.hparams.read(gguf, arch)
         self.n_embd, self.n_ctx = self.hparams.n_embd, self.hparams.n_ctx_train

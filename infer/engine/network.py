@@ -38,7 +38,7 @@ def family_of(gguf: GGUFFile) -> Family:
     if arch not in FAMILIES:
         near = ", ".join(difflib.get_close_matches(arch, FAMILIES, n=3))
         found = f"{gguf.path.name}: architecture {shown(repr(arch), 60)} is not supported"
-        raise UnsupportedError(f"{found}{near and f'; near it are {near}'}. docs/models.md names those that are.")
+        raise UnsupportedError(f"{found}{near and f'; near it are {near}'}. docs/models.md lists the supported ones.")
     return FAMILIES[arch]
 
 

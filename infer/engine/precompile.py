@@ -48,7 +48,7 @@ def precompile(path: Path, options: LoadOptions, progress: CompileProgress | Non
     if place is None or not os.access(place, os.W_OK):
         tried = ", ".join(str(root) for root in roots())
         raise HybridError(
-            f"no folder for kernels can be written (tried {tried}). Set XDG_CACHE_HOME to one that can be, here and "
+            f"no folder for kernels can be written (tried {tried}). Set XDG_CACHE_HOME to a writable folder, here and "
             "where models run."
         )
     options = replace(options, n_threads=1, kv_type=options.kv_type_used)

@@ -69,8 +69,8 @@ class Rope:
         made."""
         if self.n_rot > MOST_TURNED:
             raise FormatError(
-                f"the metadata of the model say that {self.n_rot} values of every head turn with the position, "
-                f"expected at most {MOST_TURNED}. Convert it again."
+                f"the metadata of the model say that RoPE rotates {self.n_rot} values of every head, expected at most "
+                f"{MOST_TURNED}. Convert the model again."
             )
         return rope_turns(self.n_rot, self.freq_base, self.freq_scale, self.factors)
 

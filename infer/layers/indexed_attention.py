@@ -57,7 +57,7 @@ class IndexedAttention(Attention):
             raise w.wrong("attention.compress_ratios", self.every, f"at most {MOST_TOKENS}")
         super().load(w)
         if self.rope and self.rope.n_rot > self.d_index:
-            expected = f"at least the {self.rope.n_rot} values that turn"
+            expected = f"at least the {self.rope.n_rot} values that RoPE rotates"
             raise w.wrong("attention.indexer.key_length", self.d_index, expected)
         p, d = f"blk.{self.layer}.indexer.", self.d_index
         self.w_index_q = w.matrix(p + "q_proj.weight", self.n_index_head * d, self.n_in)

@@ -99,7 +99,7 @@ class NgramInputs(OnStreams):
             if size < 1 or offset < 0 or offset + size > self.table.rows:
                 raise w.wrong("ple.head_vocab_sizes", size, f"a part of the {self.table.rows} rows, from {offset} on")
         if w.gguf.info("token_embd.weight").shape[0] >= MOST_TOKENS:
-            raise w.wrong("ple.ngram_size", g.n_gram, f"less than {MOST_TOKENS} tokens of a vocabulary beside it")
+            raise w.wrong("ple.ngram_size", g.n_gram, f"a vocabulary of fewer than {MOST_TOKENS} tokens")
 
     def memory(self) -> tuple[MemorySpec, ...]:
         return (

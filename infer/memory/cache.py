@@ -88,7 +88,7 @@ class PromptCache:
     ) -> Checkpoint:
         """Keep a checkpoint, keys and values of a sequence whose memory has seen exactly `ids`."""
         assert len(ids) == self.memory.n_past[seq] > 0
-        assert not self.memory.is_moved(seq), "what was moved is not what the model makes of these tokens"
+        assert not self.memory.is_moved(seq), "tokens were moved: this is not the memory of their text"
         memory = self.memory
         pages, row = memory.hold(seq)
         node = self.tree.insert(np.asarray(ids, np.int32), pages, owner)

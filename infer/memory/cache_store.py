@@ -201,7 +201,7 @@ class CacheStore:
             header = fetch.way.state
             if header is not None:
                 if TextDigest(self.folder.key, fetch.ids, fetch.owner).at(len(fetch.ids)) != header.after:
-                    raise StateError(f"{header.name} is of another text.")
+                    raise StateError(f"{header.name} belongs to another text.")
                 arrays = self.files.read(header)
                 logits = arrays.pop("logits", None)
                 fetch.logits = None if logits is None else logits.astype(np.float32)

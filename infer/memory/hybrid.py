@@ -130,7 +130,7 @@ class HybridMemory:
     def immovable(self) -> str:
         """Why tokens cannot be moved to other positions; empty if they can."""
         if self.learned_positions:
-            return "learned positions, which are in all that it keeps"
+            return "learned positions, which affect everything in its memory"
         if self.attention.row_specs:
             return "rows in memory that stand for groups of tokens, counted from the beginning of the text"
         return ""
@@ -178,7 +178,7 @@ class HybridMemory:
         """Raises UsageError if positions have gaps and the model has layers with a window, which count tokens."""
         if self.positions[seq].has_gaps and any(s.window for s in self.attention.pairs):
             raise UsageError(
-                f"sequence {seq} has gaps between its positions, and its model sees through a window of positions. "
+                f"sequence {seq} has gaps between its positions, and its model has attention windows. "
                 "Close them first (seq_add)."
             )
 

@@ -133,7 +133,7 @@ def _read_head(r: "_Reader", arch: str) -> tuple[int, np.ndarray]:
     if magic == GGSN:
         saved_by = r.bytes(r.u32("length of the architecture"), "architecture").decode("utf-8", "replace")
         if saved_by != arch:
-            raise StateError(f"{r.name} was saved by a '{saved_by[:40]}' model, this one is '{arch}'. Give that model.")
+            raise StateError(f"{r.name} was saved by a '{saved_by[:40]}' model, this one is '{arch}'. Use that model.")
     return magic, tokens
 
 
@@ -213,7 +213,7 @@ class _Reader:
         ids = [("id", "<i4")] if with_ids else []
         cells = self.array(np.dtype([("position", "<i4"), ("n_ids", "<u4"), *ids]), (n,), "positions")
         if not (cells["n_ids"] == int(with_ids)).all() or (with_ids and len(np.unique(cells["id"])) > 1):
-            raise StateError(f"{self.name} holds several sequences. Save the one that is wanted alone.")
+            raise StateError(f"{self.name} holds several sequences. Save only the wanted one.")
         return cells["position"]
 
 
@@ -227,7 +227,7 @@ def _read_kv(r: _Reader, memory: "HybridMemory", arrays: Arrays) -> np.ndarray:
     order = r.positions(n, True)
     places = np.argsort(order, kind="stable")
     if order[places[0]] < 0 or (np.diff(order[places].astype(np.int64)) < 1).any():
-        raise r.wrong("positions are negative, or are there twice")
+        raise r.wrong("positions are negative or repeated")
     transposed = r.u32("order of values")
     if transposed > 1:
         raise r.wrong(f"the order of its values is {transposed}, expected 0 or 1")

@@ -64,7 +64,7 @@ def seq_add(memory: HybridMemory, seq: int, p0: int, p1: int, delta: int) -> int
         if lost and (memory.is_recurrent or first):
             raise UsageError(
                 f"sequence {seq}: positions {p0} to {p1} cannot be shifted by {delta}, below 0. "
-                "Remove what comes before them, or shift the context."
+                "Remove the tokens before them, or shift the context."
             )
         _renumber(memory, seq, new[first:end], first, f"shifted by {delta}", lost)
     return memory.next_position(seq)
@@ -96,7 +96,7 @@ def shift(memory: HybridMemory, seq: int, keep: int, n: int) -> int:
     past = int(memory.n_past[seq])
     if keep < 0 or n < 1 or keep + n >= past:
         raise UsageError(
-            f"sequence {seq}: {n} tokens after the first {keep} cannot leave a sequence of {past}.",
+            f"sequence {seq}: cannot remove {n} tokens after the first {keep} of {past}: none would be left.",
             remedy=Remedy.FEWER_KEPT_TOKENS,
         )
     _check_movable(memory, seq)
@@ -128,7 +128,7 @@ def _renumber(memory: HybridMemory, seq: int, new: Places, first: int, how: str,
         bound = "beyond others" if moved[-1] < memory.n_ctx else f"beyond the context of {memory.n_ctx}"
         raise UsageError(
             f"sequence {seq}: positions {places[first]} to {places[first + len(new) - 1]} cannot be {how}: tokens "
-            f"would lie {bound}. Move those in the way first."
+            f"would lie {bound}. Move the tokens in the way first."
         )
     deltas = moved[first:] - places[first:]
     if lost < past:

@@ -96,8 +96,8 @@ class Pins:
         held, most = self.nbytes(others), budget // SHARE // self.n_parties
         if held + need > most:
             raise UsageError(
-                f"{n} tokens to keep need {size_text(need)}, {size_text(held)} are kept, and {size_text(most)} may be: "
-                f"{room}. Give up something that is kept."
+                f"keeping {n} tokens needs {size_text(need)}; {size_text(held)} are already kept, and the limit is "
+                f"{size_text(most)}: {room}. Give up a kept text."
             )
 
 

@@ -217,12 +217,12 @@ def _read_header(path: Path, view: memoryview) -> tuple[StateHeader, int]:
     except HeaderError as error:
         raise _damaged(path, str(error)) from None
     if start + end != len(view):
-        problem = "is cut off" if start + end > len(view) else "has bytes that belong to nothing"
+        problem = "is cut off" if start + end > len(view) else "has extra bytes"
         raise StateError(
             f"{path.name} {problem}: {start + end} bytes expected, {len(view)} found.", remedy=Remedy.WITHOUT_STATE
         )
     if any(view[_PROLOGUE.size + nbytes : start]):
-        raise _damaged(path, "there is something between its header and its arrays")
+        raise _damaged(path, "the padding after its header is not zero")
     return header, start
 
 

@@ -160,10 +160,10 @@ def read_header(path: Path, key: bytes, n_vocab: int) -> FileHeader:
     finally:
         os.close(fd)
     if len(data) < _HEADER.size or data[:8] != MAGIC:
-        raise _damaged(path, "it is no file of a prompt cache")
+        raise _damaged(path, "it is not a file of a prompt cache")
     _, crc, version, kind, flags, of, before, after, start, end, data_crc, zero, nbytes = _HEADER.unpack_from(data)
     if version != VERSION or kind not in SUFFIXES or flags & ~(_BOUNDARY | _LOGITS) or zero:
-        raise _damaged(path, "its header is of no known kind")
+        raise _damaged(path, "its header has an unknown version or kind")
     n = end - start
     sound = 0 <= n <= LONGEST_PIECE and (n > 0) == (kind == PIECE) and end > 0
     if not sound or status.st_size != file_size(n, nbytes):
@@ -177,7 +177,7 @@ def read_header(path: Path, key: bytes, n_vocab: int) -> FileHeader:
         status.st_mtime,
     )  # fmt: skip
     if of != key or header.name != path.name:
-        raise _damaged(path, "it belongs elsewhere")
+        raise _damaged(path, "it belongs to another model, or was renamed")
     if n and not (tokens.min() >= 0 and tokens.max() < n_vocab):
         raise _damaged(path, "it holds tokens that are not of this vocabulary")
     return header

@@ -92,8 +92,8 @@ class StoreFiles:
         least, most = RETRY_SECONDS
         if not self.n_failures:
             self.warn(
-                f"{shown(self.folder.path)} cannot be written: {error.strerror or error}. It is tried again "
-                "later; answers go on."
+                f"{shown(self.folder.path)} cannot be written: {error.strerror or error}. Writing is "
+                "tried again later; answers go on."
             )
         self._retry_at = now() + min(most, least * 2**self.n_failures)
         self.n_failures = min(self.n_failures + 1, 16)
@@ -179,7 +179,7 @@ class StoreFiles:
         self._remove(name)
         if not gone:
             why = f"{name}: {error.strerror or error}." if isinstance(error, OSError) else error
-            self.warn(f"{shown(self.folder.path)}: {why} It is read again from the text.")
+            self.warn(f"{shown(self.folder.path)}: {why} The text is processed again.")
 
     def use(self, names: list[str]) -> None:
         """Note that these files are used now."""

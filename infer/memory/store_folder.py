@@ -55,7 +55,7 @@ class StoreFolder:
         except OSError as error:
             os.close(self._lock)
             why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror or error
-            raise UsageError(f"{shown(path)}: {why}. End that one, or choose another folder.") from None
+            raise UsageError(f"{shown(path)}: {why}. End that process, or choose another folder.") from None
         for folder in (self.cache, self.slots):
             remove_unfinished(folder, "*")
         with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ class StoreFolder:
         except OSError as error:
             raise StateError(f"{path.name} cannot be read: {error.strerror or error}.") from None
         except (ValueError, RecursionError):
-            raise StateError(f"{path.name} is damaged: what it held is forgotten.") from None
+            raise StateError(f"{path.name} is damaged: its contents are lost.") from None
 
     def _document(self, name: str) -> Path:
         assert re.fullmatch(r"[a-z]+", name), "names are the program's own, never a client's"

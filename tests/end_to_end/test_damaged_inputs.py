@@ -85,11 +85,11 @@ STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no state": (lambda raw: b"x" * 500, "is not a state file"),
     "cut off": (lambda raw: raw[:-10], "is cut off"),
     "cut in the header": (lambda raw: raw[:100], "is damaged"),
-    "too long": (lambda raw: raw + bytes(64), "belong to nothing"),
+    "too long": (lambda raw: raw + bytes(64), "extra bytes"),
     "header flipped": (flipped(40), "checksum of its header"),
     "data flipped": (flipped(-300), "checksum differs"),
     "another version": (flipped(8), "state format 17"),
-    "no arrays": (restated(lambda h: h.update(arrays=[])), "belong to nothing"),
+    "no arrays": (restated(lambda h: h.update(arrays=[])), "extra bytes"),
     "array misnamed": (restated(lambda h: h["arrays"][2].update(name="blk.9.k")), "is missing"),
     "array of another type": (restated(lambda h: h["arrays"][2].update(dtype="i16")), "array 'blk.0.k' is i16"),
     "array of another shape": (

@@ -96,7 +96,7 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
         seq = model.sequence()
         seq.prefill(ids)
         seq.remove(4, 9)
-        with pytest.raises(UsageError, match=r"no positions with gaps") as caught:
+        with pytest.raises(UsageError, match=r"not take positions with gaps") as caught:
             seq.extra = {"pending": [7]}
             export_session(seq, path)
         assert caught.value.remedy is Remedy.ONE_SEQUENCE
@@ -117,7 +117,7 @@ def test_positions_with_gaps_come_back(converted: Callable[..., Path], tmp_path:
         cached = model.cache.find([*ids[:4], *ids[9:], 30]) if model.cache else None
         assert cached is not None and cached.position == 4, "no text that has the gap"
         assert context_for(path) == 20 and tokens_in(path) == 15
-        refused(model, path, data[:cells] + struct.pack("<i", 3) + data[cells + 4 :], "are there twice")
+        refused(model, path, data[:cells] + struct.pack("<i", 3) + data[cells + 4 :], "negative or repeated")
     with (
         LoadedModel.load(converted("llama-unigram-bin"), n_ctx=19) as model,
         pytest.raises(StateError, match=r"goes to position 19, the context is 19\.$"),

@@ -123,13 +123,13 @@ def test_an_explicit_context_wins(file: Callable[..., Path], machine: Callable[[
         assert (model.n_ctx, model.context_note) == (4000, "")
     with LoadedModel.load(path, n_ctx=5000, n_threads=1) as model:
         assert model.n_ctx == 5000
-        says = "a context of 5000 tokens: the model was trained for 4000: beyond them its answers may be poor"
+        says = "a context of 5000 tokens: the model was trained for 4000: beyond that its answers may be poor"
         assert model.context_note == says
     machine(MachineMemory(GIB, 200 << 20))
     with LoadedModel.load(path, n_ctx=900_000, n_threads=1, kv_type="f32") as model:
         assert model.n_ctx == 900_000
         assert "trained for 4000" in model.context_note
-        assert "full they need" in model.context_note and "are free: the system may end" in model.context_note
+        assert "when full, it needs" in model.context_note and "are free: the system may then end" in model.context_note
     with pytest.raises(UsageError, match=r"1 sequence of 9000000 tokens need 4\.\d GiB, this machine has 1\.0 GiB"):
         LoadedModel.load(path, n_ctx=9_000_000, n_threads=1, kv_type="f32")
 
@@ -147,8 +147,8 @@ def test_a_context_that_changes_short_texts_has_to_be_asked_for(file: Callable[.
             found.append((model.n_ctx, model.description, model.sequence().logits_of(IDS[:20])))
             if not n_ctx:
                 assert model.context_note == (
-                    "a context of 24 tokens: with the 64 that the model was trained for it reads short texts "
-                    "otherwise, too (long RoPE)"
+                    "a context of 24 tokens: with the 64 that the model was trained for, short texts would "
+                    "also be computed differently (long RoPE)"
                 )
             else:
                 assert model.context_note == ""

@@ -265,8 +265,8 @@ def test_what_cannot_be_done_changes_nothing(recurrent: bool) -> None:
     append(memory, 0, [*range(40)])
     before = held(memory, 0)
     refusals: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: shift(memory, 0, 10, 30), UsageError, "30 tokens after the first 10 cannot leave a sequence of 40"),
-        (lambda: shift(memory, 0, -1, 3), UsageError, "cannot leave"),
+        (lambda: shift(memory, 0, 10, 30), UsageError, "cannot remove 30 tokens after the first 10 of 40"),
+        (lambda: shift(memory, 0, -1, 3), UsageError, "cannot remove 3 tokens after"),
         (lambda: seq_add(memory, 0, 3, 6, 5), UsageError, r"positions 3 to 5 cannot be shifted by 5: .*beyond others"),
         (lambda: seq_add(memory, 0, 3, -1, 300), UsageError, "beyond the context of 256"),
         (lambda: seq_add(memory, 0, 3, -1, -5), UsageError, "cannot be shifted by -5, below 0"),
@@ -292,7 +292,7 @@ def test_a_window_needs_positions_without_gaps() -> None:
     memory = memory_of(AttentionSpec(0, 1, 16, None, 8))
     append(memory, 0, [*range(20)])
     assert seq_rm(memory, 0, 5, 9) == 20
-    with pytest.raises(UsageError, match="gaps between its positions, and its model sees through a window"):
+    with pytest.raises(UsageError, match="gaps between its positions, and its model has attention windows"):
         memory.begin(0, 1)
     assert seq_add(memory, 0, 9, -1, -4) == 16
     append(memory, 0, [20])

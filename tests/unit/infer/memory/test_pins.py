@@ -74,7 +74,7 @@ def test_at_most_half_of_the_budget(recurrent: bool) -> None:
     for i in (1, 2):
         assert pin(cache, text((i, 100))) is not None
         assert cache.pins.nbytes() == i * one
-    said = r"100 tokens to keep need .*, .* are kept, and .* may be: half of the budget"
+    said = r"keeping 100 tokens needs .*; .* are already kept, and the limit is .*: half of the budget"
     with pytest.raises(UsageError, match=said):
         pin(cache, text((3, 100)))
     for ids in (text((3, 100)), text((4, 100))):  # known and not known
@@ -86,7 +86,7 @@ def test_at_most_half_of_the_budget(recurrent: bool) -> None:
     # a text that goes on from a pinned one takes its place, if there is room
     longer = text((2, 100), (9, 20))
     remembered(memory, cache, longer)
-    with pytest.raises(UsageError, match="120 tokens to keep"):
+    with pytest.raises(UsageError, match="keeping 120 tokens"):
         pin(cache, longer)
     assert len(cache.pins.nodes) == 2, "what it goes on from is kept as before"
     cache.budget += 2 * page
