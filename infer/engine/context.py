@@ -24,8 +24,7 @@ class Context:
 
 
 class Rooms(NamedTuple):
-    """Functions of the context: the memory that is available for sequences; `least` is a lower bound that costs
-    nothing."""
+    """Functions of the context: the memory available for sequences. `least` is a lower bound without delay."""
 
     least: Callable[[int], Room]
     exact: Callable[[int], Room]

@@ -26,7 +26,7 @@ class LayerFacts:
     """Facts about one layer.
 
     letters              A attention, M a recurrence, R time mixing of RWKV, C short convolution, E experts, T a head
-                         that guesses tokens ahead, which a text's tokens may skip; `-`: none of these
+                         that guesses tokens ahead, not needed to process a text; `-`: none of these
     mixers               (letter, description) pairs
     state_nbytes         of a sequence's states, f32, without padding
     kv_nbytes_per_token  as f16, without padding

@@ -137,7 +137,7 @@ class ModelPrograms:
         return [execute.EXECUTE, *(k for program, _ in self._first_programs().values() for k in program.kernels)]
 
     def usual_kernels(self) -> list[Kernel]:
-        """The kernels of all programs for generation and for measuring texts, in the order of `prepare`."""
+        """The kernels of all programs for generation and for measuring texts; `first_kernels` come first."""
         keys = [*self._first_programs(), *sorted(self.usual_shapes()), self._key("likelihood", self.n_ubatch)]
         programs = (self._build(*key)[0] for key in dict.fromkeys(keys))
         return [execute.EXECUTE, *(k for program in programs for k in program.kernels)]

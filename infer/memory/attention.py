@@ -159,7 +159,7 @@ class AttentionMemory:
                     view[self._at(slot, cells - (end - start))] = view[self._at(slot, cells)]
 
     def turn(self, slot: int, start: int, deltas: npt.NDArray[np.int64]) -> None:
-        """Rotate the keys from position `start` on by `deltas` i64 [n] positions. The pages may have no other owner."""
+        """Rotate keys from position `start` on by `deltas` i64 [n] positions. The pages may have no other owner."""
         moved = np.flatnonzero(deltas)
         for s in self.pairs:
             if s.rotation is None:
@@ -229,8 +229,7 @@ class AttentionMemory:
                 yield name, view[np.asarray(pages, np.int64)[page], row]
 
     def load(self, pages: list[int], end: int, arrays: dict[str, np.ndarray], start: int = 0) -> None:
-        """Write arrays of `export` into `pages`; dtypes and shapes have been checked. The rest of the pages stays
-        unchanged.
+        """Write arrays of `export`, whose dtypes and shapes have been checked, into `pages`; other positions stay.
 
         `arrays` may go beyond `end`.
         """
@@ -246,13 +245,13 @@ class AttentionMemory:
                 view[np.asarray(pages, np.int64)[page], row] = arrays[name][: len(row)]
 
     def fill(self, slot: int, n: int, rng: np.random.Generator) -> None:
-        """Give a sequence n positions of random keys and values, the same in every page: for benchmarks."""
+        """Give a sequence n random positions, every 16 the same: for benchmarks, where values do not matter."""
         self.cut(slot, 0)
         self.extend(slot, 0, n)
         self.fill_pages(self._pages[slot], rng)
 
     def fill_pages(self, pages: list[int], rng: np.random.Generator) -> None:
-        """Fill all these pages with the same random keys, values and rows."""
+        """Fill these pages with the same random keys and values (every 16 positions the same) and rows."""
         if not pages:
             return
         for s in self.pairs:

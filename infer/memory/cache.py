@@ -225,7 +225,7 @@ class PromptCache:
     def _shorten(self) -> bool:
         """End the least recently used text of a recurrent model one checkpoint earlier. False: none can be shortened.
 
-        Only texts whose last pages have no other owner and whose last checkpoints are not pinned.
+        Pinned texts and checkpoints stay, and texts whose end would free no page.
         """
         if not self.memory.is_recurrent:
             return False

@@ -252,7 +252,7 @@ class CacheStore:
         return True
 
     def _size(self, cuts: list[int], logits: bool | None) -> int:
-        """Bytes of the files of a piece. logits: whether the states include logits; None: there are no states."""
+        """Bytes of a piece's files. logits: whether the states include logits; None: no states."""
         size = sum(file_size(b - a, layout_bytes(self._piece_layout(a, b))) for a, b in pairwise(cuts))
         if logits is not None and self.files.index.recurrent:
             size += file_size(0, layout_bytes(self._states(logits)))

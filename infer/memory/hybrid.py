@@ -3,8 +3,8 @@
 Names are from llama.cpp (PRs #5328, #7531, #13979): `seq_cp` here; `seq_rm`, `seq_add` and `seq_div`, which change
 positions, in moves.py. All return the position at which the sequence continues. It may lie before the requested one:
 attention can be cut anywhere, a recurrent state cannot. A sequence id is the index of its row in every table, so any
-set of ids, in any order, costs the same. Sequences share pages of keys and values and rows of states, which are copied
-before one of them writes.
+set of ids, in any order, costs the same. Sequences share pages and state rows, which are copied before one of them
+writes.
 
 A run has three steps: `begin` finds the pages and rows to write and changes nothing that the sequence holds; the
 program runs and writes `n_past` at its very end; `finish` or `abandon` follows.
@@ -160,7 +160,7 @@ class HybridMemory:
         return min(past, self._computed.get(seq, past))
 
     def is_moved(self, seq: int) -> bool:
-        """Whether tokens were moved, so that the memory is not what the model computes for the text."""
+        """Whether `computed` is less than all: tokens were moved."""
         return seq in self._computed
 
     def next_position(self, seq: int) -> int:
@@ -216,7 +216,7 @@ class HybridMemory:
         self.writable[move.seq] = move.reach if past == move.past + move.n else 0
 
     def keep_pieces(self, seq: int, n: int) -> None:
-        """Finish the sequence's unfinished move, if any, after piece n - 1."""
+        """`finish` the sequence's open move, if any, after piece n - 1."""
         if seq in self._moves:
             self.finish(self._moves[seq], n - 1)
 
@@ -313,7 +313,7 @@ class HybridMemory:
         self.loans.add(loan)
 
     def end_loan(self, loan: Loan) -> None:
-        """Give the loan's pages and row back."""
+        """Give back the loan's pages and row."""
         for page in loan.pages:
             self.attention.pool.drop(page)
         if loan.row >= 0:

@@ -69,7 +69,7 @@ class LlamaSession:
 
 
 def tokens_in(path: str | os.PathLike[str]) -> int:
-    """How many tokens a session file claims to hold, limited by its size; 0 for any other file."""
+    """How many tokens a session file claims to hold (its magic is not checked); 0: unreadable, or too small."""
     try:
         check_source(Path(path), "a state file")
         with Path(path).open("rb") as file:
@@ -81,7 +81,7 @@ def tokens_in(path: str | os.PathLike[str]) -> int:
 
 
 def context_for(path: str | os.PathLike[str]) -> int:
-    """How large a context a session file claims to need, as far as that is known without its model."""
+    """The context that a session file claims to need, as far as the file tells it without its model."""
     n = tokens_in(path)
     try:
         r = _Reader(Path(path).read_bytes() if n else b"", Path(path).name)

@@ -96,7 +96,7 @@ def shift(memory: HybridMemory, seq: int, keep: int, n: int) -> int:
     past = int(memory.n_past[seq])
     if keep < 0 or n < 1 or keep + n >= past:
         raise UsageError(
-            f"sequence {seq}: cannot remove {n} tokens after the first {keep} of {past}: none would be left.",
+            f"sequence {seq}: cannot remove {n} tokens after the first {keep} of {past}: a token must follow them.",
             remedy=Remedy.FEWER_KEPT_TOKENS,
         )
     _check_movable(memory, seq)

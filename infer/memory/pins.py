@@ -53,7 +53,7 @@ class Pins:
         return state * self.memory.is_recurrent + (point.logits.nbytes if point.logits is not None else 0)
 
     def check(self, ids: Tokens, n_vocab: int, budget: int, owner: bytes = b"") -> None:
-        """Raises UsageError if a text that begins with `ids` is too large to be pinned in addition to the others."""
+        """Raises UsageError if a text that begins with `ids` is too large to be pinned as well."""
         node, n = self.tree.match(ids, owner)
         others = self._others(node)
         new = len(_pages([*others, node]) - _pages(others))
@@ -64,7 +64,7 @@ class Pins:
         self._limit(len(ids), size, others, budget, owner)
 
     def add(self, ids: Tokens, n_prompt: int, budget: int, owner: bytes = b"") -> Node | None:
-        """Pin the known prefix of a text, in place of the pins of the same conversation. Returns None if nothing is
+        """Pin the known prefix of a text, in place of earlier pins of its conversation. Returns None if nothing is
         known.
 
         n_prompt: tokens of the text's last prompt. Raises UsageError if it is too large; earlier pins then stay.

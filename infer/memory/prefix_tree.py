@@ -123,8 +123,7 @@ class PrefixTree:
         return node, n
 
     def following(self, node: Node, n: int, most: int) -> Tokens:
-        """Up to `most` tokens after the first n of a text through `node`; at a fork, along the most recently used
-        child."""
+        """Up to `most` tokens after the first n of a text through `node`; forks follow the last used child."""
         parts, left = [node.tokens[n - node.start :][:most]], most - (node.end - n)
         while left > 0 and node.children:
             node = max(node.children.values(), key=lambda child: child.used)

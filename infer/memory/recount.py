@@ -38,8 +38,7 @@ def recount(memory: HybridMemory, cache: PromptCache | None, lost: Iterable[int]
 
 
 def _kept(memory: HybridMemory, cache: PromptCache) -> tuple[Counter[int], Counter[int]]:
-    """How often the prompt cache owns each page and row. Drops checkpoints without a state or, if broken, the whole
-    tree."""
+    """How often the cache owns each page and row. Drops checkpoints without a state, and forgets a broken tree."""
     if not all(_is_whole(node, memory) for node in (*cache.tree.roots.values(), *cache.tree)):
         cache.forget_all()
     pages: Counter[int] = Counter()

@@ -89,7 +89,7 @@ class RecurrentMemory:
 
     @property
     def n_stored(self) -> int:
-        """The number of rows that the arrays have room for."""
+        """Rows that the arrays have room for."""
         return self.pool.size
 
     @property

@@ -151,8 +151,7 @@ class StateFile:
         return array
 
     def close(self) -> None:
-        """Close the mapping. Arrays that are still referenced stay readable; the mapping then ends with the last of
-        them."""
+        """Close the mapping; it lasts as long as arrays that are still referenced."""
         self._arrays.clear()
         self._data.release()
         try:

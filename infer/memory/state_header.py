@@ -96,7 +96,7 @@ class HeaderError(Exception):
 
 
 def parse_header(text: bytes) -> tuple[StateHeader, int]:
-    """The checked header, and the size in bytes of the arrays it lists. Raises HeaderError when anything is wrong."""
+    """The checked header, and the size in bytes of its arrays. Raises HeaderError."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

@@ -65,7 +65,7 @@ class TextDigest:
         self._at = 0
 
     def at(self, n: int) -> bytes:
-        """The digest of the first n tokens; n must not decrease from call to call."""
+        """The digest of the first n tokens; n must not decrease between calls."""
         assert self._at <= n
         self._hash.update(self._data[4 * self._at : 4 * n])
         self._at = n
@@ -74,7 +74,7 @@ class TextDigest:
 
 @dataclass(frozen=True, eq=False)
 class FileHeader:
-    """The module's docstring describes the fields. `used`: time of the last use in seconds, the file's mtime."""
+    """The fields are described above. `used`: time of the last use in seconds, the file's mtime."""
 
     kind: int
     before: bytes

@@ -107,8 +107,7 @@ class StoreIndex:
             return None
 
     def missing(self, ids: Tokens, owner: bytes = b"") -> tuple[list[int], list[str]]:
-        """Cut positions of the pieces of this text that are not stored ([] if all are), and the names of the stored
-        ones.
+        """Cut positions of the pieces of this text that are not stored, or [], and names of the stored ones.
 
         The last cut is the end of `ids`, so that a state can follow it.
         """

@@ -25,7 +25,7 @@ class Lister:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Wait up to `seconds` for the listing, then stop it: nothing new is then written to the folder."""
+        """Wait up to `seconds` for the listing, then stop it: unless it is complete, nothing new is written."""
         self._thread.join(seconds)
         self._stop.set()
         self._thread.join()
