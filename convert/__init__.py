@@ -1,11 +1,11 @@
-"""From a Hugging Face checkpoint to GGUF, without torch and in constant memory.
+"""Converts a Hugging Face checkpoint to GGUF, without torch and in constant memory.
 
-    convert, plan     a checkpoint as a GGUF file; what would be written
-    verify            a file compared with the checkpoint it was made from
-    convert_lora      a LoRA adapter of PEFT as GGUF
-    ARCHITECTURES     the architectures of checkpoints that are known, with their families
+    convert, plan     write a checkpoint as a GGUF file; plan it only
+    verify            compare a file with the checkpoint it was made from
+    convert_lora      convert a LoRA adapter of PEFT
+    ARCHITECTURES     the known architectures with their families
 
-All that takes long accepts a callback progress(name, done, total); errors are `hybrid.quant.ggml.errors.HybridError`.
+Long operations accept a callback progress(name, done, total); errors are `hybrid.quant.ggml.errors.HybridError`.
 """
 
 from hybrid.quant.ggml.progress import Progress

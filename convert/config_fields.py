@@ -1,8 +1,8 @@
-"""Fields of config.json that change nothing in the file, with the reason; and what is said about unknown ones.
+"""Fields of config.json that have no effect on the file, with reasons; notes about unknown fields.
 
-Every field of a config has one of three fates. Used: the family asks for it (`Config.looked` knows). Refused unless
-it has a certain value: `Config.expects`. Without effect on the text: it stands below, or in the family's own
-`without_effect`. Any other field is named in a note. docs/config-fields.md lists them all.
+A field is either used: the family asks for it (`Config.looked` records that); or refused unless it has a certain value:
+`Config.expects`; or without effect on the text: listed below, or in the family's `without_effect`. Any other field is
+named in a note. docs/config-fields.md lists all fields.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ _ROPE = ("rope_parameters", "rope_scaling")
 
 
 def without_effect(family: type[Family] | Family, path: str) -> str | None:
-    """Why the field at a dotted path changes nothing; None where the table does not know it."""
+    """Why the field at a dotted path has no effect; None if the table does not list it."""
     name = _plain(path)
     while name and not (why := family.without_effect.get(name) or _REASONS.get(name)):
         name = name.rpartition(".")[0]  # the object around it
@@ -73,7 +73,7 @@ def without_effect(family: type[Family] | Family, path: str) -> str | None:
 
 
 def condition(family: type[Family] | Family, path: str) -> str | None:
-    """When the field at a dotted path is used, if not always."""
+    """When the field at a dotted path is used; None: always."""
     return family.conditional.get(_plain(path))
 
 
@@ -84,15 +84,15 @@ def _plain(path: str) -> str:
 
 
 def refuse_what_none_can(config: Config, family: type[Family]) -> None:
-    """UnsupportedError names a field of `REFUSED` with another value, unless the family understands it."""
+    """UnsupportedError names a field of `REFUSED` with an unsupported value, unless the family handles it."""
     for key, values in REFUSED.items():
         if key not in family.understood:
             config.expects(key, *values)
 
 
 def notes(config: Config, family: Family) -> Iterator[str]:
-    """What to say about fields that were neither asked for nor are in the tables, and about those that contradict
-    another spelling. `config` is a whole file, after everything was read from it."""
+    """Notes on fields that nobody asked for and no table lists, and on fields that another spelling contradicts.
+    `config`: a whole file, after everything was read from it."""
     unknown = [path for path in paths(config) if not (without_effect(family, path) or condition(family, path))]
     if unknown:
         more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
@@ -103,7 +103,7 @@ def notes(config: Config, family: Family) -> Iterator[str]:
 
 
 def paths(config: Config) -> Iterator[str]:
-    """Dotted paths of what is there and not null but was not looked at, also in the objects that were."""
+    """Dotted paths of non-null fields that nobody looked at, including those inside objects that somebody did."""
     looked = config.looked
 
     def below(data: Mapping[str, object], prefix: str) -> Iterator[str]:
@@ -118,7 +118,7 @@ def paths(config: Config) -> Iterator[str]:
 
 
 def _outside(config: Config) -> Iterator[tuple[str, str]]:
-    """What stands beside the object of RoPE's settings and in it, with other values: the object counts."""
+    """RoPE settings given both beside and inside their object, with different values: the object takes precedence."""
     text = config.data.get("text_config")
     for prefix, data in (("", config.data), ("text_config.", text if isinstance(text, dict) else {})):
         for section in _ROPE:

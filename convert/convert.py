@@ -1,4 +1,4 @@
-"""Hugging Face checkpoint in, GGUF file out."""
+"""Conversion of a Hugging Face checkpoint to a GGUF file."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from .tensor_parts import Spread, check, parts_of
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What was written: `output`, or of several files the first. `notes` are sentences about what could not be kept."""
+    """The result: `output` is the file, or the first of several. `notes` say what could not be kept."""
 
     source: Path
     output: Path
@@ -56,7 +56,7 @@ def plan(
     model_name: str | None = None,
     heads: bool = True,
 ) -> ConvertPlan:
-    """What `convert` would write, with every check but those on the weights' values."""
+    """The plan of a conversion, after all checks except those of the weights' values."""
     return prepare(
         src,
         file_type=outtype,
@@ -83,15 +83,19 @@ def convert(
     progress: Progress | None = None,
     spread: Spread | None = None,
 ) -> ConvertReport:
-    """Converts a checkpoint (its folder, config.json or weights file) to the GGUF file `dst`.
+    """Converts a checkpoint (its folder, config.json or weight file) to the GGUF file `dst`.
 
-    dst: a file, a folder to write into under the default name, or None for the current folder. It appears when it is
-    complete and not before. outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary
-    from instead. metadata: JSON file of general.* keys that replace those found. split_max_size: bytes of tensors in
-    one file, beyond which there are several, NAME-00001-of-00003.gguf; 0: one. n_threads = 0: all there are.
-    heads: with the model's own heads that guess tokens ahead, where the checkpoint has some.
-    progress(tensor, done, total) in bytes of tensors that are written. spread: who does the parts, where that is not
-    this process.
+    dst: a file; a folder, for a file with the default name; None: the current folder. The file appears only when
+    complete.
+    outtype: auto, f32, f16, bf16, q8_0. tokenizer: folder or GGUF file to take the vocabulary from. metadata: JSON file
+    of
+    general.* keys that replace the checkpoint's. split_max_size: maximum bytes of tensors per file; a larger model
+    becomes
+    NAME-00001-of-00003.gguf, ...; 0: one file. n_threads = 0: all cores. heads: include the model's heads that guess
+    tokens, if it has any.
+    progress(tensor, done, total) in bytes of written tensors. spread: the workers that convert the parts, or None for
+    this
+    process.
     Raises CheckpointError, TokenizerError, UnsupportedError, UsageError, HybridError (writing failed).
     """
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`general.*`: what a model is called, how large it is, who made it and how it likes to be sampled."""
+"""`general.*` keys: name, size, authors, licence and default sampling settings of a model."""
 
 import math
 import re
@@ -50,7 +50,7 @@ Facts = dict[str, Any]
 
 
 def sampling_keys(checkpoint: Checkpoint) -> list[KeyValue]:
-    """general.sampling.* for what generation_config.json states."""
+    """general.sampling.* keys from generation_config.json."""
     config = checkpoint.optional_config("generation_config.json")
     key_values: list[KeyValue] = []
     for key, (names, kind) in _SAMPLING.items():
@@ -73,9 +73,9 @@ def general_keys(
     model_name: str | None,
     notes: list[str],
 ) -> tuple[list[KeyValue], Facts]:
-    """The other general.* keys, and the facts behind them.
+    """The other general.* keys, and the facts they are made from.
 
-    The best source comes first: --model-name, --metadata, the README, the config's own path, the folder's name.
+    Sources in order of precedence: --model-name, --metadata, the README, the config's own path, the folder's name.
     """
     given = _read_override(override) if override else {}
     n_params = sum(math.prod(t.shape) for t in tensors)
@@ -113,7 +113,7 @@ def general_keys(
 
 
 def _read_override(path: Path) -> Facts:
-    """What the user says of the model: an object of general.* keys."""
+    """The facts in the user's file of general.* keys."""
     if not path.is_file():
         raise UsageError(f"{shown(path)} is not a file. Give a JSON file of general.* keys.")
     facts: Facts = {}
@@ -144,8 +144,8 @@ def _read_override(path: Path) -> Facts:
 
 
 def parse_name(name: str, n_params: int) -> Facts:
-    """What a name like `org/Llama-3.2-1B-Instruct-v0.3` says: name, organization, basename, size_label, finetune,
-    version. A size that is far from the `n_params` there are is taken for something else (a context length)."""
+    """The parts of a name like `org/Llama-3.2-1B-Instruct-v0.3`: name, organization, basename, size_label, finetune,
+    version. A size far from `n_params` is taken for something else (a context length)."""
     facts: Facts = {}
     organization, slash, title = name.rpartition("/")
     if slash and organization:
@@ -178,15 +178,15 @@ def _plausible(part: str, n_params: int) -> bool:
 
 
 def _title(name: str) -> str:
-    """Words for display: `falcon-mamba-7b` -> `Falcon Mamba 7b`; words with capitals stay as they are."""
+    """The name in words for display: `falcon-mamba-7b` -> `Falcon Mamba 7b`; words with capitals stay unchanged."""
     words = name.strip().replace("-", " ").split()
     named = (word.islower() and not word[0].isdigit() and not _VERSION.fullmatch(word) for word in words)
     return " ".join(word.title() if is_name else word for word, is_name in zip(words, named, strict=True))
 
 
 def size_label(tensors: Sequence[PlannedTensor]) -> str:
-    """The number of weights in two digits or more: `11M`. With experts `16x3.4B`: their number, and the weights that
-    a model with one of them would have."""
+    """The number of weights with at least two digits: `11M`. With experts `16x3.4B`: the number of experts, and the
+    weights of a model with one of them."""
     experts = [t.shape for t in tensors if "_exps." in t.name and len(t.shape) == 3]
     total = sum(math.prod(t.shape) for t in tensors)
     if not experts:
@@ -203,7 +203,7 @@ def _rounded(n: int) -> str:
 
 
 def output_name(facts: Facts, file_type: str | None) -> str:
-    """The default name of the file, without suffix: base name (or name), size, finetune, version, type; or `vocab`."""
+    """The default file name without suffix: base name (or name), size, finetune, version, and type or `vocab`."""
     parts = [str(facts.get("basename") or facts["name"])]
     keys = ("size_label", "finetune", "version") if file_type else ("finetune", "version")
     parts += [str(facts[key]) for key in keys if facts.get(key)]

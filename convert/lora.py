@@ -1,8 +1,10 @@
-"""LoRA adapters of Hugging Face PEFT in, GGUF adapters out, as llama.cpp's convert_lora_to_gguf lays them out.
+"""Converts LoRA adapters of Hugging Face PEFT to GGUF, in the layout of llama.cpp's convert_lora_to_gguf.
 
-Hu et al. 2021, arXiv:2106.09685: a matrix W [rows, n] gets s B A beside it, A [rank, n] and B [rows, rank]. What a
-family's converter does to the rows of W it does to B here, what it does to the columns, to A. A reader multiplies by
-alpha / rank; wherever the adapter means another factor (alpha_pattern, rsLoRA), B has the rest.
+Hu et al. 2021, arXiv:2106.09685: s B A is added to a matrix W [rows, n], with A [rank, n] and B [rows, rank]. A
+family's
+transform of W's rows is applied to B, one of its columns to A. Readers multiply by alpha / rank; where the adapter
+means
+another factor (alpha_pattern, rsLoRA), B contains the rest.
 """
 
 import math
@@ -48,7 +50,7 @@ _CHANGED_BASE = ("pissa", "olora", "corda", "loftq")
 
 @dataclass(frozen=True, eq=False)
 class Thin:
-    """The two factors of what is added to one matrix: f32 a [rank, n], b [rows, rank]."""
+    """The two factors that are added to one matrix: f32 a [rank, n], b [rows, rank]."""
 
     a: np.ndarray
     b: np.ndarray
@@ -56,7 +58,7 @@ class Thin:
 
 @dataclass(frozen=True)
 class LoraReport:
-    """What was written. `ranks` are those that occur; `notes` are sentences about what a user should know."""
+    """The result. `ranks`: all ranks of the adapter; `notes`: what a user should know."""
 
     source: Path
     output: Path
@@ -80,11 +82,12 @@ class LoraReport:
 def convert_lora(
     adapter: Path | str, dst: Path | str | None = None, *, base: Path | str | None = None, outtype: str = "auto"
 ) -> LoraReport:
-    """Converts the adapter in a folder to the GGUF file `dst`, by default NAME-lora-TYPE.gguf in the current folder.
+    """Converts the adapter in a folder to the GGUF file `dst`; default: NAME-lora-TYPE.gguf in the current folder.
 
-    base: folder with the config.json of the model it was trained on; weights are not needed. None: the folder that the
-    adapter's own config names. outtype: f32 (auto), f16, bf16. Raises CheckpointError, UnsupportedError, UsageError,
-    HybridError (writing failed).
+    base: folder with the config.json of the base model; weights are not needed. None: the folder that the adapter's
+    config
+    names. outtype: f32 (auto), f16, bf16. Raises CheckpointError, UnsupportedError, UsageError, HybridError (writing
+    failed).
     """
     began = time.perf_counter()
     folder = Path(adapter)
@@ -147,7 +150,7 @@ def _config(folder: Path) -> Config:
 
 
 def _checked(config: Config) -> Iterator[str]:
-    """Notes on an adapter that can be converted; UnsupportedError when it is more than plain LoRA."""
+    """Notes on a supported adapter; UnsupportedError if it is more than plain LoRA."""
     for key, values in _PLAIN.items():
         if config.get(key) not in ([], {}):
             config.expects(key, *values)
@@ -182,7 +185,7 @@ def _family(folder: Path) -> tuple[Family, str]:
 
 
 def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:
-    """The factors by the names of the base's matrices, and the alpha that a reader divides by the rank."""
+    """The factors by the names of the base's matrices, and the alpha that readers divide by the rank."""
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise CheckpointError(f"{shown(folder)} has neither {WEIGHTS[0]} nor {WEIGHTS[1]}. Download it again.")
@@ -222,7 +225,7 @@ def _pairs(folder: Path, config: Config) -> tuple[dict[str, Thin], float]:
 
 
 def _by_pattern(patterns: Mapping[str, Any], name: str, default: float) -> float:
-    """PEFT's rule: the first pattern that is the end of a module's name, from a dot on."""
+    """PEFT's rule: the first pattern that equals the end of a module's name, from a dot on."""
     for pattern, value in patterns.items():
         try:
             matches = re.fullmatch(rf"(.*\.)?({pattern})", name)
@@ -240,7 +243,7 @@ def _times(b: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _values(tensor: StoredTensor) -> np.ndarray:
-    """f32. CheckpointError when one is NaN or infinite."""
+    """The values in f32. CheckpointError: one is NaN or infinite."""
     values = tensor.floats(0, tensor.size)
     if not np.isfinite(values).all():
         raise CheckpointError(f"{shown(tensor.name)} holds NaN or infinite values (in {tensor.file.where}).")
@@ -248,7 +251,7 @@ def _values(tensor: StoredTensor) -> np.ndarray:
 
 
 def _mapped(family: Family, trained: Mapping[str, Thin]) -> Iterator[tuple[str, Thin]]:
-    """GGUF's names and what the family does to the matrices, in the order of its rows."""
+    """GGUF names and transformed factors, in the order of the family's rows."""
     factors: dict[str, Thin] = {}
     origin: dict[str, str] = {}
     for name, pair in trained.items():
@@ -278,7 +281,7 @@ def _mapped(family: Family, trained: Mapping[str, Thin]) -> Iterator[tuple[str, 
 
 
 def _joined(row: Row, there: list[Thin | None]) -> Thin:
-    """One pair for a row of several sources; sources without an adapter add nothing."""
+    """One pair for a row with several sources; sources without an adapter add nothing."""
     expected = row.expected
     if len(expected) != 2:
         raise UnsupportedError(f"{row.target} is not a matrix, so an adapter cannot change it.")
@@ -314,8 +317,8 @@ def _joined(row: Row, there: list[Thin | None]) -> Thin:
 
 
 def _side_by_side(there: list[Thin | None], n_rows: int) -> Thin:
-    """One pair for matrices of n_rows rows, one after the other, that have separate adapters: each has its own ranks,
-    and zeros in those of the others."""
+    """One pair for stacked matrices of n_rows rows each with separate adapters: each keeps its ranks, with zeros in the
+    ranks of the others."""
     rank = sum(len(pair.a) for pair in there if pair)
     b, first = np.zeros((len(there) * n_rows, rank), np.float32), 0
     for i, pair in enumerate(there):

@@ -34,7 +34,7 @@ _MAX_BYTES = 4 << 20
 
 
 def read_model_card(folder: Path, notes: list[str]) -> dict[str, Any]:
-    """general.* facts by their key without the prefix. A README is for people: what is wrong in it is only noted."""
+    """general.* facts by key without the prefix. A README is written for people: errors in it only become notes."""
     path = folder / "README.md"
     if not path.is_file():
         return {}
@@ -87,7 +87,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _origin(text: str) -> dict[str, str]:
-    """`org/model` or an address -> name, organization, repo_url."""
+    """name, organization and repo_url of `org/model` or a URL."""
     match = _HUB.fullmatch(text)
     if match is None:
         return {"repo_url": text} if "://" in text else {"name": text}

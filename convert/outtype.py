@@ -1,4 +1,4 @@
-"""Which type each tensor gets: the rules of llama.cpp's converter, so that the files are equal."""
+"""The type of each tensor: llama.cpp's converter's rules, so that the files are equal."""
 
 import re
 from collections.abc import Collection
@@ -26,7 +26,7 @@ _ALWAYS_F32 = re.compile(
 
 
 def outtype(name: str) -> FileType | None:
-    """The file type of this name; None for auto. UsageError lists those there are."""
+    """The file type of this name; None for auto. UsageError lists all names."""
     key = name.strip().lower()
     if key == "auto":
         return None
@@ -36,12 +36,12 @@ def outtype(name: str) -> FileType | None:
 
 
 def automatic(dtype: Dtype) -> FileType:
-    """The file type that keeps weights of this type as they are."""
+    """The file type that keeps weights of this type unchanged."""
     return _AUTO[dtype]
 
 
 def stated_type(file_type: FileType, kinds: Collection[GGMLType]) -> FileType:
-    """general.file_type of a file with tensors of these types: that of experts published in MXFP4, beside floats."""
+    """general.file_type for tensors of these types: that of MXFP4 experts, if there are any beside floats."""
     floats = FILE_TYPE_WEIGHT[file_type] in (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
     return FileType.MXFP4_MOE if GGMLType.MXFP4 in kinds and floats else file_type
 

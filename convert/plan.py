@@ -1,4 +1,4 @@
-"""What a conversion will write: decided and checked in full before the first byte of the output."""
+"""The plan of a conversion: everything is decided and checked before the first byte is written."""
 
 import difflib
 import math
@@ -34,7 +34,7 @@ _DROPPED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq",
 
 @dataclass(frozen=True)
 class TensorJob:
-    """A planned tensor with what it is made from."""
+    """A planned tensor with its sources."""
 
     planned: PlannedTensor
     row: Row
@@ -43,7 +43,7 @@ class TensorJob:
 
 @dataclass(frozen=True)
 class PreparedConversion:
-    """A plan with what carrying it out needs."""
+    """A plan, and all that is needed to carry it out."""
 
     plan: ConvertPlan
     config: Config
@@ -52,18 +52,19 @@ class PreparedConversion:
     jobs: list[TensorJob]
 
     def writer(self, path: Path, max_bytes: int = 0) -> SplitWriter:
-        """A writer that knows all metadata and tensors, on `path`, in files of at most `max_bytes`; 0: in one."""
+        """A writer with all metadata and tensors, for `path`, in files of at most `max_bytes` of tensors; 0: in one
+        file."""
         return _writer(path, self.family.arch, self.key_values, [job.planned for job in self.jobs], max_bytes)
 
 
 def family_of(config: Config) -> tuple[type[Family], str]:
-    """The family by the config's `architectures`, with that name. UnsupportedError when it is not a known one."""
+    """The family of the config's `architectures`, and that name. UnsupportedError: unknown."""
     names = config.get("architectures")
     if names is None and "ssm_cfg" in config:  # the original checkpoints of state-spaces have no name
         names = [config.section("ssm_cfg").string("layer", default="Mamba").removesuffix("1") + "LMHeadModel"]
         names = ["Mamba2ForCausalLM"] if names == ["Mamba2LMHeadModel"] else names
     if names is None:
-        config.string("architectures")  # says that it is missing
+        config.string("architectures")  # raises the error for a missing key
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise config.wrong("architectures", "a list of names")
     if names[0] not in ARCHITECTURES:
@@ -86,7 +87,7 @@ def prepare(
     with_vocabulary: bool = True,
     heads: bool = True,
 ) -> PreparedConversion:
-    """Reads configuration, headers and tokenizer, checks all of it, and decides on every key and tensor."""
+    """Reads configuration, headers and tokenizer, checks them, and decides on every key and tensor."""
     wanted = outtype(file_type) if isinstance(file_type, str) else file_type
     checkpoint = Checkpoint(source)
     config = checkpoint.config
@@ -162,7 +163,7 @@ def _writer(
 
 
 def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: str) -> Iterator[str]:
-    """Notes on what the file does not have as the checkpoint has it."""
+    """Notes on what the file does not keep of the checkpoint."""
     n_quantized = sum(isinstance(tensor, DequantizedTensor) for tensor in tensors.values())
     if n_quantized:
         yield f"{n_quantized} matrices are quantized ({quantized}): the file has the values they stand for"
@@ -175,7 +176,7 @@ def _left_out(family: Family, tensors: Mapping[str, StoredTensor], quantized: st
 
 
 def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[KeyValue]:
-    """general.sampling.* of --metadata replace those of the checkpoint, in their place before the other keys."""
+    """The other keys, with general.sampling.* of --metadata replacing the checkpoint's in the same position."""
     given = {pair[0]: pair for pair in general if pair[0].startswith("general.sampling.")}
     kept = [given.pop(pair[0], pair) for pair in sampling]
     rest = [pair for pair in general if not pair[0].startswith("general.sampling.")]
@@ -185,8 +186,8 @@ def _merge_sampling(sampling: list[KeyValue], general: list[KeyValue]) -> list[K
 def _with_whole_heads(
     tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family], most: int
 ) -> tuple[dict[str, StoredTensor], Family, list[str]]:
-    """`_canonical` tensors, the family with at most `most` heads that guess tokens ahead, and what the checkpoint lacks
-    of the next one. A head counts where the checkpoint has all of it: tools that fine-tune and quantize leave some."""
+    """`_canonical` tensors, the family with at most `most` guessing heads, and what the next head lacks. A head counts
+    only if the checkpoint has all of it: tools that fine-tune and quantize leave some of its tensors."""
     stored = _canonical(tensors, config, family_type, most)
     family = _read(family_type, config, stored, most).settled(stored)
     rest = {row.target for row in family.with_heads(0).rows()} if family.n_heads_ahead else set()
@@ -200,7 +201,7 @@ def _with_whole_heads(
 
 
 def _read(family_type: type[Family], config: Config, tensors: Mapping[str, StoredTensor], most: int) -> Family:
-    """With at most `most` heads that guess tokens ahead."""
+    """The family, with at most `most` guessing heads."""
     family = family_type.read(config, {name: tensor.shape for name, tensor in tensors.items()})
     return family.with_heads(most)
 
@@ -208,7 +209,7 @@ def _read(family_type: type[Family], config: Config, tensors: Mapping[str, Store
 def _canonical(
     tensors: Mapping[str, StoredTensor], config: Config, family_type: type[Family], most: int
 ) -> dict[str, StoredTensor]:
-    """The checkpoint's tensors by the names that the family uses, in reading order."""
+    """The checkpoint's tensors in reading order, under the family's names."""
     family = _read(family_type, config, tensors, most)
     renamed: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
@@ -227,7 +228,8 @@ def _canonical(
 def _choose(
     family: Family, stored: Mapping[str, StoredTensor], notes: list[str]
 ) -> Iterator[tuple[Row, tuple[StoredTensor, ...]]]:
-    """The family's rows with their sources. Sources that are missing, left over or of another shape are errors."""
+    """The family's rows with their sources. Raises CheckpointError for sources that are missing, left over or
+    misshapen."""
     unused = dict(stored)
     missing: list[str] = []
     unread: list[str] = []
@@ -262,7 +264,7 @@ def _choose(
 
 
 def _names(row: Row, family: Family, stored: Mapping[str, StoredTensor]) -> list[str]:
-    """What the row's sources are called here: the first may be stored under another name."""
+    """The names of a row's sources in this checkpoint: the first one may be stored under another name."""
     names = list(row.sources)
     if names and names[0] not in stored:
         in_place = [row.otherwise] if row.otherwise and family.tied else [c for c in row.copies if c in stored]
@@ -280,7 +282,7 @@ def _check_unused(unused: Mapping[str, StoredTensor], stored: Mapping[str, Store
 
 
 def _check_copy(copy: StoredTensor, source: StoredTensor | None) -> None:
-    """Whether what is stored twice is the same, read in pieces."""
+    """CheckpointError unless two stored copies are the same; compared in pieces."""
     if source is not None and not (isinstance(copy.dtype, Dtype) and copy.same_bytes(source)):
         raise CheckpointError(
             f"{shown(copy.name)} differs from {shown(source.name)} though they are the same shared block. "
@@ -289,12 +291,12 @@ def _check_copy(copy: StoredTensor, source: StoredTensor | None) -> None:
 
 
 def _is_no_bias(name: str, tensor: StoredTensor) -> bool:
-    """GPTQ's and AWQ's tools save zeros as biases of layers that have no bias."""
+    """Whether this is a bias of zeros that GPTQ's or AWQ's tools add to layers without bias."""
     return name.endswith(".bias") and isinstance(tensor.dtype, Dtype) and not tensor.floats(0, tensor.size).any()
 
 
 def _is_left_out(output: StoredTensor | None, embedding: StoredTensor | None, tied: bool, notes: list[str]) -> bool:
-    """Whether the file needs no output matrix, because readers take the embedding for it."""
+    """Whether the file needs no output matrix, because readers use the embedding instead."""
     if output is None or embedding is None:
         return output is None and tied
     if tied:
@@ -303,7 +305,7 @@ def _is_left_out(output: StoredTensor | None, embedding: StoredTensor | None, ti
 
 
 def _is_another(output: StoredTensor, embedding: StoredTensor | None, notes: list[str]) -> bool:
-    """Whether a tied model has its own output matrix all the same. transformers 5 takes it then, too."""
+    """Whether a tied model has its own output matrix nevertheless, which transformers 5 then uses."""
     another = embedding is not None and not output.same_bytes(embedding)
     if another and embedding is not None:
         names = f"{shown(output.name)} is not {shown(embedding.name)}"
@@ -312,7 +314,7 @@ def _is_another(output: StoredTensor, embedding: StoredTensor | None, notes: lis
 
 
 def _some(names: list[str]) -> str:
-    """The first three of a list of names, and how many more."""
+    """The first three names of a list, and the number of the others."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     kind = "tensor" if len(names) == 1 else "tensors"
     return f"{kind} {', '.join(map(shown, names[:3]))}{more}"
@@ -343,7 +345,7 @@ def _check(tensor: StoredTensor, expected: tuple[int, ...], row: Row) -> None:
 def _ordered(
     chosen: list[tuple[Row, tuple[StoredTensor, ...]]], stored: Mapping[str, StoredTensor]
 ) -> list[tuple[Row, tuple[StoredTensor, ...]]]:
-    """Rows in the order in which their (last) sources are read: the order of llama.cpp's converter, and the disk's."""
+    """The rows in the order in which their last sources are read: llama.cpp's converter's order, and the disk's."""
     position = {id(tensor): i for i, tensor in enumerate(stored.values())}
     last: dict[str, int] = {}
     for row, tensors in chosen:
@@ -353,7 +355,7 @@ def _ordered(
 
 
 def _automatic(chosen: list[tuple[Row, tuple[StoredTensor, ...]]]) -> FileType:
-    """The type of the first matrix. The config's torch_dtype is not asked: it is often wrong."""
+    """The type of the first matrix. torch_dtype in the config is ignored: it is often wrong."""
     for _, tensors in chosen:
         for tensor in tensors:
             if len(tensor.shape) >= 2 and isinstance(tensor.kept, Dtype):

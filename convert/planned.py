@@ -1,4 +1,4 @@
-"""What a conversion will write, as it is told to whoever asks; `plan` decides on it."""
+"""The plan of a conversion as callers see it; `plan` makes it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,7 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class ConvertPlan:
-    """`nbytes` is the size of the whole file; `output` is the one that `convert` writes without a target: in the
-    current folder, `{Name}-{size}-{TYPE}.gguf`."""
+    """`nbytes`: size of the whole file; `output`: the default file, `{Name}-{size}-{TYPE}.gguf` in this folder."""
 
     source: Path
     output: Path

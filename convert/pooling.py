@@ -1,4 +1,4 @@
-"""How sentence-transformers makes one vector of a text: modules.json and the settings of its pooling module."""
+"""Pooling of sentence-transformers models: modules.json and the settings of its pooling module."""
 
 from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError, shown
 
@@ -11,7 +11,7 @@ _MODES = {"mean": MEAN, "cls": CLS, "lasttoken": LAST}
 
 
 def read_pooling(checkpoint: Checkpoint) -> int | None:
-    """The number of the kind; None where the folder says nothing. UnsupportedError for other kinds."""
+    """The number of the pooling type; None if the folder does not say. UnsupportedError: another type."""
     path = checkpoint.file("modules.json")
     if path is None:
         return None

@@ -1,7 +1,7 @@
-"""Tensors from checkpoint to file in slices of a few megabytes: read, checked, transformed, encoded.
+"""Streams tensors from checkpoint to file in slices of a few megabytes: read, checked, transformed, encoded.
 
-Slices are encoded by a pool of threads and written in order, so memory depends on neither the model's size nor its
-largest tensor, and where nothing has to be computed the speed is the disk's.
+A pool of threads encodes slices, which are written in order: memory does not depend on the size of the model or of its
+largest tensor, and without computation the speed is the disk's.
 """
 
 import math
@@ -34,8 +34,7 @@ _BITS: dict[Dtype, tuple[Any, int, int]] = {
 
 @dataclass(frozen=True)
 class SourceSlice:
-    """Rows [start, stop) of one source of a job. A tensor is seen as [rows, columns]: its first dimension by all
-    others."""
+    """Rows [start, stop) of one source of a job. A tensor is seen as [first dimension, product of the others]."""
 
     job: TensorJob
     tensor: StoredTensor
@@ -48,7 +47,7 @@ class SourceSlice:
 
     @property
     def copied(self) -> bool:
-        """Whether the file holds the checkpoint's own bits, perhaps in other places."""
+        """Whether the file contains the checkpoint's bits, possibly in another order."""
         transform = self.job.row.transform
         kind = self.tensor.block_type
         if kind is None and isinstance(self.tensor.dtype, Dtype):

@@ -1,8 +1,8 @@
-"""A conversion in parts, for processes that see the checkpoint and the new file's folder: each writes its own places.
+"""A conversion in parts, for processes that see the checkpoint and the new file: each writes its own ranges.
 
-parts_of(...)  what there is to do; each part can be pickled, and is the same however often it is done
-fill(...)      does one, where a process is, and returns the checksum of what it wrote
-`check`        looks at what was written
+parts_of(...)  the parts; they can be pickled, and give the same result however often they are done
+fill(...)      does a part in some process, and returns the checksum of what it wrote
+`check`        compares the file with the checksums
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ PART_SLICES = 64  # slices of a part: few parts even of the largest checkpoints
 
 @dataclass(frozen=True)
 class ConvertPart:
-    """Slices `begin` .. `end` - 1 of tensor number `number`, and where they go. name: of the tensor."""
+    """Slices `begin` .. `end` - 1 of tensor number `number`, called `name`, and where they are written."""
 
     number: int
     name: str
@@ -35,7 +35,7 @@ Spread = Callable[[Iterable[ConvertPart]], Iterator[int]]  # `fill` of every par
 
 
 def parts_of(prepared: PreparedConversion, places: Mapping[str, FileRange]) -> Iterator[ConvertPart]:
-    """All tensors in order, at most PART_SLICES slices of one in a part. places: of the new tensors."""
+    """The parts of all tensors in order, at most PART_SLICES slices of one tensor each. places: of the new tensors."""
     for number, job in enumerate(prepared.jobs):
         name = job.planned.name
         place, done = places[name], 0
@@ -50,8 +50,8 @@ def parts_of(prepared: PreparedConversion, places: Mapping[str, FileRange]) -> I
 
 
 def fill(prepared: PreparedConversion, part: ConvertPart, n_threads: int) -> int:
-    """Writes what a part is to hold; the CRC-32 of it. HybridError: its file is not to be seen from here, or cannot be
-    written; CheckpointError, UnsupportedError: of the values, as `convert`."""
+    """Writes a part; returns its CRC-32. HybridError: the file is not visible from here, or cannot be written;
+    CheckpointError, UnsupportedError: as in `convert`."""
     job = prepared.jobs[part.number] if part.number < len(prepared.jobs) else None
     if job is None or job.planned.name != part.name:
         raise CheckpointError(f"{shown(prepared.plan.source)} makes no {shown(part.name)} here. Share one checkpoint.")
@@ -67,8 +67,8 @@ def fill(prepared: PreparedConversion, part: ConvertPart, n_threads: int) -> int
 
 
 def check(parts: Sequence[ConvertPart], checksums: Iterable[int], progress: Progress | None = None) -> None:
-    """Compares what the file has with what was written. progress(tensor, done, total) in bytes of tensors. FormatError:
-    it is not the same."""
+    """Compares the file with the checksums. progress(tensor, done, total) in bytes of tensors. FormatError: they
+    differ."""
     total, done = sum(part.place.nbytes for part in parts), 0
     for part, checksum in zip(parts, checksums, strict=True):
         part.place.check(checksum)

@@ -1,6 +1,6 @@
-"""What can happen to a weight on its way into the file, in pieces of whole rows.
+"""Transforms of weights on their way into the file, in pieces of whole rows.
 
-A tensor is seen as [rows, columns]: its first dimension by all others (a vector is [n, 1]).
+A tensor is seen as [rows, columns]: its first dimension by the product of the others (a vector is [n, 1]).
 """
 
 from collections.abc import Callable
@@ -12,11 +12,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Transform:
-    """`apply(x [n, columns], first_row) -> [n, columns]`, or fewer columns, for any n that is a multiple of `unit`.
+    """`apply(x [n, columns], first_row) -> [n, columns]` (or fewer columns), for any n that is a multiple of `unit`.
 
-    `arithmetic`: needs and gives f32 values; otherwise it only moves elements, of whatever type.
-    along: "rows" when every column is treated alike and linearly, "columns" when every row is: what it does to B A it
-    then does to B, or to A. Other transforms have no meaning for adapters.
+    arithmetic: reads and gives f32; otherwise it only moves elements, of any type.
+    along: "rows" if every column is transformed alike and linearly, "columns" if every row is: for a LoRA adapter it is
+    then
+    applied to B, or to A. Other transforms cannot be applied to adapters.
     """
 
     name: str
@@ -31,12 +32,12 @@ def _negative_exp(x: np.ndarray, _: int) -> np.ndarray:
         return (-np.exp(x.astype(np.float64))).astype(np.float32)
 
 
-# A state-space layer's decay is stored by its logarithm in checkpoints, as it is used in GGUF. Computed in f64.
+# A state-space layer's decay is stored by its logarithm in checkpoints, unchanged used in GGUF. Computed in f64.
 NEGATIVE_EXP = Transform("-exp", _negative_exp, arithmetic=True)
 
 
 def plus(offset: float) -> Transform:
-    """The sum with a number, in f64."""
+    """Adds a number, in f64."""
     return Transform(f"{offset:g} +", lambda x, _: (x.astype(np.float64) + offset).astype(np.float32), arithmetic=True)
 
 
@@ -44,7 +45,7 @@ def _positive_exp(x: np.ndarray, _: int) -> np.ndarray:
     return -_negative_exp(x, _)
 
 
-# Where the decay is bounded, its rate is stored as it is.
+# Where the decay is bounded, its rate is stored unchanged.
 POSITIVE_EXP = Transform("exp", _positive_exp, arithmetic=True)
 
 
@@ -53,7 +54,7 @@ PLUS_ONE = plus(1)
 
 
 def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform:
-    """Row order[i] becomes row i, then `then`. All rows at once."""
+    """Row order[i] becomes row i, then `then` is applied. Needs all rows at once."""
     after = then.apply if then else lambda x, _: x
     arithmetic = then.arithmetic if then else False
     along: Literal["rows", ""] = "rows" if then is None or then.along == "rows" else ""
@@ -61,7 +62,7 @@ def rows_in_order(order: np.ndarray, then: Transform | None = None) -> Transform
 
 
 def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
-    """Matrices of n x columns (0: square), each in `unit` rows of the tensor."""
+    """Transposes matrices of n x columns (n = 0: square), each stored in `unit` rows of the tensor."""
     m = columns or n
     return Transform(
         "transpose",
@@ -72,12 +73,12 @@ def transposed(n: int, columns: int = 0, *, unit: int = 1) -> Transform:
 
 
 def turned_over(n: int) -> Transform:
-    """A matrix of n rows becomes one of n columns, in that order of its values. All rows at once."""
+    """A matrix of n rows becomes one of n columns, with its values in the same order. Needs all rows at once."""
     return Transform("transpose", lambda x, _: np.ascontiguousarray(x.T), arithmetic=False, unit=n)
 
 
 def every_other_row(rows: int, first: int) -> Transform:
-    """Of matrices of so many rows, each in a row of the tensor, rows first, first + 2 and so on."""
+    """For matrices of `rows` rows, each stored in one row of the tensor: rows first, first + 2 and so on."""
     return Transform(
         "selection",
         lambda x, _: np.ascontiguousarray(x.reshape(len(x), rows, -1)[:, first::2]).reshape(len(x), -1),
@@ -86,7 +87,7 @@ def every_other_row(rows: int, first: int) -> Transform:
 
 
 def columns_from(n: int, columns: int, first: int, count: int) -> Transform:
-    """Of matrices of n x columns, each in a row of the tensor, `count` columns from `first` on, as rows."""
+    """For matrices of n x columns, each stored in one row of the tensor: `count` columns from `first`, as rows."""
 
     def apply(x: np.ndarray, _: int) -> np.ndarray:
         chosen = x.reshape(len(x), n, columns)[:, :, first : first + count]
@@ -96,7 +97,7 @@ def columns_from(n: int, columns: int, first: int, count: int) -> Transform:
 
 
 def every_other_column(n: int, columns: int, first: int) -> Transform:
-    """Of matrices of n x columns, each in a row of the tensor, columns first, first + 2 and so on, as rows."""
+    """For matrices of n x columns, each stored in one row of the tensor: columns first, first + 2, ... as rows."""
 
     def apply(x: np.ndarray, _: int) -> np.ndarray:
         chosen = x.reshape(len(x), n, columns)[:, :, first::2]
@@ -111,9 +112,9 @@ def columns_in_order(order: np.ndarray) -> Transform:
 
 
 def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
-    """Rows of q and k from Hugging Face's RoPE order (row j turns with row j + n_rot / 2, in each head) to the one
-    that llama.cpp uses for the architecture `llama` (row 2j turns with row 2j + 1). The rows of a head from n_rot on
-    stay; 0: all rows are moved."""
+    """Reorders rows of q and k from Hugging Face's RoPE order (row j is rotated with row j + n_rot / 2 of its head) to
+    llama.cpp's for the architecture `llama` (row 2j with row 2j + 1). Rows of a head from n_rot on stay; n_rot = 0: all
+    rows."""
     turned = n_rot or d_head
 
     def apply(x: np.ndarray, _: int) -> np.ndarray:
@@ -126,7 +127,7 @@ def interleave_rope(d_head: int, n_rot: int = 0) -> Transform:
 
 
 def scaled(factors: float | np.ndarray) -> Transform:
-    """Rows times a factor, or each row times its own (f64 [rows]). Computed in f64."""
+    """Multiplies all rows with one factor, or each with its own (f64 [rows]). Computed in f64."""
 
     def apply(x: np.ndarray, first: int) -> np.ndarray:
         some = factors if isinstance(factors, float) else factors[first : first + len(x), None]

@@ -1,4 +1,4 @@
-"""Comparing a GGUF file with the checkpoint it was converted from, tensor by tensor."""
+"""Compares a GGUF file with its checkpoint, tensor by tensor."""
 
 import time
 from collections import deque
@@ -35,7 +35,8 @@ _ABSOLUTE = {GGMLType.F32: 0.0, GGMLType.F16: 2**-25, GGMLType.BF16: 2**-134, GG
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """`n_exact` of `n_tensors` hold exactly the checkpoint's values, the others values rounded as their type must."""
+    """`n_exact` of `n_tensors` tensors have exactly the checkpoint's values, the others are rounded as their type
+    needs."""
 
     source: Path
     output: Path
@@ -58,9 +59,9 @@ def verify(
     n_threads: int = 0,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Reads both again and compares the family's keys and every tensor. FormatError names the first difference.
+    """Reads both and compares the family's keys and every tensor. FormatError names the first difference.
 
-    n_threads = 0: all there are. progress(tensor, done, total) in bytes of tensors that are compared.
+    n_threads = 0: all cores. progress(tensor, done, total) in bytes of compared tensors.
     """
     began = time.perf_counter()
     with open_gguf(gguf_path) as file:
@@ -96,7 +97,7 @@ def verify(
 
 
 def _equal(value: Any, expected: Any) -> bool:
-    """Whether a file's value, which may be anything, is of the expected one's kind and equal; floats as f32."""
+    """Whether a file's value has the expected type and value; floats are compared as f32."""
     if isinstance(expected, np.ndarray):  # of one type, which a list does not say
         return isinstance(value, np.ndarray) and value.dtype == expected.dtype and np.array_equal(value, expected)
     if isinstance(expected, list | tuple):
@@ -127,7 +128,7 @@ def _compare_lists(where: str, file: GGUFFile, planned: dict[str, PlannedTensor]
 
 
 def _compare_all(where: str, file: GGUFFile, jobs: list[TensorJob], n_threads: int) -> Iterator[tuple[TensorJob, bool]]:
-    """Each job, compared, with whether the file holds exactly its source's values."""
+    """Each job, and whether the file has exactly its source's values."""
     pending: deque[Future[bool]] = deque()
 
     def tasks() -> Iterator[Callable[[], bool]]:
@@ -156,7 +157,7 @@ def _compare_all(where: str, file: GGUFFile, jobs: list[TensorJob], n_threads: i
 
 
 def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
-    """Compares one slice; True when the file holds exactly its values."""
+    """Compares one slice; True if the file has exactly its values."""
     if not part.copied:
         return _close(where, part.job, raw, part.values(), part.tensor.name)
     if not np.array_equal(raw, part.moved().reshape(-1).view(np.uint8)):
@@ -165,7 +166,7 @@ def _compare(where: str, part: SourceSlice, raw: np.ndarray) -> bool:
 
 
 def _close(where: str, job: TensorJob, raw: np.ndarray, expected: np.ndarray, source: str) -> bool:
-    """True when equal, False when as near as the type allows. FormatError otherwise; NaN is never near."""
+    """True if equal, False if as near as the type allows. FormatError otherwise, and for NaN."""
     kind = job.planned.type
     got = formats.decode(kind, np.ascontiguousarray(raw).reshape(1, -1)).reshape(-1)
     want = expected.reshape(-1)

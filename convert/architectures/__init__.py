@@ -1,4 +1,4 @@
-"""The model families that can be converted: one file each, and this table by the name in config.json."""
+"""The model families that can be converted: one file each, and this table by their names in config.json."""
 
 from .apertus import Apertus
 from .arcee import Arcee

@@ -29,7 +29,7 @@ _ROPE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Apertus(Llama):
-    """One model of Apertus. The numbers of its activation are tensors in a checkpoint and keys in a file."""
+    """One model of Apertus. Its activation's numbers are tensors in a checkpoint and keys in a file."""
 
     arch = "apertus"
     architectures = ("ApertusForCausalLM",)
@@ -100,7 +100,8 @@ def _tensor(i: int, name: str) -> str:
 
 
 def _number(tensor: StoredTensor | None, usual: float) -> float:
-    """What is stored in a tensor of one value, whatever its dimensions; what is missing is said later."""
+    """The value of a tensor with one element, of any number of dimensions; `usual` if the tensor is missing, which is
+    reported later."""
     if tensor is None:
         return usual
     if tensor.size != 1:

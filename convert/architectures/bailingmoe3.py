@@ -113,7 +113,7 @@ class BailingMoe3(KimiLinear):
 
 
 def _refuse(config: Config) -> None:
-    """What has no code here, by name."""
+    """UnsupportedError names a setting that is not supported."""
     expected = {
         "hidden_act": "silu",
         "attention_bias": False,
@@ -135,7 +135,7 @@ def _n_shared(config: Config) -> int:
 
 
 def _groups(config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
-    """Without the keys transformers takes 8 and 4, which no small model has: they must be there."""
+    """Expert groups. Transformers' defaults are 8 and 4, which no small model has: the keys must be present."""
     names = ("num_expert_group", "n_group")
     config.integer(*names)
     config.integer("topk_group")
@@ -143,7 +143,7 @@ def _groups(config: Config, n_expert: int, n_used: int) -> tuple[int, int]:
 
 
 def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it has attention: the last of every group."""
+    """Per layer, whether it has attention: the last layer of every group has."""
     if "layer_types" in config:
         return tuple(kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
     size = config.integer("layer_group_size", default=6)

@@ -1,4 +1,4 @@
-"""BERT and (XLM-)RoBERTa: attention in both directions, learned positions, norms behind the parts. arXiv:1810.04805"""
+"""BERT and (XLM-)RoBERTa: attention in both directions, learned positions, norms after the parts. arXiv:1810.04805"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ OLD = {".gamma": ".weight", ".beta": ".bias"}  # how TensorFlow's checkpoints ca
 
 @dataclass(frozen=True)
 class Bert(Family):
-    """One encoder, without the heads that it was trained with: only embeddings are made of it."""
+    """One encoder, without its training heads: it only makes embeddings."""
 
     arch: ClassVar[str] = "bert"
     architectures: ClassVar[tuple[str, ...]] = ("BertModel", "BertForMaskedLM")
@@ -74,7 +74,7 @@ class Bert(Family):
 
     @classmethod
     def fields(cls, config: Config, shapes: Shapes) -> dict[str, Any]:
-        """What BERT and RoBERTa have in common."""
+        """The fields that BERT and RoBERTa share."""
         config.expects("hidden_act", "gelu")
         config.expects("position_embedding_type", "absolute")
         config.expects("is_decoder", False)
@@ -116,7 +116,7 @@ class Bert(Family):
 
 @dataclass(frozen=True)
 class Roberta(Bert):
-    """One model that begins to count positions behind the number of its padding token. arXiv:1907.11692"""
+    """One model whose positions start after the number of its padding token. arXiv:1907.11692"""
 
     architectures = ("RobertaModel", "XLMRobertaModel", "CamembertModel", "RobertaForMaskedLM", "XLMRobertaForMaskedLM")
     dropped = (

@@ -1,4 +1,4 @@
-"""What several families have: sizes read from their configs, keys in llama.cpp's order, tensors of the same names."""
+"""Parts that several families share: sizes from their configs, keys in llama.cpp's order, tensors with equal names."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ SILU = ("silu", "swish")  # its names in transformers
 
 
 def check_rows(config: Config, n_rows: int, shapes: Shapes, *keys: str) -> None:
-    """CheckpointError when sizes of the config make a matrix of more rows than any tensor has. A family that makes
-    names or arrays of n_rows asks before tensors are compared one by one. keys: of the config, for the message."""
+    """CheckpointError if config sizes make a matrix with more rows than any tensor has. Families that make names or
+    arrays of n_rows call it before tensors are compared one by one. keys: of the config, for the message."""
     most = max((shape[0] for shape in shapes.values() if shape), default=n_rows)
     if n_rows > most:
         stated = " and ".join(f"{key} = {shown(config.get(key))}" for key in keys if key in config)
@@ -44,8 +44,8 @@ class Heads(Keyed):
 
     @classmethod
     def read(cls, config: Config, n_embd: int, *, head_dim: bool = True, usual: int = 0) -> Self:
-        """`head_dim`: whether it may differ from the width divided by the number of heads. `usual`: what it is in a
-        config that does not have the key; 0: the quotient."""
+        """`head_dim`: the key that may set a size other than the width divided by the number of heads. `usual`: the
+        size in a config without that key; 0: the quotient."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=n_head)
         if not head_dim:
@@ -65,23 +65,23 @@ class Heads(Keyed):
         return cls(n_head, n_kv, d_head, stated)
 
     def named(self, config: Config) -> str:
-        """The key that the size of a head comes from."""
+        """The config key that sets the size of a head."""
         return config.named(*HEAD_DIM) if self.stated else "num_attention_heads"
 
     def require_even(self, config: Config) -> None:
-        """What RoPE needs where it turns whole heads."""
+        """CheckpointError unless the size is even, as RoPE on whole heads needs."""
         if self.d_head % 2:
             raise config.wrong(self.named(config), "heads of even size, for RoPE")
 
     def per_layer(self, has_attention: Sequence[bool]) -> tuple[int, ...]:
-        """Heads of keys and values per layer; 0 marks one without attention."""
+        """KV heads per layer; 0 for layers without attention."""
         return tuple(self.n_kv if is_attention else 0 for is_attention in has_attention)
 
     def values(self) -> dict[str, Any]:
         return {**vars(self), "n_head_kv": self.n_kv}
 
     def norm_rows(self, hf: str, blk: str, names: Sequence[str] = ("q_norm", "k_norm")) -> Iterator[Row]:
-        """Norms on every head of queries and of keys; `names` in the checkpoint."""
+        """Norms on every head of queries and of keys; `names`: in the checkpoint."""
         for part, name in zip("qk", names, strict=True):
             yield row(f"{hf}{name}.weight", f"{blk}attn_{part}_norm.weight", self.d_head)
 
@@ -99,9 +99,9 @@ class Heads(Keyed):
         biases: Sequence[Transform | None] = (),
         out_bias: bool | None = None,
     ) -> Iterator[Row]:
-        """Self-attention of rows of n_in values (0: n); `turned` is what happens to queries and keys, or `each` to q,
-        k, v and the output, and `biases` to their biases where that differs. `out_bias`: whether the output has one;
-        None: as the others."""
+        """Self-attention on rows of n_in values (0: n). `turned` is applied to queries and keys, or `each` to q, k, v
+        and the output; `biases` to their biases if different. `out_bias`: whether the output has a bias; None: as the
+        others."""
         n_q, n_kv = self.n_head * self.d_head, self.n_kv * self.d_head
         sizes = {"q": n_q, "k": n_kv, "v": n_kv}
         parts = [(f"{part}_proj", f"attn_{part}", rows, n_in or n) for part, rows in sizes.items()]
@@ -114,19 +114,19 @@ class Heads(Keyed):
 
 
 def read_layers(config: Config) -> int:
-    """The number of layers, of a reasonable size."""
+    """The number of layers, checked to be reasonable."""
     return config.integer("num_hidden_layers", maximum=MAX_LAYERS)
 
 
 def read_rope(config: Config, usual: float = 10000.0) -> tuple[Config, float]:
-    """The settings of RoPE and its base. transformers 5 has one object; older configs have a number, and an object
-    that is null without scaling. `usual`: the base where the config does not say."""
+    """The settings of RoPE and its base. transformers 5 has one object; older configs have a number, and an object that
+    is null without scaling. `usual`: the default base."""
     rope = config.section("rope_parameters", "rope_scaling")
     return rope, rope.number("rope_theta", default=config.number("rope_theta", default=usual))
 
 
 def read_turned(config: Config, d_head: int, default: float, named: str) -> int:
-    """How many values of a head RoPE turns; `named`: the key that is wrong when that number is 0 or odd."""
+    """The number of values of a head that RoPE rotates. CheckpointError, naming the key `named`, if it is 0 or odd."""
     rope = config.section("rope_parameters", "rope_scaling")
     part = rope.number("partial_rotary_factor", default=config.number("partial_rotary_factor", default=default))
     n_rot = int(d_head * part)
@@ -143,18 +143,18 @@ def read_plain_rope(config: Config, usual: float = 10000.0) -> float:
 
 
 def refuse_scaling(rope: Config) -> None:
-    """UnsupportedError unless RoPE is plain; the key of its type has two names."""
+    """UnsupportedError if RoPE is scaled; the key of its type has two names."""
     for key in ("rope_type", "type"):
         rope.expects(key, "default")
 
 
 def read_kinds(config: Config, known: dict[str, str], *keys: str, n_layer: int = 0) -> list[str]:
-    """What each layer is, in the words that are the values of `known`, from the first of `keys` that is there: a list
-    of the keys of `known`, or a string if they are letters. Without n_layer, any number of layers."""
+    """The kind of each layer as a value of `known`, from the first present key of `keys`: a list of keys of `known`, or
+    a string if they are letters. Without n_layer: any number of layers."""
     key = config.named(*keys)
     kinds = config.get(key)
     if kinds is None:
-        config.string(key)  # says that it is missing
+        config.string(key)  # raises the error for a missing key
     kinds = list(kinds) if isinstance(kinds, str) else kinds
     right = isinstance(kinds, list) and 0 < len(kinds) <= MAX_LAYERS and len(kinds) == (n_layer or len(kinds))
     if not right or not all(isinstance(kind, str) and kind in known for kind in kinds):
@@ -172,7 +172,7 @@ def swiglu(
     gate: Transform | None = None,
     down: Transform | None = None,
 ) -> Iterator[Row]:
-    """A gated feed-forward part; `suffix` of the names in GGUF."""
+    """A gated feed-forward part; `suffix`: of the names in GGUF."""
     yield row(hf + "gate_proj.weight", f"{blk}ffn_gate{suffix}.weight", n_ff, n, transform=gate)
     yield row(hf + "up_proj.weight", f"{blk}ffn_up{suffix}.weight", n_ff, n)
     yield row(hf + "down_proj.weight", f"{blk}ffn_down{suffix}.weight", n, n_ff, transform=down)
@@ -181,14 +181,14 @@ def swiglu(
 def swiglu_bias(
     hf: str, blk: str, n: int, n_ff: int, gate: Transform | None = None, down: Transform | None = None
 ) -> Iterator[Row]:
-    """The biases of a gated feed-forward part that has them."""
+    """The biases of a gated feed-forward part."""
     yield row(hf + "gate_proj.bias", blk + "ffn_gate.bias", n_ff, transform=gate)
     yield row(hf + "up_proj.bias", blk + "ffn_up.bias", n_ff)
     yield row(hf + "down_proj.bias", blk + "ffn_down.bias", n, transform=down)
 
 
 def conv1d(hf: str, blk: str, n: int, d_conv: int, *, bias: bool) -> Iterator[Row]:
-    """The convolution in front of a scan, over n channels. llama.cpp needs a bias: without one it is zeros."""
+    """The convolution before a scan, over n channels. llama.cpp needs a bias: zeros are written if there is none."""
     yield row(hf + "conv1d.weight", blk + "ssm_conv1d.weight", n, d_conv, source_shape=(n, 1, d_conv))
     if bias:
         yield row(hf + "conv1d.bias", blk + "ssm_conv1d.bias", n)
@@ -208,7 +208,7 @@ def short_conv(hf: str, blk: str, n: int, taps: int, *, bias: bool) -> Iterator[
 def stacked_experts(
     hf: str, blk: str, n_expert: int, n: int, n_ff: int, names: Sequence[tuple[str, str]]
 ) -> Iterator[Row]:
-    """Experts `hf`E.NAME.weight, stacked; `names` in pairs: down, gate or up, and what the checkpoint says for it."""
+    """Experts `hf`E.NAME.weight, stacked. `names`: pairs of down, gate or up, and the name in the checkpoint."""
     for part, name in names:
         shape = (n, n_ff) if part == "down" else (n_ff, n)
         sources = [f"{hf}{e}.{name}.weight" for e in range(n_expert)]
@@ -229,8 +229,8 @@ def routed_experts(
     bias: str,
     names: Sequence[tuple[str, str]] = PROJECTIONS,
 ) -> Iterator[Row]:
-    """DeepSeek's experts: a router, the bias of its choice (after `hf`; empty: none), the experts, and beside them
-    n_shared for every token, as one of their width together."""
+    """DeepSeek's experts: a router, the bias of its choice (name after `hf`; empty: none), the experts, and n_shared
+    experts for every token, stored as one of their total width."""
     yield row(hf + "gate.weight", blk + "ffn_gate_inp.weight", n_expert, n)
     if bias:
         yield row(hf + bias, blk + "exp_probs_b.bias", n_expert)
@@ -240,7 +240,7 @@ def routed_experts(
 
 
 def no_ssm_biases(*biased: bool) -> Iterator[str]:
-    """The note on projections of a Mamba layer with biases."""
+    """The note on Mamba layers whose projections have biases."""
     if any(biased):
         yield "llama.cpp cannot load this file: the projections of its Mamba layers have no biases"
 
@@ -252,6 +252,6 @@ def twice_as_wide(d_inner: int, n_embd: int) -> Iterator[str]:
 
 
 def attention_bias_notes(biased: bool) -> Iterator[str]:
-    """The note on architectures in which llama.cpp has a place for biases of queries, keys and values alone."""
+    """The note on architectures for which llama.cpp supports biases of queries, keys and values only."""
     if biased:
         yield "llama.cpp cannot load this file: there what attention returns has no bias in this architecture"

@@ -15,13 +15,13 @@ from .llama import LLAMA, Llama
 from .rope import UNSCALED
 from .windows import read_layer_types, read_window, window_values, windows_of
 
-PERIOD = 4  # the last of so many layers has no window, where nothing says otherwise
+PERIOD = 4  # the last of every N layers has no window, where nothing says otherwise
 
 
 @dataclass(frozen=True)
 class Cohere2(Llama):
     """One model of Command R7B or Command A. Only layers with a window have positions. Rows of queries and keys are in
-    the order of llama.cpp's RoPE."""
+    llama.cpp's RoPE order."""
 
     arch = "cohere2"
     architectures = ("Cohere2ForCausalLM",)

@@ -28,7 +28,7 @@ class CommandR(Cohere2):
 
     @classmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        """Published configs say in model_max_length how long texts may be, as llama.cpp takes it."""
+        """Published configs state the context length in model_max_length, which llama.cpp uses."""
         model = super().read(config, shapes)
         return replace(model, n_ctx=config.integer("model_max_length", default=model.n_ctx))
 

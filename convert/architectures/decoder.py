@@ -1,4 +1,4 @@
-"""What most families of decoders have: sizes by the keys that most configs have for them."""
+"""Fields that most decoder families share, read by the keys that most configs use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .family import Family, Shapes, vocabulary_rows
 
 @dataclass(frozen=True)
 class Decoder(Family):
-    """A family whose config has the usual keys; `embedding` is the name of that tensor."""
+    """A family with the usual config keys; `embedding`: name of that tensor."""
 
     embedding: ClassVar[str] = "model.embed_tokens.weight"
 
@@ -33,8 +33,8 @@ class Decoder(Family):
         tied: bool = False,
         spelled: Mapping[str, tuple[str, ...]] | None = None,
     ) -> dict[str, Any]:
-        """These fields. n_ctx (0: it must be there), eps and tied are for configs that do not say; `spelled`: the keys
-        of fields with unusual names; the first name that is there counts."""
+        """The shared fields. n_ctx (0: required), eps and tied are defaults; `spelled`: other keys for fields, of which
+        the first present one counts."""
         keys = {
             "n_ctx": ("max_position_embeddings",),
             "n_embd": ("hidden_size",),

@@ -61,7 +61,7 @@ class DeepSeekV2(Decoder):
     n_shared: int
     weights_norm: bool
     weights_scale: float
-    n_mtp: int  # blocks behind the layers, whether the file has them or not
+    n_mtp: int  # blocks after the layers, whether the file has them or not
     heads_ahead: tuple[Head, ...]  # each with attention and experts
 
     @classmethod
@@ -110,12 +110,13 @@ class DeepSeekV2(Decoder):
 
     @classmethod
     def other_spelling(cls) -> tuple[str, ...]:
-        """Of n_routed_experts."""
+        """Other keys for n_routed_experts."""
         return ("num_experts",)
 
     @classmethod
     def read_norm(cls, config: Config) -> bool:
-        """Whether weights of experts add up to 1: transformers' class never does that, whatever the config says."""
+        """Whether weights of experts are normalized to a sum of 1: transformers' class never does that, whatever the
+        config says."""
         config.expects("norm_topk_prob", False)
         return False
 
@@ -197,8 +198,8 @@ class DeepSeekV3(DeepSeekV2):
 
 
 def _scaling(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:
-    """YaRN with scores that grow by mscale_all_dim; what it would do to cos and sin must cancel out, since
-    llama.cpp's keys have no place for it in this architecture."""
+    """YaRN with scores that grow by mscale_all_dim. Its effect on cos and sin must cancel, since llama.cpp has no key
+    for it in this architecture."""
     rotation = Rotation(n_rot, theta, n_ctx, original_context(config, rope, n_ctx))
     kind = read_kind(rope)
     if kind != "yarn":

@@ -35,8 +35,8 @@ HEAD_MIX = "mtp.0.hc_head"
 
 @dataclass(frozen=True)
 class CompressedRope(Keyed):
-    """n_rot values of a head turn: on layers with a window alone with base `theta`, on others with `compressed`, scaled
-    as `scaling` says."""
+    """RoPE rotates n_rot values of a head: with base `theta` on layers with a window only, on others with base
+    `compressed` and `scaling`."""
 
     n_rot: int
     theta: float
@@ -45,7 +45,7 @@ class CompressedRope(Keyed):
 
     @classmethod
     def read(cls, config: Config, d_head: int, n_ctx: int) -> Self:
-        """From an object for each of both kinds of layers, or from one, whose scaling is that of compressed layers."""
+        """Reads an object per kind of layer, or one object, whose scaling applies to compressed layers."""
         rope = config.section("rope_parameters", "rope_scaling")
         if "main" in rope and "compress" in rope:
             main, compress = rope.section("main"), rope.section("compress")
@@ -81,7 +81,7 @@ class CompressedRope(Keyed):
 
 
 def _share(config: Config, d_head: int) -> float:
-    """Of the values of a head, those that turn."""
+    """The number of values of a head that are rotated."""
     if config.get("partial_rotary_factor") is not None:
         return config.number("partial_rotary_factor")
     if config.get("qk_rope_head_dim") is not None:
@@ -90,8 +90,7 @@ def _share(config: Config, d_head: int) -> float:
 
 
 def _yarn(settings: Config, r: Rotation) -> RopeScaling:
-    """cos and sin are not made larger here unless a config says so: attn_factor is all that they are
-    multiplied by."""
+    """YaRN without its usual factor on cos and sin: only an attn_factor in the config multiplies them."""
     scaling = read_scaling(settings, "yarn", r)
     stated = {name: value for name, value in scaling.stated.items() if name != "attn_factor"}
     if "attention_factor" not in settings:
@@ -209,7 +208,7 @@ class DeepSeekV4(Decoder):
 
     @property
     def ratios(self) -> list[int]:
-        """Tokens of an entry, of every block; 0: it has none."""
+        """Tokens per compressed entry, for every block; 0: the block has no entries."""
         return [*(dict(self.rates).get(kind, 0) for kind in self.kinds), *[0] * len(self.heads_ahead)]
 
     def left_out(self) -> tuple[str, ...]:
@@ -287,7 +286,7 @@ class DeepSeekV4(Decoder):
 
 
 def _mix(hf: str, target: str, n: int, n_scale: int, wide: int) -> Iterator[Row]:
-    """What makes n numbers of all streams."""
+    """The matrices that compute n numbers from all streams."""
     yield row(hf + "_fn", target + "_fn.weight", n, wide)
     yield row(hf + "_base", target + "_base.weight", n)
     yield row(hf + "_scale", target + "_scale.weight", n_scale)
@@ -306,7 +305,7 @@ def _width(config: Config) -> int:
 
 
 def _read_kinds(config: Config, n_layer: int) -> tuple[str, ...]:
-    """What each layer attends to beside its window."""
+    """What each layer attends to besides its window."""
     if config.get("layer_types") is not None:
         return tuple(read_kinds(config, {kind: kind for kind in (WINDOW, CSA, HCA)}, "layer_types", n_layer=n_layer))
     ratios = config.get("compress_ratios")
@@ -319,7 +318,7 @@ def _read_kinds(config: Config, n_layer: int) -> tuple[str, ...]:
 
 
 def _read_rates(config: Config) -> dict[str, int]:
-    """Tokens of an entry, by the kind of a layer."""
+    """Tokens per entry, by kind of layer."""
     given = config.section("compress_rates")
     whole = {kind: given.integer(kind, minimum=2, maximum=_MANY) for kind in RATES} if given.data else dict(RATES)
     return {
@@ -329,7 +328,7 @@ def _read_rates(config: Config) -> dict[str, int]:
 
 
 def _read_hashed(config: Config, n_layer: int) -> int:
-    """First layers whose experts go by tokens."""
+    """The number of first layers whose experts are chosen by token."""
     if config.get("mlp_layer_types") is None:
         return config.integer("num_hash_layers", default=min(3, n_layer), minimum=0, maximum=n_layer)
     kinds = read_kinds(config, {"hash_moe": "hash_moe", "moe": "moe"}, "mlp_layer_types", n_layer=n_layer)

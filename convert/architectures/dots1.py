@@ -1,4 +1,4 @@
-"""dots.llm1: Qwen3 with experts as in DeepSeek-V3 behind the first layers. arXiv:2506.05767"""
+"""dots.llm1: Qwen3 with experts as in DeepSeek-V3 after the first layers. arXiv:2506.05767"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ROUTED = f"n_expert n_expert_used {GROUPS} gating n_ff_expert n_dense n_shared w
 
 @dataclass(frozen=True)
 class Dots1(Qwen3):
-    """One model, and what GLM-4.5 shares with it: experts by the sigmoid of their scores, beside shared ones."""
+    """One model, and the part that GLM-4.5 shares: experts chosen by the sigmoid of their scores, and shared ones."""
 
     arch = "dots1"
     architectures: ClassVar[tuple[str, ...]] = ("Dots1ForCausalLM",)
@@ -48,7 +48,7 @@ class Dots1(Qwen3):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """Layers of layer_types, else those from number max_window_layers on."""
+        """Windows on the layers that layer_types names, else from layer max_window_layers on."""
         window = read_window(config, 4096)
         local = read_layer_types(config, n_layer)
         if local is None:

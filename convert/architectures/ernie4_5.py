@@ -13,7 +13,7 @@ from .heads import MOST_HEADS, NOT_IN_LLAMA_CPP, Head
 from .llama import LLAMA, Llama
 from .unused_fields import HEADS
 
-# A head's block is a layer without experts, behind which stands the model's last norm, as in Baidu's own programs.
+# A head's block is a layer without experts, after which stands the model's last norm, as in Baidu's own programs.
 HEAD = Head("model.mtp_linear_proj.0.weight", "model.mtp_emb_norm.0.weight", "model.mtp_hidden_norm.0.weight")
 HEAD_BLOCK = "model.mtp_block.0."
 HEAD_PARTS = ("model.mtp_block.", "model.mtp_emb_norm.", "model.mtp_hidden_norm.", "model.mtp_linear_proj.")
@@ -21,7 +21,7 @@ HEAD_PARTS = ("model.mtp_block.", "model.mtp_emb_norm.", "model.mtp_hidden_norm.
 
 @dataclass(frozen=True)
 class Ernie45(Llama):
-    """One model, dense. Rows of queries and keys are in the order of llama.cpp's RoPE."""
+    """One dense model. Rows of queries and keys are in llama.cpp's RoPE order."""
 
     arch = "ernie4_5"
     architectures: ClassVar[tuple[str, ...]] = ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
@@ -50,7 +50,7 @@ class Ernie45(Llama):
 
 @dataclass(frozen=True)
 class Ernie45Moe(Ernie45):
-    """One model with experts on the layers from one number to another, or on some of these."""
+    """One model with experts on a range of layers, or on some layers of it."""
 
     arch = "ernie4_5-moe"
     architectures = ("Ernie4_5_MoeForCausalLM",)

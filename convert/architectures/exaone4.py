@@ -1,4 +1,4 @@
-"""EXAONE 4: norms behind the parts, and on queries and keys; windows on three layers of four. arXiv:2507.11407"""
+"""EXAONE 4: norms after the parts, and on queries and keys; windows on three layers of four. arXiv:2507.11407"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WITH_WINDOWS = 64  # layers of the one size that llama.cpp takes to have windows
 
 @dataclass(frozen=True)
 class Exaone4(Llama):
-    """One model. Where there are windows, only the layers that have one have positions."""
+    """One model. If it has windows, only layers with a window have positions."""
 
     arch = "exaone4"
     architectures = ("Exaone4ForCausalLM",)
@@ -41,7 +41,7 @@ class Exaone4(Llama):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """Layers of layer_types, else by sliding_window_pattern."""
+        """Windows on the layers that layer_types names, else by sliding_window_pattern."""
         window = read_window(config, 4096)
         return windows_of(config, window, read_layer_types(config, n_layer) or _pattern(config, window, n_layer))
 
@@ -65,8 +65,8 @@ class Exaone4(Llama):
 
 
 def _pattern(config: Config, window: int, n_layer: int) -> list[bool]:
-    """Per layer, whether it has a window: a number n, all but the last of every n layers; or letters, L where it has,
-    again and again."""
+    """Per layer, whether it has a window. The pattern is a number n (all but the last of every n layers) or letters,
+    repeated, in which L means a window."""
     pattern = config.get("sliding_window_pattern") or 4
     if isinstance(pattern, str) and set(pattern) <= {"L", "G"}:
         local = [pattern[i % len(pattern)] == "L" for i in range(n_layer)]

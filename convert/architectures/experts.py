@@ -1,4 +1,4 @@
-"""What configs say of experts: which layers have them, in what groups, and how they are weighted."""
+"""Config fields about experts: which layers have them, their groups, and their weights."""
 
 from ..checkpoint import Config
 
@@ -6,7 +6,7 @@ GROUPS = "n_expert_group=groups/0 n_expert_group_used=groups/1"  # words of Fami
 
 
 def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, ...]:
-    """Per layer, whether it has experts, by the keys of Qwen."""
+    """Per layer, whether it has experts, from Qwen's keys."""
     step = config.integer("decoder_sparse_step", default=1)
     dense = config.get("mlp_only_layers") or []
     if not isinstance(dense, list) or not all(type(i) is int for i in dense):
@@ -15,14 +15,14 @@ def read_moe_layers(config: Config, n_layer: int, n_expert: int) -> tuple[bool, 
 
 
 def weights_norm_note(norm: bool) -> str:
-    """The note on expert_weights_norm in a file of an architecture where llama.cpp always does the opposite."""
+    """The note on expert_weights_norm for architectures in which llama.cpp always does the opposite."""
     return f"llama.cpp takes norm_topk_prob = {str(not norm).lower()}: it has no key for it in this architecture"
 
 
 def read_expert_groups(config: Config, n_expert: int, n_used: int, *keys: str) -> tuple[int, int]:
-    """Groups of experts, and how many of them a token uses; 1, 1 where it uses all: llama.cpp wants these.
+    """The number of expert groups and of those a token uses; 1, 1 if it uses all, as llama.cpp expects.
 
-    keys: spellings of the first, where it is not only called n_group
+    keys: spellings of n_group
     """
     keys = keys or ("n_group",)
     n_group = config.integer(*keys, default=1, maximum=n_expert)

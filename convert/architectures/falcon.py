@@ -19,7 +19,7 @@ from .ungated import EXACT, GELUS, gelu_notes, norm_rows
 
 @dataclass(frozen=True)
 class Falcon(Decoder):
-    """One model. `two_norms`: attention and the feed-forward part have a norm each (40B and 180B)."""
+    """One model. `two_norms`: attention and the feed-forward part have separate norms (40B and 180B)."""
 
     arch = "falcon"
     architectures = ("FalconForCausalLM",)

@@ -1,7 +1,8 @@
 """Falcon-H1: attention and Mamba-2 side by side on every layer, added up. arXiv:2507.22448
 
-The config's multipliers become part of the weights. Where the output matrix is the embedding, each has its own
-multiplier, so the file holds both.
+The config's multipliers are folded into the weights. If the output matrix is the embedding, each has its own
+multiplier,
+so the file contains both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -132,7 +133,7 @@ class FalconH1(Decoder):
 
 
 def _several(config: Config, key: str, n: int) -> tuple[float, ...]:
-    """A list of n numbers, or ones."""
+    """A list of n numbers; ones if absent."""
     values = config.get(key)
     if values is None:
         return (1.0,) * n

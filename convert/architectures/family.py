@@ -1,4 +1,4 @@
-"""What a model family declares: keys from its config, and for each GGUF tensor where it comes from."""
+"""The declaration of a model family: keys from its config, and the source of each GGUF tensor."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +18,8 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the checkpoint's tensors; empty whe
 
 @dataclass(frozen=True)
 class TensorBlock:
-    """A block of a checkpoint's tensor that is a separate tensor in GGUF: from index `start`, of the last dimensions
-    `shape` (one index of each dimension before them)."""
+    """A block of a checkpoint's tensor that is a separate tensor in GGUF: it begins at index `start` and has the last
+    dimensions `shape` (and one index of each dimension before them)."""
 
     name: str
     start: tuple[int, ...]
@@ -61,7 +61,7 @@ class Row:
 
 
 def row(source: str, target: str, *shape: int, **more: Any) -> Row:
-    """A tensor that comes from one of the checkpoint's."""
+    """A tensor that is made from one tensor of the checkpoint."""
     return Row(target, shape, (source,), **more)
 
 
@@ -71,7 +71,7 @@ def experts(sources: Sequence[str], target: str, *shape: int, group: str) -> Row
 
 
 class Keyed:
-    """A part of a family, such as its attention: `Family.order` finds what it has, too."""
+    """A part of a family, such as its attention, whose attributes `Family.order` finds also."""
 
     def values(self) -> dict[str, Any]:
         """Values of keys, by the words of `order`."""
@@ -79,7 +79,7 @@ class Keyed:
 
 
 class Family(ABC):
-    """A family, read from one config. Instances are the family's hyper-parameters."""
+    """A family, read from one config. An instance holds the family's hyper-parameters."""
 
     arch: ClassVar[str]  # general.architecture, and the prefix of the keys
     architectures: ClassVar[tuple[str, ...]]  # what config.json calls it
@@ -104,15 +104,16 @@ class Family(ABC):
     @classmethod
     @abstractmethod
     def read(cls, config: Config, shapes: Shapes) -> Self:
-        """CheckpointError for missing or impossible values, UnsupportedError for values that have no code here."""
+        """Reads a config. CheckpointError: missing or impossible values; UnsupportedError: values that are not
+        supported."""
 
     @property
     def blocks_in_file(self) -> int:
-        """Blocks of the file: the layers, and those of heads after them."""
+        """Number of blocks in the file: layers, and heads after them."""
         return self.n_layer + self.n_heads_ahead
 
     def values(self) -> dict[str, Any]:
-        """Values of keys that no attribute of the same name has, by the words of `order`. None: the key is left out."""
+        """Values of keys without an attribute of the same name, by the words of `order`. None: the key is left out."""
         return {}
 
     def keys(self, file_type: FileType) -> Iterator[tuple[str, Any]]:
@@ -145,41 +146,41 @@ class Family(ABC):
     def outer_rows(
         self, embedding: str, norm: str, transform: Transform | None = None, target: str = "output_norm.weight"
     ) -> Iterator[Row]:
-        """What stands before and after the layers; `transform` and `target` are the norm's."""
+        """The tensors before and after the layers; `transform` and `target`: of the norm."""
         yield row(embedding, "token_embd.weight", self.n_vocab, self.n_embd)
         yield row(norm, target, self.n_embd, transform=transform)
         yield row("lm_head.weight", "output.weight", self.n_vocab, self.n_embd, tied_to=embedding)
 
     @property
     def n_heads_ahead(self) -> int:
-        """Heads that guess tokens ahead (heads.py) in the file."""
+        """Number of heads in the file that guess tokens (heads.py)."""
         return len(getattr(self, "heads_ahead", ()))
 
     def with_heads(self, most: int) -> Self:
-        """The family of a file with the first `most` of the heads that guess tokens ahead."""
+        """The family for a file with the first `most` guessing heads."""
         if most >= self.n_heads_ahead:
             return self
         return replace(self, heads_ahead=self.heads_ahead[:most])  # type: ignore[type-var, attr-defined]
 
     def left_out(self) -> tuple[str, ...]:
-        """Beginnings of names of tensors that the file of this model does without."""
+        """Prefixes of names of tensors that this model's file leaves out."""
         return self.dropped
 
     def in_keys(self) -> Mapping[str, tuple[int, ...]]:
-        """Tensors, by the names that `rows` uses, whose values `settled` takes into the keys: their shapes."""
+        """Shapes of tensors, by the names that `rows` uses, whose values `settled` moves into keys."""
         return {}
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
-        """The family for these tensors (by the names that `rows` uses), where more than their shapes decides."""
+        """The family for these tensors (by the names that `rows` uses), if more than their shapes matters."""
         return self
 
     def notes(self) -> Iterator[str]:
-        """What the user should know about this model's file."""
+        """Notes on this model's file for the user."""
         if not self.in_llama_cpp:
             yield "llama.cpp cannot load this file: it has no such architecture"
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """The pieces that a checkpoint's tensor is taken apart into; empty: it stays whole."""
+        """The blocks that a checkpoint's tensor is split into; empty: it stays whole."""
         yield from ()
 
     def canonical(self, name: str) -> str:
@@ -190,7 +191,8 @@ class Family(ABC):
 def vocabulary_rows(config: Config, shapes: Shapes, embedding: str, multiple: int = 1) -> int:
     """Rows of the embedding: the config's vocab_size, or the checkpoint's number if that is padded up to `multiple`.
 
-    llama.cpp's converter pads by the config alone, and writes a file that cannot be loaded when the weights are not.
+    llama.cpp's converter pads by the config alone, and writes a file that cannot be loaded if the weights are not
+    padded.
     """
     n = config.integer("vocab_size", maximum=1 << 24)
     padded = -(-n // multiple) * multiple

@@ -1,4 +1,4 @@
-"""Gemma 1, 2 and 3 (text): in the later two attention over a window on most layers, norms before and behind every part.
+"""Gemma 1, 2 and 3 (text): in the later two attention over a window on most layers, norms before and after every part.
 arXiv:2503.19786"""
 
 from collections.abc import Iterator, Mapping
@@ -73,8 +73,8 @@ class Gemma2(Decoder):
         f"{SIZES} {SCALING} freq_base freq_base_local eps {HEAD_SIZE} .general.file_type attention_cap=caps/0 "
         "logit_cap=caps/1 window local? attention_scale"
     )
-    period: ClassVar[int] = 2  # every so many layers one sees all tokens, where the config does not say
-    usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # where it does not say either
+    period: ClassVar[int] = 2  # the last of every N layers sees all tokens, if the config does not say
+    usual_caps: ClassVar[tuple[float, float]] = (50.0, 30.0)  # the default for that
     normed: ClassVar[bool] = False  # queries and keys
     without_effect: ClassVar[Mapping[str, str]] = HIDDEN_ACT
     n_layer_27b: ClassVar[int] = 46  # the size whose scores readers scale by the model's width
@@ -118,7 +118,7 @@ class Gemma2(Decoder):
 
     @classmethod
     def read_caps(cls, config: Config) -> tuple[float, float]:
-        """Of scores and of logits; null: not capped. Key absent: the usual cap."""
+        """Caps of scores and of logits; null: no cap; absent: the default cap."""
         keys = zip(("attn_logit_softcapping", "final_logit_softcapping"), cls.usual_caps, strict=True)
         scores, logits = (config.number(key, default=0.0 if key in config.data else usual) for key, usual in keys)
         return scores, logits
@@ -136,7 +136,7 @@ class Gemma2(Decoder):
 
     @property
     def _period(self) -> int:
-        """The number n of which it is true that the last of every n layers sees all tokens; 0: no layer does."""
+        """The n for which the last of every n layers sees all tokens; 0: no layer does."""
         fitting = (n for n in range(1, self.n_layer + 2) if self.local == by_period(n, self.n_layer))
         return next(fitting, 0)
 
@@ -174,7 +174,7 @@ class Gemma2(Decoder):
 
 @dataclass(frozen=True)
 class Gemma3(Gemma2):
-    """Windows on five layers of six, norms on queries and keys, another base of RoPE where there is a window."""
+    """Windows on five layers of six, norms on queries and keys, another RoPE base on layers with a window."""
 
     arch = "gemma3"
     hparams = Gemma3Hparams
@@ -207,7 +207,7 @@ class Gemma3(Gemma2):
 
     @classmethod
     def read_ropes(cls, config: Config) -> tuple[Config, float, float]:
-        """transformers 5 has an object for every kind of layer; older configs have one for those without a window."""
+        """transformers 5 has an object per kind of layer; older configs have one for layers without a window."""
         rope = config.section("rope_parameters", "rope_scaling")
         full, local = rope.section("full_attention"), rope.section("sliding_attention")
         refuse_scaling(local)

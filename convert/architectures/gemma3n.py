@@ -1,4 +1,5 @@
-"""Gemma 3n (text): streams of which layers compute on one, embeddings for every layer, sparse gates. Of Google."""
+"""Gemma 3n (text): several residual streams, one of them computed by layers, embeddings for every layer, sparse gates.
+Of Google."""
 
 import math
 from abc import abstractmethod
@@ -23,10 +24,10 @@ from .rope import SCALING, RopeScaling, read_stretching
 from .unused_fields import HIDDEN_ACT, PICTURES
 from .windows import read_layer_types, read_window
 
-PERIOD = 5  # the last of so many layers sees all tokens, where the config does not say
-SPARSE_LAYERS = 10  # the first of them, likewise
+PERIOD = 5  # the last of every N layers sees all tokens, if the config does not say
+SPARSE_LAYERS = 10  # the first of them, also
 USUAL_SPARSITY = 0.95
-# What llama.cpp has no keys for: layers with keys and values, values per layer, rank, inputs.
+# Values without a key in llama.cpp: layers with keys and values, values per layer, rank, inputs.
 KEPT, PER_LAYER, RANK, STREAMS = 20, 256, 64, 4
 MOST_STREAMS = 64
 # Of a scale that the model has and does not use.
@@ -35,7 +36,7 @@ ONES = Transform("one", lambda x, _: np.ones_like(x), arithmetic=False)
 
 @dataclass(frozen=True)
 class PerLayerInputs(Decoder):
-    """What Gemma 3n and Gemma 4 have in common: the last layers share keys and values, and a token has an embedding for
+    """The part that Gemma 3n and Gemma 4 share: the last layers share keys and values, and a token has an embedding for
     each layer."""
 
     dropped: ClassVar[tuple[str, ...]] = tuple(
@@ -63,10 +64,10 @@ class PerLayerInputs(Decoder):
     @classmethod
     @abstractmethod
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
-        """From the part of a config that is the text's."""
+        """Reads the text part of a config."""
 
     def token_rows(self, n_tokens: int, **more: Any) -> Iterator[Row]:
-        """The embeddings of layers, and what makes them of the others."""
+        """The embeddings for layers, and their projection from the ordinary embeddings."""
         n_table = self.n_layer * self.n_per_layer
         table = "model.embed_tokens_per_layer.weight"
         yield row(table, "per_layer_token_embd.weight", n_tokens, n_table, **more)
@@ -74,7 +75,7 @@ class PerLayerInputs(Decoder):
         yield row("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight", self.n_per_layer)
 
     def layer_rows(self, hf: str, blk: str) -> Iterator[Row]:
-        """How a layer reads its own."""
+        """How a layer reads its own embedding."""
         n, per = self.n_embd, self.n_per_layer
         yield row(hf + "per_layer_input_gate.weight", blk + "inp_gate.weight", per, n)
         yield row(hf + "per_layer_projection.weight", blk + "proj.weight", n, per)
@@ -82,7 +83,7 @@ class PerLayerInputs(Decoder):
 
 
 def read_shared(config: Config, local: Sequence[bool], default: int) -> int:
-    """How many of the last layers have no keys and values."""
+    """The number of last layers without keys and values of their own."""
     n_layer = len(local)
     n_shared = config.integer("num_kv_shared_layers", default=default, minimum=0, maximum=n_layer - 1)
     if not {*local[n_layer - n_shared :]} <= {*local[: n_layer - n_shared]}:
@@ -91,7 +92,7 @@ def read_shared(config: Config, local: Sequence[bool], default: int) -> int:
 
 
 def read_heads(config: Config, own: Config, usual: tuple[int, int]) -> Heads:
-    """`own`: has the size of heads and the number of those of keys; usual: where it does not."""
+    """`own`: config with the size of heads and the number of KV heads; `usual`: defaults for it."""
     n_head = config.integer("num_attention_heads", default=8)
     d_head = own.integer("head_dim", default=usual[0], maximum=1 << 16)
     heads = Heads(n_head, own.integer("num_key_value_heads", default=usual[1]), d_head, stated=True)
@@ -103,7 +104,7 @@ def read_heads(config: Config, own: Config, usual: tuple[int, int]) -> Heads:
 
 @dataclass(frozen=True)
 class Gemma3n(PerLayerInputs):
-    """The text's part of one model."""
+    """The text model."""
 
     arch = "gemma3n"
     architectures = ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration")
@@ -255,7 +256,7 @@ class Gemma3n(PerLayerInputs):
 
 
 def _read_widths(config: Config, n_layer: int) -> tuple[int, ...]:
-    """Of the feed-forward part of each layer."""
+    """The width of each layer's feed-forward part."""
     stated = config.get("intermediate_size")
     if not isinstance(stated, list):
         return (config.integer("intermediate_size", default=16384),) * n_layer
@@ -269,7 +270,7 @@ def _usual_sparsity(n_sparse: int, n_layer: int) -> tuple[float, ...]:
 
 
 def _read_sparsity(config: Config, n_layer: int) -> tuple[float, ...]:
-    """The share of gates of each layer that do not count; not above 0: all do, as in transformers."""
+    """The share of gates of each layer that are ignored; 0 or less: none, as in transformers."""
     stated = config.get("activation_sparsity_pattern")
     if stated is None:
         return _usual_sparsity(SPARSE_LAYERS if n_layer > SPARSE_LAYERS else 0, n_layer)
@@ -282,11 +283,11 @@ def _read_sparsity(config: Config, n_layer: int) -> tuple[float, ...]:
 
 
 def _usual_cap(config: Config) -> float:
-    """Key absent: the usual cap; null: none."""
+    """The cap: absent: the default; null: none."""
     return 0.0 if "final_logit_softcapping" in config.data else 30.0
 
 
 def _deviations(share: float) -> float:
-    """Above the mean, so many standard deviations, lies what is left without this share of a normal distribution."""
+    """The threshold, in standard deviations above the mean, that leaves out this share of a normal distribution."""
     rounded = float(np.float32(share))  # as torch sees it
     return NormalDist().inv_cdf(rounded) if 0 < rounded < 1 else -math.inf

@@ -25,12 +25,12 @@ EXPERT_NORMS = {
     "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
     "post_feedforward_layernorm_2": "post_ffw_norm_2",
 }
-PERIOD = 6  # the last of so many layers sees all tokens, where the config does not say
+PERIOD = 6  # the last of every N layers sees all tokens, if the config does not say
 
 
 @dataclass(frozen=True)
 class Experts(Keyed):
-    """Of all layers."""
+    """The experts, the same on all layers."""
 
     n_expert: int
     n_expert_used: int
@@ -139,7 +139,7 @@ class Gemma4(PerLayerInputs):
         return self.heads if self.local[i] else self.heads_full
 
     def _shares(self, i: int) -> bool:
-        """Whether layer i uses the keys and values of another one."""
+        """Whether layer i uses the keys and values of another layer."""
         return i >= self.n_layer - self.n_shared
 
     def _n_ff(self, i: int) -> int:
@@ -190,7 +190,7 @@ class Gemma4(PerLayerInputs):
 
 
 def _read_full_heads(config: Config, heads: Heads, local: tuple[bool, ...], tied_values: bool) -> Heads:
-    """Of layers that see all tokens: transformers 5 says it for each layer, published configs for all of them."""
+    """Heads of layers that see all tokens: transformers 5 gives them per layer, published configs for all of them."""
     each = config.section(PER_LAYER)
     if PER_LAYER not in config:
         d_head = config.integer("global_head_dim", default=512, maximum=1 << 16)

@@ -1,4 +1,4 @@
-"""GLM 4: Llama with norms before and behind both parts, half of every head turned. arXiv:2406.12793"""
+"""GLM 4: Llama with norms before and after both parts, half of every head rotated. arXiv:2406.12793"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""GLM-4.5: half of every head turned, experts as in DeepSeek-V3 behind the first layers. arXiv:2508.06471"""
+"""GLM-4.5: half of every head rotated, experts as in DeepSeek-V3 after the first layers. arXiv:2508.06471"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from .unused_fields import HEADS
 
 @dataclass(frozen=True)
 class Glm4Moe(Dots1):
-    """One model of GLM-4.5, 4.6 or 4.7. Heads that guess tokens ahead are numbered on behind the layers."""
+    """One model of GLM-4.5, 4.6 or 4.7. Heads that guess tokens are numbered after the layers."""
 
     arch = "glm4moe"
     architectures = ("Glm4MoeForCausalLM",)

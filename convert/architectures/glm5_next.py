@@ -24,17 +24,17 @@ KINDS = {
     "indexed_attention": "indexed_attention",
     "full_attention": "indexed_attention",
 }
-PERIOD = 4  # the last of so many layers has attention, where the config does not say
+PERIOD = 4  # the last of every N layers has attention, if the config does not say
 FULL, SHARED = "full", "shared"
-INDEXER_EPS = 1e-6  # of the norm of index keys, whatever the config says of the others
+INDEXER_EPS = 1e-6  # of the norm of index keys, whatever the config says for the others
 LLAMA_STREAMS = 4  # llama.cpp's number of streams
 USUAL_LOWEST, LOWEST = -5.0, -80.0  # logarithms of decays; of a state times exp(-80) nothing is left
 
 
 @dataclass(frozen=True)
 class Indexer(Keyed):
-    """What chooses tokens for attention: n_head heads of d_head values, n_chosen tokens in pools of n_pool. full: per
-    layer, whether it chooses itself or takes what the layer in front of it chose."""
+    """The indexer that chooses tokens for attention: n_head heads of d_head values; n_chosen tokens in pools of n_pool.
+    full: per layer, whether it chooses itself or uses the choice of the layer before it."""
 
     n_head: int
     d_head: int
@@ -44,7 +44,7 @@ class Indexer(Keyed):
 
     @classmethod
     def read(cls, config: Config, attention: tuple[bool, ...]) -> Self:
-        # without the tokens behind the last whole pool the first ones of a text would see nothing
+        # without the tokens after the last whole pool the first ones of a text would see nothing
         config.expects("index_kpool_always_select_tail", True)
         n_pool, n_chosen = config.integer("index_kpool", default=16), config.integer("index_topk", default=2048)
         if n_chosen % n_pool:
@@ -61,7 +61,7 @@ class Indexer(Keyed):
         return {**vars(self), "n_index_head": self.n_head, "d_index": self.d_head, "with_tail": True}
 
     def rows(self, hf: str, blk: str, n: int, q_rank: int) -> Iterator[Row]:
-        """Of a layer that chooses."""
+        """The tensors of a layer that chooses."""
         d, n_q = self.d_head, self.n_head * self.d_head
         yield row(hf + "wq_b.weight", blk + "indexer.attn_q_b.weight", n_q, q_rank)
         yield row(hf + "wk.weight", blk + "indexer.attn_k.weight", d, n)
@@ -74,14 +74,14 @@ class Indexer(Keyed):
 
 @dataclass(frozen=True)
 class Hyper(Keyed):
-    """n_stream streams; n_iter of Sinkhorn's iterations; what their sums are increased by."""
+    """Hyper-connections: n_stream streams; n_iter iterations of Sinkhorn; the epsilon added to their sums."""
 
     n_stream: int
     n_iter: int
     floor: float
 
     def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
-        """Of one layer."""
+        """The tensors of one layer."""
         n = (2 + self.n_stream) * self.n_stream
         for part in ("attn", "ffn"):
             yield row(f"{hf}hc_{part}_fn", f"{blk}hc_{part}_fn.weight", n, self.n_stream * n_embd)
@@ -91,7 +91,7 @@ class Hyper(Keyed):
 
 @dataclass(frozen=True)
 class Glm5Next(KimiLinear):
-    """The text part of one model."""
+    """The text model."""
 
     arch = "glm5-next"
     architectures: ClassVar[tuple[str, ...]] = ("Glm5NextForConditionalGeneration",)
@@ -140,7 +140,7 @@ class Glm5Next(KimiLinear):
 
     @classmethod
     def read_text(cls, config: Config, shapes: Shapes) -> Self:
-        """`config`: with what the outer one has beside."""
+        """`config`: the text part, with fields of the outer config added."""
         for key, value in {
             "hidden_act": "silu",
             "attention_bias": False,
@@ -236,7 +236,7 @@ class Glm5Next(KimiLinear):
 
 
 def _plain_name(name: str) -> str:
-    """Of a tensor, without the part that is in front of a text's model beside pictures."""
+    """The tensor's name without the prefix of a multimodal checkpoint."""
     return name.replace("model.language_model.", "model.", 1)
 
 
@@ -249,7 +249,7 @@ def _read_attention(config: Config, n_layer: int) -> tuple[bool, ...]:
 
 
 def _read_full(config: Config, attention: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Per layer, whether it would choose itself; what a layer without attention has here counts for nothing."""
+    """Per layer, whether it chooses tokens itself; entries of layers without attention are ignored."""
     words, n = {FULL: FULL, SHARED: SHARED}, len(attention)
     key = "indexer_types"
     if key in config:
@@ -272,7 +272,7 @@ def _read_full(config: Config, attention: tuple[bool, ...]) -> tuple[bool, ...]:
 
 
 def _read_lowest(config: Config, linear: Config) -> float | None:
-    """The logarithm of the lowest decay; None: there is none. Published configs have it in a section."""
+    """The logarithm of the lowest decay; None: no limit. Published configs have it in a section."""
     where, key = config, "linear_lower_bound"
     lowest = where.number(key, default=USUAL_LOWEST if key not in where.data else None, positive=False)
     if linear.data:

@@ -16,7 +16,7 @@ NORMS = {"ln_1": "attn_norm", "ln_2": "ffn_norm"}
 
 @dataclass(frozen=True)
 class Gpt2(Family):
-    """One model. Its linear layers lie in the checkpoint as [in, out] and are turned over."""
+    """One model. Its linear layers are stored as [in, out] in the checkpoint and are transposed."""
 
     arch: ClassVar[str] = "gpt2"
     architectures: ClassVar[tuple[str, ...]] = ("GPT2LMHeadModel",)
@@ -90,7 +90,7 @@ def _norm(source: str, target: str, n: int) -> Iterator[Row]:
 
 
 def _linear(source: str, target: str, n_out: int, n_in: int) -> Iterator[Row]:
-    """Stored as a matrix [in, out], as TensorFlow has it."""
+    """A matrix stored as [in, out], as in TensorFlow, with its bias."""
     yield row(
         source + ".weight", target + ".weight", n_out, n_in, transform=turned_over(n_in), source_shape=(n_in, n_out)
     )

@@ -15,7 +15,7 @@ from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window
 
 ALPHA, LIMIT = 1.702, 7.0  # of the experts' gates, in llama.cpp always; other values have keys of ours
-# what transformers takes for absent fields
+# transformers' defaults
 _DEFAULTS: dict[str, Any] = {
     "head_dim": 64,
     "num_key_value_heads": 8,
@@ -34,7 +34,7 @@ _YARN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class GptOss(Llama):
-    """One model of gpt-oss; its experts may be published in MXFP4, which GGUF has too."""
+    """One model of gpt-oss. Its experts may be published in MXFP4, which GGUF has also."""
 
     arch = "gpt-oss"
     architectures = ("GptOssForCausalLM",)

@@ -21,7 +21,8 @@ NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
 @dataclass(frozen=True)
 class GptNeox(Decoder):
-    """One model. `parallel`: attention and the feed-forward part read the same residual stream, each behind a norm."""
+    """One model. `parallel`: attention and the feed-forward part read the same residual stream, each after its own
+    norm."""
 
     arch = "gptneox"
     architectures = ("GPTNeoXForCausalLM",)

@@ -38,7 +38,7 @@ KINDS = {"attention": "attention", "full_attention": "attention", "mamba": "mamb
 
 @dataclass(frozen=True)
 class GraniteHybrid(Decoder):
-    """One model of Granite 4; `read` makes one of the classes below where no layer is Mamba-2."""
+    """One model of Granite 4; `read` returns one of the classes below if no layer is Mamba-2."""
 
     arch: ClassVar[str] = "granitehybrid"
     architectures: ClassVar[tuple[str, ...]] = ("GraniteMoeHybridForCausalLM",)
@@ -129,7 +129,7 @@ class GraniteHybrid(Decoder):
             yield from self.ssm.notes()
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """input_linear holds gate and up, one after the other, for every expert. Other shapes have no place."""
+        """input_linear contains gate, then up, for every expert. Other shapes stay whole."""
         halves = ("gate", "up")
         if name.endswith(".shared_mlp.input_linear.weight"):
             n_ff = self.n_ff_shared or self.n_ff
@@ -193,8 +193,9 @@ class GraniteAttention(GraniteHybrid):
 
 @dataclass(frozen=True)
 class Bamba(Decoder):
-    """Bamba of IBM, Princeton, CMU and UIUC: RoPE on half of each head, a dense part on every layer; in GGUF it is a
-    Granite 4 H. Queries and keys are turned over to RoPE on neighbours, in the part of a head that turns."""
+    """Bamba of IBM, Princeton, CMU and UIUC: RoPE on half of each head, a dense part on every layer; stored as a
+    Granite 4 H. Rows of queries and keys are reordered for RoPE on neighbouring values, in the rotated part of a head.
+    """
 
     arch = "granitehybrid"
     architectures = ("BambaForCausalLM",)

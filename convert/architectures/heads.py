@@ -1,8 +1,8 @@
-"""Heads that guess tokens ahead (multi-token prediction, "nextn" in GGUF): blocks of their own behind the layers.
+"""Heads that guess tokens ahead (multi-token prediction, "nextn" in GGUF): blocks of their own after the layers.
 
-A head makes of the model's state of token t and of the embedding of token t + 1 a state of its own, from which token
-t + 2 is guessed: arXiv:2404.19737, as DeepSeek-V3 has it (arXiv:2412.19437, 2.2). In GGUF its block is numbered on
-behind the layers, `block_count` counts it, and `nextn_predict_layers` says how many blocks at the end are heads.
+From the model's state of token t and the embedding of token t + 1 a head computes a state of its own, from which token
+t + 2 is guessed: arXiv:2404.19737, as in DeepSeek-V3 (arXiv:2412.19437, 2.2). In GGUF its block is numbered after the
+layers, `block_count` includes it, and `nextn_predict_layers` is the number of blocks at the end that are heads.
 """
 
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ NOT_IN_LLAMA_CPP = (
 
 @dataclass(frozen=True)
 class Head:
-    """The names of what a head has beside its block; empty: it has none, and the model's own counts.
+    """Names of a head's tensors besides its block; empty: it uses the model's own.
 
-    join             what makes one vector of the two: [n_embd, 2 n_embd]
-    join_state       its half for the state, where `join` is the one for the embedding
+    join             makes one vector of the two: [n_embd, 2 n_embd]
+    join_state       its half for the state, if `join` is only the half for the embedding
     token, state     norms of the embedding and of the state
     norm             the last norm, which is `norm_target` in GGUF
     embedding, output  matrices [n_vocab, n_embd]
@@ -41,7 +41,7 @@ class Head:
     def rows(
         self, blk: str, n_embd: int, n_vocab: int, transform: Transform | None = None, n_state: int = 0
     ) -> Iterator[Row]:
-        """`transform`: of the norms; n_state: values of the norm of the state, 0: n_embd."""
+        """`transform`: of the norms; n_state: size of the state's norm, 0: n_embd."""
         target, shape = blk + "nextn.eh_proj.weight", (n_embd, 2 * n_embd)
         if self.join_state:
             yield Row(target, shape, (self.join, self.join_state), source_shape=(n_embd, n_embd), beside=True)
@@ -60,8 +60,8 @@ class Head:
 def numbered_heads(
     shapes: Shapes, n_layer: int, norm: str = "shared_head.norm.weight", norm_target: str = Head.norm_target
 ) -> tuple[Head, ...]:
-    """Of checkpoints that number them on behind their layers, as DeepSeek-V3 does: those that the checkpoint has,
-    whatever its config says. norm: the name of the last norm in a block."""
+    """The heads that a checkpoint has, whatever its config says, if they are numbered after the layers as in
+    DeepSeek-V3. norm: name of the last norm in a block."""
     heads = []
     for i in range(MOST_HEADS):
         p = f"model.layers.{n_layer + i}."

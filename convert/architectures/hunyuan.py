@@ -1,4 +1,4 @@
-"""Hunyuan: Llama with norms on queries and keys behind RoPE, also with experts beside a shared one. arXiv:2411.02265"""
+"""Hunyuan: Llama with norms on queries and keys after RoPE, also with experts beside a shared one. arXiv:2411.02265"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -43,7 +43,8 @@ class Hunyuan(Llama):
 
     @classmethod
     def read_rope(cls, config: Config) -> tuple[Config, float]:
-        """With `alpha` it is stretched as for a text of a certain length (NTK), whatever the length of a text."""
+        """RoPE and its base. With `alpha` the base is stretched for a fixed length (NTK), whatever the length of a
+        text."""
         rope, theta = read_rope(config)
         alpha, d = _alpha(rope), cls.head_size(config)
         if alpha and d <= 2:
@@ -117,7 +118,7 @@ class HunyuanMoe(Hunyuan):
 
 
 def _alpha(rope: Config) -> float:
-    """0: RoPE is not stretched by it."""
+    """The factor alpha; 0: RoPE is not stretched by it."""
     if read_kind(rope) != "dynamic":
         return 0.0
     rope.expects("factor", 1.0, 1)
@@ -125,7 +126,7 @@ def _alpha(rope: Config) -> float:
 
 
 def _same(config: Config, n_layer: int, *keys: str) -> int:
-    """A number, or one for every layer, which are all the same."""
+    """A number, or a list of equal numbers, one per layer."""
     values = config.get(*keys)
     if not isinstance(values, list):
         return config.integer(*keys, default=1)

@@ -90,7 +90,7 @@ class Jamba(Decoder):
             hf, blk = f"model.layers.{i}.", f"blk.{i}."
             yield row(hf + "input_layernorm.weight", blk + "attn_norm.weight", n)
             yield row(hf + "pre_ff_layernorm.weight", blk + "ffn_norm.weight", n)
-            # no RoPE, so queries and keys stay as they are
+            # no RoPE, so queries and keys stay unchanged
             yield from self.heads.rows(hf + "self_attn.", blk, n) if self.n_head_kv[i] else self._mamba(hf, blk)
             yield from self._moe(hf, blk) if self.moe[i] else swiglu(hf + "feed_forward.", blk, n, self.n_ff)
 
@@ -106,7 +106,7 @@ class Jamba(Decoder):
 
 
 def periodic(config: Config, prefix: str, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it is one of those that `prefix`_period and `prefix`_offset choose."""
+    """Per layer, whether `prefix`_period and `prefix`_offset select it."""
     period = config.integer(f"{prefix}_period")
     offset = config.integer(f"{prefix}_offset", minimum=0)
     if offset >= period:

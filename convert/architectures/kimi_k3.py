@@ -21,7 +21,7 @@ _PICTURES = "only pictures: the text's part of the model is converted"
 
 @dataclass(frozen=True)
 class KimiK3(KimiLinear):
-    """The text's part of one model of Kimi K3."""
+    """The text model of Kimi K3."""
 
     arch = "kimi-k3"
     architectures: ClassVar[tuple[str, ...]] = ("KimiK3ForConditionalGeneration",)
@@ -127,5 +127,5 @@ class KimiK3(KimiLinear):
 
 
 def _scores(hf: str, target: str, n: int) -> Row:
-    """A norm's weight times a matrix of one row, which only their product is used of."""
+    """The product of a norm's weight and a matrix of one row, of which only the product is used."""
     return Row(target, (n,), (hf + "_norm.weight", hf + "_proj.weight"), product=True)

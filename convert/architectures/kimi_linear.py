@@ -61,7 +61,7 @@ class KimiLinear(Decoder):
     n_shared: int
     weights_norm: bool
     weights_scale: float
-    n_mtp: int  # layers behind the last one, that guess tokens ahead
+    n_mtp: int  # layers after the last one, that guess tokens ahead
 
     activation: ClassVar[str] = "silu"
     usual_scale: ClassVar[float] = 2.446
@@ -120,7 +120,7 @@ class KimiLinear(Decoder):
             yield weights_norm_note(self.weights_norm)
 
     def shared_notes(self) -> Iterator[str]:
-        """Of both families with Kimi's delta rule."""
+        """Notes for both families with Kimi's delta rule."""
         if self.n_kda != self.n_head:
             yield "llama.cpp cannot load this file: there the delta rule has as many heads as attention"
         if self.eps != LATENT_EPS:
@@ -175,7 +175,7 @@ class KimiLinear(Decoder):
         yield row(hf + self.mixer_out, blk + "attn_output.weight", n, n_inner)
 
     def gates(self, hf: str, blk: str, n_inner: int) -> Iterator[Row]:
-        """What makes the decay and the gate of a layer with the delta rule."""
+        """The tensors of decay and gate of a layer with the delta rule."""
         for part in "fg":
             yield row(f"{hf}{part}_a_proj.weight", f"{blk}ssm_{part}_a.weight", self.d_kda, self.n_embd)
             yield row(f"{hf}{part}_b_proj.weight", f"{blk}ssm_{part}_b.weight", n_inner, self.d_kda)
@@ -189,8 +189,8 @@ class KimiLinear(Decoder):
 
 
 def read_linear(config: Config, key: str, linear: Config, published: str, minimum: int = 1) -> int:
-    """A size of layers with the delta rule, by the key of published configs, which is in a section, or transformers'
-    own; where both are there they agree."""
+    """A size of layers with the delta rule, from the published key in a section or transformers' own; if both are
+    present they must agree."""
     if published not in linear:
         return config.integer(key, minimum=minimum)
     value = linear.integer(published, minimum=minimum)
@@ -212,7 +212,7 @@ def _attention(config: Config, linear: Config, n_layer: int) -> tuple[bool, ...]
 
 
 def read_dense(config: Config, n_layer: int, default: int) -> int:
-    """How many of the first layers have no experts."""
+    """The number of first layers without experts."""
     if "mlp_layer_types" not in config:
         return config.integer("first_k_dense_replace", default=default, minimum=0, maximum=n_layer)
     kinds = read_kinds(config, {"dense": "dense", "sparse": "sparse"}, "mlp_layer_types", n_layer=n_layer)

@@ -1,4 +1,4 @@
-"""Latent attention of several families (DeepSeek-V2, arXiv:2405.04434): sizes, keys, parts of matrices."""
+"""Latent attention, shared by several families (DeepSeek-V2, arXiv:2405.04434): sizes, keys, parts of matrices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from ..transforms import transposed
 from .family import Keyed, Row, TensorBlock, row
 
 LATENT = "q_rank? rank n_rot .attention.key_length d_key d_value"  # words of Family.order
-LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says of the others
+LATENT_EPS = 1e-6  # of the norms of latent vectors in transformers, whatever the config says for the others
 
 
 def latent_eps(eps: float) -> float | None:
-    """That of the norms of latent vectors, where it is not `eps`."""
+    """The epsilon of the norms of latent vectors; None if it equals `eps`."""
     return LATENT_EPS if eps != LATENT_EPS else None
 
 
 def require_equal_heads(config: Config, n_head: int) -> None:
-    """That there are as many heads of keys as of queries, since all are made of one latent vector."""
+    """CheckpointError unless there are as many KV heads as query heads: all are made of one latent vector."""
     if config.integer("num_key_value_heads", default=n_head) != n_head:
         raise config.wrong("num_key_value_heads", f"{n_head}, as many as heads of queries")
 
 
 @dataclass(frozen=True)
 class Latent(Keyed):
-    """Sizes of latent attention: of latent vectors of keys and of queries (0: none), and of parts of a head."""
+    """Sizes of latent attention: of the latent vectors of keys and of queries (0: none), and of the parts of a head."""
 
     rank: int
     q_rank: int
@@ -53,14 +53,14 @@ class Latent(Keyed):
         return sizes | {"d_key": self.d_key, "d_value": self.d_value, "attention.value_length": self.rank}
 
     def parts(self, name: str, n_head: int) -> Iterator[TensorBlock]:
-        """kv_b_proj holds rows of keys, then of values, head by head."""
+        """kv_b_proj contains rows of keys, then of values, head by head."""
         step = self.d_nope + self.d_value
         for h in range(n_head):
             yield TensorBlock(f"{name}.{2 * h}", (h * step, 0), (self.d_nope, self.rank))
             yield TensorBlock(f"{name}.{2 * h + 1}", (h * step + self.d_nope, 0), (self.d_value, self.rank))
 
     def rows(self, hf: str, blk: str, n: int, n_head: int, out: str) -> Iterator[Row]:
-        """Of one layer, whose input has n values."""
+        """The tensors of one layer, whose input has n values."""
         if self.q_rank:
             yield row(hf + "q_a_proj.weight", blk + "attn_q_a.weight", self.q_rank, n)
             yield row(hf + "q_a_layernorm.weight", blk + "attn_q_a_norm.weight", self.q_rank)

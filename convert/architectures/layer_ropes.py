@@ -1,9 +1,9 @@
-"""RoPE of models whose layers with a window turn otherwise than those that see all tokens: two sets of settings in a
-config, and the keys and the tensor that llama.cpp has for them.
+"""RoPE of models in which layers with a window and layers that see all tokens have different settings, and llama.cpp's
+keys and tensor for them.
 
-*Proportional* RoPE turns the first pairs (i, i + d_head / 2) of a head, with frequencies as if all pairs turned.
-llama.cpp divides the frequencies by a tensor in which the pairs that stay have a number so large that they turn by
-nothing.
+*Proportional* RoPE rotates only the first pairs (i, i + d_head / 2) of a head, with frequencies as if all pairs were
+rotated. llama.cpp divides the frequencies by a tensor; for the other pairs its values are so large that they are not
+rotated.
 """
 
 from collections.abc import Iterator
@@ -26,10 +26,12 @@ FULL_BASE, LOCAL_BASE = 1000000.0, 10000.0
 
 @dataclass(frozen=True, eq=False)
 class LayerRopes(Keyed):
-    """theta        base of layers that see all tokens
-    theta_local  of layers with a window
-    factors      f32 [d_head / 2] that the frequencies of the former are divided by; None: they are as they are
-    scaling      how the former are stretched beside
+    """RoPE of both kinds of layers.
+
+    theta        base of layers that see all tokens
+    theta_local  base of layers with a window
+    factors      f32 [d_head / 2] that divide the frequencies of the former; None: frequencies are unchanged
+    scaling      further scaling of the former
     """
 
     theta: float
@@ -41,10 +43,10 @@ class LayerRopes(Keyed):
     def read(
         cls, both: Config, d_head: int, usual: float, *, theta: float = FULL_BASE, part: float = 1.0, stretched: int = 0
     ) -> "LayerRopes":
-        """`both`: an object for each kind of layer; empty: those that see all tokens turn the share `usual` of their
-        pairs. `d_head` is theirs. theta and part: where the objects do not say. stretched: the context of a family
-        whose readers stretch these layers alone (linear, YaRN); 0: of another. UnsupportedError names a kind of RoPE
-        without code."""
+        """`both`: an object per kind of layer; empty: layers that see all tokens rotate the share `usual` of their
+        pairs. `d_head` is theirs. theta and part: defaults. stretched: the context length for families whose readers
+        scale these layers only (linear, YaRN); 0 for other families. UnsupportedError names an unsupported kind of
+        RoPE."""
         if not both.data:
             return cls(FULL_BASE, LOCAL_BASE, proportional(d_head, usual))
         for kind in ("full_attention", "sliding_attention"):
@@ -84,6 +86,6 @@ def _read_factors(rope: Config, d_head: int, usual: float) -> np.ndarray:
 
 
 def proportional(d_head: int, part: float, factor: float = 1.0) -> np.ndarray:
-    """Factors of which a `part` is `factor`, the first ones; the others turn by nothing. f32 [d_head / 2]"""
+    """Factors: the first `part` of them are `factor`, the others so large that nothing is rotated. f32 [d_head / 2]"""
     n_turned = int(part * d_head // 2)
     return np.where(np.arange(d_head // 2) < n_turned, factor, NOT_TURNED).astype(np.float32)

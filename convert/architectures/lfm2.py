@@ -25,7 +25,7 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Lfm2(Decoder):
-    """One model, dense."""
+    """One dense model."""
 
     arch = "lfm2"
     architectures: ClassVar[tuple[str, ...]] = ("Lfm2ForCausalLM", "LFM2ForCausalLM")
@@ -127,7 +127,7 @@ class Lfm2(Decoder):
 
 @dataclass(frozen=True)
 class Lfm2Moe(Lfm2):
-    """With experts on all layers but the first ones."""
+    """One model with experts on all layers but the first ones."""
 
     arch = "lfm2moe"
     architectures = ("Lfm2MoeForCausalLM",)
@@ -143,7 +143,7 @@ class Lfm2Moe(Lfm2):
 
 
 def _adjusted(config: Config, n_ff: int) -> int:
-    """The width that transformers makes of the config's: two thirds, times a factor, rounded up to a multiple."""
+    """The width that transformers makes of the config's: two thirds of it, times a factor, rounded up to a multiple."""
     if not config.boolean("block_auto_adjust_ff_dim", default=True):
         return n_ff
     factor = config.number("block_ffn_dim_multiplier", default=1.0)
@@ -152,7 +152,7 @@ def _adjusted(config: Config, n_ff: int) -> int:
 
 
 def _attention(config: Config, n_layer: int) -> list[bool]:
-    """Per layer, whether it has attention; older configs list those that have."""
+    """Per layer, whether it has attention; older configs list the layers that have."""
     indices = config.get("full_attn_idxs")
     if "layer_types" in config or indices is None:
         kinds = read_kinds(config, KINDS, "layer_types", n_layer=n_layer)

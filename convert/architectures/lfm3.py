@@ -46,7 +46,7 @@ class Lfm3(Decoder):
     d_conv: int
     conv_bias: bool  # of convolutions and their projections
     attention_bias: bool
-    post_norms: bool  # norms behind both parts of a layer
+    post_norms: bool  # norms after both parts of a layer
     head_gate: bool
 
     @classmethod
@@ -77,7 +77,7 @@ class Lfm3(Decoder):
 
     @classmethod
     def read_heads(cls, config: Config) -> Heads:
-        """Without a size of heads, transformers takes 128, whatever the width."""
+        """Without a size in the config, transformers uses heads of 128, whatever the width."""
         n_head = config.integer("num_attention_heads")
         n_kv = config.integer("num_key_value_heads", default=4)
         heads = Heads(n_head, n_kv, config.integer("head_dim", default=128, maximum=1 << 16), stated=True)
@@ -88,7 +88,8 @@ class Lfm3(Decoder):
 
     @classmethod
     def read_ropes(cls, config: Config, d_head: int, n_ctx: int) -> LayerRopes:
-        """As transformers does, from the older key if there is one; what stands outside is for both kinds of layers."""
+        """As in transformers: the older key takes precedence; settings outside of the objects apply to both kinds of
+        layers."""
         theta = config.number("rope_theta", default=FULL_BASE)
         part = config.number("partial_rotary_factor", default=1.0)
         both = config.section("rope_scaling", "rope_parameters")
@@ -128,7 +129,7 @@ class Lfm3(Decoder):
 
 
 def _usual_kind(i: int) -> str:
-    """Of layer i, where the config does not say."""
+    """The default kind of layer i."""
     if i % 4 == 2:
         return "full_attention"
     return "sliding_attention" if i and i % 4 == 0 else "conv"

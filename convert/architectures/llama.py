@@ -23,8 +23,8 @@ LLAMA_HEADS = LLAMA.replace("d_head?", ".attention.key_length=d_head?", 1)
 
 @dataclass(frozen=True)
 class Llama(Decoder):
-    """One model of Llama, and what families like it change: the class variables, what begins with `read_`,
-    `order`, `values`, `attention` and `feed_forward`."""
+    """One model of Llama. Families like it change its class variables, `read_...` methods, `order`, `values`,
+    `attention` and `feed_forward`."""
 
     arch: ClassVar[str] = "llama"
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
@@ -36,7 +36,7 @@ class Llama(Decoder):
     conditional: ClassVar[Mapping[str, str]] = {"tie_word_embeddings": "where the model has a head"}
     norm_bias: ClassVar[bool] = False
     last_norm: ClassVar[str] = "model.norm"
-    # where the config does not say; of Mistral below
+    # if the config does not say; of Mistral below
     usually_tied: ClassVar[bool] = False
     usual_ctx: ClassVar[int] = 2048
     usual_eps: ClassVar[float] = 1e-6
@@ -46,13 +46,13 @@ class Llama(Decoder):
     usual_bias: ClassVar[bool] = False  # of attention
     known_windows: ClassVar[bool] = False  # llama.cpp has windows in this architecture
     reads_yarn: ClassVar[bool] = False  # llama.cpp, all of its keys
-    original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, where the config does not say; 0: as it is
+    original_ctx: ClassVar[int] = 0  # the context before RoPE's scaling, if the config does not say; 0: unchanged
     # of a layer: the checkpoint's and GGUF's names
     norms: ClassVar[dict[str, str]] = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
     n_ff: int
     heads: Heads
-    n_rot: int  # values of a head that RoPE turns
+    n_rot: int  # values of a head that RoPE rotates
     freq_base: float
     scaling: RopeScaling
     attention_bias: bool
@@ -101,25 +101,25 @@ class Llama(Decoder):
 
     @classmethod
     def read_turned(cls, config: Config, heads: Heads) -> int:
-        """How many values of a head RoPE turns."""
+        """The number of values of a head that RoPE rotates."""
         heads.require_even(config)
         return heads.d_head
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """`windows`. A Llama has none, whatever its config says: transformers does not read it."""
+        """`windows`. A Llama has none, whatever its config says: transformers ignores the field."""
         return (0,) * n_layer
 
     @classmethod
     def read_more(cls, config: Config) -> dict[str, Any]:
-        """The fields of a family that adds some."""
+        """Further fields of a family."""
         return {}
 
     # those that guess tokens ahead: a field of families that have some
     heads_ahead = tuple[Head, ...]()
 
     def block_name(self, i: int) -> str:
-        """How the names of block i begin in the checkpoint."""
+        """The prefix of block i's names in the checkpoint."""
         return f"model.layers.{i}."
 
     def values(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Mistral(Llama):
 
 @dataclass(frozen=True)
 class Mixtral(Llama):
-    """One model of Mixtral: a Llama with experts, in GGUF, too. arXiv:2401.04088"""
+    """One model of Mixtral: a Llama with experts, in GGUF also. arXiv:2401.04088"""
 
     architectures = ("MixtralForCausalLM",)
     order = f"{LLAMA} n_expert n_expert_used .vocab_size n_rot windows?"
@@ -212,6 +212,6 @@ class Mixtral(Llama):
 
 
 def _is_headless(config: Config) -> bool:
-    """Whether the checkpoint is that of a class without an output matrix, as in LlamaModel."""
+    """Whether the checkpoint's class has no output matrix, such as LlamaModel."""
     names = config.get("architectures")
     return isinstance(names, list) and bool(names) and str(names[0]).endswith("Model")

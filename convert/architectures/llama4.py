@@ -20,13 +20,13 @@ KINDS = {kind: kind for kind in ("chunked_attention", "full_attention")}
 USUAL_CHUNK = 8192  # readers know no other, and neither do they know others than these:
 TEMPERATURE = 0.1, 8192
 NOT_NORMED = 128  # experts of the model without norms on queries and keys
-# what transformers takes for absent fields
+# transformers' defaults
 _DEFAULTS: dict[str, Any] = {"num_attention_heads": 40, "num_key_value_heads": 8}
 
 
 @dataclass(frozen=True)
 class Llama4(Llama):
-    """The text's part of one model. `turned` layers have RoPE, and those are the `chunked` ones, as a rule."""
+    """The text model. `turned` layers have RoPE, and usually exactly these are `chunked`."""
 
     arch = "llama4"
     architectures = ("Llama4ForCausalLM", "Llama4ForConditionalGeneration")
@@ -112,13 +112,13 @@ class Llama4(Llama):
 
     @property
     def _step(self) -> int:
-        """Of every so many layers the last one has experts; 0: none has; -1: it is not so."""
+        """The n for which the last of every n layers has experts; 0: none has; -1: there is no such n."""
         fitting = (n for n in range(1, self.n_layer + 1) if self.routed == _last_of(n, self.n_layer))
         return next(fitting, -1) if any(self.routed) else 0
 
     @property
     def _usually_turned(self) -> tuple[bool, ...]:
-        """As readers assume it."""
+        """The layers with RoPE that readers assume."""
         return by_period(PERIOD, self.n_layer) if any(self.chunked) else (True,) * self.n_layer
 
     def values(self) -> dict[str, Any]:

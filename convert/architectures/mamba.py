@@ -1,7 +1,7 @@
 """Mamba: selective state space layers only, no attention, no feed-forward part. arXiv:2312.00752
 
-Also Falcon-Mamba (RMS norms without weights on dt, B and C) and the original checkpoints of state-spaces, whose
-config has no architecture's name and keeps the layer's sizes in `ssm_cfg`.
+Also Falcon-Mamba (RMS norms without weights on dt, B and C) and the original checkpoints of state-spaces, whose config
+names no architecture and has the layer's sizes in `ssm_cfg`.
 """
 
 from abc import abstractmethod
@@ -35,9 +35,9 @@ class Scan(Keyed):
 
     @classmethod
     def read(cls, config: Config, n_embd: int, *inner: str) -> Self:
-        """The keys of Mamba's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids;
-        `inner`: those that say d_inner. The rank of the time step may be "auto", as without a key: a sixteenth of the
-        width, rounded up."""
+        """Reads the keys of Mamba's own configs, of state-spaces' `ssm_cfg`, and of hybrids, with the prefix `mamba_`;
+        `inner`: keys for d_inner. The rank of the time step may be "auto" or absent: a sixteenth of the width, rounded
+        up."""
         expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
         rank, automatic = ("mamba_dt_rank", "time_step_rank", "dt_rank"), -(-n_embd // 16)
         return cls(
@@ -50,7 +50,7 @@ class Scan(Keyed):
         )
 
     def rows(self, hf: str, blk: str, n_embd: int) -> Iterator[Row]:
-        """in_proj holds [x | z], x_proj [dt | B | C] by rows."""
+        """in_proj contains [x | z], x_proj [dt | B | C], by rows."""
         d_inner, d_state, dt_rank = self.d_inner, self.d_state, self.dt_rank
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", 2 * d_inner, n_embd)
         yield from conv1d(hf, blk, d_inner, self.d_conv, bias=self.conv_bias)
@@ -63,20 +63,20 @@ class Scan(Keyed):
         yield from self.biases(hf, blk, n_embd)
 
     def biases(self, hf: str, blk: str, n_embd: int, into: Transform | None = None) -> Iterator[Row]:
-        """Those of the projections; `into` is what happens to the rows of in_proj."""
+        """The biases of the projections; `into` is applied to the rows of in_proj."""
         if self.bias:
             yield row(hf + "in_proj.bias", blk + "ssm_in.bias", 2 * self.d_inner, transform=into)
             yield row(hf + "out_proj.bias", blk + "ssm_out.bias", n_embd)
 
     def notes(self, n_embd: int) -> Iterator[str]:
-        """What llama.cpp cannot load of it."""
+        """Notes on what llama.cpp cannot load."""
         yield from twice_as_wide(self.d_inner, n_embd)
         yield from no_ssm_biases(self.bias)
 
 
 @dataclass(frozen=True)
 class StateSpaces(Family):
-    """A model of one kind of state space layers alone: what Mamba and Mamba-2 have in common."""
+    """A model with state space layers of one kind only: the part that Mamba and Mamba-2 share."""
 
     pre: ClassVar[tuple[str, ...]] = ("mpt",)
     tokenizer_hint: ClassVar[str] = "the GPT-NeoX tokenizer (EleutherAI/gpt-neox-20b)"
@@ -92,7 +92,7 @@ class StateSpaces(Family):
 
     @classmethod
     def sizes(cls, config: Config, shapes: Shapes, *, tied: bool) -> tuple[Config, dict[str, Any]]:
-        """The config with `ssm_cfg`, and these fields. tied: where it does not say."""
+        """The config including `ssm_cfg`, and the shared fields. tied: default."""
         config.expects("hidden_act", *SILU)
         config.expects("rms_norm", True)
         config.expects("attn_layer_idx", [])
@@ -118,7 +118,7 @@ class StateSpaces(Family):
 
     @abstractmethod
     def mixer(self, hf: str, blk: str) -> Iterator[Row]:
-        """Of one layer."""
+        """The tensors of one layer."""
 
     def rows(self) -> Iterator[Row]:
         yield from self.outer_rows("backbone.embeddings.weight", "backbone.norm_f.weight")

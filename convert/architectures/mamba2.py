@@ -1,5 +1,5 @@
 """Mamba-2: state space duality layers only. arXiv:2405.21060. Also the original checkpoints of state-spaces, whose
-config has no architecture's name and keeps the layer's sizes in `ssm_cfg`, and Codestral-Mamba."""
+config names no architecture and has the layer's sizes in `ssm_cfg`, and Codestral-Mamba."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -38,8 +38,8 @@ class Ssm(Keyed):
 
     @classmethod
     def read(cls, config: Config, n_embd: int, d_inner: int = 0, *, n_group: int = 1) -> Self:
-        """The keys of Mamba-2's own configs, of state-spaces' `ssm_cfg`, and with `mamba_` before them of hybrids.
-        `d_inner`: where it does not follow from n_embd; `n_group`: where the config does not say."""
+        """Reads the keys of Mamba-2's own configs, of state-spaces' `ssm_cfg`, and of hybrids, with the prefix
+        `mamba_`. `d_inner`: if it does not follow from n_embd; `n_group`: default."""
         expanded = config.integer("mamba_expand", "expand", default=2) * n_embd
         d_inner = d_inner or config.integer("mamba_d_ssm", "d_inner", default=expanded)
         heads = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
@@ -73,7 +73,7 @@ class Ssm(Keyed):
         return {**vars(self), "dt_min": dt_min, "dt_max": dt_max if dt_max < math.inf else 0.0}
 
     def notes(self) -> Iterator[str]:
-        """What llama.cpp cannot load or does not do."""
+        """Notes on what llama.cpp cannot load or does not do."""
         yield from no_ssm_biases(self.bias_in, self.bias_out)
         if self.limits != NO_LIMITS:
             low, high = self.limits
@@ -96,7 +96,7 @@ class Ssm(Keyed):
         into_bias: Transform | None = None,
         out: Transform | None = None,
     ) -> Iterator[Row]:
-        """`into`, `into_bias` and `out` are what happens to the projections and their biases."""
+        """`into`, `into_bias` and `out` are applied to the projections and their biases."""
         mixed = self.d_inner + 2 * self.n_group * self.d_state
         yield row(hf + "in_proj.weight", blk + "ssm_in.weight", sum(self.parts), n_embd, transform=into)
         if self.bias_in:
@@ -115,7 +115,7 @@ class Ssm(Keyed):
 
 
 def _limits(config: Config) -> tuple[float, float]:
-    """Of the step size."""
+    """Limits of the step size."""
     keys = ("time_step_limit", "dt_limit", "mamba_dt_limit")
     key, limits = config.named(*keys), config.get(*keys)
     if limits is None:

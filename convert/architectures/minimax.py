@@ -16,8 +16,8 @@ from .windows import one_or_each, read_window, window_notes
 
 PUBLISHED = ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM")
 KINDS = {"linear_attention": "linear_attention", "full_attention": "full_attention"}
-PERIOD = 8  # the last of so many layers has softmax attention; llama.cpp takes that where a file does not say
-LIGHTNING_EPS = 1e-6  # of the norm inside lightning attention, whatever the config says of the others
+PERIOD = 8  # the last of every N layers has softmax attention; llama.cpp takes that where a file does not say
+LIGHTNING_EPS = 1e-6  # of the norm inside lightning attention, whatever the config says for the others
 # Parts of a model: transformers' names, those of published configs, and those of GGUF keys.
 PARTS = (
     ("full_attn", "full_attention", "attention"),
@@ -29,8 +29,8 @@ BUFFERS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")  # consta
 
 @dataclass(frozen=True)
 class MiniMax(Decoder):
-    """One model. kept and shares: of PARTS, what a norm is multiplied by where it takes the place of the residual
-    stream, and what the layer's result is before it is added."""
+    """One model. For each of PARTS: kept, the factor of a norm whose result replaces the residual stream, and shares,
+    the factor of the layer's result before it is added."""
 
     arch = "minimax-01"
     architectures = ("MiniMaxForCausalLM", *PUBLISHED)
@@ -52,7 +52,7 @@ class MiniMax(Decoder):
 
     n_ff: int
     heads: Heads
-    n_rot: int  # values of a head that RoPE turns
+    n_rot: int  # values of a head that RoPE rotates
     stated_rot: int  # those that the config names, though its class turns all; 0: none
     freq_base: float
     scaling: RopeScaling
@@ -154,7 +154,7 @@ def _usual(n_layer: int) -> tuple[bool, ...]:
 
 
 def _check_published(config: Config, heads: Heads, n_rot: int) -> None:
-    """What the published class computes otherwise with other values than published models have."""
+    """UnsupportedError for values with which the published class computes something else than transformers."""
     if not config.boolean("postnorm", default=False):
         raise config.wrong("postnorm", "true: residuals are norms")
     if n_rot % 2 or n_rot > heads.d_head:

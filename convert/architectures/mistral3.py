@@ -12,7 +12,7 @@ from .llama import LLAMA, Llama
 from .unused_fields import PICTURE_TENSORS, PICTURES
 from .windows import read_window
 
-# what transformers takes for absent fields, by the model_type of the text's part
+# transformers' defaults, by the model_type of the text's part
 _YARN: dict[str, Any] = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
@@ -43,7 +43,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Mistral3(Llama):
-    """The text's part of one model."""
+    """The text model."""
 
     arch = "mistral3"
     architectures = ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")

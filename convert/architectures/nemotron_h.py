@@ -42,7 +42,7 @@ MOST_HEAD_LAYERS = 128
 
 @dataclass(frozen=True)
 class NemotronH(Family):
-    """One model, without experts."""
+    """One model without experts."""
 
     arch = "nemotron_h"
     architectures = ("NemotronHForCausalLM",)
@@ -223,7 +223,7 @@ class NemotronH(Family):
 
 @dataclass(frozen=True)
 class NemotronHMoe(NemotronH):
-    """With experts in place of dense feed-forward layers, or beside some."""
+    """One model with experts instead of dense feed-forward layers, or beside some."""
 
     arch = "nemotron_h_moe"
     hparams = NemotronHHparams
@@ -235,6 +235,5 @@ class NemotronHMoe(NemotronH):
 
 
 def read_heads(shapes: Shapes) -> tuple[Head, ...]:
-    """The first head that the checkpoint has, whatever its config says, if its layers are those that published ones
-    have."""
+    """The first head that the checkpoint has, whatever its config says, if its layers are those of published heads."""
     return (HEAD,) if all(name in shapes for name in (HEAD.join, *HEAD_LAYERS)) else ()

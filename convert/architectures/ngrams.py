@@ -26,12 +26,12 @@ NGRAMS = (
 
 @dataclass(frozen=True)
 class Ngrams(Keyed):
-    """Of n-grams of 2 .. n_gram tokens n_each rows of the table each, d_row values in a row.
+    """Embeddings of n-grams: for each length 2 .. n_gram, n_each rows of the table per token, of d_row values.
 
-    factors         of the tokens of an n-gram, the last one first
-    sizes, offsets  of the parts of the table, one for each row of a token
-    lengths         rows of the pieces in which the checkpoint has the table; empty: it is whole
-    image           the token that stands for pictures; None: there is none
+    factors         of the tokens of an n-gram, the last token first
+    sizes, offsets  of the parts of the table, one part per row of a token
+    lengths         rows of the pieces in which the checkpoint stores the table; empty: one piece
+    image           the token that stands for images; None: none
     """
 
     layer: int
@@ -94,7 +94,7 @@ class Ngrams(Keyed):
         yield row(hf + "conv1d.weight", blk + "conv1d.weight", width, taps, source_shape=(width, 1, taps))
 
     def settled(self, stored: Mapping[str, StoredTensor]) -> Self:
-        """With the numbers that the checkpoint has, which count before those that follow from the config."""
+        """With the numbers stored in the checkpoint, which take precedence over those computed from the config."""
         found: dict[str, Any] = {}
         for field, name in BUFFERS.items():
             tensor = stored.get(f"model.layers.{self.layer}.ple.ple_embedding.{name}")
@@ -124,7 +124,7 @@ def _integers(tensor: StoredTensor, n: int) -> tuple[int, ...]:
 def read_ngrams(
     config: Config, shapes: Shapes, n_vocab: int, n_embd: int, attention: tuple[bool, ...]
 ) -> Ngrams | None:
-    """None where no layer has them. attention: per layer, whether it has attention, beside which there are none."""
+    """The n-gram embeddings, or None. attention: per layer, whether it has attention; such layers add none."""
     layers = config.get("ple_layer_ids") or []
     if not isinstance(layers, list) or not all(type(i) is int and 1 <= i <= len(attention) for i in layers):
         raise config.wrong("ple_layer_ids", f"numbers of layers from 1 to {len(attention)}")
@@ -170,7 +170,7 @@ def read_ngrams(
 
 
 def _factors(config: Config, n_vocab: int, n_gram: int) -> tuple[int, ...]:
-    """Odd numbers that 63 bits hold when a token multiplies them."""
+    """Odd factors small enough that their products with token ids fit into 63 bits."""
     half = max(1, ((1 << 63) - 1) // config.integer("vocab_size", default=n_vocab) // 2)
     seed = config.integer("seed", default=1234, minimum=0)
     return tuple(2 * (_splitmix64(seed + GAMMA * (i + 1)) % half) + 1 for i in range(n_gram))
@@ -184,7 +184,7 @@ def _splitmix64(value: int) -> int:
 
 
 def _primes(least: int, n: int) -> tuple[int, ...]:
-    """The first n primes from `least` on."""
+    """The first n primes that are at least `least`."""
     found: list[int] = []
     number = max(2, least)
     while len(found) < n:

@@ -1,4 +1,4 @@
-"""OLMoE, OLMo 2 and OLMo 3: norms on the whole of queries and keys; in 2 and 3, norms behind the parts, in 3 windows on
+"""OLMoE, OLMo 2 and OLMo 3: norms on the whole of queries and keys; in 2 and 3, norms after the parts, in 3 windows on
 three layers of four. arXiv:2409.02060"""
 
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ class Olmo3(Olmo2):
 
     @classmethod
     def read_rope(cls, config: Config) -> tuple[Config, float]:
-        """Of layers without a window, which alone can be stretched."""
+        """RoPE of layers without a window; only these can be scaled."""
         rope = config.section("rope_parameters")
         if rope.data and not rope.data.get("full_attention"):
             raise config.wrong("rope_parameters", "an object full_attention, and one sliding_attention, in it")
@@ -87,7 +87,7 @@ class Olmo3(Olmo2):
 
 @dataclass(frozen=True)
 class Olmoe(Olmo2):
-    """With experts on all layers, and norms before the parts as in Llama."""
+    """One model with experts on all layers, and norms before the parts as in Llama."""
 
     arch = "olmoe"
     architectures = ("OlmoeForCausalLM",)

@@ -1,4 +1,4 @@
-"""OLMo Hybrid: the gated delta rule, and attention with norms behind its parts on every fourth layer. Of Ai2.
+"""OLMo Hybrid: the gated delta rule, and attention with norms after its parts on every fourth layer. Of Ai2.
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """
@@ -18,7 +18,7 @@ from .family import Row, Shapes, TensorBlock, row
 from .qwen3next import KINDS, LINEAR_SIZES
 from .unused_fields import STEP_SIZES
 
-GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of other norms
+GATED_NORM_EPS = 1e-5  # of the norm after the scan, whatever the config says of other norms
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class OlmoHybrid(Decoder):
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
         """Projections and taps of q, k, v are one tensor in GGUF, so here they are pieces of one size, numbered
-        through. The taps may be one tensor in the checkpoint, too."""
+        consecutively. The checkpoint may also store the taps as one tensor."""
         hf, layer_part, last = name.rpartition("linear_attn.")
         if not layer_part:
             return
@@ -123,7 +123,7 @@ class OlmoHybrid(Decoder):
             yield from self._pieces(name, 0, first, shape[1:])
 
     def _pieces(self, name: str, first: int, n: int, rest: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """Of a tensor of n rows that are rows `first` and on of the one called `name`."""
+        """Pieces of a tensor of n rows, which are rows `first` and on of the tensor called `name`."""
         for i in range(0, n, self._piece):
             number = (first + i) // self._piece
             yield TensorBlock(f"{name}.{number}", (i, *(0 for _ in rest)), (self._piece, *rest))
@@ -146,7 +146,7 @@ class OlmoHybrid(Decoder):
             yield from swiglu(hf + "mlp.", blk, n, self.n_ff)
 
     def _attention(self, hf: str, blk: str) -> Iterator[Row]:
-        """Norms of queries and keys are over all heads."""
+        """Attention; norms of queries and keys span all heads."""
         yield from self.heads.rows(hf, blk, self.n_embd, bias=self.attention_bias)
         for part, heads in (("q", self.heads.n_head), ("k", self.heads.n_kv)):
             yield row(f"{hf}{part}_norm.weight", f"{blk}attn_{part}_norm.weight", heads * self.heads.d_head)
@@ -169,7 +169,7 @@ class OlmoHybrid(Decoder):
 
 
 def _attention(config: Config, n_layer: int) -> list[bool]:
-    """Per layer, whether it has attention; without a list, every fourth one, and at least the last."""
+    """Per layer, whether it has attention; without a list, every fourth layer, and at least the last one."""
     if "layer_types" in config:
         return [kind == "full_attention" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer)]
     return [i % 4 == 3 or i == n_layer - 1 < 3 for i in range(n_layer)]

@@ -89,7 +89,7 @@ class OpenElm(Family):
             yield row(hf + "ffn.proj_2.weight", blk + "ffn_down.weight", n, n_ff)
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """Gate and up are the halves of one matrix."""
+        """Gate and up are the two halves of one matrix."""
         if name.endswith(".ffn.proj_1.weight") and len(shape) == 2 and shape[0] % 2 == 0:
             n_ff, n = shape[0] // 2, shape[1]
             for i, part in enumerate(("gate", "up")):
@@ -104,7 +104,7 @@ def _per_layer(config: Config, key: str, n_layer: int, kinds: tuple[type, ...], 
     """A positive number for each layer."""
     values = config.get(key)
     if values is None:
-        config.string(key)  # says that it is missing
+        config.string(key)  # raises the error for a missing key
     right = isinstance(values, list) and len(values) == n_layer
     if not right or not all(type(value) in kinds and 0 < value <= most for value in values):
         what = "integers" if kinds == (int,) else "numbers"
@@ -113,6 +113,6 @@ def _per_layer(config: Config, key: str, n_layer: int, kinds: tuple[type, ...], 
 
 
 def _divisible(x: float, divisor: int) -> int:
-    """The nearest multiple, but not less than nine tenths: how the model's code rounds its feed-forward sizes."""
+    """The nearest multiple, but at least nine tenths of x: the rounding of feed-forward sizes in the model's code."""
     rounded = max(divisor, int(x + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * x else rounded

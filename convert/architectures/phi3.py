@@ -13,7 +13,7 @@ from .windows import read_window
 
 @dataclass(frozen=True)
 class Phi3(Llama):
-    """One model. With two sets of frequencies (LongRoPE) the context of a run decides which one counts."""
+    """One model. With two sets of frequencies (LongRoPE), the context length of a run decides which one is used."""
 
     arch = "phi3"
     architectures: ClassVar[tuple[str, ...]] = ("Phi3ForCausalLM",)

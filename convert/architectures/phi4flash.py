@@ -18,7 +18,7 @@ from .ungated import norm_rows
 from .windows import read_layer_types, read_window
 
 NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-SUB_EPS = 1e-5  # of the norms behind differences, whatever the config says of the others
+SUB_EPS = 1e-5  # of the norms after differences, whatever the config says for the others
 LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 
 
@@ -26,8 +26,9 @@ LAMBDAS = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 class Phi4Flash(Decoder):
     """One model; transformers has no class for it, so defaults are those of its own code.
 
-    Every second layer is Mamba or what takes its place. In the first half attention has a window. Layer n_layer / 2 is
-    the last Mamba and the next the last attention with keys of its own: behind it, layers use what these two made.
+    Every second layer is Mamba, or what replaces it. In the first half attention has a window. Layer n_layer / 2 is the
+    last
+    Mamba, and the next one the last attention with its own keys: later layers use the results of these two.
     """
 
     arch = "phi4flash"
@@ -78,7 +79,7 @@ class Phi4Flash(Decoder):
 
     @property
     def n_own(self) -> int:
-        """Layers in front of those that keep nothing."""
+        """The number of layers before those without memory of their own."""
         return self.n_layer // 2 + 2
 
     def values(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class Phi4Flash(Decoder):
         return {"n_head_kv": attends, "sub_eps": SUB_EPS, "n_shared": self.n_layer - self.n_own}
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """Wqkv holds the rows of queries, keys and values; of the last layers, those of queries alone."""
+        """Wqkv contains the rows of queries, keys and values; in the last layers, only those of queries."""
         n_q, n_kv = (n * self.heads.d_head for n in (self.heads.n_head, self.heads.n_kv))
         stem, _, kind = name.rpartition(".Wqkv.")
         if stem and shape in ((n_q + 2 * n_kv, self.n_embd), (n_q + 2 * n_kv,)):
@@ -111,7 +112,7 @@ class Phi4Flash(Decoder):
             yield row(hf + "mlp.fc2.weight", blk + "ffn_down.weight", n, self.n_ff)
 
     def _attention(self, hf: str, blk: str, *, own: bool) -> Iterator[Row]:
-        """`own`: with keys and values of its own."""
+        """Attention; `own`: with its own keys and values."""
         n, d = self.n_embd, self.heads.d_head
         sizes = {"q": self.heads.n_head * d, **(dict.fromkeys("kv", self.heads.n_kv * d) if own else {})}
         for part, n_out in sizes.items():

@@ -1,4 +1,4 @@
-"""Phi-MoE: Llama with layer norms, biases of attention and two experts that a sparse mixer weighs. arXiv:2404.14219"""
+"""Phi-MoE: Llama with layer norms, biases of attention and two experts weighted by a sparse mixer. arXiv:2404.14219"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ KINDS = ("default", "longrope", "su")
 
 @dataclass(frozen=True)
 class PhiMoe(Phi3):
-    """One model. Of the two sets of frequencies (LongRoPE) the context of a run decides, as in Phi-3."""
+    """One model. With two sets of frequencies (LongRoPE), the context length of a run decides, as in Phi-3."""
 
     arch = "phimoe"
     architectures = ("PhiMoEForCausalLM", "PhimoeForCausalLM")
@@ -41,7 +41,7 @@ class PhiMoe(Phi3):
 
     @classmethod
     def read_rope(cls, config: Config) -> tuple[Config, float]:
-        """With what multiplies cos and sin under the name that other classes have for it."""
+        """RoPE and its base, with the factor of cos and sin under the name that other classes use."""
         rope, theta = super().read_rope(config)
         kind = read_kind(rope)
         if kind not in KINDS:

@@ -14,7 +14,7 @@ from .family import Row, Shapes, row
 from .unused_fields import PICTURES
 from .windows import one_or_each, window_notes
 
-HEAD_EPS = 1e-6  # of the norms on queries and keys, whatever the config says of the others
+HEAD_EPS = 1e-6  # of the norms on queries and keys, whatever the config says for the others
 # Of a layer: the checkpoint's names of norms, GGUF's, and what the stored weights lack.
 NORMS = (
     ("pre_mixer_norm", "attn_norm.weight", PLUS_ONE),
@@ -142,7 +142,8 @@ class Plamo2(Decoder):
 
 
 def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it has attention: the middle one of every mamba_step; the last, where there are too few."""
+    """Per layer, whether it has attention: the middle one of every mamba_step layers, or the last layer if there are
+    fewer."""
     if not config.boolean("mamba_enabled", default=True):
         return (True,) * n_layer
     step = config.integer("mamba_step", default=2, minimum=2)
@@ -152,7 +153,7 @@ def _attention(config: Config, n_layer: int) -> tuple[bool, ...]:
 
 
 def _windows(config: Config, attention: tuple[bool, ...]) -> tuple[int, ...]:
-    """Per layer. A token sees attention_window_size tokens before itself."""
+    """Per layer, the window: a token sees attention_window_size tokens before itself."""
     full = config.get("full_attention_idx") or []
     if not isinstance(full, list) or not all(type(i) is int for i in full):
         raise config.wrong("full_attention_idx", "numbers of layers")

@@ -32,7 +32,7 @@ class Qwen2(Llama):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """Layers of layer_types, else those from number max_window_layers on."""
+        """Windows on the layers that layer_types names, else from layer max_window_layers on."""
         window = _window(config)
         local = read_layer_types(config, n_layer)
         if local is None:
@@ -63,7 +63,7 @@ class Qwen3(Qwen2):
 
 @dataclass(frozen=True)
 class Qwen3Moe(Qwen3):
-    """One model with experts on all layers, or some."""
+    """One model with experts on all layers, or on some."""
 
     arch = "qwen3moe"
     architectures = ("Qwen3MoeForCausalLM",)
@@ -102,7 +102,7 @@ class Qwen3Moe(Qwen3):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """All layers: transformers reads neither max_window_layers nor layer_types here."""
+        """A window on all layers: transformers ignores max_window_layers and layer_types here."""
         return (_window(config),) * n_layer
 
     def notes(self) -> Iterator[str]:
@@ -122,5 +122,5 @@ class Qwen3Moe(Qwen3):
 
 
 def _window(config: Config) -> int:
-    """The window of the layers that have one; 0: none has."""
+    """The window of layers that have one; 0: none."""
     return read_window(config, 4096) if config.boolean("use_sliding_window", default=False) else 0

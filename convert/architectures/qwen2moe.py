@@ -1,4 +1,4 @@
-"""Qwen2-MoE: Qwen2 with experts beside a shared one, which every token weighs. arXiv:2407.10671"""
+"""Qwen2-MoE: Qwen2 with experts beside a shared one, which has a gate. arXiv:2407.10671"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Qwen2Moe(Qwen3Moe):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """Layers of layer_types, else every other one of the first max_window_layers."""
+        """Windows on the layers that layer_types names, else on every other one of the first max_window_layers."""
         uses = config.boolean("use_sliding_window", default=False)
         window = read_window(config, 4096) if uses else 0
         local = read_layer_types(config, n_layer)

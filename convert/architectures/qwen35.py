@@ -19,7 +19,7 @@ SECTIONS = (11, 11, 10)  # where the config has no sections
 
 @dataclass(frozen=True)
 class Qwen35(Qwen3Next):
-    """The text part of one model, dense."""
+    """The text model, dense."""
 
     arch = "qwen35"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration")
@@ -56,7 +56,7 @@ class Qwen35(Qwen3Next):
         return super().canonical(name.replace("model.language_model.", "model.", 1))
 
     def delta(self, hf: str, blk: str) -> Iterator[Row]:
-        """Heads that share keys are neighbours in the checkpoint; in GGUF head h has the keys of h % n_k_head."""
+        """Heads with the same keys are neighbours in checkpoints; in GGUF head h has the keys of head h % n_k_head."""
         heads = np.arange(self.n_v_head).reshape(self.n_k_head, -1).T.reshape(-1)
         values = (heads[:, None] * self.d_v + np.arange(self.d_v)).reshape(-1)
         mixed = np.concatenate([np.arange(2 * self.n_key), 2 * self.n_key + values])
@@ -72,7 +72,7 @@ class Qwen35(Qwen3Next):
 
 @dataclass(frozen=True)
 class Qwen35Moe(Qwen35):
-    """With experts beside a shared one."""
+    """The text model, with experts beside a shared one."""
 
     arch = "qwen35moe"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration")

@@ -113,12 +113,12 @@ class Qwen3Next(Decoder):
 
     @classmethod
     def read_weights_norm(cls, config: Config) -> bool:
-        """Whether the weights of experts are made to add up to 1."""
+        """Whether the weights of experts are normalized to a sum of 1."""
         return config.boolean("norm_topk_prob", default=True)
 
     @classmethod
     def read_sections(cls, rope: Config) -> tuple[int, ...]:
-        """How many pairs of a head turn by time, height and width of a picture."""
+        """The numbers of pairs of a head that are rotated by time, height and width of an image."""
         return ()
 
     def values(self) -> dict[str, Any]:
@@ -146,8 +146,8 @@ class Qwen3Next(Decoder):
             yield "llama.cpp cannot load this file: there heads of keys and values have one size, here they have not"
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """in_proj_qkvz holds [q | k | v | z] for every head of keys; taken apart into pieces of one size. Experts may
-        be stacked, with gate and up one after the other."""
+        """in_proj_qkvz contains [q | k | v | z] per head of keys, and is split into pieces of one size. Experts may be
+        stacked, with gate before up."""
         n, n_ff = self.n_embd, self.n_ff_expert
         if name.endswith(".in_proj_qkvz.weight") and shape == (2 * (self.n_key + self.n_value), n):
             for i in range(shape[0] // self._piece):
@@ -162,12 +162,12 @@ class Qwen3Next(Decoder):
 
     @property
     def n_key(self) -> int:
-        """Rows of the delta rule's keys, as many as of its queries."""
+        """Rows of the delta rule's keys, and of its queries."""
         return self.n_k_head * self.d_k
 
     @property
     def n_value(self) -> int:
-        """Rows of its values."""
+        """Rows of the delta rule's values."""
         return self.n_v_head * self.d_v
 
     @property
@@ -202,7 +202,7 @@ class Qwen3Next(Decoder):
         yield row(hf + "k_norm.weight", blk + "attn_k_norm.weight", heads.d_head, transform=PLUS_ONE)
 
     def delta(self, hf: str, blk: str) -> Iterator[Row]:
-        """The rows of a layer with the delta rule."""
+        """The tensors of a layer with the delta rule."""
         n, share = self.n_embd, self.n_v_head // self.n_k_head
         # pieces of q, k, v, z of one head of keys
         sizes = [size // self._piece for size in (self.d_k, self.d_k, share * self.d_v, share * self.d_v)]
@@ -228,7 +228,7 @@ class Qwen3Next(Decoder):
         conv: Transform | None = None,
         out: Transform | None = None,
     ) -> Iterator[Row]:
-        """The rows that Qwen3.5 has too, with what happens to them."""
+        """The tensors that Qwen3.5 shares, with their transforms."""
         n, taps, mixed = self.n_embd, self.d_conv, 2 * self.n_key + self.n_value
         yield row(
             hf + "conv1d.weight", blk + "ssm_conv1d.weight", mixed, taps, source_shape=(mixed, 1, taps), transform=conv
@@ -252,12 +252,12 @@ def _expert(name: str, e: int, part: str) -> str:
 
 
 def read_heads(shapes: Shapes) -> tuple[Head, ...]:
-    """The head that the checkpoint has: whatever configs say of it, and that of Qwen3-Next says nothing."""
+    """The head that the checkpoint has, whatever its config says: Qwen3-Next's config does not mention it."""
     return (HEAD,) if any(name.removeprefix("model.") == HEAD.join for name in shapes) else ()
 
 
 def read_attention_layers(config: Config, n_layer: int, kinds: Mapping[str, str] = KINDS) -> tuple[bool, ...]:
-    """Per layer, whether it has attention, by what `kinds` makes of its name; older configs say how often."""
+    """Per layer, whether it has attention, from its name by `kinds`; older configs give a period."""
     if "layer_types" in config:
         found = read_kinds(config, {**kinds}, "layer_types", n_layer=n_layer)
         return tuple(kind == "full_attention" for kind in found)

@@ -33,7 +33,7 @@ HEAD = Head(
 
 @dataclass(frozen=True)
 class Indexer(Keyed):
-    """n_head queries of d_head values; groups of `every` tokens, of which those of `budget` tokens are attended to."""
+    """The indexer: n_head queries of d_head values; groups of `every` tokens, chosen up to `budget` tokens."""
 
     n_head: int
     d_head: int
@@ -58,7 +58,7 @@ class Indexer(Keyed):
 
 @dataclass(frozen=True)
 class Qwen4Exp(Qwen35):
-    """The text part of one model."""
+    """The text model."""
 
     arch = "qwen4exp"
     architectures: ClassVar[tuple[str, ...]] = ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration")
@@ -213,7 +213,7 @@ class Qwen4Exp(Qwen35):
         yield from self._experts(hf + "mlp.", blk)
 
     def _mixer(self, hf: str, blk: str) -> Iterator[Row]:
-        """What gates all streams together."""
+        """The tensors that compute the gates of all streams."""
         width = self.n_stream * self.n_embd
         yield row(hf + "hc_norm.weight", blk + "norm.weight", width, transform=PLUS_ONE)
         yield row(hf + "input_mix_weight_down.weight", blk + "down.weight", self.rank, width)

@@ -120,6 +120,6 @@ class RecurrentGemma(Decoder):
 
 
 def _as_bf16(x: float) -> float:
-    """Rounded to the nearest, ties to even."""
+    """x rounded to BF16, to nearest, ties to even."""
     bits = int(np.float32(x).view(np.uint32))
     return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))

@@ -1,4 +1,4 @@
-"""RoPE scaling: what a config says of it, as the keys and constant tensors that llama.cpp has for it."""
+"""RoPE scaling: a config's settings as llama.cpp's keys and constant tensors."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ BETAS = 32.0, 1.0  # of YaRN, where a config does not say; llama.cpp has no othe
 
 @dataclass(frozen=True, eq=False)
 class RopeScaling(Keyed):
-    """stated: values of RopeHparams; tensors are f32 [n_rot / 2] and divide the frequencies."""
+    """stated: values of RopeHparams; the tensors, f32 [n_rot / 2], divide the frequencies."""
 
     stated: Mapping[str, Any] = field(default_factory=dict)
     tensors: tuple[tuple[str, np.ndarray], ...] = ()
@@ -46,8 +46,8 @@ NOT_SCALED = RopeScaling()
 
 @dataclass(frozen=True)
 class Rotation:
-    """What a scaling depends on beside its own settings: n_rot values of a head turn, with base `theta`; the model
-    has positions up to n_ctx, and had up to `original` before they were stretched."""
+    """Settings that a scaling depends on: RoPE rotates n_rot values of a head, with base `theta`; the model has
+    positions up to n_ctx, and had up to `original` before scaling."""
 
     n_rot: int
     theta: float
@@ -56,8 +56,8 @@ class Rotation:
 
 
 def original_context(config: Config, rope: Config, n_ctx: int, default: int = 0) -> int:
-    """The context before scaling, as transformers finds it: beside the object of RoPE, then in it. `default`: of a
-    class that always has the former."""
+    """The context length before scaling, as transformers finds it: beside the RoPE object, then in it. `default`: for
+    classes that always have the former."""
     name, most = "original_max_position_embeddings", 1 << 30
     inside = default or rope.integer(name, default=n_ctx, minimum=2, maximum=most)
     return config.integer(name, default=inside, minimum=2, maximum=most)
@@ -71,7 +71,7 @@ def read_kind(rope: Config) -> str:
 def read_scaling(
     rope: Config, kind: str, r: Rotation, kinds: Sequence[str] = KINDS, *, reads_yarn: bool = False
 ) -> RopeScaling:
-    """`kinds`: those that readers of the family know. UnsupportedError names any other. reads_yarn: llama.cpp reads
+    """`kinds`: those that readers of the family support; UnsupportedError names any other. reads_yarn: llama.cpp reads
     YaRN's bounds and yarn_log_multiplier in this architecture."""
     if kind not in kinds:
         known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
@@ -86,13 +86,13 @@ def read_scaling(
 
 
 def read_stretching(config: Config, rope: Config, theta: float, n_rot: int, n_ctx: int) -> RopeScaling:
-    """For a family whose readers take the keys, and no tensors of factors."""
+    """The scaling for a family whose readers use the keys, but no tensors of factors."""
     rotation = Rotation(n_rot, theta, n_ctx, original_context(config, rope, n_ctx))
     return read_scaling(rope, read_kind(rope), rotation, ("default", "linear", "yarn"))
 
 
 def _llama3_factors(rope: Config, r: Rotation) -> np.ndarray:
-    """Llama 3.1's stretching: none for short wavelengths, `factor` for long ones, smooth between. f32 [n_rot / 2]"""
+    """Llama 3.1's scaling: none for short wavelengths, `factor` for long ones, smooth between. f32 [n_rot / 2]"""
     factor = rope.number("factor", default=8.0)
     low = rope.number("low_freq_factor", default=1.0)
     high = rope.number("high_freq_factor", default=4.0)
@@ -112,7 +112,7 @@ def _magnitude(factor: float, share: float = 1.0) -> float:
 
 
 def _yarn(rope: Config, r: Rotation, reads_yarn: bool) -> RopeScaling:
-    """YaRN (arXiv:2309.00071). Readers know the magnitude that follows from the factor; `attn_factor` multiplies it."""
+    """YaRN (arXiv:2309.00071). Readers compute the magnitude from the factor; `attn_factor` multiplies it."""
     if r.theta <= 1:
         raise CheckpointError(f"{rope.where}: rope_theta = {r.theta:g}, expected more than 1, with YaRN.")
     factor = rope.number("factor", default=r.n_ctx / r.original)
@@ -154,7 +154,7 @@ def _factors(rope: Config, key: str, n: int) -> np.ndarray:
     """f32 [n], all different from 0."""
     values = rope.get(key)
     if values is None:
-        rope.number(key)  # says that it is missing
+        rope.number(key)  # raises the error for a missing key
     numbers = isinstance(values, list) and all(type(x) in (int, float) and 0 < x < 3e38 for x in values)
     if not numbers or len(values) != n:
         raise rope.wrong(key, f"{n} positive numbers, one for every pair of values that turn")

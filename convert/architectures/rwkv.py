@@ -1,7 +1,7 @@
 """RWKV-6 and RWKV-7: recurrent, without attention. arXiv:2404.05892, arXiv:2503.14456
 
-Names are those of RWKV/v6-Finch-* (rwkv6) and of fla-hub/rwkv7-* (rwkv7); the other dialect of RWKV-7, whose low-rank
-matrices are w1, w2 with the bias w0, lying the other way round, is read as well.
+Names are those of RWKV/v6-Finch-* (rwkv6) and fla-hub/rwkv7-* (rwkv7). The other dialect of RWKV-7 is read also: its
+low-rank matrices w1, w2 with the bias w0 are transposed.
 """
 
 import math
@@ -47,12 +47,12 @@ def _normed(source: str, target: str, n: int) -> Iterator[Row]:
 
 
 def channels(source: str, target: str, n: int) -> Row:
-    """A value per channel, in checkpoints often [1, 1, n]."""
+    """A value per channel, often stored as [1, 1, n]."""
     return row(source, target, n, source_shape=(1, 1, n))
 
 
 def read_head_eps(config: Config) -> float:
-    """1e-5 times the square of a divisor, which is 8 in every published model."""
+    """The epsilon: 1e-5 times the square of a divisor, which is 8 in every published model."""
     return 1e-5 * config.number("head_size_divisor", default=8.0) ** 2
 
 
@@ -61,21 +61,21 @@ RANKS = "n_decay=ranks/0 n_rate=ranks/1 n_first=ranks/2 n_gate=ranks/3"
 
 
 def head_values(eps: float) -> dict[str, Any]:
-    """The epsilon of the norm of the heads, where it is not the one that readers take for granted, and no heads of
-    attention: llama.cpp needs to know."""
+    """The epsilon of the heads' norm, if it differs from the readers' default, and zero heads of attention, which
+    llama.cpp needs."""
     return {"head_eps": None if math.isclose(eps, HEAD_NORM_EPS) else eps, "attention.head_count": 0}
 
 
 def head_norm_notes(eps: float) -> Iterator[str]:
-    """What llama.cpp makes of it."""
+    """Notes on llama.cpp's use of it."""
     if not math.isclose(eps, HEAD_NORM_EPS):
         yield f"llama.cpp has no key for the epsilon {eps:g} of the heads' norm and takes {HEAD_NORM_EPS:g}"
 
 
 @dataclass(frozen=True)
 class Rwkv6(Family):
-    """One model of RWKV-6; n_mix, n_decay: ranks of low-rank functions of the token shift and of the decay; rescale:
-    the stream is halved after every so many layers."""
+    """One model of RWKV-6; n_mix, n_decay: ranks of the low-rank functions of token shift and decay; rescale: the
+    stream is halved after every `rescale` layers."""
 
     arch = "rwkv6"
     architectures = ("Rwkv6ForCausalLM",)
@@ -148,7 +148,7 @@ class Rwkv6(Family):
             yield from self._channel_mix(hf + "feed_forward.", blk + "channel_mix_", self._halved(i))
 
     def _halved(self, i: int) -> Transform | None:
-        """Of what is added to the residual stream, which is halved after every `rescale` layers."""
+        """The transform of what layer i adds to the residual stream, which is halved after every `rescale` layers."""
         times = i // self.rescale if self.rescale else 0
         return scaled(0.5**times) if times else None
 
@@ -290,7 +290,7 @@ class Rwkv7(Family):
             yield row(hf + "ffn.value.weight", blk + "channel_mix_value.weight", n, n_ff)
 
     def time_mix(self, i: int, hf: str, blk: str) -> Iterator[Row]:
-        """The tensors of layer i that take the place of attention."""
+        """The tensors of layer i that replace attention."""
         n, lerps = self.n_embd, _LERPS_7 if self.ranks[3] else _LERPS_7.removesuffix("g")
         shape = (len(lerps), 1, 1, n)
         if self.fused:

@@ -25,7 +25,7 @@ _ORDER = [3, 1, 2, 0, 4]  # checkpoints have the parts as rkvwg, GGUF as wkvrg
 
 
 def _parts_in_order(parts: int, then: Transform) -> Transform:
-    """`then` on the whole tensor, and its five parts of `parts` values in GGUF's order."""
+    """`then` on the whole tensor, whose five parts of `parts` values are put into GGUF's order."""
     return Transform(
         "reorder",
         lambda x, _: np.ascontiguousarray(then.apply(x, 0).reshape(5, parts)[_ORDER]).reshape(x.shape),
@@ -35,7 +35,7 @@ def _parts_in_order(parts: int, then: Transform) -> Transform:
 
 
 def _around(model: "Rwkv6Qwen2 | Arwkv7", time_mix: Callable[[int, str, str], Iterator[Row]]) -> Iterator[Row]:
-    """Qwen2's tensors, and what time_mix(layer, Hugging Face prefix, GGUF prefix) gives in place of attention."""
+    """Qwen2's tensors, with those of time_mix(layer, Hugging Face prefix, GGUF prefix) instead of attention."""
     n = model.n_embd
     yield row(_EMBEDDING, "token_embd.weight", model.n_vocab, n)
     yield row("model.norm.weight", "output_norm.weight", n)
@@ -50,7 +50,8 @@ def _around(model: "Rwkv6Qwen2 | Arwkv7", time_mix: Callable[[int, str, str], It
 
 @dataclass(frozen=True)
 class Rwkv6Qwen2(Family):
-    """QRWKV6: time mixing of RWKV-6 in sizes of Qwen2's attention, n_kv heads of keys for n_head. arXiv:2505.03005"""
+    """QRWKV6: time mixing of RWKV-6 with the sizes of Qwen2's attention: n_kv heads of keys for n_head.
+    arXiv:2505.03005"""
 
     arch = "rwkv6qwen2"
     architectures = ("RWKV6Qwen2ForCausalLM",)

@@ -13,12 +13,12 @@ from .llama import LLAMA, Llama
 from .windows import read_layer_types, read_window, windows_of
 
 KEY = "hybrid.rope.layer_pattern"  # docs/gguf-extensions.md
-PERIOD = 4  # the last of so many layers has no positions; readers know no other number
+PERIOD = 4  # the last of every N layers has no positions; readers know no other number
 
 
 @dataclass(frozen=True)
 class SmolLM3(Llama):
-    """One model of SmolLM3. Layers without positions are the ones that may have a window."""
+    """One model of SmolLM3. Layers without positions may have a window."""
 
     arch = "smollm3"
     architectures = ("SmolLM3ForCausalLM",)
@@ -38,7 +38,7 @@ class SmolLM3(Llama):
 
     @classmethod
     def read_windows(cls, config: Config, n_layer: int) -> tuple[int, ...]:
-        """Layers of layer_types, else those without RoPE."""
+        """Windows on the layers that layer_types names, else on those without RoPE."""
         window = read_window(config) if config.boolean("use_sliding_window", default=False) else 0
         local = read_layer_types(config, n_layer)
         if local is None:
@@ -65,7 +65,7 @@ class SmolLM3(Llama):
 
 
 def read_turned(config: Config, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it has RoPE: no_rope_layers says 1 where it has, and may go on behind the last layer."""
+    """Per layer, whether it has RoPE: no_rope_layers has 1 for it, and may have more entries than layers."""
     turned = config.get("no_rope_layers")
     if turned is None:
         return by_period(config.integer("no_rope_layer_interval", default=PERIOD), n_layer)

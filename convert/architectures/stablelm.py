@@ -1,4 +1,4 @@
-"""StableLM: Llama with layer norms, a quarter of every head turned. arXiv:2402.17834"""
+"""StableLM: Llama with layer norms, a quarter of every head rotated. arXiv:2402.17834"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .llama import LLAMA, Llama
 
 @dataclass(frozen=True)
 class StableLm(Llama):
-    """One model of StableLM 3B or StableLM 2 1.6B; not that of 12B, whose queries and keys are normalized."""
+    """One model of StableLM 3B or StableLM 2 1.6B; not the 12B one, whose queries and keys are normalized."""
 
     arch = "stablelm"
     architectures = ("StableLmForCausalLM", "StableLMEpochForCausalLM")

@@ -15,8 +15,7 @@ from .windows import read_window
 
 @dataclass(frozen=True)
 class StarCoder2(Llama):
-    """One model. `linear`: what the checkpoint calls the output of attention and the two matrices of the feed-forward
-    part."""
+    """One model. `linear`: the checkpoint's names of the output of attention and of the two feed-forward matrices."""
 
     arch = "starcoder2"
     architectures: ClassVar[tuple[str, ...]] = ("Starcoder2ForCausalLM",)
@@ -54,7 +53,7 @@ class StarCoder2(Llama):
 
 @dataclass(frozen=True)
 class Phi2(StarCoder2):
-    """Phi-1.5 and Phi-2 (arXiv:2309.05463): attention and the feed-forward part read the same norm, and RoPE turns
+    """Phi-1.5 and Phi-2 (arXiv:2309.05463): attention and the feed-forward part read the same norm, and RoPE rotates
     n_rot values of a head."""
 
     arch = "phi2"

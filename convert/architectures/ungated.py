@@ -1,5 +1,5 @@
-"""What GPT-NeoX and Falcon have in common: layer norms with biases, and GELU without a gate, of either formula; and the
-two matrices of feed-forward parts without a gate."""
+"""Parts that GPT-NeoX and Falcon share: layer norms with biases, GELU without a gate in either formula, and
+feed-forward parts of two matrices."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ GELUS = (EXACT, "gelu_new", "gelu_fast", "gelu_pytorch_tanh")  # names in transf
 
 
 def gelu_notes(name: str) -> Iterator[str]:
-    """That llama.cpp has another formula."""
+    """The note that llama.cpp uses another formula."""
     if name == EXACT:
         yield "llama.cpp computes GELU by its tanh formula: its results differ by some thousandths"
 

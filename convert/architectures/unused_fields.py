@@ -1,4 +1,4 @@
-"""Fields of several families' configs that change nothing in the file, with the reason: for their `without_effect`."""
+"""Config fields of several families that have no effect on the file, with reasons, for their `without_effect`."""
 
 from ..checkpoint import Config
 
@@ -86,10 +86,10 @@ STATE_SPACES = {
 
 
 def read_mtp(config: Config) -> int:
-    """Layers that guess tokens ahead, which some checkpoints number on behind the others."""
+    """The number of layers that guess tokens, which some checkpoints number after the others."""
     return config.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=64)
 
 
 def mtp_layers(n_layer: int, n_mtp: int) -> tuple[str, ...]:
-    """How the names of their tensors begin."""
+    """Prefixes of the names of their tensors."""
     return tuple(f"model.layers.{i}." for i in range(n_layer, n_layer + n_mtp))

@@ -1,4 +1,4 @@
-"""Attention over a window: what a config says of it, and the key for architectures whose GGUF has no key for it."""
+"""Attention over a window: config fields, and our key for architectures without a GGUF key for it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ KINDS = {"sliding_attention": "sliding_attention", "full_attention": "full_atten
 
 
 def read_window(config: Config, default: int = 0) -> int:
-    """Tokens that a token sees, itself included; 0: all. `default`: where the config has no such key. null: no window,
+    """Tokens that a token sees, itself included; 0: all. `default`: for configs without the key; null means no window,
     as in transformers."""
     absent = default if "sliding_window" not in config.data else 0
     return config.integer("sliding_window", default=absent)
@@ -25,24 +25,24 @@ def read_layer_types(config: Config, n_layer: int) -> list[bool] | None:
 
 
 def windows_of(config: Config, window: int, local: Sequence[bool]) -> tuple[int, ...]:
-    """Per layer, the window of those that are local. CheckpointError where the config allows no window."""
+    """Per layer, its window; 0 for layers that are not `local`. CheckpointError: the config allows no window."""
     if any(local) and not window:
         raise config.wrong("layer_types", "no sliding_attention: use_sliding_window and sliding_window allow none")
     return tuple(window if is_local else 0 for is_local in local)
 
 
 def window_values(window: int, windows: Sequence[int]) -> dict[str, Any]:
-    """Of an architecture in which llama.cpp has windows; `window` 0: no keys."""
+    """The keys for architectures in which llama.cpp has windows; none if `window` is 0."""
     return {"window": window or None, "local": tuple(size > 0 for size in windows) if window else None}
 
 
 def one_or_each(windows: Sequence[int]) -> int | Sequence[int]:
-    """A number where all layers have the same. `windows`: per layer, as `read_window` has it."""
+    """One number if all layers have the same. `windows`: per layer, as from `read_window`."""
     return windows[0] if len(set(windows)) == 1 else windows
 
 
 def window_notes(windows: Sequence[int], n_ctx: int) -> Iterator[str]:
-    """That other readers see no window."""
+    """The note that other readers ignore the window."""
     reached = [window for window in windows if 0 < window < n_ctx]
     if reached:
         yield f"llama.cpp has no window for this architecture: beyond {min(reached)} tokens its results differ"

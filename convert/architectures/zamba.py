@@ -1,4 +1,4 @@
-"""Zamba: Mamba-1 in several heads, and one transformer block that some layers share in front of it. arXiv:2405.16712
+"""Zamba: Mamba-1 in several heads, and one transformer block that some layers share before it. arXiv:2405.16712
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
 """
@@ -27,11 +27,12 @@ KINDS = {"mamba": "mamba", "linear_attention": "mamba", "hybrid": "hybrid", "att
 
 @dataclass(frozen=True)
 class Transformers(Keyed):
-    """Attention and feed-forward parts in front of some layers. They are `n_shared` blocks: the k-th layer that has one
-    uses that of layer users[k % n_shared], where its tensors stand. `name` is what checkpoints call a block.
+    """Attention and feed-forward parts before some layers. There are `n_shared` blocks: the k-th layer with a block
+    uses the block of layer users[k % n_shared], where its tensors are stored. `name`: of a block in checkpoints.
 
-    Files of torch, and safetensors of some tools, hold a block again for every layer that uses it. Models whose output
-    matrix is not the embedding may have a separate block for every layer: transformers shares nothing in those.
+    torch files, and safetensors of some tools, repeat a block for every layer that uses it. Models whose output matrix
+    is not
+    the embedding may have a separate block for every layer: transformers then shares nothing.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Transformers(Keyed):
 
     @classmethod
     def read(cls, config: Config, name: str, n_embd: int, users: tuple[int, ...], n_shared: int) -> Self:
-        """A block sees the layer's rows and the embedding's, side by side."""
+        """The blocks. A block's input is the layer's rows and the embedding's, side by side."""
         config.expects("hidden_act", "gelu")
         config.expects("attention_hidden_size", 2 * n_embd)
         n_ff = config.integer("intermediate_size", default=4 * n_embd)
@@ -53,14 +54,14 @@ class Transformers(Keyed):
         return self.heads.values() | {"n_ff": self.n_ff, "n_shared": self.n_shared, "attention_scale": attention_scale}
 
     def block(self, i: int) -> str:
-        """Where the tensors of the block in front of layer i stand in the checkpoint."""
+        """The prefix in the checkpoint of the block before layer i."""
         return self._prefix(self.users[self.users.index(i) % self.n_shared])
 
     def _prefix(self, i: int) -> str:
         return f"model.layers.{i}.{self.name}."
 
     def again(self, template: Row) -> Row:
-        """The row of a block's tensor, with the names of those layers that may have it again."""
+        """The row of a block's tensor, with the names of the layers that may repeat it."""
         (source,) = template.sources
         layer = int(source.removeprefix("model.layers.").partition(".")[0])
         k, name = self.users.index(layer) % self.n_shared, source.removeprefix(self._prefix(layer))
@@ -68,7 +69,7 @@ class Transformers(Keyed):
         return replace(template, copies=others)
 
     def rows(self, i: int, n_embd: int, feed_forward: Iterator[Row]) -> Iterator[Row]:
-        """What layer i has of it, but for adapters; `feed_forward`: that part of a block."""
+        """The block's tensors that layer i has, without adapters; `feed_forward`: that part of a block."""
         blk, p = f"blk.{i}.", self._prefix(i)
         yield row(f"model.layers.{i}.linear.weight", blk + "shared_out.weight", n_embd, n_embd)
         if i in self.users[: self.n_shared]:
@@ -78,7 +79,7 @@ class Transformers(Keyed):
             yield from map(self.again, feed_forward)
 
     def settled(self, rows: Iterable[Row], stored: Mapping[str, StoredTensor]) -> Self:
-        """With a block for every layer, if copies of what the rows name differ."""
+        """With a block for every layer, if the repeated tensors differ."""
         for block_row in rows:
             names = (*block_row.sources, *block_row.copies) if block_row.copies else ()
             copies = [stored[name] for name in names if name in stored]
@@ -89,7 +90,7 @@ class Transformers(Keyed):
 
 @dataclass(frozen=True)
 class SharedBlocks(Decoder):
-    """What Zamba and Zamba2 have in common: Mamba layers, some with a transformer block in front."""
+    """The part that Zamba and Zamba2 share: Mamba layers, some with a transformer block before them."""
 
     in_llama_cpp = False
 
@@ -114,11 +115,11 @@ class SharedBlocks(Decoder):
             yield from self.mixer(hf + "mamba.", blk)
 
     def feed_forward(self, hf: str, blk: str) -> Iterator[Row]:
-        """Of a block."""
+        """The feed-forward part of a block."""
         return swiglu(hf, blk, self.n_embd, self.transformers.n_ff)
 
     def adapters(self, i: int) -> Iterator[Row]:
-        """What layer i adds to matrices of its block."""
+        """The adapters that layer i adds to matrices of its block."""
         yield from ()
 
     @abstractmethod
@@ -160,7 +161,7 @@ class Zamba(SharedBlocks):
         )
 
     def mixer(self, hf: str, blk: str) -> Iterator[Row]:
-        """Rows of in_proj are x and z of the same channel in turn; in GGUF all of x stands before z, as in Mamba."""
+        """In in_proj, rows of x and z of the same channel alternate; in GGUF all of x comes before z, as in Mamba."""
         c, heads, width = self.scan.d_inner, self.n_ssm_head, self.scan.d_inner // self.n_ssm_head
         n, rank = self.scan.d_state, self.scan.dt_rank
         apart = rows_in_order(np.arange(2 * c).reshape(c, 2).T.reshape(-1))
@@ -177,7 +178,7 @@ class Zamba(SharedBlocks):
 
 
 def read_users(config: Config, *, periodic: bool = False) -> tuple[int, ...]:
-    """The layers with a transformer block in front. `periodic`: what holds without a list."""
+    """The layers with a transformer block before them. `periodic`: without a list in the config."""
     n_layer = read_layers(config)
     if periodic and config.get("layers_block_type", "layer_types") is None:
         period = config.integer("attn_layer_period", default=6)

@@ -1,4 +1,4 @@
-"""Zamba2: Mamba-2, and transformer blocks that some layers share in front of it, with separate adapters for each layer.
+"""Zamba2: Mamba-2, and transformer blocks that some layers share before it, with separate adapters for each layer.
 arXiv:2411.15242
 
 llama.cpp has no such architecture; names and keys are in docs/gguf-extensions.md.
@@ -18,7 +18,7 @@ from .mamba2 import SSM, Ssm
 from .unused_fields import STEP_SIZES
 from .zamba import SharedBlocks, Transformers, read_users
 
-GATED_NORM_EPS = 1e-5  # of the norm behind the scan, whatever the config says of the others
+GATED_NORM_EPS = 1e-5  # of the norm after the scan, whatever the config says for the others
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Zamba2(SharedBlocks):
                 yield row(f"{hf}{source}.bias", f"{blk}{target}.bias", shape[0])
 
     def adapters(self, i: int) -> Iterator[Row]:
-        """What layer i adds to matrices of its block, each as two factors. Every block has a list of adapters, one for
-        each layer that would use it if all were shared."""
+        """The adapters that layer i adds to matrices of its block, each as two factors. Every block has a list of
+        adapters, one for each layer that would use it if all were shared."""
         n, t, blk = self.n_embd, self.transformers, f"blk.{i}."
         k, shared = t.users.index(i), t.block(i)
         others = [t.users[j] for j in range(k % self.n_block, len(t.users), self.n_block) if t.users[j] != i]

@@ -21,13 +21,13 @@ from .windows import read_window
 
 KINDS = {"hybrid": "hybrid", "hybrid_sliding": "hybrid_sliding"}
 USUAL_BASES = {"hybrid": 5e6, "hybrid_sliding": 1e4}  # of RoPE, where the config says nothing of it
-USUAL_PART = 0.5  # of a head that turns, likewise
+USUAL_PART = 0.5  # of a head that turns, also
 SKIP_BIAS = -1.0
 
 
 def _with_skip_bias(n: int) -> Transform:
-    """The last of n biases, of the choice of no expert, is what transformers 5.23 sets it to whenever it loads a model,
-    whatever the checkpoint says."""
+    """Replaces the last of n biases (for the choice of no expert) by the value that transformers 5.23 sets whenever it
+    loads a model, whatever the checkpoint says."""
 
     def apply(x: np.ndarray, _: int) -> np.ndarray:
         out = x.copy()
@@ -39,7 +39,7 @@ def _with_skip_bias(n: int) -> Transform:
 
 @dataclass(frozen=True)
 class Turned:
-    """RoPE of one kind of layer: its base, how many values of a head turn, and how it is stretched."""
+    """RoPE of one kind of layer: base, number of rotated values of a head, and scaling."""
 
     theta: float
     n_rot: int
@@ -122,7 +122,7 @@ class Zaya(Decoder):
         return own | {"local": self.local, "n_rot_local": local.n_rot, "freq_base_local": local.theta}
 
     def parts(self, name: str, shape: tuple[int, ...]) -> Iterator[TensorBlock]:
-        """gate_up_proj holds the rows of gate, then those of up, expert by expert. Other shapes have no place."""
+        """gate_up_proj contains the rows of gate, then of up, expert by expert. Other shapes stay whole."""
         n, n_ff = self.n_embd, self.n_ff
         if name.endswith(".experts.gate_up_proj") and shape == (self.n_expert, 2 * n_ff, n):
             for i in range(2 * self.n_expert):
@@ -208,7 +208,7 @@ class Zaya(Decoder):
 
 
 def _heads(config: Config) -> Heads:
-    """With transformers' defaults, which do not depend on the model's width."""
+    """Heads with transformers' defaults, which do not depend on the model's width."""
     n_head = config.integer("num_attention_heads", default=8)
     n_kv = config.integer("num_key_value_heads", default=2)
     if n_head % n_kv:
@@ -217,15 +217,15 @@ def _heads(config: Config) -> Heads:
 
 
 def _local(config: Config, n_layer: int) -> tuple[bool, ...]:
-    """Per layer, whether it has the window; none has where the config lists no layers."""
+    """Per layer, whether it has the window; no layer has if the config lists none."""
     if "layer_types" not in config:
         return (False,) * n_layer
     return tuple(kind == "hybrid_sliding" for kind in read_kinds(config, KINDS, "layer_types", n_layer=n_layer))
 
 
 def _turned(config: Config, heads: Heads, kind: str, counts: bool, n_ctx: int) -> Turned:
-    """RoPE of layers of this kind. `counts`: whether there is such a layer; of others transformers asks nothing. Those
-    with a window are not stretched."""
+    """RoPE of layers of this kind. `counts`: whether there is such a layer; transformers ignores the settings of
+    others. Layers with a window are not scaled."""
     stated = config.get("rope_parameters", "rope_scaling") is not None
     ropes = config.section("rope_parameters", "rope_scaling")
     rope, theta, part = ropes.section(kind), USUAL_BASES[kind], USUAL_PART

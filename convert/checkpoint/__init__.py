@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint as it lies on disk: configuration files and weights, checked before they are believed."""
+"""Reads Hugging Face checkpoints from disk: configuration files and weights, which are checked first."""
 
 from .config import Config, read_json, read_object
 from .folder import Checkpoint

@@ -1,4 +1,4 @@
-"""Two matrices of as many rows, of which a file has one, with the rows of both one after the other."""
+"""Two matrices with equal numbers of rows, side by side as one matrix."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from .tensor import Dtype, StoredTensor
 
 @dataclass(frozen=True)
 class BesideTensor(StoredTensor):
-    """[rows, columns of the first + columns of the second], in their type, or in f32 where these differ; `file` and
-    `offset` are those of the first."""
+    """[rows, columns of the first + columns of the second], in their type, or f32 if the types differ; `file` and
+    `offset` are the first matrix's."""
 
     halves: tuple[StoredTensor, ...] = ()
 
@@ -31,7 +31,7 @@ class BesideTensor(StoredTensor):
 
 
 def beside(first: StoredTensor, second: StoredTensor) -> BesideTensor:
-    """Of two matrices of as many rows."""
+    """Puts two matrices with equal numbers of rows side by side."""
     kind = first.dtype if first.dtype == second.dtype else Dtype.F32
     shape = (first.shape[0], first.shape[1] + second.shape[1])
     return BesideTensor(f"{first.name} | {second.name}", kind, shape, first.file, first.offset, halves=(first, second))

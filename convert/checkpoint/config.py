@@ -1,4 +1,4 @@
-"""config.json and similar files: typed access, with errors that name file, key, what was found and what is expected."""
+"""Typed access to config.json and similar files; errors name file, key, found and expected value."""
 
 import json
 import math
@@ -17,7 +17,7 @@ _MAX_BYTES = 512 << 20  # a tokenizer.json of 256 k tokens has 35 MB
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. CheckpointError when it cannot be read, is not UTF-8 or is not JSON."""
+    """The value in a JSON file. CheckpointError: unreadable, not UTF-8, or not JSON."""
     name = shown(path.name)
     try:
         check_source(path, "a JSON file")
@@ -41,7 +41,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The content of a JSON file that holds an object."""
+    """The object in a JSON file."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise CheckpointError(f"{shown(path.name)} holds {kind_of(value)}, expected an object. Download it again.")
@@ -49,7 +49,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls the kind of a value."""
+    """JSON's name for the type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -60,7 +60,7 @@ def kind_of(value: Any) -> str:
 
 @dataclass
 class Looked:
-    """What was looked at in one file so far, by dotted paths (`rope_parameters.factor`), there or not."""
+    """The keys of one file that were looked at so far, by dotted path (`rope_parameters.factor`), present or not."""
 
     used: set[str] = field(default_factory=set)
     expected: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # the values without which it is refused
@@ -69,13 +69,13 @@ class Looked:
     overruled: dict[str, str] = field(default_factory=dict)  # by which other spelling, of another value
 
     def ignored(self) -> dict[str, str]:
-        """The keys that are there and never counted, because another spelling with another value did."""
+        """Keys that are present but ignored, because another spelling with another value took precedence."""
         return {path: by for path, by in self.overruled.items() if path not in self.counted}
 
 
 class Config:
-    """An object of a JSON file. Every getter takes several spellings of a key; the first that is not null counts.
-    `looked` is shared by all sections of a file, `prefixes` lead to this one: several where two are read as one."""
+    """An object of a JSON file. Getters take several spellings of a key; the first that is not null counts. All
+    sections of a file share `looked`; `prefixes` are the paths to this one, several if two are read as one."""
 
     def __init__(
         self, data: Mapping[str, Any], where: str, looked: Looked | None = None, prefixes: tuple[str, ...] = ("",)
@@ -90,7 +90,7 @@ class Config:
         return cls(read_object(path), shown(path.name))
 
     def over(self, other: "Config") -> "Config":
-        """This section and `other` of the same file as one: what both have counts as it is here."""
+        """This section and `other` of the same file as one; keys of this one take precedence."""
         prefixes = (*self.prefixes, *(prefix for prefix in other.prefixes if prefix not in self.prefixes))
         return Config({**other.data, **self.data}, self.where, self.looked, prefixes)
 
@@ -99,12 +99,12 @@ class Config:
         return self.data.get(key) is not None
 
     def get(self, *keys: str) -> Any:
-        """The first value that is not null, else None. `{"__float__": "Infinity"}` is the float it stands for."""
+        """The first value that is not null, else None. `{"__float__": "Infinity"}` means that float."""
         return self._find(keys)[1]
 
     def integer(self, *keys: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = MAX_INT) -> int:
-        """The first of the keys that is there. CheckpointError when there is no such key and no default, or when the
-        value is not an integer in minimum .. maximum."""
+        """The value of the first present key. CheckpointError: missing without a default, or not an integer in minimum
+        .. maximum."""
         key, value = self._find(keys)
         if value is None:
             missing: int = self._default(keys, default)
@@ -130,7 +130,7 @@ class Config:
         return float(value)
 
     def boolean(self, *keys: str, default: Any = _REQUIRED) -> bool:
-        """CheckpointError when it is missing and has no default, or is not a boolean."""
+        """CheckpointError: missing without a default, or not a boolean."""
         key, value = self._find(keys)
         if value is None:
             missing: bool = self._default(keys, default)
@@ -140,7 +140,7 @@ class Config:
         return value
 
     def string(self, *keys: str, default: Any = _REQUIRED) -> str:
-        """CheckpointError when it is missing and has no default, or is not a string."""
+        """CheckpointError: missing without a default, or not a string."""
         key, value = self._find(keys)
         if value is None:
             missing: str = self._default(keys, default)
@@ -150,7 +150,7 @@ class Config:
         return value
 
     def section(self, *keys: str) -> "Config":
-        """An object inside this one; an empty one when it is absent."""
+        """The object of this key; empty if absent."""
         key, value = self._find(keys)
         within = keys if value is None else (key,)
         prefixes = tuple(f"{prefix}{name}." for prefix in self.prefixes for name in within)
@@ -170,14 +170,14 @@ class Config:
             raise UnsupportedError(f"{self.where}: {key} = {self._text(value)} is not supported, only {wanted} is.")
 
     def wrong(self, key: str, expected: str) -> CheckpointError:
-        """The error for an impossible value, or for an impossible default where the value is absent."""
+        """The error for an impossible value, or for an impossible default of an absent value."""
         if key not in self.data:
             return CheckpointError(f"{self.where} has no {key}, expected {expected}.")
         value = self.data[key]
         return CheckpointError(f"{self.where}: {key} = {self._text(value)} ({kind_of(value)}), expected {expected}.")
 
     def named(self, *keys: str) -> str:
-        """The spelling of a key that this config has; the first spelling where it lacks the key."""
+        """The spelling of a key that this config uses, or the first spelling if it lacks the key."""
         return self._find(keys)[0]
 
     def _find(self, keys: tuple[str, ...]) -> tuple[str, Any]:

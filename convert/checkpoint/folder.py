@@ -1,4 +1,4 @@
-"""The files of a checkpoint: which of them hold weights, and whether all are there."""
+"""The files of a checkpoint: which ones contain weights, and whether all are present."""
 
 import re
 from functools import cached_property
@@ -20,7 +20,7 @@ class Checkpoint:
     """A folder with config.json and weights."""
 
     def __init__(self, source: Path | str) -> None:
-        """`source` is the folder, its config.json, or one of its weight files (then the only one read)."""
+        """`source`: the folder, its config.json, or one of its weight files (then only that one is read)."""
         source = Path(source)
         if not source.exists():
             raise UsageError(f"{shown(source)} does not exist. Give the folder of a Hugging Face checkpoint.")
@@ -43,7 +43,7 @@ class Checkpoint:
         self.config = self._with_quantization(Config.read(config))
 
     def _with_quantization(self, config: Config) -> Config:
-        """Older tools say in a file beside the config how they quantized."""
+        """The config with the quantization settings that older tools store in a separate file."""
         if "quantization_config" in config:
             return config
         stated: dict[str, object] = {}
@@ -64,18 +64,18 @@ class Checkpoint:
         return folder.resolve().name
 
     def file(self, name: str) -> Path | None:
-        """A file of the folder, if it is there."""
+        """The path of a file in the folder, or None."""
         path = self.folder / name
         return path if path.is_file() else None
 
     def optional_config(self, name: str) -> Config:
-        """A JSON file of the folder; empty when it is absent."""
+        """A JSON file in the folder; empty if absent."""
         path = self.file(name)
         return Config.read(path) if path else Config({}, name)
 
     @cached_property
     def files(self) -> list[Path]:
-        """The weight files in reading order. CheckpointError when any is missing."""
+        """The weight files in reading order. CheckpointError: one is missing."""
         if self._only:
             return [self._only]
         for index, whole, pattern in (
@@ -95,7 +95,7 @@ class Checkpoint:
 
     @cached_property
     def tensors(self) -> dict[str, StoredTensor]:
-        """All tensors by name, in reading order: file by file, by name within a file."""
+        """All tensors by name, in reading order: by file, then by name."""
         tensors: dict[str, StoredTensor] = {}
         for path in self.files:
             file = DataFile(path)
@@ -115,7 +115,7 @@ class Checkpoint:
 
     @cached_property
     def _weight_map(self) -> dict[str, str]:
-        """Tensor -> file, as the index says; empty without an index."""
+        """Tensor -> file, from the index; empty without one."""
         if self._only:
             return {}
         for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
@@ -145,7 +145,7 @@ class Checkpoint:
 
     @staticmethod
     def _check_parts(parts: list[Path]) -> None:
-        """Without an index the names of the parts say how many there should be."""
+        """CheckpointError: without an index, the names of the parts state more parts than are present."""
         for path in parts:
             match = _PART.fullmatch(path.name)
             if match and len(parts) != int(match[3]):

@@ -1,4 +1,4 @@
-"""Tables of integers, which a file has as I32 whatever its type."""
+"""Tables of integers, which a GGUF file stores as I32."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ _STORED: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True)
 class IntegerTensor(StoredTensor):
-    """Integers of the type `stored`; `dtype` is that of what is read of them as numbers, F32."""
+    """Integers of the type `stored`; when read as numbers, their `dtype` is F32."""
 
     stored: np.dtype[Any] = _STORED["I64"]
 
@@ -34,7 +34,7 @@ class IntegerTensor(StoredTensor):
         return GGMLType.I32
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Rows [start, stop) as I32, u8 [stop - start, bytes]. CheckpointError for what does not fit."""
+        """Rows [start, stop) as I32, u8 [stop - start, bytes]. CheckpointError: a value does not fit."""
         columns = self.size // self.shape[0]
         values = self.raw(self.stored, start * columns, stop * columns)
         limits = np.iinfo(np.int32)
@@ -47,7 +47,7 @@ class IntegerTensor(StoredTensor):
 
 
 def as_integers(tensor: StoredTensor) -> IntegerTensor:
-    """UnsupportedError: it has no integers."""
+    """The tensor as integers. UnsupportedError: it has another type."""
     if isinstance(tensor.dtype, Dtype) or tensor.dtype not in _STORED:
         kind = getattr(tensor.dtype, "name", tensor.dtype)
         raise UnsupportedError(f"{shown(tensor.name)} is of type {kind}, expected integers.")

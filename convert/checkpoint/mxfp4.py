@@ -35,8 +35,8 @@ _LARGEST = 252  # of a scale's exponent, beyond which the largest weight of a bl
 
 @dataclass(frozen=True)
 class BlockTensor(StoredTensor):
-    """MXFP4 matrices [expert, row, column] or one [row, column]; `file` and `offset` are those of the blocks, read as
-    `dtype` F32."""
+    """MXFP4 matrices [expert, row, column], or one [row, column]. `file` and `offset` are the blocks'; read as numbers,
+    their `dtype` is F32."""
 
     scales: StoredTensor | None = None
 
@@ -52,8 +52,8 @@ class BlockTensor(StoredTensor):
         raise UnsupportedError(f"{shown(self.name)} is MXFP4 and cannot be taken apart.")
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Of its first dimension [start, stop) as GGUF has them, u8 [stop - start, bytes]. CheckpointError for scales
-        that are NaN or too large."""
+        """[start, stop) of the first dimension as GGUF blocks, u8 [stop - start, bytes]. CheckpointError: a scale is
+        NaN or too large."""
         return self._blocks(start, stop, self.size // self.shape[0]).reshape(stop - start, -1)
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -62,7 +62,7 @@ class BlockTensor(StoredTensor):
         return values[start - begin * _BLOCK : stop - begin * _BLOCK]
 
     def _blocks(self, start: int, stop: int, n: int) -> np.ndarray:
-        """Pieces [start, stop) of n weights: u8 [block, 17]."""
+        """Pieces [start, stop) of n weights each: u8 [block, 17]."""
         assert self.scales is not None
         n_block = n // _BLOCK
         out = np.empty(((stop - start) * n_block, _NBYTES), np.uint8)
@@ -81,7 +81,7 @@ class BlockTensor(StoredTensor):
 
 
 def with_blocks(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """The tensors, those of blocks and scales as one under the name of the blocks."""
+    """The tensors, with each pair of blocks and scales as one tensor under the blocks' name."""
     used = {name.removesuffix(BLOCKS) + SCALES for name in tensors if name.endswith(BLOCKS)}
     return {
         name: _joined(tensors, name) if name.endswith(BLOCKS) else tensor
@@ -91,7 +91,7 @@ def with_blocks(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
 
 
 def with_packed(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """The tensors, packed matrices and their scales as one under the name of the matrix."""
+    """The tensors, with each packed matrix and its scales as one tensor under the matrix's name."""
     used = {name.removesuffix(PACKED) + SCALE for name in tensors if name.endswith(PACKED)}
     return {
         name.removesuffix(PACKED): _unpacked(tensors, name) if name.endswith(PACKED) else tensor
@@ -110,7 +110,7 @@ def _unpacked(tensors: Mapping[str, StoredTensor], name: str) -> BlockTensor:
 
 
 def _matrix(name: str, packed: StoredTensor, scales: StoredTensor) -> BlockTensor:
-    """Of one expert."""
+    """The matrix of one expert."""
     if packed.dtype not in ("U8", "I8") or len(packed.shape) != 2 or packed.shape[1] % (_BLOCK // 2):
         raise CheckpointError(
             f"{shown(packed.name)} is {_kind(packed)}, expected U8 [rows, blocks * {_BLOCK // 2}] in MXFP4."
@@ -122,7 +122,7 @@ def _matrix(name: str, packed: StoredTensor, scales: StoredTensor) -> BlockTenso
 
 
 def with_weights(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """The tensors, those of bytes with scales that are powers of two as one with these; others stay."""
+    """The tensors, with each pair of bytes and power-of-two scales as one tensor; others are unchanged."""
     scales: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         beside = tensors.get(name.removesuffix(_WEIGHT) + _BESIDE) if name.endswith(_WEIGHT) else None

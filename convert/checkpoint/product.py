@@ -1,4 +1,4 @@
-"""Two tensors of which only their product is used: what a file has in their place."""
+"""Two tensors of which models use only the product, which replaces them in the file."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from .tensor import Dtype, StoredTensor
 
 @dataclass(frozen=True)
 class ProductTensor(StoredTensor):
-    """The values of two tensors of one size, multiplied in f32; `file` and `offset` are those of the first."""
+    """The product of two tensors of one size, in f32; `file` and `offset` are the first one's."""
 
     factors: tuple[StoredTensor, ...] = ()
 
@@ -21,6 +21,6 @@ class ProductTensor(StoredTensor):
 
 
 def product(first: StoredTensor, second: StoredTensor) -> ProductTensor:
-    """Of two tensors of one size, in the shape of the first."""
+    """The product of two tensors of one size, in the shape of the first."""
     name = f"{first.name} * {second.name}"
     return ProductTensor(name, Dtype.F32, first.shape, first.file, first.offset, factors=(first, second))

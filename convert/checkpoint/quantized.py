@@ -1,5 +1,4 @@
-"""Quantized checkpoints (FP8, compressed-tensors, GPTQ, AWQ), read as what they stand for, some rows at a time; and
-MXFP4, which is read as it is."""
+"""Quantized checkpoints (FP8, compressed-tensors, GPTQ, AWQ), dequantized some rows at a time; MXFP4 is kept."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ _KEPT = {"float32": Dtype.F32, "float16": Dtype.F16, "bfloat16": Dtype.BF16}
 
 @dataclass(frozen=True)
 class DequantizedTensor(StoredTensor):
-    """A matrix of f32 values that are computed when they are read; `file` and `offset` are those of its integers."""
+    """A matrix of f32 values that are computed when read; `file` and `offset` are those of its integers."""
 
     rows: ReadRows | None = None
     first: int = 0  # its row 0, among those of `rows`
@@ -53,7 +52,7 @@ class DequantizedTensor(StoredTensor):
 
 
 def method(config: Config) -> str:
-    """What the checkpoint is quantized with; "" when it is not. UnsupportedError names a method without code."""
+    """The quantization method; "" if not quantized. UnsupportedError names an unsupported method."""
     section = _section(config)
     if section is None:
         return ""
@@ -73,7 +72,7 @@ def method(config: Config) -> str:
 
 
 def _section(config: Config) -> Config | None:
-    """What says how: in the config, or in its text's part; None where nothing does."""
+    """The quantization settings, in the config or in its text part; None without any."""
     parts = [config]
     if isinstance(config.data.get("text_config"), dict):
         parts.append(config.section("text_config"))
@@ -81,8 +80,8 @@ def _section(config: Config) -> Config | None:
 
 
 def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
-    """The tensors as if they had never been quantized: matrices under the names of their weights, in reading order.
-    Those of MXFP4 stay what they are."""
+    """The tensors as if never quantized: matrices under the names of their weights, in reading order. MXFP4 tensors are
+    unchanged."""
     section = _section(config)
     assert section is not None, "not quantized"
     if method(config) == mxfp4.METHOD:
@@ -111,7 +110,7 @@ def dequantized(tensors: Tensors, config: Config) -> dict[str, StoredTensor]:
 
 
 def _kept(tensors: Tensors, config: Config) -> Dtype:
-    """The type for the file unless one is asked for: that of the model before it was quantized."""
+    """The default type for the file: that of the model before it was quantized."""
     named = config.get("torch_dtype", "dtype")
     if isinstance(named, str) and named in _KEPT:
         return _KEPT[named]

@@ -233,7 +233,7 @@ METHODS: dict[str, Callable[[Tensors, Config], Matrices]] = {
 def _spread(
     scale: StoredTensor, shape: tuple[int, int], block: tuple[int, int] | None, order: StoredTensor | None
 ) -> ReadRows:
-    """Scales or zero points for the values of some rows: f32, of a shape that spreads over them."""
+    """Scales or zero points for the values of some rows: f32, in a shape that broadcasts over the rows."""
     if scale.size == 1:
         return lambda start, stop: _numbers(scale, 0, 1).reshape(1, 1)
     given = scale.shape if len(scale.shape) > 1 else (*scale.shape, 1)
@@ -253,7 +253,7 @@ def _spread(
 
 
 def _groups(name: str, n_columns: int, n_groups: int, order: StoredTensor | None) -> np.ndarray:
-    """i64 [n_columns]: the group that each column belongs to."""
+    """i64 [n_columns]: the group of each column."""
     if order is not None and order.size == n_columns and order.dtype in ("I32", "I64"):
         group = order.raw(np.dtype("<i4" if order.dtype == "I32" else "<i8"), 0, n_columns).astype(np.int64)
         if group.min() >= 0:  # -1 everywhere: columns are in order
@@ -273,7 +273,7 @@ def _fields(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _columns(tensor: StoredTensor, start: int, stop: int) -> np.ndarray:
-    """Columns [start, stop) of a matrix, words or f32: a read for every row, or one for all."""
+    """Columns [start, stop) of a matrix of words or f32: one read per row, or one for all."""
     n_rows, n = tensor.shape
 
     def read(begin: int, end: int) -> np.ndarray:
@@ -287,7 +287,7 @@ def _columns(tensor: StoredTensor, start: int, stop: int) -> np.ndarray:
 
 
 def _numbers(tensor: StoredTensor, start: int, stop: int) -> np.ndarray:
-    """f32 of scales, also of those that are powers of two (E8M0), or of zero points in 8 bits."""
+    """f32 of scales, including power-of-two scales (E8M0), or of 8-bit zero points."""
     if tensor.dtype == "F8_E8M0":
         return np.ldexp(np.float32(1), tensor.raw(np.dtype("u1"), start, stop).astype(np.int32) - 127)
     if tensor.dtype in ("I8", "U8"):
@@ -327,7 +327,7 @@ def _block(value: object, section: Config, key: str) -> tuple[int, int] | None:
 
 
 def _table(exponent: int, bias: int) -> np.ndarray:
-    """f32 [256]: the values of a float of 8 bits; NaN and infinities of E5M2 as IEEE has them, E4M3 has NaN alone."""
+    """f32 [256]: the values of an 8-bit float. E5M2 has NaN and infinities as IEEE does, E4M3 has NaN only."""
     code = np.arange(256)
     mantissa = 7 - exponent
     e, m = code >> mantissa & (1 << exponent) - 1, code & (1 << mantissa) - 1

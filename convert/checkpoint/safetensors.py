@@ -1,7 +1,7 @@
-"""Reading .safetensors: an 8-byte length, a JSON header of that length, then the tensors without gaps.
+"""Reads .safetensors: an 8-byte length, a JSON header of that length, then the tensors without gaps.
 
-A file from outside is not believed: names, types, shapes and offsets are checked here against each other and against
-the size of the file, before a byte of data is read. Layout: github.com/huggingface/safetensors, "Format".
+A file from outside is not trusted: names, types, shapes and offsets are checked against each other and against the size
+of the file, before any data is read. Layout: github.com/huggingface/safetensors, "Format".
 """
 
 import json
@@ -18,7 +18,7 @@ MAX_HEADER = 100_000_000  # the limit of the reference implementation
 
 
 def read_safetensors(file: DataFile) -> dict[str, StoredTensor]:
-    """The tensors of a file by name. CheckpointError when it is cut off, damaged or contradicts itself."""
+    """The tensors of a file by name. CheckpointError: truncated, damaged or contradictory."""
     header, start = _header(file)
     if len(header) > MAX_TENSORS:
         raise _damaged(file, f"its header has {len(header)} tensors, expected at most {MAX_TENSORS}")
@@ -44,7 +44,7 @@ def read_safetensors(file: DataFile) -> dict[str, StoredTensor]:
 
 
 def _header(file: DataFile) -> tuple[dict[str, Any], int]:
-    """The parsed header and the offset at which data begins."""
+    """The parsed header, and the offset of the data."""
     if file.nbytes < 8:
         raise CheckpointError(f"{file.where} is cut off: it has {file.nbytes} bytes. Download it again.")
     (length,) = struct.unpack("<Q", file.read(0, 8))

@@ -1,4 +1,4 @@
-"""A tensor as a checkpoint stores it: where its bytes are, and how to read a range of its rows."""
+"""A tensor stored in a checkpoint: where its bytes are, and how to read a range of its rows."""
 
 import math
 import os
@@ -33,8 +33,8 @@ OTHER_SIZES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2, "I8":
 
 
 class DataFile:
-    """A file that tensors lie in. Read by position, so that threads share it; never mapped, so that it stays out of
-    the resident memory."""
+    """A file that contains tensors. Threads share it, since it is read by position. It is never mapped, so it does not
+    count as resident memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class DataFile:
         self.nbytes = os.fstat(self._fd).st_size
 
     def read_into(self, out: np.ndarray, offset: int) -> None:
-        """Fills `out` (C order) from the file. CheckpointError when the file ends before or cannot be read."""
+        """Fills `out` (C order) from the file. CheckpointError: the file ends too early or cannot be read."""
         view, done = out.data.cast("B"), 0
         try:
             while done < len(view):
@@ -71,7 +71,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """`shape` elements of `dtype` from byte `offset` of `file`. `dtype` is a name when no weight may have that type."""
+    """`shape` elements of `dtype` from byte `offset` of `file`. `dtype` is a string for types no weight can have."""
 
     name: str
     dtype: Dtype | str
@@ -86,20 +86,20 @@ class StoredTensor:
 
     @property
     def kept(self) -> Dtype | str:
-        """The type that keeps its values in a file as they are."""
+        """The type that keeps its values unchanged in a file."""
         return self.dtype
 
     @property
     def block_type(self) -> GGMLType | None:
-        """The type of GGUF whose blocks it has already, which the file then takes as they are: `blocks`."""
+        """The GGUF type whose blocks it already has; the file then takes them unchanged: `blocks`."""
         return None
 
     def blocks(self, start: int, stop: int) -> np.ndarray:
-        """Of a tensor with a `block_type`: rows [start, stop) of its first dimension, u8 [stop - start, bytes]."""
+        """For a tensor with a `block_type`: rows [start, stop) of its first dimension, u8 [stop - start, bytes]."""
         raise NotImplementedError
 
     def raw(self, kind: np.dtype, start: int, stop: int) -> np.ndarray:
-        """Elements [start, stop) of the flattened tensor as `kind` of the same size: for types that no weight has."""
+        """Elements [start, stop) of the flattened tensor as `kind`, of the same size; for types that no weight has."""
         if self.strides is not None:
             raise UnsupportedError(f"{shown(self.name)} is stored in strides. Save it in one piece, as safetensors do.")
         out = np.empty(stop - start, kind)
@@ -107,7 +107,7 @@ class StoredTensor:
         return out
 
     def floats(self, start: int, stop: int) -> np.ndarray:
-        """Elements [start, stop) of the flattened tensor as f32. UnsupportedError when they are not floats."""
+        """Elements [start, stop) of the flattened tensor as f32. UnsupportedError: not floats."""
         if not isinstance(self.dtype, Dtype):
             raise UnsupportedError(f"{shown(self.name)} is of type {self.dtype}, expected F32, F16 or BF16.")
         values = self.read(start, stop)
@@ -116,7 +116,7 @@ class StoredTensor:
         return values.astype(np.float32)
 
     def part(self, start: tuple[int, ...], shape: tuple[int, ...]) -> "StoredTensor":
-        """The block from index `start` (one of every dimension) that has `shape`, which are the last dimensions."""
+        """The block of `shape` (the last dimensions) that begins at index `start`."""
         assert isinstance(self.dtype, Dtype) and len(start) == len(self.shape) >= len(shape)
         strides = self.strides or tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
         offset = sum(i * step for i, step in zip(start, strides, strict=True))
@@ -136,7 +136,7 @@ class StoredTensor:
         return self._gather(start, stop)
 
     def same_bytes(self, other: "StoredTensor") -> bool:
-        """Whether both hold the same values of the same type."""
+        """Whether both have the same values and type."""
         if (self.dtype, self.shape) != (other.dtype, other.shape):
             return False
         if (self.file.path, self.offset, self.strides) == (other.file.path, other.offset, other.strides):
@@ -149,7 +149,8 @@ class StoredTensor:
         )
 
     def _gather(self, start: int, stop: int) -> np.ndarray:
-        """Rare (a transposed or sliced tensor in a torch file): the whole extent is read, then picked from."""
+        """Reads the whole extent and picks the elements: for a transposed or sliced tensor in a torch file, which is
+        rare."""
         assert isinstance(self.dtype, Dtype) and self.strides is not None
         extent = 1 + sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True))
         flat = np.empty(extent, self.dtype.value)

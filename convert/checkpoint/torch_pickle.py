@@ -1,7 +1,7 @@
-"""The pickle inside a torch checkpoint, read by a machine that can execute nothing.
+"""Reads the pickle inside a torch checkpoint with a machine that cannot execute anything.
 
-Python's unpickler calls whatever the file names. This one knows the opcodes that torch's state dicts consist of and
-stands for the few names they use with inert descriptions; any other opcode or name is an error that says which.
+Python's unpickler calls any function that the file names. This one knows only the opcodes of torch's state dicts, and
+replaces the few names that they use by inert descriptions; any other opcode or name is an error that names it.
 """
 
 import io
@@ -70,7 +70,7 @@ class View:
 
 
 class PickleMachine:
-    """Stack, memo and the opcodes. One instance reads one pickle."""
+    """A stack, a memo and the opcodes. An instance reads one pickle."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -78,7 +78,7 @@ class PickleMachine:
         self.memo: dict[int, Any] = {}
 
     def run(self, data: bytes) -> Any:
-        """The object that the pickle describes: containers, numbers, strings, `View`s. CheckpointError otherwise."""
+        """The object that the pickle describes: containers, numbers, strings, `View`s. CheckpointError: others."""
         stream = io.BytesIO(data)
         try:
             while True:
@@ -98,7 +98,7 @@ class PickleMachine:
             raise self.damaged(f"its pickle breaks off or contradicts itself ({type(error).__name__})") from None
 
     def refuse(self, code: bytes) -> NoReturn:
-        """The error for a pickle that asks for what is not allowed."""
+        """The error for a pickle with a forbidden opcode or name."""
         known = next((op for op in pickletools.opcodes if op.code.encode("latin-1") == code), None)
         if known is None:
             raise self.damaged(f"its pickle has the byte {code!r} for an opcode")
@@ -165,7 +165,7 @@ class PickleMachine:
             raise AssertionError(name)
 
     def known(self, module: Any, name: Any) -> Global:
-        """The description of a name that state dicts use; CheckpointError for every other."""
+        """The description of a name that state dicts use. CheckpointError: any other name."""
         if (module, name) in CALLABLE or (module == "torch" and name in STORAGES):
             return Global(module, name)
         raise CheckpointError(
@@ -174,7 +174,7 @@ class PickleMachine:
         )
 
     def storage(self, identity: Any) -> Storage:
-        """A reference to the bytes of tensors, from a persistent id."""
+        """The storage that a persistent id refers to."""
         if isinstance(identity, tuple) and len(identity) == 5:
             tag, kind, key, _, numel = identity
             if (
@@ -189,7 +189,7 @@ class PickleMachine:
         raise self.damaged("its pickle describes a storage in an unknown way")
 
     def reduce(self, function: Any, arguments: Any) -> Any:
-        """A call, of one of the few functions that are known."""
+        """The result of a call of one of the known functions."""
         if isinstance(function, Global) and isinstance(arguments, tuple):
             if function.name == "OrderedDict" and not arguments:
                 return {}
@@ -200,7 +200,7 @@ class PickleMachine:
         raise self.damaged("its pickle builds a tensor in an unknown way")
 
     def view(self, storage: Any, offset: Any, shape: Any, strides: Any) -> View:
-        """A tensor that lies wholly inside its storage."""
+        """A tensor, checked to lie inside its storage."""
         sound = (
             isinstance(storage, Storage)
             and _natural(offset)
@@ -218,7 +218,7 @@ class PickleMachine:
         return View(storage, offset, shape, strides)
 
     def set_items(self, items: list[Any]) -> None:
-        """Pairs from the stack into the dict below them."""
+        """Puts pairs from the stack into the dict below them."""
         target = self.top()
         if not isinstance(target, dict) or len(items) % 2:
             raise self.damaged("its pickle sets items of something that is not a dictionary")
@@ -230,13 +230,13 @@ class PickleMachine:
             target[key] = value
 
     def top(self) -> Any:
-        """The value on the stack; CheckpointError when the stack is empty."""
+        """The value on the stack. CheckpointError: the stack is empty."""
         if not self.stack or self.stack[-1] is _MARK:
             raise IndexError
         return self.stack[-1]
 
     def pop_n(self, n: int) -> list[Any]:
-        """The last n values, off the stack."""
+        """Removes and returns the last n values of the stack."""
         if len(self.stack) < n or any(item is _MARK for item in self.stack[-n:]):
             raise IndexError
         items = self.stack[-n:]
@@ -244,7 +244,7 @@ class PickleMachine:
         return items
 
     def to_mark(self) -> list[Any]:
-        """The values above the last mark, off the stack with it."""
+        """Removes and returns the values above the last mark, with the mark."""
         for i in range(len(self.stack) - 1, -1, -1):
             if self.stack[i] is _MARK:
                 items = self.stack[i + 1 :]
@@ -253,7 +253,7 @@ class PickleMachine:
         raise IndexError
 
     def damaged(self, what: str) -> CheckpointError:
-        """The error for an impossible pickle."""
+        """The error for an invalid pickle."""
         return CheckpointError(f"{self.where} is damaged: {what}. Download it again.")
 
 

@@ -1,6 +1,6 @@
-"""Reading pytorch_model.bin: a zip archive, uncompressed, of a pickle and one member per storage.
+"""Reads pytorch_model.bin: an uncompressed zip archive of a pickle and one member per storage.
 
-The archive's members are mapped to byte ranges of the file, so that tensors are read like those of safetensors.
+Members are mapped to byte ranges of the file, so that tensors are read like those of safetensors.
 """
 
 import math
@@ -21,7 +21,7 @@ _LEGACY = "is in torch's format from before 2020. Load it with torch and save it
 
 
 def read_torch(file: DataFile) -> dict[str, StoredTensor]:
-    """The tensors of a file by name. CheckpointError when it is damaged or is more than a set of tensors."""
+    """The tensors of a file by name. CheckpointError: damaged, or not just tensors."""
     _refuse_legacy(file)
     try:
         with zipfile.ZipFile(file.path) as archive:
@@ -92,7 +92,7 @@ def _tensor(file: DataFile, members: dict[str, zipfile.ZipInfo], root: str, name
 
 
 def _data_offset(file: DataFile, info: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin: after its local header, whose extra field (torch's alignment) differs from the
+    """The offset of a member's bytes: after its local header, whose extra field (torch's alignment) differs from the
     directory's."""
     if info.header_offset + 30 > file.nbytes:
         raise zipfile.BadZipFile

@@ -1,4 +1,4 @@
-"""From the tokenizer files of a checkpoint to the keys `tokenizer.*` of a GGUF file."""
+"""Converts tokenizer files of a checkpoint to the keys `tokenizer.*` of a GGUF file."""
 
 from pathlib import Path
 
@@ -31,12 +31,13 @@ def read_vocabulary(
     goes_on: bool = True,
     checkpoint: Path | None = None,
 ) -> Vocabulary:
-    """The vocabulary of a folder (a checkpoint's, or another one) or a GGUF file, padded to `n_vocab` tokens.
+    """The vocabulary of a folder (the checkpoint's, or another one) or a GGUF file, padded to `n_vocab` tokens.
 
-    `hint`: whose tokenizer is used by models of this family that have no tokenizer files. `goes_on`: the model
-    continues texts, so that no text may end with EOS. `checkpoint`: another folder whose generation_config.json says
-    which tokens end an answer. TokenizerError when the vocabulary is missing, damaged, or has more
-    tokens than the model.
+    hint: names the usual source of a tokenizer for models of this family that have no tokenizer files. goes_on: the
+    model
+    continues texts, so no text may end with EOS. checkpoint: another folder, whose generation_config.json names the
+    tokens
+    that end an answer. TokenizerError: the vocabulary is missing, damaged, or has more tokens than the model.
     """
     vocabulary = _read(source, model_config, n_vocab, preferred_pre, hint, goes_on)
     vocabulary.pad(n_vocab)
@@ -48,7 +49,7 @@ def read_vocabulary(
 def _read(
     source: Path, model_config: Config, n_vocab: int, preferred_pre: tuple[str, ...], hint: str, goes_on: bool
 ) -> Vocabulary:
-    """Not padded yet."""
+    """The vocabulary before padding."""
     if not source.exists():
         raise UsageError(f"{shown(source)} does not exist. Give the folder or the GGUF file of a tokenizer.")
     if _is_gguf(source):

@@ -14,12 +14,13 @@ _NO_TEXT = (TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED)
 
 
 def add_ends(vocabulary: Vocabulary, folders: Iterable[Path], model_config: Config) -> None:
-    """Adds to a padded vocabulary what the generation_config.json of `folders` and then config.json say.
+    """Adds the ends in the generation_config.json of `folders` and in config.json to a padded vocabulary.
 
-    All tokens of a list count. A single id counts unless its token is ordinary text: many configs have the default of
-    their class there (2), whatever the tokenizer. A single id in config.json counts only where no
-    generation_config.json states one, as in transformers. CheckpointError: an entry is not an id, or config.json names
-    a token beyond the vocabulary.
+    All tokens of a list count. A single id counts unless its token is ordinary text: many configs have their class's
+    default
+    (2) there, whatever the tokenizer. A single id in config.json counts only if no generation_config.json states one,
+    as in
+    transformers. CheckpointError: an entry is not an id, or config.json names a token beyond the vocabulary.
     """
     n = len(vocabulary.tokens)
     generation = [read_config(folder, "generation_config.json") for folder in folders]
@@ -42,7 +43,7 @@ def add_ends(vocabulary: Vocabulary, folders: Iterable[Path], model_config: Conf
 
 
 def _ids(config: Config) -> list[int]:
-    """Negative ones stand for no token."""
+    """The ids of an entry; negative ones mean "no token" and are left out."""
     value = config.get("eos_token_id")
     entries = value if isinstance(value, list) else [] if value is None else [value]
     for entry in entries:

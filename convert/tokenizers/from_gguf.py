@@ -1,4 +1,4 @@
-"""A vocabulary taken over from a GGUF file, for checkpoints without one."""
+"""A vocabulary copied from a GGUF file, for checkpoints without one."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ _OLD_PRE = {"gpt2": "mpt", "gemma4": "", "rwkv": ""}
 
 
 def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
-    """All keys `tokenizer.*` of the file. Its padding beyond `n_vocab` tokens goes."""
+    """All keys `tokenizer.*` of the file, without its padding beyond `n_vocab` tokens."""
     source = shown(path.name)
     with open_gguf(path) as file:
         if "tokenizer.ggml.tokens" not in file.metadata:
@@ -72,7 +72,7 @@ def read_gguf_vocabulary(path: Path, n_vocab: int) -> Vocabulary:
 
 
 def _lists(file: GGUFFile, source: str) -> dict[str, list[Any]]:
-    """The lists of _LISTS that the file has. TokenizerError: a list has another type."""
+    """The lists of _LISTS in the file. TokenizerError: a list has another type."""
     lists: dict[str, list[Any]] = {}
     for key, kind in _LISTS.items():
         if key in file.metadata:
@@ -83,7 +83,7 @@ def _lists(file: GGUFFile, source: str) -> dict[str, list[Any]]:
 
 
 def _assumed(metadata: Mapping[str, Any], source: str) -> Iterator[str]:
-    """Notes on what such a file does not say."""
+    """Notes on missing keys, whose defaults are assumed."""
     named = "tokenizer.ggml.pre" in metadata or "hybrid.tokenizer.split" in metadata
     if metadata["tokenizer.ggml.model"] == "gpt2" and not named:
         yield f"{source} has no tokenizer.ggml.pre: {_OLD_PRE['gpt2']!r} is written, as llama.cpp's converter does"
@@ -92,7 +92,7 @@ def _assumed(metadata: Mapping[str, Any], source: str) -> Iterator[str]:
 
 
 def _check_ids(key: str, value: Any, source: str, n_vocab: int) -> list[int]:
-    """The ids of an array of tokens."""
+    """The token ids of an array, checked."""
     ids = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < n_vocab for token in ids):
         raise TokenizerError(f"{source}: {key} = {shown(ids, 60)}, but the model has {n_vocab} tokens.")

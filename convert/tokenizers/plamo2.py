@@ -61,7 +61,7 @@ def _parsed(path: Path, number: int, line: str) -> tuple[str, float, int]:
 
 
 def _is_text(value: Any) -> bool:
-    """Text that UTF-8 can hold, and no hole."""
+    """Whether the value is a nonempty text that UTF-8 can encode."""
     return isinstance(value, str) and value != "" and not any("\ud800" <= c <= "\udfff" for c in value)
 
 

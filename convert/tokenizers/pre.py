@@ -1,4 +1,4 @@
-"""The pre-tokenizer of a tokenizer.json by its structure, and the name that GGUF has for it."""
+"""The pre-tokenizer of a tokenizer.json, recognized by its structure, and GGUF's name for it."""
 
 import difflib
 import re
@@ -18,7 +18,7 @@ _MAX_DEPTH = 8
 
 @dataclass(frozen=True)
 class Structure:
-    """What is done to text before the merges."""
+    """The steps that are applied to text before the merges."""
 
     split: tuple[str, ...]  # regular expressions whose matches are isolated, one after the other
     byte_level: bool
@@ -69,7 +69,7 @@ class Structure:
 
 
 def find_name(structure: Structure, ignore_merges: bool, preferred: tuple[str, ...]) -> tuple[str, bool]:
-    """The value of tokenizer.ggml.pre, and whether it stands for exactly this structure or is only the nearest."""
+    """The value of tokenizer.ggml.pre, and whether it means exactly this structure or is only the nearest one."""
     wanted = tuple(map(canonical, structure.split))
     rules = [rule for rule in pretokenizers.load() if rule.byte_level]
     exact = [
@@ -92,7 +92,7 @@ def find_name(structure: Structure, ignore_merges: bool, preferred: tuple[str, .
 
 
 def canonical(pattern: str) -> str:
-    """The expression in the spelling that is compared: two that mean the same should be one text here."""
+    """The expression in a normal spelling, for comparison: equivalent expressions should become equal texts."""
 
     def spell_out(match: re.Match[str]) -> str:
         letters = (f"[{c}{c.upper()}]" if "a" <= c <= "z" else c for c in match[1].lower())
@@ -101,12 +101,12 @@ def canonical(pattern: str) -> str:
     for character, escape in (("\n", r"\n"), ("\r", r"\r"), ("\t", r"\t")):
         pattern = pattern.replace(character, escape)
     pattern = _CASELESS.sub(spell_out, pattern)
-    # A lone white space that no alternative takes is left over as a separate piece anyway.
+    # A lone whitespace that no alternative takes is left over as a separate piece anyway.
     return pattern.removesuffix(r"|\s+") if pattern.endswith(r"\s+(?!\S)|\s+") else pattern
 
 
 def _spells_spaces(step: dict[str, Any]) -> bool:
-    """A normalizer that replaces every space by U+2581."""
+    """Whether the normalizer replaces every space by U+2581."""
     pattern = step.get("pattern")
     return (
         step.get("type") == "Replace" and step.get("content") == SPACE and pattern in ({"String": " "}, {"Regex": " "})

@@ -1,5 +1,5 @@
-"""The vocabulary of RWKV's World models: a text file of one token a line, `ID LITERAL BYTES`, where the literal is a
-string or bytes as Python prints it, and BYTES their number. Read by our own parser: nothing of it is executed."""
+"""The vocabulary of RWKV's World models: a text file with a token per line, `ID LITERAL BYTES`. The literal is a string
+or bytes in Python's notation, BYTES their number. Our own parser reads it: nothing is executed."""
 
 import re
 from pathlib import Path
@@ -40,7 +40,8 @@ def find_world(folder: Path) -> Path | None:
 
 
 def read_world(path: Path, model_config: Config, n_vocab: int) -> Vocabulary:
-    """Id 0 is `<s>`, which begins and ends texts; the file's tokens follow. TokenizerError names the wrong line."""
+    """The vocabulary. Id 0 is `<s>`, which begins and ends texts; the file's tokens follow. TokenizerError names the
+    wrong line."""
     tokens, types = ["<s>"], [int(TokenType.CONTROL)]
     try:
         text = decoded(path.read_bytes())
@@ -73,7 +74,7 @@ def read_world(path: Path, model_config: Config, n_vocab: int) -> Vocabulary:
 
 
 def _parse(line: str, token: int) -> bytes | None:
-    """The token's bytes; None where the line is not what it should be."""
+    """The token's bytes; None if the line is malformed."""
     match = _LINE.fullmatch(line)
     if match is None or int(match[1]) != token:
         return None

@@ -1,4 +1,4 @@
-"""tokenizer.model: a sentencepiece ModelProto, read field by field.
+"""Reads tokenizer.model: a sentencepiece ModelProto, field by field.
 
 Fields of sentencepiece_model.proto (google/sentencepiece) that matter here:
     ModelProto      1 pieces (repeated), 2 trainer_spec, 3 normalizer_spec
@@ -25,7 +25,7 @@ _IDS = {"unk": (40, 0), "bos": (41, 1), "eos": (42, 2), "pad": (43, -1)}  # fiel
 
 
 def read_sentencepiece(path: Path) -> Vocabulary:
-    """The vocabulary of a tokenizer.model; without what Hugging Face adds to it in other files."""
+    """The vocabulary of a tokenizer.model, without additions from other files of Hugging Face."""
     source = shown(path.name)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -93,7 +93,7 @@ def _ids(trainer: dict[int, Any], types: list[int]) -> dict[str, int]:
 
 
 def _normalization(is_unigram: bool, trainer: dict[int, Any], normalizer: dict[int, Any]) -> Iterator[KeyValue]:
-    """What is done to text first. For BPE models the loader's defaults are the usual: only departures are written."""
+    """Keys for the normalization of text. For BPE models only departures from the loader's defaults are written."""
     add_prefix = bool(normalizer.get(3, 1))
     remove_extra = bool(normalizer.get(4, 1))
     charsmap = bytes(normalizer.get(2, b""))
@@ -108,7 +108,8 @@ def _normalization(is_unigram: bool, trainer: dict[int, Any], normalizer: dict[i
 
 
 def _fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """Number and value of each field of a protobuf message: an int, or a memoryview of the bytes. ValueError if cut."""
+    """Number and value of each field of a protobuf message: an int, or a memoryview of the bytes. ValueError:
+    truncated."""
     view = memoryview(data)
     pos = 0
     while pos < len(view):

@@ -1,5 +1,5 @@
-"""Which tokens are special, which are added automatically, and the chat template: what Hugging Face keeps beside the
-vocabulary, in tokenizer_config.json and other files."""
+"""Special tokens, automatically added tokens, and the chat template, from tokenizer_config.json and other files beside
+the vocabulary."""
 
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ _END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", 
 
 
 def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab: int, *, goes_on: bool = True) -> None:
-    """Adds to a vocabulary what the other files of its folder say. `model_config` is the config.json of the model.
+    """Adds the contents of a folder's other files to a vocabulary. `model_config`: the model's config.json.
 
-    `goes_on`: the model continues texts, so that none may end with EOS.
+    goes_on: the model continues texts, so no text may end with EOS.
     """
     config = read_config(folder, "tokenizer_config.json")
     _add_tokens(vocabulary, folder, config, n_vocab)
@@ -54,7 +54,7 @@ def complete(vocabulary: Vocabulary, folder: Path, model_config: Config, n_vocab
 
 
 def _settle_bos(vocabulary: Vocabulary, id_of: dict[str, int]) -> None:
-    """A tokenizer of kind gemma4 that puts no BOS before texts, where readers of this kind always do."""
+    """Handles a tokenizer of kind gemma4 that adds no BOS, although readers of this kind always do."""
     if "<|turn>" in id_of:
         # Gemma 4's own files leave it to the chat template, but its base models need one (llama.cpp PR #21500).
         vocabulary.flags["add_bos_token"] = True
@@ -66,7 +66,7 @@ def _settle_bos(vocabulary: Vocabulary, id_of: dict[str, int]) -> None:
 
 
 def stated_ids(model_config: Config, n_vocab: int) -> dict[str, int]:
-    """bos, eos, ... as config.json has them, which may be lists."""
+    """bos, eos, ... in config.json; a value may be a list."""
     ids: dict[str, int] = {}
     for kind in _KINDS:
         stated = model_config.get(f"{kind}_token_id")
@@ -81,13 +81,14 @@ def stated_ids(model_config: Config, n_vocab: int) -> dict[str, int]:
 
 
 def read_config(folder: Path, name: str) -> Config:
-    """tokenizer_config.json; {} without one."""
+    """tokenizer_config.json, or {}."""
     path = folder / name
     return Config(read_object(path), name) if path.is_file() else Config({}, name)
 
 
 def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: int) -> None:
-    """added_tokens.json (text -> id), then added_tokens_decoder (id -> properties), which knows more."""
+    """Adds the tokens of added_tokens.json (text -> id), then of added_tokens_decoder (id -> properties), which is more
+    detailed."""
     for content, token in read_config(folder, "added_tokens.json").data.items():
         if type(token) is not int or not 0 <= token < 1 << 24:
             raise TokenizerError(f"added_tokens.json: {shown(content)} = {shown(token)}, expected an id.")
@@ -103,7 +104,7 @@ def _add_tokens(vocabulary: Vocabulary, folder: Path, config: Config, n_vocab: i
 
 
 def _special_texts(folder: Path, config: Config) -> dict[str, str]:
-    """bos, eos, ... -> text; special_tokens_map.json where tokenizer_config.json says nothing."""
+    """bos, eos, ... -> text, from tokenizer_config.json, else special_tokens_map.json."""
     texts: dict[str, str] = {}
     for source in (config, read_config(folder, "special_tokens_map.json")):
         for kind in _KINDS:
@@ -117,7 +118,7 @@ def _special_texts(folder: Path, config: Config) -> dict[str, str]:
 
 
 def _read_post_processor(vocabulary: Vocabulary, folder: Path, names: dict[str, str], id_of: dict[str, int]) -> None:
-    """What tokenizer.json puts around a text overrides what tokenizer_config.json says about it."""
+    """Reads what tokenizer.json puts around a text; it takes precedence over tokenizer_config.json."""
     content = read_config(folder, "tokenizer.json").data
     processor = content.get("post_processor")
     if not isinstance(processor, dict):
@@ -177,7 +178,8 @@ def _template(steps: Any) -> list[str]:
 
 
 def chat_templates(folder: Path, config: Config) -> dict[str, str]:
-    """chat_template.jinja wins over tokenizer_config.json, which wins over chat_template.json."""
+    """Chat templates by name: chat_template.jinja takes precedence over tokenizer_config.json, that over
+    chat_template.json."""
     jinja = folder / "chat_template.jinja"
     if jinja.is_file():
         templates = {"default": _text(jinja)}
@@ -214,7 +216,7 @@ def _text(path: Path) -> str:
 
 
 def _find_end_of_turn(vocabulary: Vocabulary, folder: Path, id_of: dict[str, int], n_vocab: int) -> None:
-    """generation_config.json may list several tokens that end a text; else the template shows which ends a turn."""
+    """Finds the token that ends a turn: generation_config.json may list it, else the template shows it."""
     stated = read_config(folder, "generation_config.json").get("eos_token_id")
     eos = vocabulary.ids.get("eos")
     if isinstance(stated, list):

@@ -1,7 +1,8 @@
-"""Files of tiktoken: a line `BASE64 RANK` for every token of bytes. Two neighbours become one token where there
-is one of their bytes, lowest rank first.
+"""Reads tiktoken's files: a line `BASE64 RANK` per token. Two neighbours are merged if there is a token with their
+bytes, lowest rank first.
 
-How texts are split beforehand stands in code of the repository, which is not run: it is known for the files below."""
+How texts are split before that is code in the repository, which is not run: it is known for the files below.
+"""
 
 import base64
 import binascii
@@ -27,10 +28,10 @@ _KIMI_RESERVED = 256
 
 @dataclass(frozen=True)
 class Code:
-    """What the code beside a file of ranks does.
+    """What a repository's code does with a file of ranks.
 
-    special  the special tokens behind `first`, the number of ranks, for those that tokenizer_config.json does not name
-    bos      what texts begin with, whatever config.json says; empty: it decides
+    special  special tokens from id `first` (the number of ranks) on, if tokenizer_config.json does not name them
+    bos      what texts begin with, whatever config.json says; empty: config.json decides
     """
 
     pre: str
@@ -55,14 +56,14 @@ _MODULES = {"tokenization_kimi": _KIMI, "tokenization_moonshot": _KIMI, "tokeniz
 
 
 def find_ranks(folder: Path) -> Path | None:
-    """The file of ranks in a folder, of a known name or not."""
+    """The file of ranks in a folder, under a known name or another."""
     named = (folder / name for name in (*FILES, "tokenizer.model"))
     others = sorted(folder.glob("*.tiktoken"))
     return next((path for path in (*named, *others) if path.is_file() and is_ranks(path)), None)
 
 
 def is_ranks(path: Path) -> bool:
-    """Whether a file begins as one of tiktoken does; tokenizer.model may be that or sentencepiece's."""
+    """Whether a file begins like one of tiktoken; tokenizer.model may also be sentencepiece's."""
     if path.name != "tokenizer.model":
         return True
     try:
@@ -73,7 +74,7 @@ def is_ranks(path: Path) -> bool:
 
 
 def read_ranks(path: Path, n_vocab: int) -> Vocabulary:
-    """The vocabulary with its special tokens. TokenizerError: splitting is not known, or which line is wrong."""
+    """The vocabulary with its special tokens. TokenizerError: an unknown splitting, or a wrong line."""
     code, source = _code(path), shown(path.name)
     ranks = _ranks(path, source)
     names = {token: _spelt(token) for token in ranks}
@@ -95,7 +96,7 @@ def read_ranks(path: Path, n_vocab: int) -> Vocabulary:
 
 
 def _code(path: Path) -> Code:
-    """By the module that the repository loads, or without one by the file's name."""
+    """The code by the module that the repository loads, or else by the file's name."""
     auto_map = read_config(path.parent, "tokenizer_config.json").get("auto_map")
     entry = auto_map.get("AutoTokenizer") if isinstance(auto_map, dict) else None
     stated = next(iter(entry), None) if isinstance(entry, list) else entry
@@ -112,7 +113,7 @@ def _code(path: Path) -> Code:
 
 
 def _ranks(path: Path, source: str) -> dict[bytes, int]:
-    """Rank of every token, in the order of ranks: all from 0 on, with one for each byte."""
+    """The rank of every token, in order: all ranks from 0 on, including one for each byte."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise TokenizerError(f"{source} has {path.stat().st_size} bytes, too many for a file of tiktoken.")
@@ -139,7 +140,7 @@ def _ranks(path: Path, source: str) -> dict[bytes, int]:
 
 
 def _parsed(line: bytes) -> tuple[bytes, int]:
-    """The token and its rank; no bytes where the line is not what it should be."""
+    """The token and its rank; no bytes if the line is malformed."""
     match = _LINE.fullmatch(line)
     try:
         token = base64.b64decode(match[1], validate=True) if match else b""
@@ -149,10 +150,11 @@ def _parsed(line: bytes) -> tuple[bytes, int]:
 
 
 def merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs that become a token, in the order of the tokens' ranks.
+    """The pairs that are merged to a token, in the order of the tokens' ranks.
 
-    A token comes from the two parts that lower ranks make of its bytes. Where these make more than two, which no
-    training does, it may come from any two.
+    A token is merged from the two parts that lower ranks make of its bytes. If they make more than two parts, which
+    training
+    never does, any two parts will do.
     """
     for token, rank in ranks.items():
         if len(token) == 1:
@@ -166,7 +168,7 @@ def merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def apart(ranks: Mapping[bytes, int], token: bytes, below: int) -> list[bytes]:
-    """What ranks lower than `below` make of a token's bytes."""
+    """The parts that ranks lower than `below` make of a token's bytes."""
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 1:
         rank, i = min((ranks.get(a + b, below), i) for i, (a, b) in enumerate(pairwise(parts)))

@@ -1,6 +1,6 @@
-"""tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2); BPE over characters with byte fallback, as
-sentencepiece's is written there (kind llama where a space is put before the text, gemma4 where not); WordPiece (kind
-bert); Unigram (kind t5)."""
+"""Reads tokenizer.json of Hugging Face's `tokenizers`: BPE over bytes (kind gpt2); BPE over characters with byte
+fallback, in sentencepiece's style (kind llama if a space is put before the text, else gemma4); WordPiece (kind bert);
+Unigram (kind t5)."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ _MAX_TOKENS = 1 << 24
 
 
 def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) -> Vocabulary:
-    """`preferred`: names of the pre-tokenizer to choose among those of the same rule."""
+    """The vocabulary. preferred: names to choose from pre-tokenizers with the same rule."""
     source = shown(path.name)
     content = read_object(path)
     model = content.get("model")
@@ -48,7 +48,7 @@ def read_tokenizer_json(path: Path, n_vocab: int, preferred: tuple[str, ...]) ->
 
 
 def _note_normalized(vocabulary: Vocabulary, content: dict[str, Any], source: str) -> None:
-    """Added tokens that kinds llama and bert find in raw text, and `tokenizers` in normalized text."""
+    """Notes added tokens that kinds llama and bert find in raw text, but `tokenizers` in normalized text."""
     prepends = any(step.get("type") == "Prepend" for step in flat(content.get("normalizer"), "normalizers", source))
     lowers = vocabulary.flags.get("normalizer.lowercase", False)
     texts = [vocabulary.tokens[token] for token in sorted(vocabulary.found["normalized"])]
@@ -62,7 +62,7 @@ def _note_normalized(vocabulary: Vocabulary, content: dict[str, Any], source: st
 
 
 def bpe(model: dict[str, Any], content: dict[str, Any], source: str, preferred: tuple[str, ...]) -> Vocabulary:
-    """The vocabulary of a BPE `model` without its added tokens; `content`: what tokenizer.json has beside the model."""
+    """The vocabulary of a BPE `model` without its added tokens; `content`: the whole tokenizer.json."""
     tokens = _tokens(model.get("vocab"), source)
     merges = _merges(model.get("merges"), set(tokens), source)
     structure = Structure.of(content, source)
@@ -106,7 +106,7 @@ def _byte_level(
 
 
 def _state(vocabulary: Vocabulary, structure: Structure, nearest: str | None) -> None:
-    """Our own keys for what GGUF has no key for. `nearest`: the pre-tokenizer written, where it is not exact."""
+    """Writes our own keys for properties without a GGUF key. nearest: the written pre-tokenizer, if it is not exact."""
     form = structure.normalizer if structure.normalizer in FORMS else "none"
     if structure.normalizer not in ("", *FORMS):
         vocabulary.notes.append(f"the normalizer {structure.normalizer} of {vocabulary.source} is not applied")
@@ -144,8 +144,8 @@ def _by_merges(
 def _by_scores(
     tokens: list[str], merges: list[tuple[str, str]], structure: Structure, model: dict[str, Any], source: str
 ) -> Vocabulary:
-    """Kind llama. Scores are minus the rank of the merge that makes the token, so that picking the highest score first,
-    as every reader of this kind does, is picking the first merge. (llama.cpp's converter writes -1000 for all.)"""
+    """Kind llama. A score is minus the rank of the merge that makes the token: readers of this kind merge the highest
+    score first, which is the first merge. (llama.cpp's converter writes -1000 for all.)"""
     rank: dict[str, int] = {}
     for i, (a, b) in enumerate(merges):
         rank.setdefault(a + b, i)
@@ -166,7 +166,7 @@ def _by_scores(
 
 
 def _types(tokens: list[str]) -> list[int]:
-    """Of characters and bytes, before the special tokens are marked."""
+    """Types of characters and bytes, before special tokens are marked."""
     return [
         int(TokenType.UNUSED if not text else TokenType.BYTE if _BYTE.fullmatch(text) else TokenType.NORMAL)
         for text in tokens
@@ -197,7 +197,7 @@ def _tokens(vocab: Any, source: str) -> list[str]:
 
 
 def _merges(merges: Any, known: set[str], source: str) -> list[tuple[str, str]]:
-    """Pairs in order of rank; written as "a b" or, since 2024, ["a", "b"]."""
+    """Pairs in order of rank, written as "a b" or, since 2024, as ["a", "b"]."""
     if not isinstance(merges, list):
         raise TokenizerError(f"{source}: model.merges is not a list. Download it again.")
     ranked = []
@@ -213,7 +213,7 @@ def _merges(merges: Any, known: set[str], source: str) -> list[tuple[str, str]]:
 
 
 def _added(entries: Any, source: str) -> list[tuple[int, str, dict[str, Any]]]:
-    """Id, text and all that is said of the added tokens."""
+    """Id, text and properties of the added tokens."""
     if entries is None:
         return []
     if not isinstance(entries, list):

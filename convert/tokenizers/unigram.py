@@ -1,6 +1,6 @@
-"""tokenizer.json with a Unigram model (kind t5): what sentencepiece's unigram models become at Hugging Face.
+"""Reads a tokenizer.json with a Unigram model (kind t5), Hugging Face's form of sentencepiece's unigram models.
 
-The ids are those of this file: XLM-RoBERTa's are not those of its sentencepiece.bpe.model.
+The ids are this file's: XLM-RoBERTa's differ from those of its sentencepiece.bpe.model.
 """
 
 import binascii
@@ -60,7 +60,7 @@ def unigram(content: dict[str, Any], source: str) -> Vocabulary:
 
 
 def _pieces(vocab: Any, source: str) -> tuple[list[str], list[float]]:
-    """Texts and scores; a list of pairs."""
+    """Texts and scores of a list of pairs."""
     scored = vocab if isinstance(vocab, list) else []
     right = all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in scored)
     if not scored or not right:

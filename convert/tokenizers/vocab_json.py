@@ -1,5 +1,5 @@
-"""vocab.json with merges.txt: a byte-level BPE of a folder without tokenizer.json. The class of the tokenizer says how
-texts are split beforehand, and which tokens are special where no file says it."""
+"""Reads vocab.json with merges.txt: byte-level BPE in a folder without tokenizer.json. The tokenizer's class decides
+how texts are split, and gives default special tokens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ _QWEN2 = (
 
 @dataclass(frozen=True)
 class Code:
-    """What a class of transformers does.
+    """What a tokenizer class of transformers does.
 
     split    expression that splits text; empty: GPT-2's
-    special  bos, eos, ... where no file says them; flags: as in Vocabulary
+    special  default bos, eos, ...; flags: as in Vocabulary
     """
 
     special: Mapping[str, str]
@@ -54,9 +54,9 @@ _MODEL_TYPES = {
 
 
 def read_vocab_json(folder: Path, model_config: Config, n_vocab: int, preferred: tuple[str, ...]) -> Vocabulary:
-    """The vocabulary with the special tokens that the files beside it name.
+    """The vocabulary with the special tokens that files beside it name.
 
-    UnsupportedError: the class of the tokenizer is unknown. TokenizerError: a file is damaged or missing.
+    UnsupportedError: an unknown tokenizer class. TokenizerError: a file is damaged or missing.
     """
     config = read_config(folder, "tokenizer_config.json")
     code = _code(config, model_config)

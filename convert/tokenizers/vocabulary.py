@@ -1,4 +1,4 @@
-"""A vocabulary on its way into a GGUF file: tokens, scores, types, merges, and the keys `tokenizer.*` they make."""
+"""A vocabulary during conversion: tokens, scores, types, merges, and the keys `tokenizer.*` made from them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ KeyValue = tuple[str, Any, ValueType | ArrayOf | None]
 
 @dataclass
 class Vocabulary:
-    """Index = id. A hole between ids is an empty string until `pad` names it."""
+    """Index = id. A missing id is an empty string until `pad` names it."""
 
     model: str  # tokenizer.ggml.model: llama, t5, gpt2, gemma4, bert, rwkv or plamo2
     pre: str  # tokenizer.ggml.pre; empty: no key
@@ -81,7 +81,7 @@ class Vocabulary:
             self.scores[token] = ADDED_SCORE
 
     def note_found(self, token: int, entry: Mapping[str, Any]) -> None:
-        """How an added token is found in text, as tokenizer.json or tokenizer_config.json have it."""
+        """Notes how an added token is found in text, from tokenizer.json or tokenizer_config.json."""
         if token >= len(self.tokens):
             return
         for name, ids in self.found.items():
@@ -89,7 +89,7 @@ class Vocabulary:
             (ids.add if entry.get(name, default) is True else ids.discard)(token)
 
     def pad(self, n_vocab: int) -> None:
-        """Names holes and the rows that only round the embedding up. TokenizerError when there are too many tokens."""
+        """Names missing ids and the rows that only round the embedding up. TokenizerError: more tokens than rows."""
         if len(self.tokens) > n_vocab:
             raise TokenizerError(
                 f"{self.source} has {len(self.tokens)} tokens, but the model has only {n_vocab}. "
@@ -113,8 +113,8 @@ class Vocabulary:
         return [token for token in dict.fromkeys(self.ends) if token not in named]
 
     def _found_otherwise(self) -> dict[str, set[int]]:
-        """`found` where readers without these keys would give other ids. That a token is found in normalized text
-        matters where another one takes white space beside it, or where normalizing changes it."""
+        """`found`, reduced to cases where readers without these keys would give other ids. That a token is found in
+        normalized text matters if another one takes whitespace beside it, or if normalization changes it."""
         stripping = any(ids for name, ids in self.found.items() if name != "normalized")
         normalizes = ("hybrid.tokenizer.normalizer", "none") not in [(key, value) for key, value, _ in self.more]
         changes = normalizes and not all(self.tokens[token].isascii() for token in self.found["normalized"])

@@ -1,7 +1,7 @@
-"""BERT's vocabularies (kind bert): tokenizer.json with a WordPiece model, or vocab.txt, a token per line.
+"""Reads BERT's vocabularies (kind bert): tokenizer.json with a WordPiece model, or vocab.txt, a token per line.
 
-GGUF spells them with phantom spaces (llama.cpp PR #5423): what begins a word gets U+2581, what goes on in one
-loses `##`.
+GGUF uses phantom spaces (llama.cpp PR #5423): U+2581 is put before the first piece of a word, and `##` is removed from
+the others.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ def wordpiece(tokens: list[str], content: dict[str, Any], source: str) -> Vocabu
 
 
 def read_vocab_txt(path: Path) -> Vocabulary:
-    """A folder without tokenizer.json: vocab.txt, and what tokenizer_config.json and special_tokens_map.json say."""
+    """The vocabulary of vocab.txt, tokenizer_config.json and special_tokens_map.json, without a tokenizer.json."""
     source = shown(path.name)
     try:
         tokens = decoded(path.read_bytes()).replace("\r\n", "\n").removesuffix("\n").split("\n")
@@ -81,7 +81,7 @@ def read_vocab_txt(path: Path) -> Vocabulary:
 
 
 def _made(tokens: list[str], source: str) -> Vocabulary:
-    """All tokens as ordinary ones, spelt as GGUF has them."""
+    """A vocabulary with all tokens as ordinary ones, in GGUF's spelling."""
     types = [int(TokenType.NORMAL if text else TokenType.UNUSED) for text in tokens]
     return Vocabulary(model="bert", pre="bert-bge", source=source, tokens=[_phantom(t) for t in tokens], types=types)
 
@@ -93,7 +93,7 @@ def _phantom(text: str) -> str:
 
 
 def _control(vocabulary: Vocabulary, kind: str, text: Any, tokens: list[str]) -> None:
-    """Marks a special token of the vocabulary, which keeps its own spelling."""
+    """Marks a special token of the vocabulary, which keeps its spelling."""
     if text in tokens:
         token = tokens.index(text)
         vocabulary.ids[kind] = token
