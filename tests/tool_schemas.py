@@ -160,11 +160,11 @@ CASES: dict[str, Case] = {
     "not": Case(one(type="string", **{"not": {"enum": ["x"]}}), (unheld("not"),)),
     "not at the top": Case(
         {**of(v=STRING, w=STRING), "not": {"required": ["v", "w"]}},
-        (unheld("not", "any object is taken", "parameters"),),
+        (unheld("not", "any object is accepted", "parameters"),),
     ),
     "if": Case(
         {**of("v", v=STRING), "if": {"required": ["v"]}, "then": {"required": ["w"]}, "else": {}},
-        (unheld("if", "any object is taken", "parameters"),),
+        (unheld("if", "any object is accepted", "parameters"),),
     ),
     "contains": Case(
         one(type="array", contains=STRING, minContains=2), (unheld("contains", "any items are accepted"),)

@@ -76,7 +76,7 @@ def test_one_line_and_code_2(refused: Any, files: dict[str, Path], name: str) ->
         (["--greedy", "--temp", "1"], "--greedy and --temp 1.0 are both given"),
         (["--greedy", "--dynatemp-range", "0.5"], "--greedy does not go with --dynatemp-range"),
         (["--greedy", "--samplers", "top_k"], "--greedy does not go with samplers without temperature"),
-        (["--mirostat", "2", "--adaptive-target", "0.5"], "mirostat and adaptive_target both say"),
+        (["--mirostat", "2", "--adaptive-target", "0.5"], "mirostat and adaptive_target both choose the token"),
         (["--samplers", "top_k;top-k"], "samplers name top_k twice"),
     ],
 )
@@ -109,7 +109,7 @@ def test_400_that_names_the_field(server: Server, name: str) -> None:
 
 def test_two_that_contradict_each_other_over_http(server: Server) -> None:
     error = server.error(400, "/completion", {"prompt": "a", "mirostat": 2, "adaptive_target": 0.5})
-    assert "mirostat and adaptive_target both say" in str(error["message"])
+    assert "mirostat and adaptive_target both choose the token" in str(error["message"])
 
 
 def test_numbers_that_json_does_not_have(server: Server) -> None:

@@ -129,7 +129,7 @@ def test_what_is_said(is_recurrent: bool, specs: list[int], says: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--keep", "3"], "give --context-shift too"),
+        (["--keep", "3"], "needs --context-shift"),
         (["--context-shift", "--keep", "-2"], "'--keep': -2 is less than -1."),
         (["--context-shift", "--keep", "-1", "-c", "10"], "kept tokens fill the context of 10: nothing could leave it"),
     ],

@@ -136,5 +136,9 @@ def _closed() -> Iterator[None]:
     """No thread of a draft is left."""
     import threading
 
+    before = set(threading.enumerate())
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("hybrid-")]
+    left = [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("hybrid-")]
+    for thread in left:
+        thread.join(60)  # a thread that reads weights ahead ends after its current block
+    assert not [thread for thread in left if thread.is_alive()]

@@ -248,7 +248,7 @@ def test_another_model_and_too_little_memory(
     assert server.model.cache is not None
     monkeypatch.setattr(server.model.cache, "budget", 1000)
     message = str(server.error(400, "/slots/0?action=restore", {"filename": "one.bin"})["message"])
-    assert message.startswith("one.bin needs ") and "1000 B are there" in message
+    assert message.startswith("one.bin needs ") and "the limit is 1000 B" in message
 
 
 def test_without_a_folder(files: dict[str, Path]) -> None:

@@ -513,7 +513,7 @@ def test_a_full_memory_reads_the_text_instead(
 def test_without_a_cache_there_is_nothing_to_keep(random_model: Callable[..., Path], tmp_path: Path) -> None:
     with (
         LoadedModel.load(random_model(SHAPES["jamba"], FileType.Q8_0), n_ctx=64) as model,
-        pytest.raises(UsageError, match="memory, which keeps nothing"),
+        pytest.raises(UsageError, match="the prompt cache in memory, which is off"),
     ):
         open_store(model, tmp_path, BUDGET, print)
     assert not list(tmp_path.iterdir())
