@@ -1,16 +1,17 @@
-"""Weights in fewer bits, and GGUF files made from GGUF files.
+"""Quantizes models, and makes GGUF files from GGUF files.
 
-    quantize, plan, file_nbytes    a model in another type; what would be written; how large it would be
-    Options, SsmType               which tensors get which type
-    Imatrix                        which columns matter, measured on a text (files are llama.cpp's)
+    quantize, plan, file_nbytes    a model in another type; the plan; the size of its file
+    Options, SsmType               types of single tensors
+    Imatrix                        importance matrices (files are llama.cpp's)
     target, budget                 (modules) the best type for every matrix; a file of a given size
-    inspect                        what a file says about its model
-    split, merge, set_value        taken apart, put together, a value of the metadata changed
-    hashes, merge_lora             weights hashed; adapters added to them for good
+    inspect                        facts about a file's model
+    split, merge, set_value        split a file, join parts, change a value of the metadata
+    hashes, merge_lora             hash weights; merge adapters into them
 
-`ggml` is the floor under all stages: the container and the block formats. All that takes long accepts a callback
-progress(name, done, total); errors are `ggml.errors.HybridError`. Nothing is imported before it is used, since every
-stage imports `ggml` through here, and kernels (numba) are imported when the first block is encoded.
+`ggml` is the floor under all stages: the container and the block formats. Long operations accept a callback
+progress(name, done, total); errors are `ggml.errors.HybridError`. Everything is imported on first use, since every
+stage
+imports `ggml` through here; kernels (numba) are imported when the first block is encoded.
 """
 
 from importlib import import_module

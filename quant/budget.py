@@ -1,7 +1,7 @@
-"""Types for all matrices such that the file, or its tensors, are as large as they may be and no larger.
+"""Chooses types for all matrices so that the file, or its tensors, come as close to a limit as possible.
 
-What `target` measures of every type and what is known of every matrix is put together here with what else a file holds:
-metadata, padding, parts, tensors whose type is not chosen.
+Combines what `target` measures for every type, and what is known of every matrix, with the rest of the file: metadata,
+padding, parts, and tensors whose type is fixed.
 """
 
 import math
@@ -22,8 +22,8 @@ SizeOf = Callable[[FileType, Options], int]
 
 @dataclass(frozen=True)
 class Measured:
-    """All tensors; of the matrices whose type is chosen, the types that they may get (`target.measure`) and the KL
-    divergence per noise."""
+    """All tensors; for the matrices with a free type, the candidate types (`target.measure`) and the KL divergence per
+    noise."""
 
     planned: list[PlannedTensor]
     choices: dict[str, list[target.Candidate]]
@@ -34,7 +34,7 @@ class Measured:
         return sum(math.prod(t.shape) for t in self.planned)
 
     def nbytes(self, bits_per_weight: float) -> int:
-        """The most bytes of all tensors that are not more bits per weight."""
+        """The largest number of bytes of all tensors within this many bits per weight."""
         nbytes = int(bits_per_weight * self.n_weights / 8) + 1
         while 8 * nbytes / self.n_weights > bits_per_weight:
             nbytes -= 1
@@ -42,7 +42,7 @@ class Measured:
 
 
 def tensor_nbytes(path: Path, imatrix: Imatrix | None = None, *, allow_requantize: bool = False) -> SizeOf:
-    """Counts the bytes of all tensors alone."""
+    """A function that counts the bytes of all tensors, without metadata."""
 
     def counted(kind: FileType, options: Options) -> int:
         planned = plan(path, kind, options=options, imatrix=imatrix, allow_requantize=allow_requantize)
@@ -52,7 +52,7 @@ def tensor_nbytes(path: Path, imatrix: Imatrix | None = None, *, allow_requantiz
 
 
 def of_file_size(known: Measured, most: int, options: Options, file_nbytes: SizeOf) -> tuple[FileType, Options]:
-    """The types for a file of at most `most` bytes: what to name it, and `options` with them. UsageError: too few."""
+    """The file type for at most `most` bytes, and `options` with the chosen types. UsageError: too small."""
     kind, chosen = _of_size(known, most, options, file_nbytes)
     least = file_nbytes(kind, chosen)
     if least > most:
@@ -64,7 +64,7 @@ def of_file_size(known: Measured, most: int, options: Options, file_nbytes: Size
 
 
 def of_bits_per_weight(known: Measured, most: float, options: Options, tensors: SizeOf) -> tuple[FileType, Options]:
-    """The same for all tensors' bits per weight; `tensors` counts their bytes alone."""
+    """As `of_file_size`, for a limit on bits per weight of all tensors; `tensors` counts their bytes."""
     kind, chosen = _of_size(known, known.nbytes(most), options, tensors)
     least = 8 * tensors(kind, chosen) / known.n_weights
     if least > most:

@@ -1,6 +1,6 @@
-"""Hashes of a model's weights, tensor by tensor and all together, as llama.cpp's gguf-hash computes and prints them.
+"""Hashes of a model's weights, per tensor and for the whole model, computed and printed as in llama.cpp's gguf-hash.
 
-Only the tensors' bytes count, in the order of the file: metadata and the division into parts change nothing.
+Only the bytes of tensors are hashed, in the order of the file: metadata and splitting into parts make no difference.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
 
 
 class HashKind(StrEnum):
-    """What to compute. `uuid` is of the whole model only."""
+    """Kinds of hashes. `uuid` exists for the whole model only."""
 
     XXH64 = "xxh64"
     SHA1 = "sha1"
@@ -34,7 +34,7 @@ class HashKind(StrEnum):
 
 @dataclass(frozen=True)
 class Hash:
-    """A line: of tensor `tensor`, or "" for the whole model. `expected`: what a manifest says, "" if nothing."""
+    """A line of output: the hash of tensor `tensor`, or "" for the whole model. `expected`: the manifest's, or ""."""
 
     kind: HashKind
     digest: str
@@ -43,7 +43,7 @@ class Hash:
 
     @property
     def matches(self) -> bool | None:
-        """Whether it is as the manifest says; None where that says nothing."""
+        """Whether the hash equals the manifest's; None if the manifest lacks it."""
         return self.digest == self.expected if self.expected else None
 
 
@@ -55,7 +55,7 @@ def hashes(
     manifest: Mapping[tuple[str, str], str] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Hash]:
-    """Every tensor's hashes, unless they are not wanted, then those of the model. One pass over the file."""
+    """Yields the hashes of every tensor, if wanted, then of the model. Reads the file once."""
     expected = manifest or {}
     with open_gguf(path) as file:
         total, done = sum(t.nbytes for t in file.tensors.values()), 0
@@ -78,7 +78,7 @@ def hashes(
 
 
 def read_manifest(path: Path) -> dict[tuple[str, str], str]:
-    """(kind, tensor or "") -> hash, from lines `kind  hash  file[:tensor]`. The file's name does not count."""
+    """(kind, tensor or "") -> hash, from lines `kind  hash  file[:tensor]`. File names are ignored."""
     try:
         lines = decoded(path.read_bytes()).splitlines()
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Importance matrices: what the columns of each weight matrix are multiplied by, squared and added up over a text.
+"""Importance matrices: squares of the inputs of each weight matrix's columns, summed over a text.
 
 The file is llama.cpp's (GGUF, `general.type` = "imatrix"): for a matrix T
 
     T.in_sum2   F32 [matrix, column]   sum of the squares of the inputs of each column; a matrix for each expert
-    T.counts    F32 [matrix, 1]        how many rows of inputs were added
+    T.counts    F32 [matrix, 1]        number of input rows that were summed
 
 and imatrix.datasets (names of texts), imatrix.chunk_count, imatrix.chunk_size (tokens). The importance of a column is
 in_sum2 / counts, the mean square of its input.
@@ -30,11 +30,13 @@ _SUMS, _COUNTS = ".in_sum2", ".counts"
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the mean squares of a matrix's inputs: what they tell about it. Definitions are llama-imatrix's.
+    """Statistics of the mean squares of a matrix's inputs, with llama-imatrix's definitions.
 
     active: share of columns above 1e-5; entropy in bits, evenness: as a share of the largest possible; outliers: share
-    of columns more than a standard deviation above the mean; similarity: cosine of the sums with those of the same
-    matrix one layer before; None where that has another size, or is missing.
+    of
+    columns more than a standard deviation above the mean; similarity: cosine of the sums with those of the same matrix
+    one
+    layer before; None if that has another size, or is missing.
     """
 
     name: str
@@ -53,11 +55,11 @@ class Statistics:
 
 @dataclass
 class Imatrix(ImatrixData):
-    """An importance matrix that is read, written, merged and checked."""
+    """An importance matrix that can be read, written, merged and checked."""
 
     @classmethod
     def read(cls, path: Path | str) -> "Imatrix":
-        """FormatError: not an importance matrix, or with impossible sums."""
+        """Reads a file. FormatError: not an importance matrix, or impossible sums."""
         path = Path(path)
         if _is_legacy(path):
             return cls(**read_legacy(path).__dict__)
@@ -94,7 +96,7 @@ class Imatrix(ImatrixData):
         return imatrix
 
     def write(self, path: Path | str) -> None:
-        """As GGUF; when the name ends in .dat, in the older format of llama-imatrix."""
+        """Writes GGUF, or llama-imatrix's older format if the name ends in .dat."""
         if Path(path).suffix == ".dat":
             write_legacy(self, Path(path))
             return
@@ -113,9 +115,9 @@ class Imatrix(ImatrixData):
                 writer.write(name, values)
 
     def merge(self, other: "Imatrix") -> None:
-        """Adds the sums of another. FormatError when shapes differ, or each has matrices that the other lacks.
+        """Adds the sums of another one. FormatError: shapes differ, or each has matrices that the other lacks.
 
-        Those of experts may be missing: llama-imatrix leaves out what was not used.
+        Matrices of experts may be missing: llama-imatrix leaves out unused experts.
         """
         more, fewer = (
             sorted(name for name in a.entries.keys() - b.entries.keys() if "_exps" not in name)
@@ -147,9 +149,9 @@ class Imatrix(ImatrixData):
         self.datasets += [name for name in other.datasets if name not in self.datasets]
 
     def chosen(self, include: Collection[str] = (), exclude: Collection[str] = ()) -> "Imatrix":
-        """With the matrices whose names contain a text of `include` (if it has any) and no text of `exclude`.
+        """The matrices whose names contain a text of `include` (if any) and no text of `exclude`.
 
-        UsageError when nothing is left.
+        UsageError: none are left.
         """
 
         def kept(name: str) -> bool:
@@ -164,7 +166,7 @@ class Imatrix(ImatrixData):
         return Imatrix(entries, self.datasets, self.chunk_count, self.chunk_size, self.path)
 
     def statistics(self) -> list[Statistics]:
-        """Of all matrices that had inputs; experts without inputs are left out."""
+        """Statistics of all matrices with inputs; experts without inputs are left out."""
         statistics = []
         for name, entry in self.entries.items():
             used = entry.counts > 0
@@ -193,9 +195,9 @@ class Imatrix(ImatrixData):
         return float((a * b).sum()) / size if size else None
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """UsageError unless its matrices are those of a model with tensors of these shapes (numpy order).
+        """UsageError unless the matrices belong to a model with tensors of these shapes (numpy order).
 
-        Entries that did not know their experts know them afterwards.
+        Entries without a number of experts get theirs from the shapes.
         """
         for name, entry in list(self.entries.items()):
             if name not in shapes:
@@ -215,7 +217,7 @@ class Imatrix(ImatrixData):
 
 
 def _is_legacy(path: Path) -> bool:
-    """A file, and not GGUF."""
+    """Whether the path is a file that is not GGUF."""
     try:
         check_source(path, "an importance matrix")
         with path.open("rb") as file:

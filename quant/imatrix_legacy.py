@@ -1,10 +1,11 @@
-"""The importance matrices of llama-imatrix before it wrote GGUF (`.dat`), little-endian:
+"""llama-imatrix's older file format (`.dat`), little-endian:
 
     i32 entries, then for each: i32 length, name, i32 calls, i32 values, f32 [values]
     i32 chunks, i32 length, name of the text        (not in the oldest files)
 
-The values are mean squares of inputs times `calls`, the number of chunks in which the matrix had inputs. How many
-experts the values belong to is not said: such an entry is one matrix here, until it meets its tensor.
+Values are mean squares of inputs times `calls`, the number of chunks in which the matrix had inputs. The format does
+not
+store the number of experts: an entry counts as one matrix until it is compared with its tensor.
 """
 
 import struct
@@ -21,7 +22,7 @@ CHUNK_SIZE = 512
 
 
 def read_legacy(path: Path) -> ImatrixData:
-    """FormatError: cut off, or no such file."""
+    """Reads a file. FormatError: truncated, or another format."""
     raw = path.read_bytes()
     at = 0
 
@@ -60,7 +61,7 @@ def read_legacy(path: Path) -> ImatrixData:
 
 
 def write_legacy(imatrix: ImatrixData, file: Path) -> None:
-    """To `file`, which appears at once and complete. HybridError: it cannot be written."""
+    """Writes `file`, which appears only when complete. HybridError: it cannot be written."""
     parts = [struct.pack("<i", len(imatrix.entries))]
     for name, entry in sorted(imatrix.entries.items()):
         calls = -(-int(entry.counts.max()) // max(1, imatrix.chunk_size))

@@ -1,7 +1,7 @@
-"""What a GGUF file says about its model, from metadata and the shapes of tensors: no weight is read.
+"""Facts about a GGUF file's model, from metadata and shapes of tensors; weights are not read.
 
-The file need not be a model that `infer` can load: what it lacks is 0 or empty, so that a damaged file can be shown.
-What its layers are, and keep of a text, is up to `infer` (infer/engine/layer_facts.py).
+The file need not be a model that `infer` can load: missing facts are 0 or empty, so damaged files can be shown. Facts
+about layers and their memory come from `infer` (infer/engine/layer_facts.py).
 """
 
 import math
@@ -17,7 +17,7 @@ from .ggml.types import FileType
 
 @dataclass(frozen=True)
 class TypeUse:
-    """How many tensors and weights have one type."""
+    """Number of tensors and of weights with one type."""
 
     type: str
     n_tensors: int
@@ -29,7 +29,7 @@ class TypeUse:
 class Inspection:
     """Facts about a file. Sizes in bytes.
 
-    n_weights counts those of all tensors, bits_per_weight is over them. types: the one that takes most bytes first.
+    n_weights counts the weights of all tensors, bits_per_weight is their mean. types: sorted by bytes, the most first.
     """
 
     path: Path
@@ -50,10 +50,9 @@ class Inspection:
 
 
 def inspect(file: GGUFFile | Path | str) -> Inspection:
-    """Reads the facts of an open file, or of the one at a path (the first part of several).
+    """Facts about an open file, or the file at a path (of a split model the first part).
 
-    What the file lacks is 0 or an empty string. Raises UsageError (no such file), FormatError (no GGUF file, or a
-    damaged one).
+    Missing facts are 0 or "". Raises UsageError (no such file), FormatError (not GGUF, or damaged).
     """
     if isinstance(file, Path | str):
         with open_gguf(file) as opened:
@@ -86,7 +85,7 @@ def _facts(gguf: GGUFFile) -> Inspection:
 
 
 def _types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
-    """Tensor types, the one that takes most bytes first."""
+    """Tensor types, sorted by bytes, the most first."""
     number: Counter[str] = Counter()
     weights: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
@@ -98,7 +97,7 @@ def _types_of(gguf: GGUFFile) -> tuple[TypeUse, ...]:
 
 
 def _file_type(gguf: GGUFFile) -> str:
-    """The name of `general.file_type`; its number when it is one that is not known here."""
+    """The name of `general.file_type`, or its number if unknown."""
     value = gguf.get("general.file_type", None)
     try:
         return FileType(value if isinstance(value, int) else -1).name
@@ -107,7 +106,7 @@ def _file_type(gguf: GGUFFile) -> str:
 
 
 def _int(gguf: GGUFFile, key: str) -> int:
-    """A count; of an array per layer the largest; 0 when absent or not a number."""
+    """A count; for an array with one per layer the largest; 0 if absent or not a number."""
     value = gguf.get(key, 0)
     if hasattr(value, "tolist"):
         value = max(value.tolist(), default=0)

@@ -1,4 +1,4 @@
-"""The new file before any weight is written: its metadata, its tensors in order, its parts, and so its size."""
+"""Layout of the new file before any weight is written: metadata, tensors in order, parts, and so its size."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ def file_nbytes(
     keep_split: bool = False,
     split_max_size: int = 0,
 ) -> int:
-    """Bytes of the file, or of all parts, that `quantize` would write. Raises what it raises before it writes."""
+    """Bytes of the files that `quantize` would write. Raises the errors that it raises before writing."""
     kind = file_type(target)
     with ExitStack() as stack:
         source: Source = stack.enter_context(GGUFSource(src)) if isinstance(src, str | Path) else src
@@ -54,7 +54,7 @@ def prepared(
     keep_split: bool,
     split_max_size: int,
 ) -> tuple[SplitWriter, list[PlannedTensor]]:
-    """A writer that knows all metadata and tensors, and the tensors in the order of the file."""
+    """A writer with all metadata and tensors, and the tensors in the order of the file."""
     planned = plan_source(source, kind, options, imatrix, allow_requantize)
     writer = SplitWriter(dst, None, max_bytes=split_max_size)
     _describe(source, writer, kind, metadata, imatrix)
@@ -64,7 +64,7 @@ def prepared(
 def _declare(
     source: Source, writer: SplitWriter, planned: list[PlannedTensor], keep_split: bool
 ) -> list[PlannedTensor]:
-    """Announces all tensors; returns them in the order of the file, or with `keep_split` of the source's files."""
+    """Declares all tensors; returns them in the order of the file, or with `keep_split` of the source's files."""
     by_name = {t.name: t for t in planned}
     groups = [[by_name[name] for name in part] for part in source.parts] if keep_split else [planned]
     for group in groups:
@@ -96,7 +96,7 @@ def _describe(
 
 
 def _check_key(source: Source, key: str, value: object) -> None:
-    """UsageError for what would make the file unreadable: keys of its layout, values of another type than before."""
+    """UsageError for a key that would make the file unreadable: layout keys, or values of another type than before."""
     if key.startswith(DROPPED):
         raise UsageError(f"{shown(key)} cannot be set: it says how the file is laid out. Leave it out.")
     before = source.metadata.get(key)

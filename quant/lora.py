@@ -1,4 +1,4 @@
-"""LoRA adapters added to the weights of a model for good: W + scale * alpha / rank * B A, in the type that W has."""
+"""Merges LoRA adapters into the weights of a model: W + scale * alpha / rank * B A, in W's type."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .source import DROPPED
 
 @dataclass(frozen=True)
 class MergeReport:
-    """`n_changed` of `n_tensors` have been changed; `output` is the first of several files."""
+    """`n_changed` of `n_tensors` tensors changed; `output`: the first of the files."""
 
     output: Path
     n_tensors: int
@@ -36,11 +36,12 @@ def merge_lora(
     max_bytes: int = 0,
     progress: Progress | None = None,
 ) -> MergeReport:
-    """Writes the model `src` with all adapters in its weights to `dst`; see `SplitWriter` for max_bytes.
+    """Writes the model `src`, with all adapters merged into its weights, to `dst`; see `SplitWriter` for max_bytes.
 
     Products and sums are computed in f64 and rounded once to the matrix's type. Quantized matrices are refused with a
-    UsageError: they would be rounded twice, and the difference is often smaller than a step. FormatError when an
-    adapter belongs to another model.
+    UsageError: they would be rounded twice, and the change is often smaller than a step. FormatError: an adapter
+    belongs to
+    another model.
     """
     with open_gguf(src) as file:
         opened = open_all(adapters, str(file.get("general.architecture")))
@@ -71,7 +72,7 @@ def merge_lora(
 
 
 def _thin(file: GGUFFile, adapters: Sequence[Adapter]) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
-    """(A, B) of every adapter for every matrix that one changes."""
+    """(A, B) of all adapters, for every matrix that an adapter changes."""
     factors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for adapter in adapters:
         for name in adapter.names:

@@ -1,4 +1,4 @@
-"""What quantizing would write, decided and checked before the first byte of the output."""
+"""The plan of a quantization: decided and checked before the first byte is written."""
 
 import math
 import re
@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"blk\.([0-9]{1,9})\.")
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """`shape` in numpy order; `nbytes` is the size as `target`."""
+    """A tensor of the new file. `shape` in numpy order; `nbytes`: size in the type `target`."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class PlannedTensor:
 
 
 def file_type(target: FileType | str) -> FileType:
-    """The target of that name, upper or lower case. UsageError lists those there are."""
+    """The file type of this name, in upper or lower case. UsageError lists all names."""
     name = target.name if isinstance(target, FileType) else target.strip().upper()
     kind = ALIASES.get(name) or FileType.__members__.get(name)
     if kind in TARGETS:
@@ -55,10 +55,11 @@ def plan(
     imatrix: Imatrix | None = None,
     allow_requantize: bool = False,
 ) -> list[PlannedTensor]:
-    """What `quantize` would write, in the order of the new file: llama.cpp's, by layer and then name.
+    """The tensors that `quantize` would write, in the order of the new file: llama.cpp's, by layer and then name.
 
-    UsageError when a quantized tensor would be quantized again and that was not allowed, when an option matches
-    nothing, or the importance matrix is of another model.
+    UsageError: a quantized tensor would be quantized again without permission, an option matches nothing, or the
+    importance
+    matrix belongs to another model.
     """
     kind = file_type(target)
     if isinstance(source, str | Path):
@@ -70,7 +71,7 @@ def plan(
 def plan_source(
     source: Source, kind: FileType, options: Options | None, imatrix: Imatrix | None, allow_requantize: bool
 ) -> list[PlannedTensor]:
-    """`plan` for a source that is open."""
+    """As `plan`, for an open source."""
     if "general.architecture" not in source.metadata:
         raise FormatError(
             f"{shown(source.path)} has no key general.architecture, which it needs. Convert the model again."
@@ -110,7 +111,7 @@ def plan_source(
 
 
 def check_finite(t: PlannedTensor, x: np.ndarray, rows: Sequence[int] | np.ndarray) -> None:
-    """FormatError that names the first of these rows, f32 [row, n], that has a value which is not a number."""
+    """FormatError that names the first of these rows, f32 [row, n], with a value that is not finite."""
     bad = ~np.isfinite(x).all(axis=1)
     if bad.any():
         raise FormatError(
@@ -120,14 +121,15 @@ def check_finite(t: PlannedTensor, x: np.ndarray, rows: Sequence[int] | np.ndarr
 
 
 def needs_importance(name: str, kind: GGMLType, target: FileType) -> bool:
-    """Whether the type needs importance (llama-quantize refuses it without, too): the error would be far larger."""
+    """Whether the type needs an importance matrix (llama-quantize refuses it without one): the error would be far
+    larger."""
     if name in (OUTPUT, EMBEDDING):
         return False
     return kind in NEED_IMPORTANCE or (kind is GGMLType.Q2_K and target is FileType.Q2_K_S)
 
 
 def _part(name: str) -> str:
-    """What a name has after the number of its layer."""
+    """The part of a name after the number of its layer."""
     return _BLOCK.sub("", name).removesuffix(".weight")
 
 

@@ -1,13 +1,12 @@
-"""Which type each tensor of a quantized file gets: llama-quantize's rules (ggml/mixes.py) and the user's exceptions.
+"""The type of each tensor in a quantized file: llama-quantize's rules (ggml/mixes.py) and the user's exceptions.
 
-Order of decision: what is not a matrix to multiply by keeps its type; then --token-embedding-type and
---output-tensor-type, the first --tensor-type that matches, the rule for small matrices of recurrences, the recipe of
-the file type (or with `pure` its most common type), and where a row is not whole blocks the fallback that
-llama-quantize takes.
+Order of decision: a tensor that is not a matrix to multiply with keeps its type; then --token-embedding-type and
+--output-tensor-type; the first matching --tensor-type; the rule for small matrices of recurrent layers; the recipe of
+the file type (or with `pure` its most common type); and llama-quantize's fallback type if rows are not whole blocks.
 
-ssm_x and ssm_dt weights make the step size, B and C of every token, ssm_f_a and ssm_f_b how much of a state Kimi's
-delta rule keeps. By default they stay F32: they are small, and the recurrence accumulates their error.
-`SsmType.LIKE_LLAMA` treats them as llama-quantize does: like any weight. An ssm_f_a without ssm_f_b is not small.
+ssm_x and ssm_dt weights make the step size, B and C of every token; ssm_f_a and ssm_f_b the decay of Kimi's delta rule.
+By default they stay F32: they are small, and the recurrence accumulates their errors. `SsmType.LIKE_LLAMA` treats them
+as llama-quantize does, like any weight. An ssm_f_a without ssm_f_b is not small.
 """
 
 import re
@@ -61,12 +60,12 @@ _FIRST, _SECOND = ".ssm_f_a.weight", ".ssm_f_b.weight"
 _FLOATS = (FileType.F32, FileType.F16, FileType.BF16)
 # What `quantize` writes: file types whose rules are in the table and whose formats have encoders.
 TARGETS = (*_FLOATS, *RECIPES)
-# Shorter names that llama-quantize takes, too.
+# Shorter names that llama-quantize takes, also.
 ALIASES = {"Q3_K": FileType.Q3_K_M, "Q4_K": FileType.Q4_K_M, "Q5_K": FileType.Q5_K_M, "MXFP4": FileType.MXFP4_MOE}
 
 
 class SsmType(StrEnum):
-    """The type of ssm_x and ssm_dt weights, and of ssm_f_a and ssm_f_b."""
+    """The type of ssm_x, ssm_dt, ssm_f_a and ssm_f_b weights."""
 
     F32 = "f32"
     F16 = "f16"
@@ -75,7 +74,7 @@ class SsmType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a tensor is not of the type that was asked for."""
+    """Why a tensor does not have the requested type."""
 
     ASKED = ""
     LEFT_ALONE = "not a matrix to multiply by"
@@ -88,7 +87,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """The type of a tensor, and why it is not the one asked for."""
+    """The type of a tensor, and why it is not the requested one."""
 
     type: GGMLType
     reason: Reason
@@ -98,8 +97,8 @@ class Decision:
 class Options:
     """The user's exceptions.
 
-    `tensor_types`: (regular expression, type), found anywhere in a name; the first that matches counts.
-    `by_name`: types that were chosen for single matrices, by all of their names; they come last.
+    `tensor_types`: (regular expression, type), searched in names; the first match counts.
+    `by_name`: types that were chosen for single matrices, by full name; they come last.
     """
 
     ssm_type: SsmType = SsmType.F32
@@ -112,7 +111,7 @@ class Options:
 
 
 class Tensor(Protocol):
-    """What is asked of a tensor here. `shape` in numpy order; `type` is that of the source."""
+    """The properties of a tensor that decide its type. `shape` in numpy order; `type`: in the source."""
 
     @property
     def name(self) -> str: ...
@@ -127,7 +126,7 @@ def is_quantized(kind: GGMLType) -> bool:
 
 
 def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> ModelTraits:
-    """What the recipes ask, from GGUF metadata."""
+    """The properties of a model that recipes ask for, from GGUF metadata."""
     arch = metadata.get("general.architecture", "")
 
     def of_layer_0(key: str, default: int) -> int:
@@ -147,7 +146,7 @@ def model_of(metadata: Mapping[str, Any], *, importance: bool = False) -> ModelT
 
 
 def type_named(name: str, option: str) -> GGMLType:
-    """The type of that name that can be written; UsageError lists them."""
+    """The writable type of this name. UsageError lists all."""
     kind = GGMLType.__members__.get(name.strip().upper())
     if kind is None or not formats.can_encode(kind):
         names = ", ".join(k.name for k in GGMLType if formats.can_encode(k))
@@ -158,7 +157,7 @@ def type_named(name: str, option: str) -> GGMLType:
 def decide(
     tensors: Mapping[str, Tensor], target: FileType, model: ModelTraits, options: Options | None = None
 ) -> dict[str, Decision]:
-    """The type of every tensor, given in the order of the new file. UsageError when an option matches nothing."""
+    """The type of every tensor; tensors in the order of the new file. UsageError: an option matches nothing."""
     options = options or Options()
     most = FILE_TYPE_WEIGHT[target]
     matrices = {t.name: t for t in tensors.values() if is_weight_matrix(t.name, t.shape, model.arch)}
@@ -190,7 +189,7 @@ def decide(
 
 
 def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decision]:
-    """What the options name by themselves."""
+    """The decisions that options make by name."""
     patterns = []
     for pattern, wish in options.tensor_types:
         try:
@@ -226,7 +225,7 @@ def _chosen(matrices: Mapping[str, Tensor], options: Options) -> dict[str, Decis
 
 
 def is_small_ssm(name: str, names: Container[str]) -> bool:
-    """Whether `ssm_type` is for this tensor of those of a file."""
+    """Whether `ssm_type` applies to this tensor of a file."""
     return bool(_SSM.search(name)) or (name.endswith(_FIRST) and name.removesuffix(_FIRST) + _SECOND in names)
 
 
@@ -236,7 +235,7 @@ def _ssm_type(t: Tensor, wanted: SsmType) -> GGMLType:
 
 
 def is_weight_matrix(name: str, shape: tuple[int, ...], arch: str = "") -> bool:
-    """Whether a tensor of a GGUF file is one to quantize. `shape` in numpy order; arch: general.architecture."""
+    """Whether a tensor is a matrix to quantize. `shape` in numpy order; arch: general.architecture."""
     # ggml does not count outer dimensions of size 1.
     n_dims = next((len(shape) - i for i, n in enumerate(shape) if n > 1), 1)
     if n_dims < 2 or not name.endswith("weight"):

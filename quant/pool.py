@@ -1,4 +1,4 @@
-"""Work shared out among threads, with results in order, so that nothing depends on the number of threads."""
+"""Distributes work over threads and returns results in order: they do not depend on the number of threads."""
 
 import itertools
 from collections import deque
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def in_order(pool: ThreadPoolExecutor, function: Callable[[T], R], tasks: Iterable[T], window: int) -> Iterator[R]:
-    """function(task) of every task, in their order, with at most `window` of them begun and not handed out."""
+    """function(task) of every task, in order, with at most `window` tasks started and not yet returned."""
     remaining = iter(tasks)
     pending: deque[Future[R]] = deque(pool.submit(function, task) for task in itertools.islice(remaining, window))
     while pending:

@@ -1,4 +1,4 @@
-"""Weights in, GGUF of another type out: streamed through a pool of threads; memory does not grow with the model."""
+"""Quantizes a model: weights stream through a pool of threads, and memory does not grow with the model."""
 
 import itertools
 import math
@@ -27,8 +27,8 @@ from .tensor_parts import Spread, checked, parts_of
 
 @dataclass(frozen=True)
 class QuantizeReport:
-    """`nbytes_source` and `nbytes` are the sizes of all files; `dst` is the first of `n_files`; `bits_per_weight` is
-    over the new tensors."""
+    """The result. `nbytes_source` and `nbytes`: sizes of all files; `dst`: the first of `n_files`; `bits_per_weight`:
+    of the new tensors."""
 
     src: Path
     dst: Path
@@ -61,16 +61,17 @@ def quantize(  # noqa: PLR0913  what a caller may choose, one argument each
     progress: Progress | None = None,
     spread: Spread | None = None,
 ) -> QuantizeReport:
-    """Writes `src` to `dst` with its weight matrices as `target`; `policy` says which tensors and which exceptions.
+    """Writes `src` to `dst` with its weight matrices in the type `target`; see `policy` for exceptions.
 
-    Metadata is copied byte for byte, but for general.file_type and general.quantization_version, which are set, split.*
-    and general.alignment, which would be wrong in the new file, and `metadata`, which is added. n_threads = 0: all that
-    this process may use; the bytes do not depend on it. keep_split: as many files as the source has;
-    split_max_size: as many as it takes to have no more bytes of tensors in one; `dst` is then the NAME of
-    NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, more than 0 fits the scale of every block again
-    (`refit`). progress(tensor, done, total) in bytes of the source's tensors. spread: who does the parts, where that is
-    not this process. Files appear when all are complete and not before. Raises UsageError, FormatError,
-    UnsupportedError, HybridError (writing failed).
+    Metadata is copied byte for byte, except: general.file_type and general.quantization_version are set; split.* and
+    general.alignment are dropped; `metadata` is added. n_threads = 0: all cores; the bytes do not depend on it.
+    keep_split:
+    as many files as the source has; split_max_size: maximum bytes of tensors per file; `dst` is then NAME in
+    NAME-00001-of-00003.gguf. effort: 0 writes llama-quantize's bytes, larger values refit the scale of every block
+    (`refit`). progress(tensor, done, total) in bytes of the source's tensors. spread: the workers that quantize the
+    parts,
+    or None for this process. Files appear only when all are complete. Raises UsageError, FormatError, UnsupportedError,
+    HybridError (writing failed).
     """
     began = time.perf_counter()
     dst, kind = Path(dst), file_type(target)
@@ -120,7 +121,7 @@ def _write_tensors(
     rows: list[TensorReport] = []
 
     def written(task: RecodeTask) -> Recoded:
-        """Runs on a pool thread, and writes what it made if its part of the file has been begun."""
+        """Runs on a pool thread; also writes the result if its part of the file has been started."""
         done, name = recoded(task), task.tensor.name
         if done.data is not None and writer.takes(name):
             put(done)

@@ -1,4 +1,4 @@
-"""Rows of tensors in another type, and what that did to them: a task at a time, on any thread of any process."""
+"""Encodes rows of tensors in another type and measures the errors: a task at a time, on any thread of any process."""
 
 import math
 import threading
@@ -24,11 +24,13 @@ _OF_THREAD = threading.local()
 
 @dataclass(frozen=True)
 class TensorReport(PlannedTensor):
-    """What quantizing did to a tensor; of a copied one all but rmse is NaN, and there is no worst row.
+    """Errors of a quantized tensor. For a copied one all except rmse are NaN, and there is no worst row.
 
-    rmse: root mean square of (new - source value), 0 when copied; rms: of the source values. cosine: of the angle
-    between old and new weights. worst_row, over all matrices of the tensor, has the largest error for its size:
-    worst_error, the ratio of the two root mean squares.
+    rmse: root mean square of (new - source value), 0 when copied; rms: of the source values. cosine: between old and
+    new
+    weights. worst_row: the row, over all matrices of the tensor, with the largest relative error, which is worst_error
+    (the
+    ratio of the two root mean squares).
     """
 
     rmse: float
@@ -40,7 +42,7 @@ class TensorReport(PlannedTensor):
 
 @dataclass
 class ErrorSums:
-    """Over rows: squares of errors, of source and of new values; the row with the largest error for its size."""
+    """Sums over rows: squares of errors, of source and of new values; the row with the largest relative error."""
 
     error: float = 0.0
     source: float = 0.0
@@ -49,7 +51,7 @@ class ErrorSums:
     worst: float = -1.0
 
     def add(self, sums: np.ndarray, first: int) -> None:
-        """sums f64 [row, 3] of rows from `first` on."""
+        """Adds sums f64 [row, 3] of rows from `first` on."""
         with np.errstate(all="ignore"):
             ratio = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.where(sums[:, 0] > 0, np.inf, 0))
         i = int(ratio.argmax())
@@ -80,7 +82,7 @@ class ErrorSums:
 
 @dataclass(frozen=True)
 class RecodeTask:
-    """`rows` begins with row `first` of a tensor, over all its matrices."""
+    """A piece of work; `rows` begins with row `first` of a tensor, counted over all its matrices."""
 
     tensor: PlannedTensor
     rows: RowSlice
@@ -91,7 +93,7 @@ class RecodeTask:
 
 @dataclass(frozen=True, eq=False)
 class Recoded:
-    """`data` are rows that are still to be written."""
+    """A result; `data`: rows that must still be written."""
 
     task: RecodeTask
     data: np.ndarray | None
@@ -99,7 +101,7 @@ class Recoded:
 
 
 def tasks_of(source: Source, t: PlannedTensor, importance: InputSums | None, effort: int) -> Iterator[RecodeTask]:
-    """All rows of a tensor, in order."""
+    """The tasks for all rows of a tensor, in order."""
     first = 0
     for part in source.slices(t.name, max(1, TASK_VALUES // t.shape[-1])):
         yield RecodeTask(t, part, first, importance, effort)
@@ -107,7 +109,7 @@ def tasks_of(source: Source, t: PlannedTensor, importance: InputSums | None, eff
 
 
 def recoded(task: RecodeTask) -> Recoded:
-    """Runs on a pool thread. FormatError when there are values that the new type cannot hold."""
+    """Runs on a pool thread. FormatError: a value that the new type cannot represent."""
     from .ggml.kernels import coding, errors, recode  # import numba
 
     t, stored, sums = task.tensor, task.rows.read(), ErrorSums()
@@ -152,12 +154,12 @@ def recoded(task: RecodeTask) -> Recoded:
 
 
 def _in_one_pass(task: RecodeTask) -> bool:
-    """Whether all that is done to a weight is encoding it by the rule of its type."""
+    """Whether a weight is only encoded by its type's rule, without further steps."""
     return not task.effort and (task.importance is None or FORMATS[task.tensor.target].weighted is None)
 
 
 def _scratch(n: int) -> np.ndarray:
-    """f32 [n] of this thread, overwritten by its next task."""
+    """f32 [n], a buffer of this thread that its next task overwrites."""
     values: np.ndarray | None = getattr(_OF_THREAD, "values", None)
     if values is None or values.size < n:
         _OF_THREAD.values = values = np.empty(n, np.float32)
@@ -165,7 +167,7 @@ def _scratch(n: int) -> np.ndarray:
 
 
 def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int) -> np.ndarray:
-    """f64 [row, 3] as `error_sums` has them, of values too large for it; FormatError when there are no such numbers."""
+    """f64 [row, 3] as from `error_sums`, for values too large for it. FormatError: these sums overflow also."""
     check_finite(t, x, range(first, first + len(x)))
     if not np.isfinite(decoded).all():
         raise FormatError(
@@ -177,5 +179,5 @@ def _wide_sums(t: PlannedTensor, x: np.ndarray, decoded: np.ndarray, first: int)
 
 
 def bytes_of(kind: GGMLType, n: int) -> int:
-    """Size of `n` values in whole blocks."""
+    """Bytes of `n` values in whole blocks."""
     return n // TRAITS[kind].block * TRAITS[kind].nbytes

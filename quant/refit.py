@@ -1,13 +1,14 @@
-"""The scale of a block fitted once more to the codes it ended with: smaller errors at the same size.
+"""Fits the scale of a block again to its final codes: smaller errors at the same size.
 
-The searches fit the scales of groups, round these to multiples of the block's scale and leave that as it is; IQ1, IQ2
-and IQ3 then multiply it by a factor that is the same for all blocks. Weights are linear in a block's f16 scale (and in
-that of its minima), so the best one for given codes is a least-squares fit. But that also makes the weights smaller:
-the share of a block that is left, <new, x> / <x, x>, is 1 - its relative error (0.92 in IQ2_XS, where the search has
-0.995). Errors of single weights largely cancel in a product, what all of them lack adds up, and predictions became
-worse while errors became smaller (IQ2_XS on the trained Mamba: squares -7 %, KL divergence +5 %). So the fit keeps the
-share that the block has, or 1 where that is more, which is least squares times a factor. It is taken where the
-weighted error of the whole block becomes smaller, after rounding to f16; other blocks keep their bytes.
+The encoders' searches fit the scales of groups, round them to multiples of the block's scale, and leave that unchanged;
+IQ1, IQ2 and IQ3 then multiply it by a factor that is the same for all blocks. Weights are linear in a block's f16 scale
+(and in the scale of its minima), so the best one for given codes is a least-squares fit. But the fit also makes weights
+smaller: the remaining share of a block, <new, x> / <x, x>, is 1 - its relative error (0.92 in IQ2_XS, where the search
+has 0.995). Errors of single weights largely cancel in a product, but a common loss adds up: predictions became worse
+while errors became smaller (IQ2_XS on the trained Mamba: squares -7 %, KL divergence +5 %). So the fit keeps the
+block's
+share, or 1 if the share is larger: least squares times a factor. It is used if the weighted error of the whole block
+becomes smaller after rounding to f16; other blocks keep their bytes.
 """
 
 import numpy as np
@@ -25,9 +26,9 @@ SCALES: dict[GGMLType, tuple[int, ...]] = {
 
 
 def refit(kind: GGMLType, x: np.ndarray, raw: np.ndarray, importance: np.ndarray | None = None) -> None:
-    """x f32 [row, n], raw u8 [row, row_nbytes] that `formats.encode` made of it, changed in place.
+    """x f32 [row, n]; raw u8 [row, row_nbytes], which `formats.encode` made of it, is changed in place.
 
-    importance f32 [n]: how much the square of an error in each column matters. Types without such a scale stay.
+    importance f32 [n]: weight of the squared error of each column. Types without such a scale are unchanged.
     """
     if kind not in SCALES:
         return
@@ -65,9 +66,10 @@ def refit(kind: GGMLType, x: np.ndarray, raw: np.ndarray, importance: np.ndarray
 
 
 def _solved(products: list[list[np.ndarray]], wanted: list[np.ndarray], power: np.ndarray) -> list[np.ndarray]:
-    """By what each part of a block is to be multiplied, NaN where that is not determined.
+    """Factors of each part of a block; NaN where undetermined.
 
-    The least error among those that leave the same share of the block: by Lagrange least squares times a factor, since
+    They minimize the error among those that keep the block's share: by Lagrange this is least squares times a factor,
+    since
     the share and the error are linear in the same products `wanted`. power: of the block's weights.
     """
     if len(wanted) == 1:
@@ -83,7 +85,7 @@ def _solved(products: list[list[np.ndarray]], wanted: list[np.ndarray], power: n
 
 
 def _error(products: list[list[np.ndarray]], wanted: list[np.ndarray], factors: list[np.ndarray]) -> np.ndarray:
-    """The weighted error of every block less that of zeros."""
+    """The weighted error of every block, minus that of zeros."""
     error: np.ndarray = -2 * sum((f * v for f, v in zip(factors, wanted, strict=True)), np.zeros_like(wanted[0]))
     for f, row in zip(factors, products, strict=True):
         for g, product in zip(factors, row, strict=True):

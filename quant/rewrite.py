@@ -1,4 +1,4 @@
-"""GGUF files made from GGUF files without touching a weight: taken apart, put together, a value of the metadata set."""
+"""Makes GGUF files from GGUF files without changing weights: splits, joins, sets a value of the metadata."""
 
 import difflib
 import json
@@ -34,7 +34,7 @@ class PartReport:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """`parts` were made of `source`."""
+    """`parts` were made from `source`."""
 
     source: Path
     parts: list[PartReport]
@@ -54,12 +54,14 @@ def split(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> SplitReport:
-    """Takes a file apart into `dst`-00001-of-00003.gguf, ..., at the places where llama.cpp's gguf-split does.
+    """Splits a file into `dst`-00001-of-00003.gguf, ..., at the same places as llama.cpp's gguf-split.
 
-    A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); a tensor larger than that is a
-    part alone. first_without_tensors: the first has metadata alone. progress(tensor, done, total) in bytes of tensors.
-    A model in parts can be split again. Raises UsageError (nothing to split, a target is a source), FormatError,
-    HybridError (writing failed).
+    A part has at most `max_bytes` of tensors, or `max_tensors` of them (0: no limit); a larger tensor is a part of its
+    own.
+    first_without_tensors: the first part has only metadata. progress(tensor, done, total) in bytes of tensors. A split
+    model
+    can be split again. Raises UsageError (nothing to split, a target is a source), FormatError, HybridError (writing
+    failed).
     """
     with open_gguf(src) as file:
         writer = SplitWriter(dst, None, max_bytes=max_bytes, max_tensors=max_tensors)
@@ -80,7 +82,7 @@ def split(
 
 
 def merge(src: Path | str, dst: Path | str, *, progress: Progress | None = None) -> PartReport:
-    """Puts the parts of a model, given the first, into one file. A file that is not split is refused."""
+    """Joins the parts of a split model, given the first one. UsageError: it is not split."""
     with open_gguf(src) as file:
         if len(file.parts) < 2:
             raise UsageError(f"{shown(file.path)} is in one file already. Give the first part of a model.")
@@ -88,7 +90,7 @@ def merge(src: Path | str, dst: Path | str, *, progress: Progress | None = None)
 
 
 def copy(file: GGUFFile, dst: Path | str, progress: Progress | None = None) -> PartReport:
-    """All of a model, in one file."""
+    """Copies a model into one file."""
     writer = GGUFWriter(dst, None)
     _describe(file, writer)
     for t in file.tensors.values():
@@ -123,7 +125,7 @@ def _copy(file: GGUFFile, writer: GGUFWriter | SplitWriter, progress: Progress |
 
 
 def chunks_of(file: GGUFFile, name: str) -> Iterator[np.ndarray]:
-    """The bytes of a tensor, u8, a bounded number at a time; what was handed out leaves the memory again."""
+    """The bytes of a tensor, u8, in bounded pieces; used pieces leave the page cache."""
     flat = file.raw(name).reshape(-1)
     for start in range(0, flat.size, COPIED_NBYTES):
         stop = min(start + COPIED_NBYTES, flat.size)
@@ -133,8 +135,7 @@ def chunks_of(file: GGUFFile, name: str) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True)
 class Change:
-    """A value of the metadata before and after. `in_place`: the file stays, a few of its bytes change; else it is
-    written anew."""
+    """A value of the metadata before and after. `in_place`: only its bytes change; otherwise the file is written anew."""
 
     path: Path
     key: str
@@ -147,10 +148,10 @@ class Change:
 def set_value(
     path: Path | str, key: str, text: str, *, dry_run: bool = False, progress: Progress | None = None
 ) -> Change:
-    """Gives an existing key of a file (of a part, too) the value that `text` stands for, of the type it has.
+    """Sets an existing key of a file (or of one part) to the value of `text`, in the key's type.
 
-    Numbers and bools are overwritten where they stand; with a string or an array the file is written anew and replaced
-    when it is complete. UsageError: no such key, not a value of its type, or a key that describes the file's layout.
+    Numbers and bools are overwritten in place; for a string or an array a new file replaces the old one when complete.
+    UsageError: no such key, a value of another type, or a key that describes the file's layout.
     """
     with GGUFFile.open(path) as file:
         entry = file.metadata.entries.get(key)
@@ -192,7 +193,7 @@ def set_value(
 
 
 def parsed(text: str, kind: ValueType | ArrayOf, key: str) -> Any:
-    """The value of type `kind` that a text stands for; arrays in JSON. UsageError when it stands for no such value."""
+    """The value of type `kind` that a text describes; arrays as JSON. UsageError: another type."""
     wrong = UsageError(f"{shown(key)} is {type_name(kind)}: {shown(text, 60)} is not such a value.{_example(kind)}")
     try:
         value = json.loads(text) if isinstance(kind, ArrayOf) else _scalar(text, kind)
@@ -214,7 +215,7 @@ def _scalar(text: str, kind: ValueType) -> Any:
 
 
 def _check(value: Any, kind: ValueType) -> None:
-    """TypeError, struct.error...: not of that type, or out of its range."""
+    """Raises TypeError, struct.error, ... unless the value has this type and range."""
     if kind is ValueType.STRING:
         if not isinstance(value, str):
             raise TypeError
@@ -241,7 +242,7 @@ def _plain(value: Any) -> Any:
 
 
 def _overwrite(path: Path, offset: int, data: bytes) -> None:
-    """At most eight bytes, in one write: a number in a file of many gigabytes, which is not copied for it."""
+    """Overwrites at most eight bytes in one write, without copying the file."""
     try:
         with path.open("r+b", buffering=0) as f:
             os.pwrite(f.fileno(), data, offset)

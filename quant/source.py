@@ -1,4 +1,4 @@
-"""Where weights to quantize come from: a GGUF file, all parts of a model, or anything that has rows of tensors."""
+"""Sources of weights: a GGUF file, all parts of a model, or any object that yields rows of tensors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ DROPPED = (PREFIX, "general.alignment")
 
 @dataclass(frozen=True)
 class RowSlice:
-    """`n` rows of a tensor. read() gives their bytes, u8 flat, in the tensor's type, on any thread, once; done()
-    says that they are not needed any more."""
+    """`n` rows of a tensor. read() returns their bytes, u8 flat, in the tensor's type, on any thread, once; done() says
+    that they are not needed any more."""
 
     n: int
     read: Callable[[], np.ndarray]
@@ -29,7 +29,7 @@ class RowSlice:
 
 
 class Source(Protocol):
-    """`tensors` in any order. `parts`: their names, file by file. `nbytes`: of all files."""
+    """A source of weights. `tensors` in any order. `parts`: names of tensors, file by file. `nbytes`: of all files."""
 
     @property
     def path(self) -> Path: ...
@@ -43,17 +43,17 @@ class Source(Protocol):
     def parts(self) -> list[list[str]]: ...
 
     def describe(self, writer: Writer) -> None:
-        """Gives the writer all metadata but that of `DROPPED`."""
+        """Gives the writer all metadata except `DROPPED`."""
 
     def slices(self, name: str, rows: int) -> Iterator[RowSlice]:
-        """All rows of a tensor in order, at most about `rows` in a slice."""
+        """All rows of a tensor in order, about `rows` per slice at most."""
 
     def is_read(self, path: Path) -> bool:
-        """Whether `path` is one of the files that are read."""
+        """Whether `path` is a file that is being read."""
 
 
 class GGUFSource:
-    """A GGUF file, or all parts of one when the first is given. Close it, or use it in a `with`."""
+    """A GGUF file, or all parts of a split one, given the first. Close it, or use it in a `with`."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

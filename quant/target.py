@@ -1,13 +1,13 @@
-"""The best type for every matrix within a size.
+"""Chooses the best type for every matrix within a size.
 
-What a type does to a matrix is measured: the squares of its errors, weighted by importance, as a share of the weighted
-squares of the weights. That is the noise it puts into its product, relative to the product. What a matrix's noise does
-to the predictions is its sensitivity: KL divergence per noise, which is measured by quantizing that matrix alone; to
-first order it is proportional to the noise, and adds up over matrices. The types with the least sum within the size are
-found on the lower hulls of (bytes, divergence) of all matrices.
+The effect of a type on a matrix is measured as noise: the squares of its errors, weighted by importance, divided by the
+weighted squares of the weights; that is the relative noise of its product. The sensitivity of a matrix is the KL
+divergence of predictions per noise, measured by quantizing that matrix alone; to first order divergence is proportional
+to noise, and adds up over matrices. The types with the smallest sum within the size are found on the lower convex hulls
+of (bytes, divergence) of all matrices.
 
 A type that makes all weights a little larger or smaller does more harm than its noise says (IQ3_S by 2 %, so that with
-`effort` 0 the KL divergence of chosen types is up to a quarter higher); `refit` takes that away.
+`effort` 0 the KL divergence of chosen types is up to a quarter higher); `refit` removes that.
 """
 
 import heapq
@@ -47,7 +47,7 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A type for a matrix: its size, and the noise that it makes."""
+    """A type for a matrix: its size and its noise."""
 
     type: GGMLType
     nbytes: int
@@ -55,19 +55,19 @@ class Candidate:
 
 
 def is_free(t: PlannedTensor) -> bool:
-    """Whether a type may be chosen for it: a matrix for which neither the user nor a rule for SSM chose one."""
+    """Whether a type may be chosen for this tensor: a matrix for which neither the user nor a rule has set one."""
     return t.reason in (Reason.ASKED, Reason.OUTPUT, Reason.RECIPE, Reason.SHAPE)
 
 
 def candidates(t: PlannedTensor, imatrix: Imatrix | None = None) -> list[GGMLType]:
-    """The types that suit its rows, each once; where its importance is known, also types that need it."""
+    """The types that suit its rows; types that need importance only if there is any."""
     kinds = (*WITH_IMPORTANCE, *CANDIDATES) if imatrix and t.name in imatrix.entries else CANDIDATES
     return list(dict.fromkeys(fitting(kind, t.shape[-1]) for kind in kinds))
 
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """Every `step`-th row of a slice of a matrix, or of several; the slice begins with row `first` of all."""
+    """Every `step`-th row of a slice of one or several matrices; the slice begins with row `first` of all."""
 
     tensor: PlannedTensor
     rows: RowSlice
@@ -86,10 +86,11 @@ def measure(
     n_threads: int = 0,
     effort: int = 0,
 ) -> dict[str, list[Candidate]]:
-    """The candidates of every matrix that `is_free`, with the noise that `quantize` makes with this effort.
+    """The candidates of every matrix that `is_free`, with the noise of `quantize` at this effort.
 
-    progress(tensor, done, total). n_threads = 0: all that this process may use; the result does not depend on it.
-    FormatError names a row with NaN or infinite values.
+    progress(tensor, done, total). n_threads = 0: all cores; the result does not depend on it. FormatError names a row
+    with
+    NaN or infinite values.
     """
     free = [t for t in planned if is_free(t)]
     kinds = {t.name: candidates(t, imatrix) for t in free}
@@ -125,7 +126,7 @@ def _samples(
     imatrix: Imatrix | None,
     effort: int,
 ) -> Iterator[_Sample]:
-    """Rows of all slices of every matrix evenly, about SAMPLE weights of each, BLOCK at a time."""
+    """Evenly spaced rows of every matrix, about SAMPLE weights each, BLOCK at a time."""
     for t in tensors:
         entry = imatrix.entries.get(t.name) if imatrix else None
         importance = entry.importance() if entry else None
@@ -171,7 +172,8 @@ def _weighted_squares(x: np.ndarray, weights: np.ndarray) -> float:
 def solve(
     choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], budget: int
 ) -> dict[str, GGMLType]:
-    """The types with the least sum of sensitivity * noise in `budget` bytes; the smallest if they take more."""
+    """The types with the smallest sum of sensitivity * noise within `budget` bytes; the smallest types if even they
+    exceed it."""
     hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     used = sum(hull[0].nbytes for hull in hulls.values())
 
@@ -192,9 +194,9 @@ def solve_whole(
     most: int,
     nbytes_of: Callable[[Mapping[str, GGMLType]], int],
 ) -> dict[str, GGMLType]:
-    """`solve` for all that is written: at most `most` bytes as `nbytes_of(types)` counts them, if there are such types.
+    """As `solve`, for a limit `most` on bytes counted by `nbytes_of(types)`, if any types satisfy it.
 
-    nbytes_of grows with the matrices, but may count what `choices` does not know: metadata, padding, parts.
+    nbytes_of grows with the matrices, and may count more than `choices` knows: metadata, padding, parts.
     """
     least = solve(choices, sensitivity, 0)
     matrices = sum(c.nbytes for name, kind in least.items() for c in choices[name] if c.type is kind)
@@ -210,7 +212,7 @@ def solve_whole(
 def within(
     choices: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], limit: float
 ) -> dict[str, GGMLType]:
-    """The smallest types whose sum of sensitivity * noise is at most `limit`, or those with the least."""
+    """The smallest types whose sum of sensitivity * noise is at most `limit`, or those with the smallest sum."""
     hulls = {name: _hull(options, sensitivity[name]) for name, options in choices.items()}
     total = sum(hull[0].noise * sensitivity[name] for name, hull in hulls.items())
 
@@ -235,11 +237,12 @@ def divergence(
 def _grown(
     hulls: Mapping[str, Sequence[Candidate]], sensitivity: Mapping[str, float], take: Callable[[int, float], bool]
 ) -> dict[str, GGMLType]:
-    """From the smallest types the steps up that `take(more bytes, gain)` takes, the best gain of a byte first."""
+    """Starts with the smallest types and takes the steps to larger types that `take(more bytes, gain)` accepts, the
+    best gain per byte first."""
     chosen = dict.fromkeys(hulls, 0)
 
     def offer(name: str) -> tuple[float, str] | None:
-        """The next step of a matrix, with the negative gain of each byte."""
+        """The next step of a matrix, with its negative gain per byte."""
         hull, i = hulls[name], chosen[name]
         if i + 1 == len(hull):
             return None
@@ -259,7 +262,7 @@ def _grown(
 
 
 def _hull(options: Sequence[Candidate], sensitivity: float) -> list[Candidate]:
-    """Those on the lower convex hull of (bytes, noise), by size."""
+    """The candidates on the lower convex hull of (bytes, noise), by size."""
     hull: list[Candidate] = []
     for option in sorted(options, key=lambda c: (c.nbytes, c.noise)):
         if hull and option.noise >= hull[-1].noise:
@@ -275,7 +278,7 @@ def _slope(a: Candidate, b: Candidate) -> float:
 
 
 def file_type_of(types: Mapping[str, GGMLType], choices: Mapping[str, Sequence[Candidate]]) -> FileType:
-    """What to call a file of these types: after the one that takes the most bytes."""
+    """The file type to state: that of the type with the most bytes."""
     sizes: Counter[GGMLType] = Counter()
     for name, kind in types.items():
         sizes[kind] += next(c.nbytes for c in choices[name] if c.type is kind)

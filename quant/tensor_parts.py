@@ -1,8 +1,8 @@
-"""A quantization in parts, for processes that see the source and the new file's folder: each writes its own places.
+"""A quantization in parts, for processes that see the source and the new file: each writes its own ranges.
 
-parts_of(...)  what there is to do; each part can be pickled, and is the same however often it is done
-fill(...)      does one, where a process is
-`checked`      looks at what was written, and adds up what was found, in the order of one process
+parts_of(...)  the parts; they can be pickled, and give the same result however often they are done
+fill(...)      does a part in some process
+`checked`      compares the file with the results, and adds up the errors in one order
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ PART_TASKS = 64  # tasks of a part: some seconds of the slowest types, and few p
 
 @dataclass(frozen=True)
 class TensorPart:
-    """Tasks `begin` .. `end` - 1 of a tensor (see `recoding`), and where their `n_rows` rows go."""
+    """Tasks `begin` .. `end` - 1 of a tensor (see `recoding`), and where their `n_rows` rows are written."""
 
     tensor: PlannedTensor
     begin: int
@@ -37,7 +37,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class FilledPart:
-    """checksum: of the bytes that were written; sums: of every task, in order."""
+    """checksum: of the written bytes; sums: of every task, in order."""
 
     checksum: int
     sums: list[ErrorSums]
@@ -53,7 +53,7 @@ def parts_of(
     imatrix: Imatrix | None,
     effort: int,
 ) -> Iterator[TensorPart]:
-    """All tensors in order, at most PART_TASKS tasks of one in a part. places: of the new tensors."""
+    """The parts of all tensors in order, at most PART_TASKS tasks of one tensor each. places: of the new tensors."""
     for t in planned:
         importance = imatrix.entries.get(t.name) if imatrix else None
         nbytes = bytes_of(t.target, t.shape[-1])  # of a row
@@ -65,8 +65,8 @@ def parts_of(
 
 
 def fill(source: Source, part: TensorPart, n_threads: int) -> FilledPart:
-    """Writes the rows of a part. HybridError: its file is not to be seen from here, or cannot be written; FormatError:
-    values that the new type cannot hold."""
+    """Writes the rows of a part. HybridError: the file is not visible from here, or cannot be written; FormatError: a
+    value that the new type cannot represent."""
     tasks = islice(tasks_of(source, part.tensor, part.importance, part.effort), part.begin, part.end)
     sums = []
     with ThreadPoolExecutor(n_threads, thread_name_prefix="quantize") as pool, part.place.opened(sync=True) as place:
@@ -81,8 +81,8 @@ def fill(source: Source, part: TensorPart, n_threads: int) -> FilledPart:
 def checked(
     parts: Sequence[TensorPart], filled: Iterable[FilledPart], progress: Progress | None = None
 ) -> Iterator[TensorReport]:
-    """The report of every tensor once all of its parts are in the file. progress(tensor, done, total) in bytes of the
-    source's tensors. FormatError: the file does not hold what was written."""
+    """Yields the report of every tensor once all of its parts are in the file. progress(tensor, done, total) in bytes
+    of the source's tensors. FormatError: the file differs from what was written."""
     total = sum(_source_nbytes(part) for part in parts)
     passed, sums = 0, ErrorSums()
     for i, (part, done) in enumerate(zip(parts, filled, strict=True)):

@@ -3,7 +3,7 @@ arXiv:2106.09685.
 
     general.type = adapter, adapter.type = lora, general.architecture as the model's
     adapter.lora.alpha  f32: y = W x + scale * alpha / rank * B (A x) with the user's scale; alpha 0 counts as rank
-    NAME.lora_a  [rank, n], NAME.lora_b [rows, rank] for the model's tensor NAME [rows, n]; of experts stacks of them
+    NAME.lora_a  [rank, n], NAME.lora_b [rows, rank] for the model's tensor NAME [rows, n]; stacked for experts
 """
 
 import hashlib
@@ -22,7 +22,7 @@ Given = tuple[Path | str, float]  # a file and its scale
 
 
 class Adapter:
-    """One adapter, checked against itself; `pair` checks it against a model's matrix."""
+    """An adapter, checked for consistency; `pair` checks it against a model's matrix."""
 
     def __init__(self, gguf: GGUFFile, scale: float) -> None:
         self.gguf, self.scale, self.path = gguf, scale, gguf.path
@@ -53,7 +53,8 @@ class Adapter:
 
     @classmethod
     def open(cls, given: Given, arch: str) -> Self:
-        """FormatError, UnsupportedError or UsageError unless it is an adapter for models of that architecture."""
+        """Opens an adapter. FormatError, UnsupportedError or UsageError: not an adapter for models of this
+        architecture."""
         path, scale = given
         if not math.isfinite(scale):
             raise UsageError(f"{shown(path)}: its scale is {scale}, expected a number such as 1 or 0.5.")
@@ -73,11 +74,11 @@ class Adapter:
 
     @property
     def label(self) -> str:
-        """For a person: file, and scale unless it is 1."""
+        """The file name, and the scale unless it is 1, for messages."""
         return self.path.stem + (f":{self.scale:g}" if self.scale != 1 else "")
 
     def pair(self, name: str, n_expert: int, rows: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """f32 A [n_expert, rank, n] and B [n_expert, rows, rank] for the model's tensor; all factors are in B."""
+        """f32 A [n_expert, rank, n] and B [n_expert, rows, rank] for the model's tensor; B includes all factors."""
         factors = []
         for half in (A, B):
             values = np.asarray(self.gguf.f32(name + half), np.float32)
@@ -98,7 +99,7 @@ class Adapter:
         return np.broadcast_to(a, (n_expert, *a.shape[1:])), np.broadcast_to(b, (n_expert, *b.shape[1:]))
 
     def update(self, digest: "hashlib._Hash") -> None:
-        """Adds everything that makes a difference to a model's fingerprint."""
+        """Adds the adapter to a model's fingerprint."""
         digest.update(f"lora {self.scale!r} {self.alpha!r};".encode())
         for t in self.gguf.tensors.values():
             digest.update(f"{t.name} {t.type} {t.shape};".encode())
@@ -109,7 +110,7 @@ class Adapter:
 
 
 def open_all(given: Sequence[Given], arch: str) -> list[Adapter]:
-    """All of them. After an error those already opened are closed."""
+    """Opens all adapters. On an error those already opened are closed."""
     adapters: list[Adapter] = []
     try:
         for one in given:

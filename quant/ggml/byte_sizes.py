@@ -1,10 +1,10 @@
-"""Numbers of bytes as text, read and written: the units of the International System and of IEC 80000-13.
+"""Numbers of bytes as text, parsed and printed, with the units of the SI and of IEC 80000-13.
 
     1500        bytes
     1.5K 1.5KB  1000 bytes each; M, G, T: the powers of 1000
     1.5Ki 1.5KiB  1024 bytes each; Mi, Gi, Ti: the powers of 1024
 
-In either case of the letters. So does llama-gguf-split; `size_text` writes the second kind.
+Letters may be in upper or lower case, as in llama-gguf-split; `size_text` prints the second kind.
 """
 
 import re
@@ -19,7 +19,7 @@ _MOST = (1 << 63) - 1
 
 
 def parse_size(text: str, name: str) -> int:
-    """Bytes, rounded down. UsageError names the option or setting that has this text."""
+    """Bytes, rounded down. UsageError names the option or setting with this text."""
     match = _SIZE.fullmatch(text)
     if match is not None and len(text) < 100:
         unit = 1024 if match[3] else 1000

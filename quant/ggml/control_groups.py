@@ -5,9 +5,9 @@ from pathlib import Path
 
 
 def group_folders(controller: str, root: Path = Path("/")) -> Iterator[Path]:
-    """Folders that may hold limits of `controller` ("cpu", "memory"), of our group and of all around it.
+    """Folders that may contain limits of `controller` ("cpu", "memory"), of our group and of all groups around it.
 
-    A limit of any group around ours holds; in a container the path may lead nowhere and the mount is our group.
+    The limit of any surrounding group applies; in a container the path may lead nowhere, and the mount is our group.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Processors: how many this process may use, and lists of them to pin threads to.
+"""Processors: the number that this process may use, and lists of them to pin threads to.
 
 parse_cpus("0-3,16", "--cpus")   # (0, 1, 2, 3, 16)
 """
@@ -16,14 +16,14 @@ EXPECTED = "Expected numbers of processors and ranges of them, as in 0-7,16"
 
 
 def cpus() -> int:
-    """Processors that this process may use, where the system tells (macOS does not: all)."""
+    """The number of processors that this process may use, if the system tells (macOS does not: all)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parse_cpus(text: str, what: str) -> tuple[int, ...]:
-    """The processors of a list as taskset takes it, in its order; A-B:S is every S-th. `what` names it in errors.
+    """The processors of a list in taskset's format, in its order; A-B:S is every S-th. `what` names it in errors.
 
-    UsageError: it is no such list, or names a processor twice.
+    UsageError: malformed, or a processor occurs twice.
     """
     found: list[int] = []
     for part in text.split(","):
@@ -38,7 +38,7 @@ def parse_cpus(text: str, what: str) -> tuple[int, ...]:
 
 
 def checked_list(found: Sequence[int], what: str) -> tuple[int, ...]:
-    """UsageError: more than threads can be, one twice, or a number that no processor has."""
+    """UsageError: too many processors, one twice, or an impossible number."""
     if len(found) > MAX_THREADS:
         raise UsageError(f"{what}: {len(found)} processors, one for each of at most {MAX_THREADS} threads.")
     for cpu in found:
@@ -50,7 +50,7 @@ def checked_list(found: Sequence[int], what: str) -> tuple[int, ...]:
 
 
 def check_usable(cpus: Sequence[int]) -> None:
-    """UsageError: this system pins no threads, or this process may not use one of these processors."""
+    """UsageError: this system cannot pin threads, or this process may not use one of these processors."""
     if not cpus:
         return
     if not hasattr(os, "sched_setaffinity"):

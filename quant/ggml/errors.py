@@ -1,18 +1,20 @@
-"""The errors a user can cause. Each message is one line: object, what was found, what was expected, what to do.
+"""Errors that a user can cause. Each message is one line: object, found, expected, what to do.
 
-A message states facts, and advice that holds for every program that uses the library ("Convert the model again."). What
-to do in one program only - an option of the command line, a command of the chat, a field of a request - is a `Remedy`:
-the error carries it, and the program says it in its own words (cli/remedies.py).
+A message states facts, and advice that holds for every program that uses the library ("Convert the model again.").
+Advice
+for one program only (an option of the command line, a command of the chat, a field of a request) is a `Remedy`: the
+error carries it, and the program puts it into words (cli/remedies.py).
 
 The command line prints a `HybridError` as `error: <message> <remedy>` and exits with `exit_code`; any other exception
-is a bug of ours and keeps its traceback.
+is
+a bug of ours and keeps its traceback.
 """
 
 from enum import StrEnum
 
 
 class Remedy(StrEnum):
-    """What would help. Where a comment names a value, the error has it as `value`."""
+    """Advice. A comment names the value, if any, that the error carries as `value`."""
 
     # the model and its memory
     LARGER_CONTEXT = "larger_context"
@@ -77,7 +79,7 @@ class Remedy(StrEnum):
 class HybridError(Exception):
     """Base of all errors caused by input: files, checkpoints, options, states.
 
-    `str()` is the fact. remedy, value: what the program that shows it may add.
+    `str()` is the fact. remedy, value: for the program that shows it.
     """
 
     exit_code = 1
@@ -87,7 +89,7 @@ class HybridError(Exception):
         self.remedy, self.value = remedy, str(value)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in the place of a traceback: the error is in what was given, not in the code."""
+        """What IPython shows instead of a traceback: the error is in the input, not in the code."""
         return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
@@ -98,15 +100,15 @@ class UsageError(HybridError):
 
 
 class FormatError(HybridError):
-    """A file is damaged, truncated, or not of the format it should be."""
+    """A file is damaged, truncated, or of another format."""
 
 
 class CheckpointError(HybridError):
-    """A Hugging Face checkpoint lacks something, has too much, or holds something that cannot be converted."""
+    """A Hugging Face checkpoint is incomplete, has too much, or contains what cannot be converted."""
 
 
 class UnsupportedError(HybridError):
-    """The input is sound, but this version has no code for it."""
+    """The input is valid, but this version does not support it."""
 
 
 class TokenizerError(HybridError):
@@ -122,15 +124,15 @@ class ClusterError(HybridError):
 
 
 class StateError(HybridError):
-    """A state file does not fit this model, or a sequence cannot do what was asked of it."""
+    """A state file does not fit this model, or a sequence cannot do what was requested."""
 
 
 class LostStageError(HybridError):
-    """A stage of a model (infer/stages) has gone, with what its part of the memory held."""
+    """A stage of a model (infer/stages) has gone, with its part of the memory."""
 
 
 def shown(text: object, limit: int = 256) -> str:
-    """`text` fit for a one-line message: names and paths from outside may hold newlines or terminal escapes."""
+    """`text` made safe for a one-line message: names and paths from outside may contain newlines or terminal escapes."""
     raw = str(text)
     raw = raw if len(raw) <= limit else raw[: limit // 2] + "..." + raw[-limit // 2 :]
     if raw.isprintable():  # as nearly all are: converting a checkpoint asks it of every tensor's name

@@ -1,8 +1,8 @@
-"""Parts of an unfinished file that are written by others than the one who made it: other processes, other machines.
+"""Ranges of an unfinished file that other processes or machines write.
 
-Who makes the file gives it its size (`Replacement.shared`) and hands out places, which can be pickled. Who has one
-opens the file by its unfinished name, writes its bytes, and says with a checksum what it wrote; the same place may be
-written again, with the same bytes. Nothing here gives a file its name.
+The creator of the file sets its size (`Replacement.shared`) and hands out ranges, which can be pickled. The owner of a
+range opens the file by its unfinished name, writes the bytes, and reports a checksum; a range may be written again with
+the same bytes. Nothing here renames the file.
 """
 
 import os
@@ -23,7 +23,7 @@ _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 @dataclass(frozen=True)
 class FileRange:
-    """`nbytes` bytes of the file `path`, which will be called `given`, from byte `start` on."""
+    """`nbytes` bytes of the file `path`, whose final name will be `given`, from offset `start`."""
 
     path: Path
     given: Path
@@ -31,15 +31,15 @@ class FileRange:
     nbytes: int
 
     def part(self, start: int, nbytes: int) -> "FileRange":
-        """`nbytes` of its bytes, from its byte `start` on."""
+        """`nbytes` of its bytes, from its offset `start`."""
         assert 0 <= start <= start + nbytes <= self.nbytes, f"{start} + {nbytes} of {self.nbytes} bytes"
         return replace(self, start=self.start + start, nbytes=nbytes)
 
     @contextmanager
     def opened(self, *, sync: bool) -> "Iterator[Filling]":
-        """To write to it. sync: afterwards the disk has it all, so that what the disk refuses is known by then.
+        """Opens it for writing. sync: at the end flush to disk, so that errors of the disk are reported.
 
-        HybridError: there is no such file to be seen from here, or it cannot be written.
+        HybridError: the file is not visible from here, or cannot be written.
         """
         # Only to write: a page that a network's file system has not read is not written back whole, over what others
         # wrote of it.
@@ -58,7 +58,7 @@ class FileRange:
             os.close(fd)
 
     def check(self, checksum: int) -> None:
-        """FormatError unless the file holds bytes with this CRC-32 there."""
+        """FormatError unless the file has bytes with this CRC-32 there."""
         found, done = 0, 0
         with failures_named(self.given), self.path.open("rb", buffering=0) as file:  # anew: nothing old of it is kept
             file.seek(self.start)
@@ -72,14 +72,14 @@ class FileRange:
 
 
 class Filling:
-    """A place that is being written."""
+    """A range that is being written."""
 
     def __init__(self, place: FileRange, fd: int) -> None:
         self._place, self._fd = place, fd
         self.checksum, self.done = 0, 0
 
     def write(self, data: np.ndarray | bytes) -> None:
-        """The next bytes of the place."""
+        """Writes the next bytes of the range."""
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data
         rest = memoryview(raw)
         assert self.done + rest.nbytes <= self._place.nbytes, f"more than {self._place.nbytes} bytes"
@@ -91,5 +91,5 @@ class Filling:
 
 
 def not_seen(path: Path) -> HybridError:
-    """What is said where a file or folder of another process is missing."""
+    """The error for a file or folder of another process that is not visible here."""
     return HybridError(f"{shown(path)} is not there. Give a path that all workers share.")

@@ -1,10 +1,10 @@
-"""How much memory this process can have: of the machine, of its control groups, and what its limits let it map.
+"""Memory that this process can have: of the machine, of its control groups, and within its limits on mappings.
 
     machine_memory()                    this machine, now
-    memory_place()                      which one it is
-    MachineMemory.of(8 << 30)           another one, with 8 GiB that are free
+    memory_place()                      a name for this machine's memory
+    MachineMemory.of(8 << 30)           another machine, with 8 GiB free
 
-What cannot be found out is left out of the account: a number here is an upper bound, never a promise.
+Limits that cannot be found out are ignored: a number here is an upper bound, not a promise.
 """
 
 import os
@@ -26,7 +26,7 @@ _VM_STAT = "/usr/bin/vm_stat"
 
 @dataclass(frozen=True)
 class MachineMemory:
-    """Bytes."""
+    """Amounts of memory in bytes."""
 
     total: int
     """All that the process can ever have: physical memory, or the limit of its control group."""
@@ -37,12 +37,12 @@ class MachineMemory:
 
     @classmethod
     def of(cls, free: int) -> "MachineMemory":
-        """A machine that has so much for one program."""
+        """A machine with `free` bytes for one program."""
         return cls(free, free)
 
 
 def machine_memory(root: Path = Path("/")) -> MachineMemory:
-    """Of this machine. root: where its /proc and /sys are."""
+    """Memory of this machine. root: where its /proc and /sys are."""
     total = _physical()
     if sys.platform == "darwin":
         return MachineMemory(total, min(total, vm_stat_available(_vm_stat()) or total))
@@ -57,7 +57,7 @@ def machine_memory(root: Path = Path("/")) -> MachineMemory:
 
 
 def memory_place(root: Path = Path("/")) -> str:
-    """Equal in processes that share one memory, of a machine or of a control group."""
+    """A name that is equal in processes that share one memory, of a machine or of a control group."""
     try:
         machine = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
     except (OSError, ValueError):
@@ -79,7 +79,7 @@ def _meminfo(root: Path) -> dict[str, int]:
 
 
 def _group(folder: Path) -> tuple[int, int] | None:
-    """Limit of a control group, and what is left of it when copies of files are given up; None: it has none."""
+    """The limit of a control group, and what is left of it if cached copies of files are dropped; None: no limit."""
     if (folder / "memory.max").exists():
         limits = [n for name in ("memory.max", "memory.high") if (n := _number(folder / name)) is not None]
         used, files = _number(folder / "memory.current"), ("inactive_file", "active_file")
@@ -100,7 +100,7 @@ def _group(folder: Path) -> tuple[int, int] | None:
 
 
 def _number(path: Path) -> int | None:
-    """The integer in a file; None where there is none ("max")."""
+    """The integer in a file; None for "max"."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -108,7 +108,7 @@ def _number(path: Path) -> int | None:
 
 
 def _left_of_limits(root: Path) -> int:
-    """What RLIMIT_AS and RLIMIT_DATA leave of the address space."""
+    """The address space left by RLIMIT_AS and RLIMIT_DATA."""
     import resource
 
     try:
@@ -125,7 +125,7 @@ def _left_of_limits(root: Path) -> int:
 
 
 def _left_to_commit(root: Path, info: dict[str, int]) -> int:
-    """What a system that promises no more than it has (vm.overcommit_memory = 2) can still promise."""
+    """What a system without overcommitment (vm.overcommit_memory = 2) can still promise."""
     if _number(root / "proc/sys/vm/overcommit_memory") != 2:
         return ENDLESS
     return info.get("CommitLimit", ENDLESS) - info.get("Committed_AS", 0)
@@ -140,7 +140,7 @@ def _vm_stat() -> str:
 
 
 def vm_stat_available(text: str) -> int | None:
-    """Bytes that macOS's vm_stat counts as free, or as given up when they are needed; None: it says nothing."""
+    """Bytes that macOS's vm_stat counts as free or reclaimable; None: unknown."""
     size = re.search(r"page size of ([0-9]{1,9}) bytes", text)
     kinds = "free|inactive|speculative|purgeable"
     pages = [int(n) for n in re.findall(rf"^Pages (?:{kinds}): +([0-9]{{1,15}})\.$", text, re.MULTILINE)]

@@ -1,7 +1,7 @@
-"""The key-value part of a GGUF file: walked with bounds checks when the file is opened, decoded when asked for.
+"""The key-value part of a GGUF file: its bounds are checked when the file is opened, values are decoded on request.
 
-A vocabulary is 65 000 to 300 000 strings. Most uses of a file (copying it, quantizing it, reading one key) never need
-them decoded; walking their lengths is enough to know that they are there.
+A vocabulary is 65 000 to 300 000 strings. Most uses of a file (copying, quantizing, reading one key) never decode them:
+walking their lengths is enough to check them.
 """
 
 import mmap
@@ -21,13 +21,14 @@ SIZES: dict[ValueType, int] = {kind: struct.calcsize("<" + code) for kind, code 
 
 
 def full_key(arch: str, name: str) -> str:
-    """A key with the architecture in front, unless it is one of every architecture, or llama.cpp has none there."""
+    """A key with the architecture's prefix, unless the key is common to all architectures, or llama.cpp has no prefix
+    there."""
     return name if name.startswith(("general.", "tokenizer.", "hybrid.", "xielu.")) else f"{arch}.{name}"
 
 
 @dataclass(frozen=True)
 class StoredValue:
-    """Where a key-value pair lies in the file: bytes [start, end), the value (or its first element) at `value`."""
+    """Position of a key-value pair in the file: bytes [start, end), the value (or its first element) at `value`."""
 
     kind: ValueType | ArrayOf
     start: int
@@ -52,37 +53,37 @@ class Cursor:
         )
 
     def damaged(self, what: str) -> FormatError:
-        """The error for contents that no sound file has."""
+        """The error for invalid contents."""
         return FormatError(f"{self.where} is damaged: {what}. Copy it again.")
 
     def need(self, nbytes: int, what: str) -> None:
-        """FormatError unless n bytes follow."""
+        """FormatError unless `nbytes` bytes follow."""
         if nbytes > self.size - self.pos:
             raise self.cut_off(what, nbytes)
 
     def u32(self, what: str) -> int:
-        """Of `what`; the cursor goes on behind it."""
+        """Reads a u32; `what` names it in errors."""
         self.need(4, what)
         value: int = _U32.unpack_from(self.data, self.pos)[0]
         self.pos += 4
         return value
 
     def u64(self, what: str) -> int:
-        """Of `what`; the cursor goes on behind it."""
+        """Reads a u64; `what` names it in errors."""
         self.need(8, what)
         value: int = _U64.unpack_from(self.data, self.pos)[0]
         self.pos += 8
         return value
 
     def count(self, smallest: int, what: str) -> int:
-        """A u64 count of things of at least `smallest` bytes each, refused when the file cannot hold that many."""
+        """Reads a u64 count of things of at least `smallest` bytes each; FormatError if the file cannot hold them."""
         n = self.u64(f"the number of {what}")
         if n * smallest > self.size - self.pos:
             raise self.damaged(f"it says {n} {what}, which do not fit into its {self.size} bytes")
         return n
 
     def name(self, what: str) -> str:
-        """A length-prefixed UTF-8 string that names something, so decoded at once."""
+        """Reads and decodes a length-prefixed UTF-8 string that is a name."""
         n = self.u64(f"the length of {what}")
         self.need(n, what)
         raw = self.data[self.pos : self.pos + n]
@@ -94,7 +95,7 @@ class Cursor:
         return text
 
     def skip_strings(self, count: int, what: str) -> None:
-        """Moves over `count` length-prefixed strings. The inner loop of opening a file: about 0.2 us per string."""
+        """Skips `count` length-prefixed strings. The inner loop of opening a file: about 0.2 us per string."""
         unpack, data, pos, last = _U64.unpack_from, self.data, self.pos, self.size - 8
         for i in range(count):
             if pos > last:
@@ -105,7 +106,7 @@ class Cursor:
         self.need(pos - self.pos, what)
 
     def entry(self, index: int) -> tuple[str, StoredValue]:
-        """One key-value pair: the key is decoded, the value is skipped."""
+        """Reads one key-value pair: the key is decoded, the value is skipped."""
         start = self.pos
         key = self.name(f"key {index}")
         what = f"key {shown(key)}"
@@ -141,7 +142,7 @@ class Cursor:
 
 
 class StringArray(Sequence[str]):
-    """An array of strings in the file. Nothing is decoded before the first string is asked for, then all are."""
+    """An array of strings in the file. The first access to a string decodes all of them."""
 
     def __init__(self, data: mmap.mmap, entry: StoredValue, what: str) -> None:
         self._data = data
@@ -170,7 +171,7 @@ class StringArray(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def tolist(self) -> list[str]:
-        """All strings, as a list that must not be changed. FormatError when one of them is not UTF-8."""
+        """All strings, as a list that must not be changed. FormatError: one is not UTF-8."""
         if self._strings is None:
             self._strings = self._decode()
         return self._strings
@@ -191,7 +192,7 @@ class StringArray(Sequence[str]):
 class Metadata(Mapping[str, Any]):
     """Key -> value, in file order. Values are str, int, float, bool, numpy arrays (numbers, bools) or `StringArray`.
 
-    A key that occurs twice has its last value, as in llama.cpp; `duplicates` names such keys.
+    A repeated key has its last value, as in llama.cpp; `duplicates` lists such keys.
     """
 
     def __init__(self, data: mmap.mmap, where: str) -> None:

@@ -23,7 +23,7 @@ _EMBEDDINGS = (EMBEDDING, "per_layer_token_embd.weight")
 
 
 class MatrixRole(StrEnum):
-    """What a matrix is to the rules, by a part of its name; the first that fits counts."""
+    """The role of a matrix in the rules, by a part of its name; the first match counts."""
 
     ATTN_V = "attn_v"
     ATTN_K = "attn_k"
@@ -50,7 +50,8 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class ModelTraits:
-    """What the rules ask of a model. A trap for hybrids: n_gqa is layer 0's, and 0 where that has no attention."""
+    """Properties of a model that the rules use. A trap for hybrids: n_gqa is layer 0's, and 0 if that layer has no
+    attention."""
 
     n_layer: int
     n_expert: int = 0
@@ -77,7 +78,7 @@ def none(at: Ordinal) -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The type of most matrices, and the rules for those that take another."""
+    """The type of most matrices, and the rules for the others."""
 
     most: GGMLType
     attn_v: Rule = none
@@ -113,12 +114,12 @@ def some(kind: GGMLType) -> Rule:
 
 
 def shared(kind: GGMLType, others: GGMLType | None = None) -> Rule:
-    """Where four or more heads share a key and value."""
+    """If four or more query heads share a KV head."""
     return lambda at: kind if at.model.n_gqa >= 4 else others
 
 
 def some_shared(kind: GGMLType, others: GGMLType) -> Rule:
-    """Where four or more heads share a key and value, or there are four or more experts."""
+    """As `some`, if four or more query heads share a KV head, or there are four or more experts."""
     return lambda at: kind if at.model.n_gqa >= 4 or at.model.n_expert >= 4 else others
 
 
@@ -127,7 +128,7 @@ def with_importance(rule: Rule) -> Rule:
 
 
 def either(with_it: Rule, without: Rule) -> Rule:
-    """By whether there is an importance matrix."""
+    """One type with an importance matrix, another without."""
     return lambda at: (with_it if at.model.importance else without)(at)
 
 
@@ -183,7 +184,7 @@ RECIPES: dict[FileType, Recipe] = {
 }  # fmt: skip
 # Those of several types, and whose name is not that of one of them.
 MIXES = {kind: recipe for kind, recipe in RECIPES.items() if "_K_" in kind.name}
-# Written with an importance matrix only; in files of Q2_K_S this is true of Q2_K, too.
+# Written with an importance matrix only; in files of Q2_K_S this is true of Q2_K, also.
 NEED_IMPORTANCE = {_T.IQ1_S, _T.IQ1_M, _T.IQ2_XXS, _T.IQ2_XS, _T.IQ2_S, _T.IQ3_XXS}
 # Files of these treat eight experts, and number down projections, in their own way.
 _SMALLEST = {FileType.IQ1_S, FileType.IQ1_M, FileType.IQ2_XXS, FileType.IQ2_XS, FileType.IQ2_S, FileType.IQ2_M}
@@ -215,7 +216,7 @@ _SMALLER: dict[GGMLType, GGMLType] = {
 
 
 def fitting(kind: GGMLType, n: int) -> GGMLType:
-    """`kind`, or what llama-quantize takes instead when rows of `n` weights are not whole blocks of it; at last F16."""
+    """`kind`, or llama-quantize's substitute if rows of `n` weights are not whole blocks of it; in the end F16."""
     if n % TRAITS[kind].block:
         kind = _SMALLER.get(kind, GGMLType.F16)
     return GGMLType.F16 if n % TRAITS[kind].block else kind
@@ -230,7 +231,8 @@ def mixed_types(
 ) -> dict[str, GGMLType]:
     """The type of each of these matrices, by layer and name, before `fitting`. Shapes in numpy order.
 
-    n_attn_v: of the model, where some are not among the matrices, since a type was chosen for them.
+    n_attn_v: number of attention values in the model, if some are missing from the matrices because their type was
+    chosen.
     """
     recipe = RECIPES[file_type]
     parts = {name: part_of(name) for name in shapes}

@@ -1,10 +1,10 @@
-"""NUMA: machines where every processor has memory of its own, a node, and reads that of the others more slowly.
+"""NUMA: machines in which every processor has memory of its own, a node, and reads other nodes more slowly.
 
-A page lies where the policy of the thread says that touches it first, or that reads it from the disk. Without one that
-is the thread's own node, so what one thread loads all others fetch from there. Interleaved, pages are dealt out to the
-nodes in turn. A thread inherits the policy of the one that starts it.
+A page is put where the policy of the thread says that first touches it, or reads it from disk. By default that is the
+thread's own node, so everything that one thread loads must be fetched from there by all others. When interleaved, pages
+are distributed over the nodes in turn. A thread inherits the policy of the thread that starts it.
 
-Linux's system calls by their numbers, set_mempolicy(2), get_mempolicy(2), mbind(2) and move_pages(2): no libnuma.
+Uses Linux's system calls by number, set_mempolicy(2), get_mempolicy(2), mbind(2) and move_pages(2), without libnuma.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ _MASK_ARGUMENT = _MASK_BITS + 1  # the kernel takes one off
 
 @dataclass(frozen=True)
 class Policy:
-    """Where the new pages of a thread lie: a mode of set_mempolicy(2) with its flags, and nodes."""
+    """Placement of a thread's new pages: a mode of set_mempolicy(2) with its flags, and nodes."""
 
     mode: int = 0
     nodes: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Policy:
 
 # --- nodes ---
 def machine_nodes(root: Path = Path("/")) -> tuple[int, ...]:
-    """The nodes of this machine that have memory; none where the system does not say."""
+    """The nodes of this machine that have memory; empty if the system does not tell."""
     try:
         text = (root / "sys/devices/system/node/has_memory").read_text().strip()
         return parse_cpus(text, "has_memory")  # nodes are listed as processors are
@@ -55,16 +55,16 @@ def machine_nodes(root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def usable_nodes() -> tuple[int, ...]:
-    """Those that this process may have memory of. UsageError: the system has no such calls, or does not let us."""
+    """The nodes whose memory this process may use. UsageError: the system lacks these calls, or forbids them."""
     mask = _mask(())
     _policy_call("get_mempolicy", 0, ctypes.addressof(mask), _MASK_ARGUMENT, 0, _MEMS_ALLOWED)
     return _nodes(mask)
 
 
 def nodes_to_spread_over(wanted: bool) -> tuple[tuple[int, ...], str]:
-    """The nodes, where that is wanted and there are several; otherwise none, and a line for the user that says why.
+    """The nodes, if wanted and more than one; otherwise none, and a line for the user with the reason.
 
-    UsageError as `usable_nodes`.
+    UsageError as in `usable_nodes`.
     """
     if not wanted:
         return (), ""
@@ -83,14 +83,14 @@ def _one_node(usable: Sequence[int], machine: Sequence[int]) -> str:
 
 # --- policies ---
 def policy() -> Policy:
-    """Of the calling thread."""
+    """The policy of the calling thread."""
     mask, mode = _mask(()), ctypes.c_int()
     _policy_call("get_mempolicy", ctypes.addressof(mode), ctypes.addressof(mask), _MASK_ARGUMENT, 0, 0)
     return Policy(mode.value, _nodes(mask))
 
 
 def set_policy(wanted: Policy) -> None:
-    """For the calling thread from now on, and for the threads that it starts from now on."""
+    """Sets the policy of the calling thread, and of threads that it starts later."""
     mask = _mask(wanted.nodes)
     address = ctypes.addressof(mask) if wanted.nodes else 0
     _policy_call("set_mempolicy", wanted.mode, address, _MASK_ARGUMENT if wanted.nodes else 0)
@@ -98,7 +98,8 @@ def set_policy(wanted: Policy) -> None:
 
 @contextmanager
 def interleaved(nodes: Sequence[int]) -> Iterator[None]:
-    """Within, what the calling thread touches first lies on these nodes in turn. None: as it would anyway."""
+    """While open, pages that the calling thread touches first are distributed over these nodes in turn. None: no
+    change."""
     if not nodes:
         yield
         return
@@ -113,8 +114,8 @@ def interleaved(nodes: Sequence[int]) -> Iterator[None]:
 
 
 def bind(address: int, nbytes: int) -> None:
-    """Within `interleaved`: these pages lie on its nodes in turn whoever touches them first, and whenever. Elsewhere
-    nothing. Pages of a mapping of its own, that nobody has touched."""
+    """Inside `interleaved`: distributes these pages over its nodes in turn, whoever touches them first, and whenever.
+    Otherwise does nothing. Only for untouched pages of a mapping of its own."""
     if nodes := _nodes_here():
         mask = _mask(nodes)
         _policy_call("mbind", address, nbytes, INTERLEAVE, ctypes.addressof(mask), _MASK_ARGUMENT, 0)
@@ -130,14 +131,14 @@ def _nodes_here() -> tuple[int, ...]:
 
 # --- pages ---
 def pages(address: int, nbytes: int) -> np.ndarray:
-    """The addresses of the pages that these bytes lie in, u64."""
+    """Addresses of the pages of these bytes, u64."""
     return np.arange(address // PAGESIZE * PAGESIZE, address + nbytes, PAGESIZE, dtype=np.uint64)
 
 
 def homes(found: np.ndarray) -> np.ndarray:
-    """The node of each page, i32; negative where this process has not touched it, or the system does not tell.
+    """The node of each page, i32; negative if this process has not touched it, or the system does not tell.
 
-    OSError: the system has no such call, or does not let us.
+    OSError: the system lacks this call, or forbids it.
     """
     found, status = np.ascontiguousarray(found, np.uint64), np.full(len(found), -errno.ENOENT, np.int32)
     _call("move_pages", 0, len(found), found.ctypes.data, 0, status.ctypes.data, 0)
@@ -145,9 +146,9 @@ def homes(found: np.ndarray) -> np.ndarray:
 
 
 def move(found: np.ndarray, nodes: np.ndarray) -> None:
-    """Each page to its node, where that is possible; `homes` tells. OSError as there.
+    """Moves each page to its node if possible; check with `homes`. OSError as there.
 
-    Not moved is what other processes have mapped, too, and what does not fit the node.
+    Pages that other processes have mapped also, and pages that do not fit the node, stay.
     """
     found, to = np.ascontiguousarray(found, np.uint64), np.ascontiguousarray(nodes, np.int32)
     status = np.zeros(len(found), np.int32)
@@ -174,7 +175,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _syscall(number: int, *arguments: int) -> int:
-    """What the kernel answers; -errno where it fails."""
+    """The kernel's result; -errno on failure."""
     result: int = _libc().syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
     return -ctypes.get_errno() if result == -1 else result
 

@@ -1,7 +1,7 @@
 """How text is split before the merges of a byte-level BPE vocabulary, for each value of `tokenizer.ggml.pre`.
 
-The table `pretokenizers.json` is read by the converter, which looks for the name of a tokenizer's structure, and by
-the tokenizer, which looks for the structure of a name.
+The converter uses the table `pretokenizers.json` to find the name of a tokenizer's structure, the tokenizer to find the
+structure of a name.
 """
 
 import json
@@ -15,7 +15,7 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to split text; its `names` are interchangeable but for the defaults `add_bos` and `add_sep`."""
+    """One way to split text; its `names` are interchangeable except for the defaults `add_bos` and `add_sep`."""
 
     names: tuple[str, ...]
     split: tuple[str, ...]  # regular expressions, one after the other; matches are isolated in the pieces left so far
@@ -40,14 +40,14 @@ def load() -> list[Rule]:
 
 
 def by_name(name: str) -> Rule | None:
-    """The rule of a `tokenizer.ggml.pre`; None when the name is unknown."""
+    """The rule of a `tokenizer.ggml.pre`; None if unknown."""
     return next((rule for rule in _rules() if name in rule.names), None)
 
 
 @cache
 def byte_letters() -> tuple[str, ...]:
-    """How byte-level vocabularies spell each byte (GPT-2): printable Latin-1 as itself, the other 68 bytes as U+0100
-    onwards."""
+    """The letter for each byte in byte-level vocabularies (GPT-2): printable Latin-1 as itself, the other 68 bytes as
+    U+0100 onwards."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))

@@ -1,4 +1,4 @@
-"""How the library says how far it is: the one kind of callback that everything that takes long accepts."""
+"""Progress of the library: the one kind of callback that all long operations accept."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,5 +13,5 @@ Stage = Callable[[str, str], AbstractContextManager[Progress]]
 
 
 def silent(label: str, unit: str) -> AbstractContextManager[Progress]:
-    """A `Stage` that says nothing."""
+    """A `Stage` that reports nothing."""
     return nullcontext(lambda name, done, total: None)

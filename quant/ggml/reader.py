@@ -1,4 +1,4 @@
-"""Reading GGUF: the file is mapped, its header checked before anything in it is believed.
+"""Reads GGUF: the file is mapped, and its header is checked before anything in it is used.
 
     header      magic "GGUF", u32 version (2 or 3), u64 number of tensors, u64 number of key-value pairs
     pairs       string key, u32 value type, value
@@ -46,7 +46,7 @@ class TensorInfo:
 
 
 class GGUFFile:
-    """An open, mapped, structurally sound GGUF file. `open` raises FormatError, UnsupportedError or UsageError."""
+    """An open, mapped, structurally valid GGUF file. `open` raises FormatError, UnsupportedError or UsageError."""
 
     path: Path
     version: int
@@ -81,7 +81,7 @@ class GGUFFile:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Maps `path` and checks its structure; tensor values are not looked at."""
+        """Maps `path` and checks its structure, but not the values of tensors."""
         path = Path(path)
         try:
             check_source(path, "a GGUF file")
@@ -107,11 +107,11 @@ class GGUFFile:
 
     @property
     def parts(self) -> "Sequence[GGUFFile]":
-        """The files it consists of; see `split`."""
+        """The files that it consists of; see `split`."""
         return (self,)
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value of `key`, or `default` when the key is absent; FormatError when there is no default either."""
+        """The value of `key`, or `default`. FormatError: the key is absent and there is no default."""
         if key in self.metadata:
             return self.metadata[key]
         if default is _REQUIRED:
@@ -119,12 +119,12 @@ class GGUFFile:
         return default
 
     def pair(self, key: str) -> bytes:
-        """The bytes of one key-value pair as they stand in the file."""
+        """The bytes of one key-value pair in the file."""
         entry = self.metadata.entries[key]
         return self._map[entry.start : entry.end]
 
     def info(self, name: str) -> TensorInfo:
-        """FormatError when the file has no such tensor."""
+        """The tensor of this name. FormatError: there is none."""
         try:
             return self.tensors[name]
         except KeyError:
@@ -132,7 +132,7 @@ class GGUFFile:
 
     @property
     def mapped(self) -> np.ndarray:
-        """All bytes of this one file, u8, where it is mapped; of a model in several, ask each of its `parts`."""
+        """All bytes of this file, u8, mapped; for a split model, ask each of its `parts`."""
         assert self._bytes is not None, "the file is closed"
         return self._bytes
 
@@ -144,13 +144,13 @@ class GGUFFile:
         return flat.reshape(*t.shape[:-1], row_nbytes(t.type, t.shape[-1]))
 
     def f32(self, name: str) -> np.ndarray:
-        """The values, f32 in the tensor's shape: a decoded copy, or a read-only view when they are stored as F32."""
+        """The values, f32 in the tensor's shape: a decoded copy, or a read-only view of F32 data."""
         return formats.decode(self.info(name).type, self.raw(name))
 
     def release(self, name: str, start: int = 0, stop: int | None = None) -> None:
         """Tells the system that bytes [start, stop) of a tensor will not be read again soon.
 
-        They no longer count as this process's memory, so that a pass over a file stays small; reading them still works.
+        They no longer count as this process's memory, so that a pass over a file stays small; they can still be read.
         """
         t = self.info(name)
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -161,7 +161,7 @@ class GGUFFile:
                 self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def close(self) -> None:
-        """Unmaps the file, or leaves that to the last array that still views it."""
+        """Unmaps the file, at the latest when the last array that views it is gone."""
         self._bytes = None
         with contextlib.suppress(BufferError):
             self._map.close()
@@ -226,7 +226,7 @@ class GGUFFile:
         return TensorInfo(name, shape, kind, offset, math.prod(shape[:-1]) * row_nbytes(kind, shape[-1]))
 
     def _place(self, cursor: Cursor, infos: list[TensorInfo]) -> dict[str, TensorInfo]:
-        """Offsets from the start of the file, after checking that each tensor is aligned, inside, alone and unique."""
+        """Offsets from the start of the file, after checks that each tensor is aligned, inside, disjoint and unique."""
         tensors: dict[str, TensorInfo] = {}
         # Where the data ends in a file without holes: a tensor within that bound is missing, one beyond is misplaced.
         bound = sum(-(-t.nbytes // self.alignment) * self.alignment for t in infos)

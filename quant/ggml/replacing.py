@@ -1,10 +1,10 @@
-"""Files that are either complete or absent: written beside the old one, which they replace when they are on the disk.
+"""Files that are either complete or absent: written beside the old file, which they replace once they are on disk.
 
-    .NAME.0123abcd.tmp     an unfinished NAME, in the folder where NAME will be; locked while its writer lives
+    .NAME.0123abcd.tmp     an unfinished NAME, in NAME's folder; locked while its writer lives
 
-A symbolic link stays and the file that it names is replaced. The new file has the permissions of the old one, or else
-those that the umask gives. What a killed process left is found by its name, and by its lock that is gone: the next
-writer of NAME removes it.
+A symbolic link stays, and the file that it names is replaced. The new file has the permissions of the old one, or else
+those of the umask. Leftovers of killed processes are found by their names and missing locks: the next writer of NAME
+removes them.
 """
 
 import atexit
@@ -31,7 +31,8 @@ _unfinished: dict[Path, int] = {}
 
 @atexit.register
 def _remove_own() -> None:
-    """An interrupt between two lines, the end of a `with` and the beginning of its __exit__, leaves what it opened."""
+    """Removes files that were opened just before an interrupt: it may come between two lines, the end of a `with` and
+    the beginning of its __exit__."""
     for path, process in list(_unfinished.items()):
         if process == os.getpid():
             with contextlib.suppress(OSError):
@@ -39,14 +40,16 @@ def _remove_own() -> None:
 
 
 class Replacement:
-    """A file that is being written and takes its name when it is complete. In a `with`, or step by step:
+    """A file that gets its name when it is complete. Use it in a `with`, or step by step:
 
-    `open`, then `complete`, which brings it to the disk, and `place`, which gives it its name. `discard`, at any
-    time and after `place` too, removes what has no name yet. Methods raise OSError; `open` UsageError as
-    `check_target` does.
+    `open`, then `complete`, which writes it to disk, and `place`, which gives it its name. `discard`, at any time and
+    also
+    after `place`, removes a file without its name. Methods raise OSError; `open` raises UsageError as `check_target`
+    does.
 
-    mode: permissions of a new file, less the umask. durable = False spares the time to wait for the disk where a lost
-    file is made again.
+    mode: permissions of a new file, less the umask. durable = False does not wait for the disk, for files that can be
+    made
+    again.
     """
 
     def __init__(self, path: Path | str, *, mode: int = 0o666, durable: bool = True) -> None:
@@ -60,7 +63,7 @@ class Replacement:
         self.placed = False
 
     def open(self, buffering: int = -1) -> BinaryIO:
-        """The file to write to. What earlier attempts left behind when they were killed is removed first."""
+        """The file to write to. Leftovers of killed attempts are removed first."""
         check_target(self._given)
         remove_unfinished(self.path.parent, glob.escape(_start(self.path.name)))
         try:
@@ -73,7 +76,7 @@ class Replacement:
             raise
 
     def _created(self, buffering: int) -> bool:
-        """Make the unfinished file and lock it. False: it was taken for one left behind before it was locked."""
+        """Makes and locks the unfinished file. False: another process took it for a leftover before it was locked."""
         try:
             mode: int | None = self.path.stat().st_mode & 0o777
         except FileNotFoundError:
@@ -91,7 +94,7 @@ class Replacement:
         return self._temporary.exists()
 
     def shared(self, nbytes: int) -> Path:
-        """Gives the file its size and returns its unfinished name, by which others may open it and fill it."""
+        """Sets the size of the file, and returns its unfinished name, under which others may open and fill it."""
         assert self._file is not None and self._temporary is not None
         self._file.flush()
         fd = self._file.fileno()
@@ -103,7 +106,7 @@ class Replacement:
         return self._temporary
 
     def complete(self) -> None:
-        """All that was written is on the disk. The file stays open, because closing it would end its lock."""
+        """Writes everything to disk. The file stays open, because closing it would end its lock."""
         assert self._file is not None
         self._file.flush()
         if self._final_mode is not None:
@@ -112,12 +115,12 @@ class Replacement:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the complete file early, where too many would be open: another writer of this name may remove it."""
+        """Closes a complete file early, if too many would be open; another writer of this name may then remove it."""
         assert self._file is not None
         self._file.close()
 
     def place(self, *, sync: bool = True) -> None:
-        """The complete file takes its name; `sync`: the disk has that, too. In one folder the last one's is enough."""
+        """Gives the complete file its name; `sync`: also on disk. In one folder a sync for the last file is enough."""
         assert self._temporary is not None and self._file is not None
         self._temporary.replace(self.path)
         _unfinished.pop(self._temporary, None)
@@ -127,7 +130,7 @@ class Replacement:
             _sync_folder(self.path.parent)
 
     def discard(self) -> None:
-        """Remove the file unless it has its name."""
+        """Removes the file unless it has its name."""
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
             _unfinished.pop(self._temporary, None)
@@ -152,20 +155,20 @@ class Replacement:
 
 
 def replace_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Write `chunks` to `path`: after a crash at any moment there is the old file or the new one. OSError."""
+    """Writes `chunks` to `path`: after a crash at any moment there is the old file or the new one. OSError."""
     with Replacement(path) as file:
         for chunk in chunks:
             file.write(chunk)
 
 
 def check_target(path: Path) -> None:
-    """UsageError when the path of the new file is taken by something else: a folder, a device, a pipe."""
+    """UsageError: the path of the new file is a folder, a device or a pipe."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{shown(path)} is not a regular file. Give another output path.")
 
 
 def remove_unfinished(folder: Path, name: str) -> None:
-    """Remove what is left of files that were being written as `name` (* and ? stand for any) by processes that died.
+    """Removes leftovers of files called `name` (* and ? are wildcards) from processes that died.
 
     A file that is still being written is locked and stays.
     """
@@ -187,13 +190,13 @@ def failures_named(path: Path | str) -> Iterator[None]:
 
 
 def _start(name: str) -> str:
-    """As much of a name as leaves room for the rest of an unfinished file's."""
+    """The beginning of a name, short enough for the name of an unfinished file."""
     raw = os.fsencode(name)
     return name if len(raw) <= _LONGEST else raw[:_LONGEST].decode("utf-8", "ignore")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the rename itself durable. Some file systems do not sync folders; the data is safe without."""
+    """Makes the rename durable. Some file systems cannot sync folders; the data is safe anyway."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
         try:

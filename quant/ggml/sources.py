@@ -1,4 +1,4 @@
-"""Input files are regular files: a pipe would be waited for, and a device may have no end."""
+"""Checks that input files are regular files: a pipe would block, and a device may have no end."""
 
 import stat
 from pathlib import Path
@@ -7,9 +7,9 @@ from .errors import UsageError, shown
 
 
 def check_source(path: Path, what: str) -> None:
-    """UsageError when `path` is a pipe, a device or a socket. what: the file to give instead, for the message.
+    """UsageError: `path` is a pipe, a device or a socket. what: the file to give instead, for the message.
 
-    A path that does not exist or is a folder passes: opening it says so. Raises OSError when it cannot be looked at.
+    A missing path or a folder passes: opening it reports that. Raises OSError if it cannot be examined.
     """
     try:
         mode = path.stat().st_mode

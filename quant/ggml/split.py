@@ -1,8 +1,8 @@
-"""A model in several GGUF files, as llama.cpp's gguf-split makes and reads them: NAME-00001-of-00003.gguf, ...
+"""Models in several GGUF files, as llama.cpp's gguf-split makes and reads them: NAME-00001-of-00003.gguf, ...
 
-    split.no             UINT16   which part this is, from 0
+    split.no             UINT16   number of the part, from 0
     split.tensors.count  INT32    tensors in all parts together
-    split.count          UINT16   how many there are; 0 and 1: the file is whole
+    split.count          UINT16   number of parts; 0 and 1: the file is whole
 
 The first part has all other metadata. Each tensor is in one part, whole.
 """
@@ -29,21 +29,21 @@ _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 
 def part_path(path: Path, i: int, count: int) -> Path:
-    """Where part i (from 0) of `count` belongs, for a model called `path`: with or without .gguf, or a part of it."""
+    """The path of part i (from 0) of `count`, for a model called `path`: with or without .gguf, or one of its parts."""
     match = _PART.fullmatch(path.name)
     stem = match[1] if match else path.name.removesuffix(".gguf")
     return path.with_name(f"{stem}-{i + 1:05}-of-{count:05}.gguf")
 
 
 def is_later_part(path: Path) -> bool:
-    """Whether a file is called like a part that is not the first."""
+    """Whether the name of a file is that of a part other than the first."""
     match = _PART.fullmatch(path.name)
     return match is not None and int(match[2]) > 1
 
 
 class SplitFile(GGUFFile):
-    """All parts of a model as if they were one file. Tensors keep the order of the parts, and offsets are their own
-    file's; `nbytes` counts all files."""
+    """All parts of a model as one file. Tensors keep the order of the parts; offsets are within their own files;
+    `nbytes` counts all files."""
 
     def __init__(self, files: Sequence[GGUFFile]) -> None:
         first = files[0]
@@ -85,10 +85,10 @@ class SplitFile(GGUFFile):
 
 
 def open_gguf(path: Path | str) -> GGUFFile:
-    """A GGUF file, or all parts of a model whose first part `path` is.
+    """A GGUF file, or all parts of a model whose first part is `path`.
 
-    UsageError when it is not the first part, or a part is missing; FormatError when they do not belong together;
-    otherwise as `GGUFFile.open`.
+    UsageError: not the first part, or a part is missing; FormatError: the parts do not belong together; otherwise as
+    `GGUFFile.open`.
     """
     first = GGUFFile.open(path)
     try:
@@ -144,10 +144,10 @@ def _number(file: GGUFFile, key: str) -> int:
 
 
 class SplitWriter:
-    """A `GGUFWriter` for several files: a tensor with which a part would have more than `max_bytes` of tensors, or more
-    than `max_tensors`, begins the next one (0: no limit), as does one after `cut`. One part alone is an ordinary file.
+    """A `GGUFWriter` for several files. A tensor that would exceed `max_bytes` of tensors or `max_tensors` in a part
+    begins the next part (0: no limit), as does the tensor after `cut`. A single part is an ordinary file.
 
-    Parts get their names when all are complete; after any exception not one is there.
+    Parts get their names when all are complete; after an exception there is none.
     """
 
     def __init__(self, path: Path | str, arch: str | None, *, max_bytes: int = 0, max_tensors: int = 0) -> None:
@@ -168,7 +168,7 @@ class SplitWriter:
         self._whole.add_raw(key, source)
 
     def cut(self, *, empty: bool = False) -> None:
-        """The next tensor begins a part; `empty`: also when the last part is empty."""
+        """Begins a part with the next tensor; `empty`: even if the current part is empty."""
         n = len(self._whole.declared)
         if n > self._starts[-1] or empty:
             self._starts.append(n)
@@ -220,7 +220,7 @@ class SplitWriter:
         self._writers[i].begin(name)
 
     def takes(self, name: str) -> bool:
-        """As `GGUFWriter.takes`: when the part of that tensor has been begun."""
+        """As `GGUFWriter.takes`: once the part of that tensor has been started."""
         i = self._home[name]
         return i == self._at and self._writers[i].takes(name)
 
@@ -231,7 +231,7 @@ class SplitWriter:
         self._writers[self._home[name]].end(name)
 
     def lay_out(self) -> dict[str, FileRange]:
-        """The places of all tensors in the unfinished files, which have their sizes now, for others to fill."""
+        """Sets the sizes of the unfinished files and returns the ranges of all tensors, for others to fill."""
         places: dict[str, FileRange] = {}
         self._laid_out = True
         for writer in self._writers:
@@ -265,7 +265,7 @@ class SplitWriter:
                 writer.discard()
 
     def _complete(self, stop: int) -> None:
-        """Ends the parts before number `stop`, and begins that one; only one file is open at a time."""
+        """Completes the parts before number `stop`, and starts that one; only one file is open at a time."""
         if self._laid_out:
             for writer in self._writers:
                 writer.complete()
@@ -283,7 +283,7 @@ class SplitWriter:
         self._at = stop
 
     def _made(self) -> list[GGUFWriter]:
-        """A writer for every part, with all it will hold."""
+        """A writer for every part, with all that it will contain."""
         declared, paths = self._whole.declared, self.paths
         if len(paths) == 1:
             return [self._whole]

@@ -1,8 +1,8 @@
-"""Tries the regular expressions of a file that split text before its merges are applied.
+"""Tries a file's regular expressions that split text before its merges are applied.
 
-The engine behind `tokenizers` backtracks: an expression such as `(a+)+$` takes exponential time on a run of one
-letter. The engine gives up after ten million steps, and `tokenizers` panics. So expressions that are in no table of
-ours are tried on texts that make such expressions fail, at conversion and when a model is loaded.
+The engine behind `tokenizers` backtracks: an expression such as `(a+)+$` takes exponential time on a run of one letter.
+The engine gives up after ten million steps, and `tokenizers` panics. So expressions that are not in our table are tried
+on texts that make such expressions fail, at conversion and when a model is loaded.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ SECONDS = 0.5  # of the processor, for one text; expressions of our table take 0
 SECONDS_IN_ALL = 10.0  # for one expression; one of our table takes 0.1
 LENGTHS = (16, 32, 64, 128, 256, 512)  # characters, ascending: a slow expression is found on a short text first
 
-# one or two of each class that expressions tell apart: cases, digits, white space, punctuation, scripts, marks, NUL
+# one or two of each class that expressions tell apart: cases, digits, whitespace, punctuation, scripts, marks, NUL
 _CHARACTERS = "aA1 \n\r\t!.-'_一あяاก\u0301\u00a0\u2581\U0001f600\0"
 _ENDS = ("", "a", "!", " ", "\n")  # after a run, so that an expression which wants the end of the text fails late
-_OWN = 40  # characters of the expression itself that make runs, too
+_OWN = 40  # characters of the expression itself that make runs, also
 _WRITTEN = (
     200  # characters of the expression that end a text: the engine skips a text without a letter that must be there
 )
@@ -29,7 +29,7 @@ _PAIRED = 9  # characters of which all pairs alternate
 
 
 def check(expressions: Sequence[str], source: str) -> None:
-    """TokenizerError: one of them is no valid expression, or too slow. source: the file, for the message."""
+    """TokenizerError: an expression is invalid or too slow. source: the file, for the message."""
     length = sum(map(len, expressions))
     if len(expressions) > MOST_EXPRESSIONS or length > LONGEST:
         raise TokenizerError(
@@ -45,12 +45,12 @@ def check(expressions: Sequence[str], source: str) -> None:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether it is a panic of a library in Rust, which is no Exception to Python."""
+    """Whether the error is a panic of a Rust library, which is not an Exception in Python."""
     return type(error).__name__ == "PanicException"
 
 
 def _fault(expression: str) -> str:
-    """The fault of an expression; "" when it has none."""
+    """The fault of an expression, or ""."""
     from tokenizers import Regex, pre_tokenizers  # 80 ms, for few files
 
     try:
@@ -76,7 +76,7 @@ def _fault(expression: str) -> str:
 
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
-    """What a panic prints is dropped; the error says it."""
+    """While open, output of a panic is dropped; the error reports it."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # stderr may be closed
             kept = os.dup(2)
@@ -89,7 +89,7 @@ def _without_stderr() -> Iterator[None]:
 
 
 def _texts(expression: str, length: int) -> Iterator[str]:
-    """Runs of one character and of two that alternate, of about `length` characters."""
+    """Runs of one character, and of two alternating ones, of about `length` characters."""
     own = [c for c in dict.fromkeys(expression) if c.isalnum()][:_OWN]
     characters = list(dict.fromkeys([*_CHARACTERS, *own]))
     for character in characters:

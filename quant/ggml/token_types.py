@@ -1,4 +1,4 @@
-"""What a token is, as `tokenizer.ggml.token_type` says it."""
+"""Types of tokens, as in `tokenizer.ggml.token_type`."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ SPACE = "\u2581"  # how sentencepiece spells a space
 
 
 class TokenType(IntEnum):
-    """`tokenizer.ggml.token_type`, which are sentencepiece's own numbers."""
+    """`tokenizer.ggml.token_type`: sentencepiece's numbers."""
 
     NORMAL = 1
     UNKNOWN = 2

@@ -9,8 +9,8 @@ QUANTIZATION_VERSION = 2  # of general.quantization_version; ggml.h, GGML_QNT_VE
 
 
 class GGMLType(IntEnum):
-    """The types that weights are stored in, by the number that GGUF has (ggml.h, `enum ggml_type`), and I32, that of
-    tables of integers, which nothing is multiplied by."""
+    """Types of weights, by their numbers in GGUF (ggml.h, `enum ggml_type`), and I32 for tables of integers, which are
+    never multiplied with."""
 
     F32 = 0
     F16 = 1
@@ -109,7 +109,7 @@ class ValueType(IntEnum):
 
 @dataclass(frozen=True)
 class ArrayOf:
-    """The type of an array value: that of its elements."""
+    """The type of an array value, given by its elements' type."""
 
     element: ValueType
 
@@ -123,7 +123,7 @@ VALUE_CODE: dict[ValueType, str] = {
 
 
 class FileType(IntEnum):
-    """`general.file_type` (llama.h, `enum llama_ftype`): what most tensors of a file are."""
+    """`general.file_type` (llama.h, `enum llama_ftype`): the type of most tensors of a file."""
 
     F32 = 0
     F16 = 1
@@ -206,7 +206,7 @@ assert FILE_TYPE_WEIGHT.keys() == set(FileType)
 
 
 def row_nbytes(kind: GGMLType, n: int) -> int:
-    """Bytes of a row of `n` weights. Raises FormatError when the row is not a whole number of blocks."""
+    """Bytes of a row of `n` weights. FormatError: the row is not a whole number of blocks."""
     traits = TRAITS[kind]
     if n % traits.block:
         raise FormatError(f"row of {n} values is not a multiple of {traits.block} ({kind.name})")

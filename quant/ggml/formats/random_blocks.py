@@ -40,7 +40,7 @@ _SCALED = {
     GGMLType.TQ2_0: BLOCK_TQ2_0,
 }  # fmt: skip
 # The field of the minima, and how many times d makes the mean of the weights 0: the mean of the codes, and for the
-# types that store a minimum as it is minus that.
+# types that store a minimum unchanged minus that.
 _MINIMA = {
     GGMLType.Q4_1: ("m", -7.5), GGMLType.Q5_1: ("m", -15.5), GGMLType.Q2_K: ("dmin", 1.5), GGMLType.Q4_K: ("dmin", 7.5),
     GGMLType.Q5_K: ("dmin", 15.5),
