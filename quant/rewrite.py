@@ -135,7 +135,7 @@ def chunks_of(file: GGUFFile, name: str) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True)
 class Change:
-    """A value of the metadata before and after. `in_place`: only its bytes change; otherwise the file is written anew."""
+    """A value of the metadata before and after. `in_place`: only its bytes change; else the file is written anew."""
 
     path: Path
     key: str

@@ -132,7 +132,7 @@ class LostStageError(HybridError):
 
 
 def shown(text: object, limit: int = 256) -> str:
-    """`text` made safe for a one-line message: names and paths from outside may contain newlines or terminal escapes."""
+    """`text` made safe for a one-line message: text from outside may contain newlines or terminal escapes."""
     raw = str(text)
     raw = raw if len(raw) <= limit else raw[: limit // 2] + "..." + raw[-limit // 2 :]
     if raw.isprintable():  # as nearly all are: converting a checkpoint asks it of every tensor's name

@@ -1,9 +1,9 @@
-"""Which point of a code book stands for which codes: what the searches behind IQ1, IQ2 and IQ3 look up.
+"""Maps codes to points of a code book, for the searches of IQ1, IQ2 and IQ3.
 
-A code is the number of a weight's level, from the smallest; the codes of a point's weights make one number, the first
-weight its lowest digit. A number that has a point stands for that point. For one that has no point, the points nearest
-to it (squared distance of codes; as many distances as ggml takes) are tried with the weights at hand, in the order of
-distance and number (ggml-quants.c, iq2xs_init_impl and iq3xs_init_impl).
+A code is the number of a weight's level, from the smallest; the codes of a point's weights form one number, with the
+first weight as its lowest digit. Numbers with a point stand for that point. For other numbers the nearest points
+(squared distance of codes; as many distances as ggml uses) are tried with the actual weights, in the order of distance
+and number (ggml-quants.c, iq2xs_init_impl and iq3xs_init_impl).
 """
 
 from dataclasses import dataclass
@@ -27,9 +27,11 @@ class Codebook:
     """Points of `dims` weights with `levels` codes each.
 
     where i32 [levels ** dims]: number of the point, or -1 - i for numbers without one, whose neighbours are in the sets
-    of eight first[i]..first[i + 1] - 1. near u16 [8 * sets]: their points; the last is repeated to fill a set.
-    near_codes u8 [sets * dims * 8]: the codes of each neighbour, a set's first weights side by side, then its second...
-    values f32 [8]: the level of each code, and zeros: -1, 0, 1 in IQ1, otherwise 1, 3, 5... codes f32 [points * dims].
+    of
+    eight first[i]..first[i + 1] - 1. near u16 [8 * sets]: their points; the last one is repeated to fill a set.
+    near_codes
+    u8 [sets * dims * 8]: the codes of each neighbour: a set's first weights side by side, then its second weights, ...
+    values f32 [8]: the level of each code, then zeros: -1, 0, 1 in IQ1, otherwise 1, 3, 5... codes f32 [points * dims].
     """
 
     dims: int

@@ -1,7 +1,6 @@
-"""Weights to blocks and back by kernels, for `quantize`: bytes and values of `formats`, several times as fast.
+"""Compiled encoders and decoders for `quantize`: the bytes and values of `formats`, several times as fast.
 
-A type's kernels are compiled when it is met first. Types without kernels here are left to `formats`, whose searches are
-kernels anyway.
+A type's kernels are compiled on first use. Types without kernels here use `formats`, whose searches are kernels.
 """
 
 from collections.abc import Callable
@@ -64,7 +63,7 @@ def encode(kind: GGMLType, x: np.ndarray, out: np.ndarray, importance: np.ndarra
 
 
 def decode(kind: GGMLType, raw: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """`formats.decode` of raw u8 [row, row_nbytes]: into out f32 [row, n], C order, or F32 that is only viewed."""
+    """`formats.decode` of raw u8 [row, row_nbytes]: into out f32 [row, n], C order, or for F32 a view."""
     if kind not in KINDS or (kind in _FLOATS and not _aligned(raw)):
         return formats.decode(kind, raw, None if kind is GGMLType.F32 else out)
     if kind in _FLOATS:

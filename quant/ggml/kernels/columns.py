@@ -1,8 +1,8 @@
-"""Eight rows at a time, one in each lane: what the searches for scales and codes are made of.
+"""Operations on eight rows at a time, one per lane, for the searches for scales and codes.
 
-A row is what shares a scale: 16 or 32 weights, or the scales of such rows themselves. x f32 [row, k] are the values, w
-f32 [row, k] >= 0 says how much the square of each error counts; codes are u8 [row, k]. All arithmetic is f32 in the
-order of ggml's reference (ggml-quants.c), compiled there without contraction, so that results are equal to the bit.
+A row is a group with one scale: 16 or 32 weights, or the scales of such groups. x f32 [row, k] are the values, w f32
+[row, k] >= 0 the weights of the squared errors; codes are u8 [row, k]. All arithmetic is f32 in the order of ggml's
+reference (ggml-quants.c), compiled without contraction, so that results are equal to the bit.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ TINY = np.float32(1e-15)  # ggml's GROUP_MAX_EPS: a row below it is all zeros
 
 @fast
 def columns(flat, row, rows, k, out):
-    """out [k * 8] = column after column of the eight rows that begin with `row`; after the last row, the last again."""
+    """out [k * 8] = column after column of the eight rows from `row` on; missing rows repeat the last one."""
     if row + N <= rows:
         for i in range(k):
             store(out, i * N, gather(flat, row * k + i, k))
@@ -27,7 +27,7 @@ def columns(flat, row, rows, k, out):
 
 @fast
 def put(columns, row, rows, k, out):
-    """The reverse of `columns`, into codes u8 [rows * k]; negative numbers wrap around as C's do."""
+    """The reverse of `columns`, into codes u8 [rows * k]; negative numbers wrap around as in C."""
     for j in range(min(N, rows - row)):
         for i in range(k):
             out[(row + j) * k + i] = np.uint8(np.int32(columns[i * N + j]))
@@ -80,7 +80,7 @@ def _weighted(x, importance, mean_square, k, out):
 
 
 def row_sums(x: np.ndarray, *, squares: bool = False) -> np.ndarray:
-    """f32 [row]: the sum of each row, or of its squares, from the first to the last in f32."""
+    """f32 [row]: the sum of each row, or of its squares, added from left to right in f32."""
     out = np.empty(len(x), np.float32)
     _row_sums(flat(x), *x.shape, squares, out)
     return out
@@ -98,6 +98,6 @@ def row_weights(x: np.ndarray, importance: np.ndarray, mean_square: np.ndarray) 
 
 
 def flat(a: np.ndarray) -> np.ndarray:
-    """As one row, in C order."""
+    """The array as one row, in C order."""
     assert a.dtype == np.float32
     return np.ascontiguousarray(a).reshape(-1)

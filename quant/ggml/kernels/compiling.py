@@ -1,4 +1,4 @@
-"""Says that kernels are compiled, to whoever wants to know: it takes seconds, once per machine. Imports no numba."""
+"""Notifies that kernels are being compiled, which takes seconds, once per machine. Does not import numba."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ _watched = False
 
 @contextlib.contextmanager
 def told(call: Callable[[], None]) -> Iterator[None]:
-    """`call` at every kernel that is compiled meanwhile, before it is, on the thread that needs it."""
+    """While open, calls `call` before each kernel that is compiled, on the thread that needs it."""
     _told.append(call)
     try:
         yield
@@ -19,7 +19,7 @@ def told(call: Callable[[], None]) -> Iterator[None]:
 
 
 def watch() -> None:
-    """Begin to look, once; for the modules that have kernels, which have imported numba."""
+    """Starts to watch, once; called by modules with kernels, which have imported numba."""
     global _watched
     if _watched:
         return
@@ -28,7 +28,7 @@ def watch() -> None:
 
     class Compiling(event.Listener):
         def on_start(self, event: Any) -> None:
-            """Not for what comes from numba's cache."""
+            """Notifies, but not for kernels from numba's cache."""
             for call in list(_told):
                 call()
 

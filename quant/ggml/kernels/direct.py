@@ -1,4 +1,4 @@
-"""Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 in vectors of a block each, and what searches leave to be packed.
+"""Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 in vectors of one block, and the packing of codes that searches found.
 
 Layouts and rules are those of `formats`; bytes and values are equal to the numpy code there.
 
@@ -27,7 +27,7 @@ _Q8_0_NBYTES = TRAITS[GGMLType.Q8_0].nbytes
 
 @fast
 def finite_inverse(d):
-    """1 / d, 0 where that is not a number: a block of zeros, or a scale that is 0 in f16 anyway."""
+    """1 / d, or 0 if that is not finite: a block of zeros, or a scale that is 0 in f16 anyway."""
     inverse = np.float32(1) / d
     return inverse if abs(inverse) <= _MOST else np.float32(0)
 
@@ -46,7 +46,7 @@ def largest_size(v):
 
 @fast
 def largest_of(v):
-    """The first number of largest magnitude in v, 0 when all are; never -0."""
+    """The first number of largest magnitude in v, 0 if all are 0; never -0."""
     high, low = greatest(v), least(v)
     value = high if high > -low else low
     if high == -low:  # both signs, or nothing but zeros: the first of them
@@ -56,7 +56,7 @@ def largest_of(v):
 
 @fast
 def extremes(v):
-    """The least and the greatest in v; of zeros the first is the least, for its sign counts."""
+    """The smallest and the largest number in v; of zeros the first is the smallest, since its sign counts."""
     low = least(v)
     if low == np.float32(0):
         low = lane(v, first_set(v == low))
@@ -100,7 +100,7 @@ def _codes(v, scales, half):
 
 @fast
 def _codes_above(v, scales, top):
-    """i32 codes of v less the minimum, 0 to top."""
+    """i32 codes of v minus the minimum, 0 to top."""
     q = to_i32((v - scales.least) * scales.inverse + np.float32(0.5))
     return select(q > top, top, q)
 

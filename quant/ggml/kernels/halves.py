@@ -1,6 +1,6 @@
-"""F16, BF16 and F32: conversions in vectors, and arrays of them. Bytes equal to those of `formats.float`.
+"""F16, BF16 and F32: conversions of vectors and of arrays. Bytes equal those of `formats.float`.
 
-In integers where the processor has no instructions for it; only what NaNs become differs.
+Uses integer arithmetic if the processor has no instructions for it; only the results for NaNs differ.
 """
 
 from typing import Any
@@ -120,7 +120,7 @@ def bf16_at(raw, i):
 
 @fast
 def put_f16(v, out, at):
-    """f32x32 as F16 in 64 bytes of out u8 -> f32 of what is there now."""
+    """f32x32 as F16 into 64 bytes of out u8; returns f32 of the written values."""
     h = half_bits(v)
     store(out, at, as_bytes(to_u16(h)))
     return of_half(h)

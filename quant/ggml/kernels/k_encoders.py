@@ -1,11 +1,11 @@
-"""Blocks of the K-quants from what the searches found: scales of scales, codes, and their packing.
+"""Builds blocks of the K-quants from the results of the searches: scales of scales, codes, and their packing.
 
 Layouts are those of `formats`; every operation is ggml's, in f32 and in its order.
 
     x        f32 [n * 256]
-    d, dmin  f32 [n]             as they will be read from f16
+    d, dmin  f32 [n]             as read back from f16
     s, m     i32 [n * groups]    of 16 or 32 weights each: scales and minima in units of d and dmin
-    codes    u8 [n * 256]        where a scale is 0 they stay what the search found
+    codes    u8 [n * 256]        where a scale is 0, the search's codes stay
     out      u8 [n * bytes of a block]
 """
 
@@ -65,7 +65,7 @@ def even_signed(values, low, d, q):
 
 @fast
 def _recode(x, first, k, scale, offset, low, high, codes):
-    """codes = nearest((x + offset) / scale) within low..high, less low, of k weights; kept where the scale is 0."""
+    """codes = nearest((x + offset) / scale) within low..high, minus low, for k weights; unchanged if the scale is 0."""
     if scale != np.float32(0):
         for i in range(first, first + k, 16):
             code = nearest((load16(x, i) + offset) / scale)
@@ -173,7 +173,7 @@ def put_q5_k(x, d, dmin, s, m, codes, out):
 
 @fast
 def put_q6_k(x, scales, d, s, codes, out):
-    """scales f32 [n * 16]: where all are tiny, the block is all zeros."""
+    """scales f32 [n * 16]: if all of a block are tiny, the block is all zeros."""
     for b in range(len(d)):
         at = b * _Q6_K_NBYTES
         if greatest(magnitude(load16(scales, b * 16))) < TINY:

@@ -1,8 +1,8 @@
-"""SIMD types for numba kernels: f32x8 is eight f32 that are worked on at once, u8x32 are 32 bytes.
+"""SIMD types for numba kernels: f32x8 is eight f32 that are processed together, u8x32 are 32 bytes.
 
 Every lane does what C does with one number, in the same order: no operation here crosses lanes (`lanes_across` has
-those), contracts or reassociates, so that a search over eight rows gives the bits of eight searches, whatever the
-machine. LLVM splits vectors that are wider than the machine's registers.
+those), contracts or reassociates, so a search over eight rows gives the bits of eight searches, on any machine. LLVM
+splits vectors that are wider than the machine's registers.
 
     operators    + - * / & | ^ << >> between vectors of a type, or a vector and a number, which is repeated;
                  < > >= == make a mask, & joins masks
@@ -36,7 +36,7 @@ _IR = {
 
 
 def cpu_features() -> set[str]:
-    """LLVM's names of what numba compiles for."""
+    """LLVM's names of the features that numba compiles for."""
     given = os.environ.get("NUMBA_CPU_FEATURES")
     if given is None and not os.environ.get("NUMBA_CPU_NAME"):
         return {name for name, on in llvm.get_host_cpu_features().items() if on}
@@ -74,7 +74,7 @@ class _Model(PrimitiveModel):
 
 
 def fast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled at the first call, without the interpreter's lock; kept on disk where numba finds a place for it."""
+    """As `fast`, for a function that is inlined into its caller, however long: a call would pass seven numbers per array."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         compiled: Callable[..., Any] = njit(cache=True, **options)(function)
@@ -84,8 +84,8 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def piece(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `fast`, for what becomes a part of the function that calls it, however long it is: a call passes seven numbers
-    for every array."""
+    """As `fast`, for a function that is inlined into its caller, however long it is: a call would pass seven numbers
+    per array."""
     compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy", forceinline=True)(function)
     return compiled
 
@@ -233,7 +233,7 @@ def splat(typing: Any, value: Any) -> Any:
 
 @intrinsic
 def select(typing: Any, mask: Any, x: Any, y: Any) -> Any:
-    """x where the mask is set, y elsewhere. x or y may be a number."""
+    """x where the mask is set, else y. x or y may be a number."""
     vec = x if isinstance(x, Vec) else y
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:

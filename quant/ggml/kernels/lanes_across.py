@@ -1,4 +1,4 @@
-"""What crosses the lanes of `lanes`: single lanes, masks as bits, permutations, halves, greatest, least, sum."""
+"""Operations across the lanes of `lanes`: single lanes, masks as bits, permutations, halves, maximum, minimum, sum."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ _PERMUTES = "avx2" in cpu_features()
 
 @intrinsic
 def permuted(typing: Any, x: Any, numbers: Any) -> Any:
-    """x f32x8, numbers i32x8 of 0 to 7 -> in each lane the lane of x with its number."""
+    """x f32x8, numbers i32x8 of 0 to 7 -> for each lane, the lane of x with that number."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         if _PERMUTES:

@@ -84,7 +84,8 @@ def with_minimum(
     """Scales and minima f32 [row] and codes for x = scale * code - minimum, 0 <= code <= top, minimum >= 0.
 
     Tries code ranges of top + first + i * step, i = 0..tries, each with the best line through its codes. `absolute`:
-    what is weighted are magnitudes of errors, not squares.
+    weight
+    magnitudes of errors, not squares.
     """
     factors = np.float32(first) + np.float32(step) * np.arange(tries + 1, dtype=np.float32) + np.float32(top)
     scales, minima = np.empty((2, len(x)), np.float32)
@@ -112,7 +113,7 @@ def _own_weights(x, k, out):
 
 
 def own_weights(x: np.ndarray) -> np.ndarray:
-    """What ggml takes without importance, f32 [row, k]: |x|, in rows of 32 with the root of their mean square added."""
+    """ggml's weights without importance, f32 [row, k]: |x|, in rows of 32 plus the root of their mean square."""
     out = np.empty_like(x)
     _own_weights(flat(x), x.shape[1], out.reshape(-1))
     return out

@@ -1,10 +1,11 @@
-"""Fitting points of a code book to rows of weights: the searches behind IQ2 and IQ3.
+"""Fits points of a code book to rows of weights: the searches of IQ2 and IQ3.
 
-A row is the 16 or 32 weights that share a scale; every 8 or 4 of them take one point. Tries differ in the scale: the
-codes that are nearest with it, or where these have no point the neighbour with the least weighted error; then the best
+A row is the 16 or 32 weights that share a scale; every 8 or 4 of them take one point. Tries differ in the scale: they
+use the nearest codes for it or, where these have no point, the neighbour with the smallest weighted error; then the
+best
 scale for these points. The arithmetic is ggml's (ggml-quants.c: quantize_row_iq2_xxs_impl, _iq2_xs_impl, _iq2_s_impl,
 _iq3_xxs_impl, _iq3_s_impl) in its order, so that results are equal to the bit. Eight tries and eight neighbours are
-worked on at a time, in the lanes of a register.
+processed at a time, in the lanes of a register.
 """
 
 from dataclasses import dataclass
@@ -22,11 +23,13 @@ ALL, OFF_GRID, ALL_IF_OFF_GRID = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """How a format searches.
+    """Parameters of a format's search.
 
     k: weights in a row. even: an even number of minus signs in every 8 weights. factors f32: the tries. least: rows
-    whose largest weight is below it are zeros. refit: which points are chosen anew with the best scale at the end: all,
-    those not found at once, or all if there is one of these.
+    whose
+    largest weight is below it are zeros. refit: which points are chosen again with the best scale at the end: all,
+    those
+    not found at once, or all if there is one of these.
     """
 
     k: int
@@ -51,9 +54,10 @@ def nearest_code(x, inverse, top):
 
 @piece
 def best_neighbour(values, near, first, last, dims, xs, ws, at, scale, shift):
-    """Number, from the first, of the neighbour in sets first..last - 1 with the least error in weights at, at + 1...
+    """Number, from the first, of the neighbour in sets first..last - 1 with the smallest error in weights at, at + 1...
 
-    Of each weight the errors of all levels are made once, and a neighbour's are looked up by its codes."""
+    The errors of all levels of each weight are computed once, and looked up by a neighbour's codes.
+    """
     size, levels = splat(scale), load(values, 0) + splat(shift)
     # written out, so that the errors stay in registers
     a, b = _errors(size, levels, xs[at], ws[at]), _errors(size, levels, xs[at + 1], ws[at + 1])
@@ -106,8 +110,8 @@ def _looked_up(errors, codes, i):
 
 @fast
 def magnitudes(x, w, rows, even, sizes, signs):
-    """x, w f32 [rows * 8] -> |x| and u8 [rows] of the signs. even: where an odd number is negative, the weight that
-    matters least changes sides, and its magnitude is below zero."""
+    """x, w f32 [rows * 8] -> |x| and u8 [rows] of the signs. even: where an odd number is negative, the least important
+    weight changes its sign, and its magnitude is negative."""
     for row in range(rows):
         byte, count = 0, 0
         for i in range(8):
@@ -288,8 +292,8 @@ def fit_points(x: np.ndarray, w: np.ndarray, how: Search, book: Codebook) -> tup
 
 
 def even_scales(scales: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-    """scales f32 [n, k] >= 0 -> d f32 [n], so that the largest is d * (2 * top + 1), and the nearest multiples
-    2 * s + 1, s i32 [n, k] in 0..top. d is 0 where all scales are."""
+    """scales f32 [n, k] >= 0 -> d f32 [n], such that the largest is d * (2 * top + 1), and the nearest multiples 2 * s
+    + 1, s i32 [n, k] in 0..top. d is 0 if all scales are 0."""
     d = scales.max(axis=1) / np.float32(2 * top + 1)
     inverse = np.divide(np.float32(1), d, out=np.zeros_like(d), where=d > 0)
     s = np.clip(np.rint(np.float32(0.5) * (inverse[:, None] * scales - np.float32(1))), 0, top)

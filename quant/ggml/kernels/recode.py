@@ -1,7 +1,8 @@
-"""From weights as they are stored to blocks and what these lost, in one pass over memory and one call.
+"""Stored weights to blocks and their errors, in one pass over memory and one call.
 
-Bytes are those of `coding.encode`, sums those of `errors.error_sums` over what `coding.decode` makes of them; types
-without a function here go through these three, piece by piece.
+Bytes are those of `coding.encode`, sums those of `errors.error_sums` over the output of `coding.decode`; types without
+a
+function here use these three, piece by piece.
 """
 
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class _Tag:
 
 
 class _Scales(NamedTuple):
-    """Of a block: 1 / d or 0, its minimum, and both as they will be read, with their bits in f16."""
+    """Scales of a block: 1 / d or 0, its minimum, and both as read back, with their bits in f16."""
 
     inverse: float
     least: float
@@ -57,8 +58,9 @@ class _Scales(NamedTuple):
 
 @dataclass(frozen=True)
 class _Format:
-    """measure(v f32x32) -> two numbers of a block; scale(these of 8 blocks, f32x8 each) -> d, least.
-    put(v, scales, out, at) writes 32 weights -> what they are now, f32x32. All take the tag first."""
+    """Functions of a format: measure(v f32x32) -> two numbers of a block; scale(these of 8 blocks, f32x8 each) -> d,
+    minimum; put(v, scales, out, at) writes 32 weights and returns the written values, f32x32. All take the tag first.
+    """
 
     measure: Callable[..., Any]
     scale: Callable[..., Any]
@@ -209,14 +211,14 @@ def _finite(source, n):
 
 
 def can_recode(source: GGMLType, target: GGMLType, n: int) -> bool:
-    """Whether `recode` is for rows of n weights of these types; `all_finite`, for these as source and target."""
+    """Whether `recode` supports rows of n weights of these types; for `all_finite`: as source and target."""
     return source in _SOURCES and target in TARGETS and n % 32 == 0
 
 
 def recode(source: GGMLType, target: GGMLType, raw: np.ndarray, out: np.ndarray, sums: np.ndarray) -> bool:
     """raw u8 [row, bytes] of `source` -> out u8 [row, bytes] of `target`, sums f64 [row, 3] as `error_sums` has them.
 
-    False when a sum is infinite or NaN; `out` is then to be thrown away.
+    False if a sum is infinite or NaN; `out` is then invalid.
     """
     traits = TRAITS[target]
     n = out.shape[1] // traits.nbytes * traits.block
@@ -225,13 +227,13 @@ def recode(source: GGMLType, target: GGMLType, raw: np.ndarray, out: np.ndarray,
 
 
 def all_finite(source: GGMLType, raw: np.ndarray) -> bool:
-    """Whether weights that `can_recode` from u8 [n] are numbers."""
+    """Whether weights that `can_recode` from u8 [n] are all finite."""
     stored = _seen(source, raw)
     return bool(_finite(stored, len(stored)))
 
 
 def _seen(source: GGMLType, raw: np.ndarray) -> np.ndarray:
-    """Bytes in C order as the 16-bit or f32 numbers that stand for their type."""
+    """Bytes in C order as 16-bit numbers or f32, which stand for their type."""
     kind = np.dtype(_SOURCES[source])
     stored = raw.reshape(-1)
     return (stored.copy() if stored.ctypes.data % kind.itemsize else stored).view(kind)

@@ -1,9 +1,10 @@
-"""Fitting points of IQ1's code book to rows of weights: levels -1, 0, 1 shifted up or down by an eighth.
+"""Fits points of IQ1's code book to rows of weights: levels -1, 0, 1 shifted up or down by an eighth.
 
-Sorted by size, the weights of a row are cut into three runs, one for each level. All cuts and both shifts (for IQ1_M of
-each half of the row) are tried; then codes without a point take the neighbour with the least weighted error. The
+The weights of a row are sorted by size and cut into three runs, one per level. All cuts and both shifts (for IQ1_M of
+each half of the row) are tried; then codes without a point take the neighbour with the smallest weighted error. The
 arithmetic is ggml's (ggml-quants.c: quantize_row_iq1_s_impl, _iq1_m_impl) in its order, so that results are equal to
-the bit. Eight cuts are weighed at a time; where one of them may be better all eight are weighed again in order.
+the
+bit. Eight cuts are evaluated at a time; if one of them may be better, all eight are evaluated again in order.
 """
 
 import numpy as np
@@ -19,7 +20,7 @@ SHIFT = np.float32(0.125)
 
 @fast
 def _sort(x, row, k, order):
-    """order [k]: the weights of the row by size, equal ones as they come."""
+    """order [k]: the weights of the row by size, equal ones in their order."""
     for i in range(k):
         j = i
         while j > 0 and x[row * k + order[j - 1]] > x[row * k + i]:
@@ -79,7 +80,7 @@ def _cut_one(x, w, row, k, order, sum_x, sum_w):
 
 @fast
 def _sums_of_half(sum_x, sum_w, at, k, i, j, shift):
-    """As `_sums_of_cut`, for the half whose sums begin at `at`: all at the highest level, less what is lower."""
+    """As `_sums_of_cut`, for the half whose sums begin at `at`: all at the highest level, minus the lower ones."""
     low, middle, high = np.float32(-1) + shift, shift, np.float32(1) + shift
     qx = sum_x[at + k] * high - (sum_x[at + i] + sum_x[at + j])
     q2 = sum_w[at + k] * high * high + sum_w[at + i] * (low * low - middle * middle)
@@ -200,7 +201,7 @@ def _up(halves, shift, g):
 
 @fast
 def _fit_scales(x, w, q, rows, k, out):
-    """out f32 [rows, 2]: of each row the sums of w * q * x and of w * q * q."""
+    """out f32 [rows, 2]: per row the sums of w * q * x and of w * q * q."""
     for row in range(rows):
         qx, q2 = np.float32(0), np.float32(0)
         for i in range(row * k, row * k + k):
@@ -229,7 +230,7 @@ def fit_shifted(
 
 
 def best_scales(x: np.ndarray, w: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """x, w, q f32 [n, 256] -> d f32 [n] with the least weighted error of x = d * q, NaN where no d has one."""
+    """x, w, q f32 [n, 256] -> d f32 [n] with the smallest weighted error of x = d * q; NaN if all q are 0."""
     sums = np.empty((len(x), 2), np.float32)
     _fit_scales(x.reshape(-1), w.reshape(-1), np.ascontiguousarray(q).reshape(-1), *x.shape, sums.reshape(-1))
     best: np.ndarray = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.float32(np.nan))

@@ -67,7 +67,8 @@ def steps(x: np.ndarray, w: np.ndarray, values: np.ndarray, tries: int) -> np.nd
 
 
 def nearest_steps(x: np.ndarray, inverse: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """u8 [row, k]: which of 16 increasing values is nearest to x times the row's `inverse`; in the middle the upper."""
+    """u8 [row, k]: which of 16 increasing values is nearest to x times the row's `inverse`; in the middle the upper
+    one."""
     values = values.astype(np.float32)
     codes = np.empty(x.shape, np.uint8)
     _nearest_steps(flat(x), *x.shape, flat(inverse), (values[1:] + values[:-1]) / 2, codes.reshape(-1))

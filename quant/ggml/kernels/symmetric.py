@@ -55,14 +55,15 @@ def _symmetric(x, w, rows, k, half, factors, scales, codes):
 
 @fast
 def _byte(code):
-    """A code as make_qp_quants keeps it: below zero (which only IQ2_XXS asks for) it wraps around."""
+    """A code as make_qp_quants stores it: a negative one (only IQ2_XXS asks for it) wraps around."""
     return select(code < splat(np.float32(0)), code + splat(np.float32(256)), code)
 
 
 @fast
 def _moved_codes(xs, ws, qs, k, sumlx, suml2, low, high, by_rest):
-    """Five rounds in which each code moves where the others' sums want it. by_rest: the sum of the squares that has to
-    be positive is that of the others, not the new one (ggml's make_qp_quants and make_q3_quants differ in this)."""
+    """Five rounds in which each code moves to its best value given the others' sums. by_rest: the sum of squares that
+    must be positive is that of the others, not the new one (ggml's make_qp_quants and make_q3_quants differ in this).
+    """
     zero = splat(np.float32(0))
     for _ in range(5):
         moved = False
