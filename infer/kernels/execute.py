@@ -7,9 +7,10 @@ thread: one that the system has put to sleep between two shares is not missed, t
 back it takes part in whatever op is running then. Only a share that was begun has to be waited for. Kernels must not
 wait for each other.
 
-STATE is an i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking
-is one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot
-take what is gone. The fields of the job are only read between taking a share and completing it, when no run can end.
+STATE is an i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking is
+one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot take
+shares of a finished op. The fields of the job are only read between taking a share and completing it, when no run can
+end.
 
 From 8 threads on the shares are divided among groups, each with a word like STATE on a cache line of its own: a thread
 takes from its group, who completes a group's last share reports to ROOT, and who completes the last group publishes the
@@ -33,7 +34,7 @@ from .groups import n_groups
 # STATE: bits 0-11 shares taken, 12-23 shares done, 24-62 generation
 _BITS = 12
 TAKEN, DONE, GENERATION = (1 << _BITS) - 1, 1 << _BITS, 2 * _BITS
-CLOSED = 1 << (_BITS - 1)  # so many count as taken while there is no run
+CLOSED = 1 << (_BITS - 1)  # shares that count as taken while there is no run
 
 # bytes from `sync`; what different threads write lies on cache lines of its own
 ASLEEP, WAKES, CALLER_ASLEEP, CALLER_WAKES = 128, 136, 144, 152
@@ -101,7 +102,7 @@ def wake(e, word):
 
 @device
 def _word(sync, group, groups):
-    """Of a group: STATE where there is one."""
+    """The word of a group; with a single group, STATE."""
     return sync if groups == 1 else sync + GROUPS + GROUP_BYTES * group
 
 
@@ -130,7 +131,7 @@ def _publish(sync, state, groups, home, taken):
 
 @device
 def _left(sync, home, groups, nth):
-    """A group after `home` of which shares are left; `home` when there are none."""
+    """The next group after `home` with shares left; `home` if there is none."""
     for k in range(1, groups):
         group = (home + k) % groups
         if atomic_load(_word(sync, group, groups)) & TAKEN < _first(group + 1, groups, nth) - _first(

@@ -8,10 +8,10 @@
 
 The order of a query's sums follows from its position alone. Positions are taken in blocks of BLOCK, with the online
 softmax from block to block, and in chunks of CHUNK, each summed from nothing; both begin at multiples of their size.
-The results of the chunks are merged in ascending order (`merge_record`), behind the sink where there is one. So the
+The results of the chunks are merged in ascending order (`merge_record`), after the sink if there is one. So the
 chunks of one token may be shared out among threads, which read every key and value once, and neither that, nor the
 other queries of a tile, nor the split of a prompt changes a bit. Cache positions after the query's own may hold
-anything, NaN too.
+anything, even NaN.
 """
 
 import numpy as np
@@ -161,7 +161,7 @@ def leave_rows(tile, n_row, heads, t, h0, d_head, d_value, out, ldout):
         leave_row(total_record(tile, r, d_head), target, d_value)
 
 
-IN_REGISTERS = 32  # rows up to which keys and values are converted as they are read
+IN_REGISTERS = 32  # rows up to which keys and values are converted on reading
 direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
 ITEM, SCALE = F32_KV.item, F32_KV.scale
 
@@ -192,9 +192,9 @@ def attention(  # noqa: C901  one loop nest
                          p // window * window on (chunked attention, Llama 4)
     cap                  0: none
     sinks                f32 [head], logits; 0: none
-    records              n_records of them, see `chunk_records`; what is left there is for `attention_merge`
+    records              n_records of them, see `chunk_records`; the results left there are for `attention_merge`
 
-    Reference: tests/reference/attention.py on keys and values as they are in the cache. Error: 5e-6 of max(1, |out|)
+    Reference: tests/reference/attention.py on keys and values read back from the cache. Error: 5e-6 of max(1, |out|)
     (d_head 128, scores of deviation 3; 1e-6 at d_head 16).
     """
     n_tok = ldi(ctl)

@@ -1,6 +1,6 @@
 """Values that are the last part of keys, as latent attention has them: taken out of the keys of a block.
 
-Keys have positions in the lanes (kv.py), the sums of outputs have values in the lanes. So what is met by all rows of a
+Keys have positions in the lanes (kv.py), the sums of outputs have values in the lanes. So data used by all rows of a
 tile is unpacked and transposed: a whole block where the cache has room for it (`make_unpack_keys`), otherwise 16
 positions at a time for the scores and 16 values at a time for the outputs, which stay in the first-level cache
 (`make_latent_scores`, `make_latent_values`).
@@ -19,7 +19,7 @@ SIDE = 8  # of the squares that are transposed in registers
 def _take(at: Tile, g: Value, keys: Value, d: Value, last: Value | None) -> None:
     """Values d .. d + SIDE - 1 of group g of 16 positions, whose keys are f32 [d_pad][16] from the first value on.
 
-    last: what is read in place of values beyond it; None: there are none.
+    last: index that is read in place of values beyond it; None: no values are beyond.
     """
     e, b = at.e, at.e.b
     target = b.add(at.values, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
@@ -61,7 +61,7 @@ def make_unpack_keys(kind: KVType) -> Any:
 # --- a part at a time -------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64")
 def left_packed(e, tile, k, v, row, vrow, d_head, d_value, seen):
-    """As `unpack` of attention_products.py: nothing is unpacked yet; the keys as they are."""
+    """As `unpack` of attention_products.py: nothing is unpacked yet; returns the stored keys."""
     return k
 
 
@@ -75,7 +75,7 @@ def _size(at: Tile, kind: KVType) -> Value:
 def make_latent_scores(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def latent_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
-        """As `unpacked_scores` of attention_products.py, of keys as they are in the cache."""
+        """As `unpacked_scores` of attention_products.py, on keys in the cache's format."""
         b = e.b
         at = Tile(e, tile, d_head)
         size = _size(at, kind)
@@ -95,7 +95,7 @@ def make_latent_scores(kind: KVType) -> Any:
 def make_latent_values(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def latent_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, seen):
-        """As `unpacked_values` of attention_products.py, of keys as they are in the cache."""
+        """As `unpacked_values` of attention_products.py, on keys in the cache's format."""
         b = e.b
         at = Tile(e, tile, d_head)
         size, first, last = _size(at, kind), b.sub(d_head, d_value), b.sub(d_head, const(I64, 1))

@@ -20,7 +20,7 @@ def scale16(e: Emitter, scales: Value, offset: Value | int) -> Value:
 
 
 def scale_place(e: Emitter, d: Value) -> Value:
-    """Bytes from a row's first scale to that of value d."""
+    """Bytes from a row's first scale to the scale of value d."""
     return e.b.shl(e.b.ashr(d, const(I64, 5)), const(I64, 1))
 
 
@@ -64,7 +64,7 @@ def _write_scores(  # noqa: C901  one loop nest
         return acc
 
     def span(start: Value | int, stop: Value, acc: list[Value], scales: list[Value]) -> list[Value]:
-        """Dimensions start .. stop - 1; those of a cache line, for which memory is asked once, in one iteration."""
+        """Dimensions start .. stop - 1, one cache line per iteration, with one prefetch for it."""
         step = 64 // width if soon else 1
 
         def dims(d: Value, acc: list[Value]) -> list[Value]:
@@ -150,7 +150,7 @@ def _by_rows(e: Emitter, n_row: Value, micro: Value, take: Callable[[int, Value]
 
 
 def scores_of_group(at: Tile, n_row: Value, micro: Value, keys: Sequence[Value], g: Value, b0: Value) -> None:
-    """Scores of all rows with group g of 16 positions of a block at b0, and those behind it; keys f32 [d_pad][16]."""
+    """Scores of all rows with group g of 16 positions of a block at b0 and later groups; keys f32 [d_pad][16]."""
     e, b = at.e, at.e.b
 
     def take(rows: int, r: Value) -> None:

@@ -295,7 +295,7 @@ def _soften(e: Emitter, p: Value, top: Value, sums: Value, factor: Value) -> Non
 
 @emit("i64,i64,i64,i64,i64,f32->void", apart=True)
 def soften(e, tile, n_row, d_head, b0, window, cap):
-    """The scores of a block become weights, what was summed before is brought under the new maximum.
+    """Turns the scores of a block into weights, and rescales earlier sums to the new maximum.
 
     cap 0: none; otherwise scores come divided by the soft cap, and `cap` is the cap times log2(e).
     """

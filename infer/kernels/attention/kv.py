@@ -13,7 +13,7 @@ last d_value values of a key are its values: there is no V. The types:
 
     f32   as computed
     f16   rounded to nearest even. Finite values beyond 65504 become +-65504: an infinity would make every later token
-          NaN, where a key so large decides the softmax alone anyway. Infinity and NaN stay what they are.
+          NaN, where a key so large decides the softmax alone anyway. Infinity and NaN are unchanged.
     q8_0  groups of 32 values of a head (the last may be shorter): scale = max |x| / 127 in f16, codes rint(x / scale)
           in i8. A group with an infinity or NaN has the scale NaN.
 
@@ -129,7 +129,7 @@ def _to_half(e: Emitter, x: Value) -> Value:
     # half of the last place kept, less one if that is even; and 112 less in the exponent
     odd = b.and_(b.lshr(bounded, const(ty, 13)), const(ty, 1))
     normal = b.lshr(b.sub(b.add(bounded, b.add(odd, const(ty, 0xFFF))), const(ty, 112 << 23)), const(ty, 13))
-    # below 2^-14: added to 1/2, whose last place is 2^-24, that of the smallest f16
+    # below 2^-14: added to 1/2, whose last place is 2^-24, as the smallest f16
     shifted = b.fadd(b.bitcast(bounded, x.type), const(x.type, 0.5))
     small = b.sub(b.bitcast(shifted, ty), const(ty, 0x3F000000))
     half = b.select(b.icmp_unsigned("<", bounded, const(ty, 0x38800000)), small, normal)

@@ -1,8 +1,8 @@
-"""Attention of every token over a list of rows of its own, as indexed and compressed attention have it: what it costs
-follows from the length of the list and not from the depth of the text.
+"""Attention of every token over its own list of rows, for indexed and compressed attention: the cost depends on the
+length of the list, not on the depth of the text.
 
     lists   i32 [tok][n]    ascending; an item x >= 0 is the row of token x of the sequence in the first store, x < 0 is
-                            row ~x of the second, where there is one for every `every` tokens (row_store.py)
+                            row ~x of the second, which has a row for every `every` tokens (row_store.py)
     counts  i64 [tok]       items of each list
 
 A block of BLOCK items is fetched into the tile (attention_tile.py), then all heads of a group go over it. The order of
@@ -96,7 +96,7 @@ def listed_attention(
     q                          f32 [tok][head][d_head]
     lists, counts              see the head of this file; bytes from list to list
     keys, values               the first store: rows of n_kv heads; may be the same
-    entry_keys, entry_values   the second, and `every` how many tokens a row of it stands for; 0: there is none
+    entry_keys, entry_values   the second, and `every`, the number of tokens per row of it; 0: no second store
     table, table_stride        i64 [sequence][page]; bytes from row to row
     out                        f32 [tok][head][d_value], d_value <= d_head; without a sink and with an empty list NaN
     scratch                    scratch_bytes for each thread: see `attention_scratch_bytes`

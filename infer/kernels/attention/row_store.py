@@ -24,7 +24,7 @@ def row_store(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, x: Address, ldx: Int, rows: Address, table: Address,
     table_stride: Int, n_head: Int, n: Int, every: Int, scratch: Address, scratch_bytes: Int,
 ):  # fmt: skip
-    """Write rows of the batch into the store: those of tokens with which a group of `every` is complete. One kernel per
+    """Writes rows of the batch into the store, for tokens that complete a group of `every`. One kernel per
     type: see ROW_STORE.
 
     ctl, pos, slot       batch control

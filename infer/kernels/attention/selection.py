@@ -5,8 +5,8 @@ are chosen, and written as the list that attention goes over (listed.py). Lightn
     entry e         is of tokens e * every .. (e + 1) * every - 1; a token sees it from the last of these on
     scores          f32 [tok][entry], rows `score_stride` bytes apart, each with room for a multiple of 16
 
-Where a token sees no more entries than are to be chosen, all are, and none of its scores is computed or read. What is
-chosen for a token follows from its own scores and position alone.
+Where a token sees no more entries than are to be chosen, all are, and none of its scores is computed or read. The
+choice for a token depends only on its own scores and position.
 """
 
 from ..build.jit import Kernel, device, kernel, variant
@@ -40,8 +40,8 @@ def score_row_bytes(n_ctx: int, every: int) -> int:
 
 @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
 def add_heads(e: Emitter, tile, d, r, n_head, weights, target, n, more):
-    """target[j] = (what it was, if `more`) + sum over heads h of max(0, score[h][j]) * weights[h], for j < n rounded up
-    to 16. Scores are those of rows r .. r + n_head - 1 of the tile.
+    """target[j] = (old value, if `more`) + sum over heads h of max(0, score[h][j]) * weights[h], for j < n rounded
+    up to 16. Scores are in rows r .. r + n_head - 1 of the tile.
 
     weights: f32 [n_head], 0: none. Heads ascending.
     """
@@ -182,7 +182,7 @@ def choose_rows(
     lower index), or all where it sees no more.
 
     n_best         0: all entries, whatever their number
-    as_entries     0: the list has the tokens of the chosen entries, then those behind the last whole group, itself
+    as_entries     0: the list has the tokens of the chosen entries, then the tokens after the last whole group, itself
                    included. Otherwise the entries themselves, as ~e, then the last `window` tokens
     lists, counts  written: see listed.py; bytes from list to list
     scratch        scratch_bytes for each thread: see `choice_scratch_bytes`

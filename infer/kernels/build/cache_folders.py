@@ -5,7 +5,7 @@ it are named after the kernel and the sources it was made from (sources.py): who
 The folder lies in the user's cache directory or, when that cannot be written, in a directory that only the user owns,
 under the system's temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
 
-`about.json` in each folder says for people what it belongs to; its time is when the folder was last used.
+`about.json` in each folder describes it for people; its modification time is the last use of the folder.
 """
 
 import contextlib
@@ -268,7 +268,7 @@ def _describe(place: Path, in_use: bool) -> CacheFolder:
 
 
 def clear(which: Which) -> list[CacheFolder]:
-    """Remove the folder in use, all other folders ("old"), or all; returns what was removed."""
+    """Removes the folder in use, all other folders ("old"), or all; returns the removed ones."""
     wanted = [f for f in folders() if which == "all" or f.in_use == (which == "current")]
     remove([f.path for f in wanted])
     for root in former_roots():

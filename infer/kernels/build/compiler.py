@@ -2,9 +2,9 @@
 
 numba by itself serves functions of any kind. It runs passes for features that kernels do not use, finds the type of
 every call among all its libraries, optimizes every function on its own and again when they are linked, and makes code
-with wrappers for Python of all that a kernel calls. Here a kernel passes through what it needs: numba reads it, infers
-its types and writes LLVM's representation; what it calls is declared in a way that costs nothing to look up; all of it
-is optimized together, once, and compiled once. The time to compile a model's kernels is half of numba's own (see
+with wrappers for Python of all that a kernel calls. Here a kernel takes only the necessary steps: numba reads it,
+infers its types and writes LLVM's representation; its callees are declared in a way that costs nothing to look up; all
+of it is optimized together, once, and compiled once. The time to compile a model's kernels is half of numba's own (see
 docs/decisions.md).
 
 Nothing is vectorized that is not written with vectors: kernels are, where it pays.
@@ -178,7 +178,7 @@ def _global(what: Any) -> _Global:
 
 
 def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with what it calls replaced by what numba understands."""
+    """The function, with its callees replaced by objects that numba understands."""
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
         what = scope.get(name, _BUILTINS.get(name))
@@ -194,7 +194,7 @@ def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # --- the front end ----------------------------------------------------------------------------------------------------
 class _Library(CPUCodeLibrary):
-    """LLVM modules of a kernel and of what it calls, linked and not optimized."""
+    """LLVM modules of a kernel and of its callees, linked and not optimized."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
         self._final_module.link_in(ll_module)

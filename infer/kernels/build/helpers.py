@@ -52,7 +52,7 @@ class Helpers(Generic[K]):
         return len(self._left)
 
     def take(self) -> K | None:
-        """The next kernel, for the caller to compile; None when helpers have all that are left, or there are none."""
+        """The next kernel, for the caller to compile; None if helpers have taken the rest."""
         with self._changed:
             return self._left.pop(0) if self._left else None
 
@@ -99,7 +99,7 @@ class Helpers(Generic[K]):
         for process, thread in self._processes:
             thread.join()
             assert process.stdin is not None and process.stdout is not None
-            with suppress(OSError):  # what it was not told any more
+            with suppress(OSError):  # the helper has gone: it reads nothing more
                 process.stdin.close()
             process.stdout.close()
             process.wait()

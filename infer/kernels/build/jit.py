@@ -78,7 +78,7 @@ def _use(compiled: dict[Kernel, CompiledObject], *, from_cache: bool) -> None:
 
 
 def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Link those that the disk cache has; returns the others."""
+    """Links the kernels in the disk cache; returns the others."""
     _use({k: code for k in kernels if (code := read(k.file)) is not None}, from_cache=True)
     return [k for k in kernels if not k.ready]
 
@@ -117,7 +117,7 @@ def compile_kernels(
 
 
 def serve_helper(kernels: Iterable[Kernel]) -> None:
-    """A helper's part: it compiles what it is told of these kernels."""
+    """Runs in a helper: compiles the kernels that it is told to."""
     with _few_collections():
         help_compiling(kernels)
 

@@ -33,7 +33,7 @@ class KernelSource:
     names        of parameters whose field has another name
     signature    of the machine code, where it is another one
 
-    Its name must be unique among those of the sources it was made from: the two name the cached file.
+    Its name must be unique among kernels made from the same sources: name and sources identify the cached file.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class KernelSource:
         self.layout = declared.named(self.name, without)
         own = (declared if declaration is function else Layout.of(function)).fields
         self.parameters = tuple((field, (names or {}).get(field.name, field.name)) for field in own)
-        """The function's, each with the name of its field. Those of fields `without` are zero."""
+        """The function's parameters, each with the name of its field. Fields in `without` are zero."""
         for field, name in self.parameters:
             place = declared.find(name)
             assert place is not None and place[1].kind is field.kind, f"{self.name} reads {name}, {field.kind.value}"

@@ -40,7 +40,7 @@ def _imports(source: bytes, package: str) -> Iterator[str]:
 
 
 def _read() -> dict[str, tuple[bytes, tuple[str, ...]]]:
-    """Of every module of the package and those of ours that they import: the hash, and what it imports itself."""
+    """Hash and imports of every module of the package, and of our modules that they import."""
     here = Path(__file__).parents[1]
     sources: dict[str, tuple[bytes, tuple[str, ...]]] = {}
     outside: set[str] = set()
@@ -63,14 +63,14 @@ _SOURCES = _read()
 
 @cache
 def digest(*modules: str) -> str:
-    """Of the sources that a kernel of these modules depends on. Modules elsewhere (of tests) may be asked for."""
+    """Digest of the sources that kernels in these modules depend on. Modules elsewhere (tests) are allowed."""
     key = hashlib.sha256()
     pending = [module for module in modules if module in _SOURCES]
     for module in modules:
         if module in _SOURCES:
             continue
         file = getattr(sys.modules.get(module), "__file__", None)
-        # what is in no file (python -c), or whose file nobody names, cannot be known again
+        # a kernel without a named source file (python -c) cannot be recognized again
         source = Path(file).read_bytes() if file else secrets.token_bytes()
         key.update(source)
         pending += _imports(source, module.rpartition(".")[0])

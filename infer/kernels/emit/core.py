@@ -80,7 +80,7 @@ class EmitterCore:
     def function(self, name: str, body: Callable[..., Value], *args: Value, result: Any = VOID) -> Value:
         """Call body(e, *args) as a function of its own, written once per module.
 
-        For what is used in several places, or loops for long: the kernels become smaller and compile faster.
+        For code that is used in several places, or has long loops: kernels become smaller and compile faster.
         """
         fn = self.module.globals.get(name)
         if fn is None:

@@ -73,7 +73,7 @@ class ElementaryFunctions(EmitterCore):
         small = self.fma(b.fmul(p, s), x, x)
         power = self.exp2(b.fmul(self.at_most(size, 10.0), const(ty, 2 * LOG2E)))
         large = b.fsub(const(ty, 1.0), b.fdiv(const(ty, 2.0), b.fadd(power, const(ty, 1.0))))
-        # with the sign of x, that of -0 too
+        # with the sign of x, also for -0
         return self.intr("copysign", b.select(b.fcmp_ordered("<", size, const(ty, 0.55)), small, large), x)
 
     def gelu(self, x: Value) -> Value:

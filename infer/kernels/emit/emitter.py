@@ -1,7 +1,7 @@
 """SIMD written once: a small emitter over llvmlite IR, and `emit`, which makes a function that writes IR callable from
 numba-compiled kernels.
 
-Vectors are LLVM vectors of any width; LLVM splits those that are wider than a register. No fast-math flag is ever set:
+Vectors are LLVM vectors of any width; LLVM splits vectors wider than a register. No fast-math flag is ever set:
 what may be contracted (fma) or reassociated is written out, so that the bits of a result do not depend on the target.
 """
 
@@ -71,7 +71,7 @@ class Emitter(ElementaryFunctions):
         """<16 x f32> += two products of BF16, of the high halves of a lane's dwords first, then of the low ones.
 
         Without the instruction as two fma, which is what its description says. It also takes subnormal numbers for
-        zero, so that processors may differ in what is below 2^-126.
+        zero, so processors may differ below 2^-126.
         """
         if self.isa.bf16 and self.isa.x86:
             bf16s = Vec(_BFloat(), 32)
@@ -104,7 +104,7 @@ class Emitter(ElementaryFunctions):
         return acc
 
     def add_neighbours(self, a: Value, c: Value) -> Value:
-        """Two vectors of integers -> sums of neighbours of a, then those of c."""
+        """Two vectors of integers -> sums of neighbours in a, then sums of neighbours in c."""
         n = a.type.count
         if self.isa.dot == "neon" and n * a.type.element.width == 128:
             return self.call(f"llvm.aarch64.neon.addp.{self._suffix(a.type)}", a.type, a, c)
@@ -113,7 +113,7 @@ class Emitter(ElementaryFunctions):
 
     # --- tables ---
     def table(self, name: str, content: bytes) -> Value:
-        """Address of constant bytes, one copy per module; `name` says what they are."""
+        """Address of constant bytes, one copy per module, called `name`."""
         name = f"hybrid.{name}"
         constant = self.module.globals.get(name)
         if constant is None:

@@ -22,7 +22,7 @@ import numpy as np
 from .core import F32, I64, EmitterCore, Value, const
 
 RECORD = 32  # int64 of an op record: the kernel's address and up to 31 fields; four cache lines
-OF_THE_OP = ("name", "nbytes", "flops", "work")  # what is said of an op beside its fields: see `Builder.op`
+OF_THE_OP = ("name", "nbytes", "flops", "work")  # properties of an op besides its fields: see `Builder.op`
 
 
 class Kind(Enum):
@@ -86,7 +86,7 @@ class Layout:
         return cls(function.__name__, tuple(fields))
 
     def named(self, kernel: str, without: Iterable[str] = ()) -> "Layout":
-        """Of a kernel of another name, which does not have the fields `without`."""
+        """The layout for a kernel of another name, without the fields `without`."""
         unknown = {*without} - {field.name for field in self.fields}
         assert not unknown, f"{kernel} has no fields {sorted(unknown)} that could be missing"
         return replace(self, kernel=kernel, fields=tuple(f for f in self.fields if f.name not in without))
@@ -108,7 +108,7 @@ class Layout:
     def arranged(
         self, given: Mapping[str, Any], strides: Mapping[str, int], counter: Callable[[], Any]
     ) -> list[tuple[Field, Any]]:
-        """Every field with its value. `given`: by name, None as if it were not there; `strides`: of what is rows.
+        """Every field with its value. `given`: by name, None counts as absent; `strides`: of fields that are rows.
 
         Raises TypeError for fields that are missing, that there are not, and for values that do not fit.
         """
@@ -134,7 +134,7 @@ class Layout:
         return record
 
     def _add_strides(self, values: dict[str, Any], strides: Mapping[str, int]) -> None:
-        """Those that go with rows, and zeros for rows that are left out."""
+        """Adds the strides of rows; zeros for rows that are left out."""
         filled: dict[str, int] = {}
         for name, stride in strides.items():
             own = self._strides.get(name)

@@ -41,7 +41,7 @@ AVX512_VNNI = ISA("avx512-vnni", "x86", 16, "vnni", near=3)
 AVX_VNNI = ISA("avx2-vnni", "x86", 8, "vnni")
 AVX2 = ISA("avx2", "x86", 8, "avx2")
 PLAIN_X86 = ISA("plain", "x86", 8, "plain")
-# 8 lanes are two registers: the tiles and the order of attention's sums are those of AVX2.
+# 8 lanes are two registers: tiles, and the order of attention's sums, are as for AVX2.
 NEON = ISA("neon", "arm64", 8, "neon")
 PLAIN_ARM = ISA("plain", "arm64", 8, "plain")
 # Code paths of x86, the best first, each with the LLVM features that its code uses.
@@ -89,7 +89,7 @@ def cpu_target() -> str:
 def has_sdot(triple: str, cpu: str, features: frozenset[str]) -> bool:
     """Whether LLVM has aarch64's `sdot` when it compiles for this.
 
-    The features alone do not tell: LLVM 22 leaves `dotprod` out of those of a Linux machine, and names none on macOS;
+    The features alone do not tell: LLVM 22 omits `dotprod` on Linux, and names no features on macOS;
     it follows from the name of the CPU. Where it does not, NUMBA_CPU_FEATURES=+neon,+dotprod says so.
     """
     if "dotprod" in features:
@@ -114,12 +114,12 @@ def host() -> ISA:
 
 
 def prefetch_ahead() -> int:
-    """Bytes between what a loop over memory reads and what it asks for."""
+    """Prefetch distance of loops over memory, in bytes."""
     return 8192 if cpu_target() in GOLDEN_COVE else 4096
 
 
 def has(isa: ISA, feature: str) -> bool:
-    """Whether code for this path may use a feature that the path does not promise: only what is compiled for here."""
+    """Whether code for this path may use a feature that the path does not promise: only for this very processor."""
     return isa == host() and feature in cpu_features()
 
 

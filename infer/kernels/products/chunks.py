@@ -23,7 +23,7 @@ def next_chunk(counter, n, tid, nth, step):
         group = (home + step) % groups
         begin, end = group * nth // groups * n // nth, (group + 1) * nth // groups * n // nth
         own = counter + 64 * group
-        # who helps looks first: an addition would take the cache line from those whose range it is
+        # a helper looks first: an addition would take the cache line from the owners of the range
         if step == 0 or begin + atomic_load(own) < end:
             i = begin + atomic_add(own, 1)
             if i < end:

@@ -3,7 +3,7 @@
 Stored codes c stand for weights c - base:
     vnni   u8 codes (signed ones plus 128) x s8, vpdpbusd
     ub     u8 codes x s8, vpmaddubsw summed in 16 bits over a block, or half of one (AVX2, codes of up to 6 bits). The
-           sums start from minus base * x, so what is left at the end fits, and how it wraps on the way does not matter
+           sums start from minus base * x, so the final value fits, and wrapping on the way does not matter
     sdot   s8 codes with the bias taken off x s8, NEON's sdot
     s16    s16 codes x s16, vpmaddwd: AVX2's vpmaddubsw saturates with 8-bit codes, and this is as fast (AVX2, Q8_0);
            the integer factors of 16 weights (`sub`) are in the codes
@@ -103,12 +103,12 @@ class Tile:
 
     @property
     def cols(self) -> int:
-        """Columns that meet a row at a time."""
+        """Columns that a row is multiplied with at a time."""
         return self.vectors * self.lanes
 
     @property
     def in_registers(self) -> bool:
-        """Whether the sums of a chain have registers beside those of a block: there are 32 of 16 lanes."""
+        """Whether the sums of a chain and of a block both fit into registers: there are 32 of 16 lanes."""
         return self.lanes == 16 and self.rows * self.vectors <= 12
 
 

@@ -49,7 +49,7 @@ _TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
-    """A block of 32 of all rows and columns of a tile: addresses and what is computed from it."""
+    """A block of 32 of all rows and columns of a tile: addresses and computed values."""
 
     def __init__(self, e: Emitter, how: Scheme, tile: Tile, x: Value, rows: list[Value]) -> None:
         self.e, self.how, self.tile, self.x, self.rows = e, how, tile, x, rows
@@ -148,7 +148,7 @@ class _Block:
         return acc
 
     def halves_of_rows(self) -> list[range]:
-        """The tile's rows in two parts, where their sums and those of half a block are to stay in registers."""
+        """The tile's rows in two parts, if their sums and the sums of half a block shall stay in registers."""
         R = self.tile.rows
         return [range(R // 2), range(R // 2, R)] if self.how.halves else [range(R)]
 
@@ -207,7 +207,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
 
 
 def _leave(e: Emitter, chain: list[Value], before: Value, q: Value, out: Value) -> None:
-    """A chain's sums, added to those of the chains before it: left in q, or added to `out` where that is not 0."""
+    """Adds a chain's sums to the sums of earlier chains: in q, or in `out` if that is not 0."""
     size = 4 * chain[0].type.count
     values = [e.b.fadd(e.load(v.type, before, size * k, 32), v) for k, v in enumerate(chain)]
     with e.b.if_else(e.b.icmp_signed("!=", out, const(I64, 0))) as (last, others):
@@ -244,7 +244,7 @@ def _chain_in_registers(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, le
 
 
 def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, length: Value) -> Callable[[int], Value]:
-    """The chain's sums, where those of a block take the registers."""
+    """The chain's sums, if the sums of a block take the registers."""
     b, R, C, L = e.b, tile.rows, tile.vectors, tile.lanes
     vi, vf = Vec(I32, L), Vec(F32, L)
     chain = e.stack(vf, R * C)

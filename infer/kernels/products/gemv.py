@@ -22,7 +22,7 @@ Fields of a product y = W x for every column of every group:
     groups         i64 [0] number of groups, then per group: expert, first column, number of columns
     expert_stride  bytes from expert to expert
     scratch, scratch_bytes, rows      GEMM only: scratch_bytes for each thread; rows of a chunk
-    n_passes, columns                 GEMM only: how often rows are read, for so many columns of a group each time
+    n_passes, columns                 GEMM only: how often rows are read, and the columns of a group each time
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
         turns, n = b.lshr(rows.n_groups, const(I64, 3)), rows.n_chains
 
         def product(r: Value, p: Value) -> Value:
-            """Of row r at the address p: sixteen groups at a time, then eight, then what is left."""
+            """Row r at the address p: sixteen groups at a time, then eight, then the rest."""
 
             def eight(i, chains):
                 first = b.shl(i, const(I64, 3))
@@ -97,7 +97,7 @@ def float_rows(
     """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): per row the totals of chains.
 
     bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
-    prefetch: instead of asking for what comes next in the rows.
+    prefetch: called instead of prefetching the next part of the rows.
     """
     b, multiply = e.b, _multiply_pairs if bf16_pairs else _multiply
     shift = const(I64, block.weights.bit_length() - 1)
@@ -112,7 +112,7 @@ def float_rows(
                 e.prefetch(q, prefetch_ahead() + line, e.isa.near)
 
     def whole(i, chains):
-        """Block i of every row meets the columns."""
+        """Multiplies block i of every row with the columns."""
         places = [e.at(row, b.mul(i, const(I64, block.nbytes))) for row in rows]
         o = b.shl(b.shl(i, shift), const(I64, 2))
         if prefetch is None:

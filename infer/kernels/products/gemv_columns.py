@@ -1,10 +1,10 @@
 """Products with a few columns (batches, speculation): rows straight from the mapped file, read once for all.
 
 The fields and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
-(pack.py). Weights are unpacked into registers and meet the columns one after the other. Nothing is computed for columns
-that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. To bring the weights into the order of
-sorted columns takes as long as two columns do: one or two are met as gemv.py does it. With more than eight a register
-tile (gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
+(pack.py). Weights are unpacked into registers and multiplied with the columns one after the other. Nothing is computed
+for columns that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. To bring the weights into
+the order of sorted columns takes as long as two columns do: one or two are met as gemv.py does it. With more than eight
+a register tile (gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
 """
 
 from collections.abc import Callable
@@ -41,8 +41,8 @@ class LaneSums:
                 128 if e.isa.dot.startswith("vnni") else SMALL if self.x86_dot and block.largest <= SMALL else 0
             )
         self.bias = self.added + (block.bias or 0)
-        # dwords whose products are added before they meet the factors of half a group; vpmaddubsw makes sums of two in
-        # 16 bits, of which so many fit
+        # dwords whose products are added before the sum is multiplied with the factors of half a group; vpmaddubsw sums
+        # two products in 16 bits, into which this many fit
         self.run = 4
         if self.x86_dot:
             largest = block.largest + self.bias
@@ -113,7 +113,7 @@ def form(kind: GGMLType, isa: ISA) -> str:
 
 
 class Eights:
-    """A row times n columns, eight groups at a time; the chains of a column are those of even and of odd turns."""
+    """A row times n columns, eight groups at a time; the chains of a column are for even and for odd turns."""
 
     def __init__(self, e: Emitter, block: IntBlock, x: Value, x_stride: Value, K: Value, n: Value) -> None:
         self.e, self.x, self.x_stride, self.n = e, x, x_stride, n
@@ -143,7 +143,7 @@ class Eights:
         e, b, rows = self.e, self.e.b, self.rows
 
         def eight(i, _):
-            """The i-th eight groups of the row, unpacked once, meet all columns."""
+            """Unpacks the i-th eight groups of the row once, and multiplies them with all columns."""
             first = b.shl(i, const(I64, 3))
             g = whole(e, rows.unpack(row, first))
             weights, parity = self.sums.weights(g), b.and_(i, const(I64, 1))
@@ -209,7 +209,7 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its
         is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
 
         def some(first, _):
-            """ROWS * TURNS rows from `first` on, sixteen groups at a time; what is left of each goes by eights."""
+            """ROWS * TURNS rows from `first` on, sixteen groups at a time, then eight at a time."""
             count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
             last = b.sub(count, const(I64, 1))
             sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
@@ -284,14 +284,14 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
         def passes(n_rows: int, width: int, narrow: int = 0, least: int = 0) -> None:
-            """Rows times `width` columns at a time; `narrow` or fewer that are left meet the rows together.
+            """Rows times `width` columns at a time; a rest of `narrow` or fewer columns is done together.
 
             least: of such passes; then the rows that come next are asked for in all of them.
             """
             whole = b.and_(b.add(n, const(I64, width - 1 - narrow)), const(I64, -width))
 
             def together(r, _):
-                """`n_rows` from row r on meet all columns; past the last one it is repeated."""
+                """Multiplies `n_rows` rows from r on with all columns; beyond the last row, that one is repeated."""
                 rows = [r, *(e.intr("smin", b.add(r, const(I64, k)), last_row) for k in range(1, n_rows))]
                 following = e.at(w, b.mul(e.intr("smin", b.add(r, const(I64, n_rows)), last_row), stride))
 

@@ -58,7 +58,7 @@ class SquareSums:
     _running: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def addresses(self, name: str, n_expert: int, n: int) -> tuple[int, int]:
-        """Of sums f32 [n_expert, n] and counts f32 [n_expert], the same whenever asked."""
+        """Addresses of sums f32 [n_expert, n] and counts f32 [n_expert]; always the same ones."""
         if name not in self._running:
             self._running[name] = np.zeros((n_expert, n), np.float32), np.zeros(n_expert, np.float32)
         sums, counts = self._running[name]
@@ -66,12 +66,12 @@ class SquareSums:
         return int(sums.ctypes.data), int(counts.ctypes.data)
 
     def clear(self) -> None:
-        """Forgets what has been added."""
+        """Resets all sums."""
         for sums, counts in self._running.values():
             sums[:] = counts[:] = 0
 
     def take(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Sums f32 [expert, column] and counts f32 [expert] of what has been added since the last time.
+        """Sums f32 [expert, column] and counts f32 [expert] added since the last call.
 
         To be called every few thousand rows: sums in f32 lose small additions when they grow.
         """

@@ -16,7 +16,7 @@ GEMM, pairs     as GEMM, float, of the columns of GEMV, pairs, two BF16 in the p
 
 d and q: see pack_codes.py.
 
-Fields, the same of all packers, also those that one of them has no use for:
+Fields, the same for all packers, although some do not use all of them:
     x, ldx       f32 rows of n values
     out, stride  bytes from column to column, or from tile to tile
     n, K         length of the source rows, and padded
@@ -32,7 +32,7 @@ from .pack_codes import make_int_column, make_int_tile
 
 V8F = Vec(F32, 8)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
-UNSORTED = 2  # columns that rows meet as they are: for more of them their groups of 32 are sorted once
+UNSORTED = 2  # columns that are used unsorted: for more columns, their groups of 32 are sorted once
 
 
 @emit("i64,i64,i64,i64,i64,i64->void")

@@ -22,7 +22,7 @@ def chain_place(e: Emitter, i: Value, n: Value) -> Value:
 
 
 def _maximum(e: Emitter, a: Value, c: Value) -> Value:
-    """Of magnitudes as bits; a NaN is larger than all numbers and stays."""
+    """The maximum of magnitudes as bits; a NaN is larger than all numbers and stays."""
     return e.intr("smax", a, c)
 
 

@@ -111,7 +111,7 @@ class GroupProducts:
 
 
 def widened(e: Emitter, sums: Value) -> Value:
-    """i16 sums -> i32 sums of neighbours; i32 sums as they are."""
+    """i16 sums -> i32 sums of neighbours; i32 sums are unchanged."""
     return pair_sums(e, sums, const(V16I16, 1)) if sums.type == V16I16 else sums
 
 
@@ -134,7 +134,7 @@ class RowProducts:
         self.e, self.block, self.K = e, block, K
         self.products = GroupProducts(e, block)
         self.bias = self.products.bias  # what the codes in `isums` have too much
-        self.ahead: Value = const(I64, prefetch_ahead())  # bytes from what is unpacked to what is prefetched
+        self.ahead: Value = const(I64, prefetch_ahead())  # prefetch distance in bytes
         self.n_groups = e.b.lshr(K, const(I64, 5))
         self.n_chains = 1 + (block.n_min > 0)
 
@@ -182,7 +182,7 @@ class RowProducts:
     ) -> list[Value]:
         """Eight groups added to their chains. `bias`: what the codes in the integer sums have too much.
 
-        left: how many of the groups there are; what is read in place of others adds +0. None: all.
+        left: number of groups that exist; what is read for the others adds +0. None: all exist.
         """
         e, b = self.e, self.e.b
         x_d, x_sum = self.scales_and_sums(x)
@@ -280,7 +280,7 @@ def totals_of(rows: RowProducts, row: Value, columns: list[Value]) -> list[Value
     turns = b.lshr(rows.n_groups, const(I64, 3))
 
     def of(k: int, chains: list[Value]) -> tuple[list[Value], list[Value]]:
-        """Chains of column k: those whose turn it is, and the others."""
+        """Chains of column k: the current ones, and the others."""
         return chains[2 * n * k :][:n], chains[2 * n * k + n :][:n]
 
     def eight(i: Value, chains: list[Value]) -> list[Value]:

@@ -1,4 +1,4 @@
-"""Products with a few columns in registers of 512 bits: sixteen groups of 32 weights of two rows meet a column at once.
+"""Products with a few columns in registers of 512 bits: sixteen groups of 32 weights of two rows at once per column.
 
 Lane l of vector k is dword k of group `PLACES[l]`, of codes and of x (pack.py sorts the columns so). So a column needs
 no addition across lanes, and the 16 chains of a row are one register. A column is loaded once for both rows: with one,
@@ -15,11 +15,11 @@ from .pack_codes import EIGHT_PLACES
 from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
-ROWS = 2  # that meet a column together
-TURNS = 2  # times ROWS rows that meet the same part of the columns while it is in the first-level cache
+ROWS = 2  # rows that are multiplied with a column together
+TURNS = 2  # times ROWS rows use a part of the columns while it is in the first-level cache
 MOST = 8  # columns that rows meet at a time
 PART = 48  # sixteens of groups of all columns in that part: 30 KB
-AHEAD = 8192  # bytes of rows, about, from what is unpacked to what is prefetched
+AHEAD = 8192  # approximate prefetch distance in bytes of rows
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
@@ -120,7 +120,7 @@ def _by_dword(e: Emitter, registers: list[Value]) -> list[Value]:
 class Sixteens:
     """The whole sixteens of some rows times n columns: 16 chains of products, and with minima of what they take off.
 
-    Rows are ROWS * TURNS at most, `stride` bytes apart. They meet the columns part by part.
+    Rows are ROWS * TURNS at most, `stride` bytes apart. They are multiplied with the columns part by part.
     """
 
     def __init__(

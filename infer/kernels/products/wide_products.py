@@ -1,7 +1,7 @@
 """Integer products of a row with one column in registers of 512 bits: two groups of 32 weights side by side,
 sixteen groups at a time.
 
-The sums, and the order in which they are added to the chains, are those of row_products.py.
+The sums, and the order in which they are added to the chains, are as in row_products.py.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class WideProducts(RowProducts):
         self, row: Value, x: Value, turns: Value, eight: Callable[[Value, list[Value]], list[Value]], rest: Rest
     ) -> Value:
         """A row's product of `turns` times eight groups and less than eight. `eight` adds the groups of a turn to the
-        first half of its chains, <8 x f32>, and gives the second half first; `rest` adds what is left."""
+        first half of its chains, <8 x f32>, and gives the second half first; `rest` adds the rest."""
         e, b, n = self.e, self.e.b, self.n_chains
         n_sixteens, odd = b.lshr(turns, const(I64, 1)), b.and_(turns, const(I64, 1))
         chains = e.loop(

@@ -13,7 +13,7 @@
     state, stride      f32 [row][d_conv - 1][n_channel], oldest input first; read, then the last d_conv - 1 inputs;
                        bytes from row to row
     y                  f32 [tok][n_channel], not x
-    before, after      f32 [tok][n_channel], conv1d_gated only; what it keeps is before * x
+    before, after      f32 [tok][n_channel], conv1d_gated only; it keeps before * x
 
 Time runs in tiles, so that a row is touched in pieces of whole cache lines.
 Reference: tests/reference/recurrent.py. Error: 7e-7 of max(1, |y|).

@@ -3,8 +3,8 @@ it reads it.
 
     y[t][j] = bias + sum_k w[k] * x[t - (n_window - 1) - (d_conv - 1) + j + k]      k ascending, one fma each
 
-so y[t][n_window - 1] is the convolution at t, and y[t][0] that of n_window - 1 tokens before. Before the first token x
-is 0, and the convolution of zeros is the bias: the second convolution sees that too.
+so y[t][n_window - 1] is the convolution at t, and y[t][0] the convolution n_window - 1 tokens before. Before the first
+token x is 0, and the convolution of zeros is the bias: the second convolution also sees that.
 """
 
 from ..build.jit import kernel

@@ -28,7 +28,7 @@ def decay_rates(a: npt.ArrayLike, n_channel: int = 1) -> F32Array:
     return np.repeat((np.asarray(a, np.float64) * LOG2E).astype(np.float32), n_channel)
 
 
-# --- what comes before ------------------------------------------------------------------------------------------------
+# --- before the scan --------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64->void")
 def _normalize(e, a, t, h):
     """q and k of head h of token t. Squares are summed in 16 lanes, halved at the end; missing lanes are zero."""

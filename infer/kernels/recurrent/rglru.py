@@ -23,7 +23,7 @@ def lru_rate(recurrent_param: npt.ArrayLike) -> F32Array:
 def _one_minus_exp2(e: Emitter, t: Value) -> Value:
     """1 - 2^t for t <= 0, exact to the last bits near t = 0 too: what 1 - exp2(t) is not. NaN stays NaN.
 
-    With r = rint(t) and p = 2^(t - r) - 1: (1 - 2^r) - 2^r p; the coefficients are those of Emitter.exp2.
+    With r = rint(t) and p = 2^(t - r) - 1: (1 - 2^r) - 2^r p; coefficients as in Emitter.exp2.
     """
     b, ty = e.b, t.type
     ints = Vec(I32, ty.count)

@@ -274,7 +274,7 @@ def wkv7_prepare(
 
         kk = k k_k / max(|k k_k|, 1e-12),  gate = sigmoid(rate + a0),  rate = kk gate,  k = k (1 + (gate - 1) k_a)
         w = exp(-exp(-1/2) sigmoid(w + w0)),  v = v + (first - v) sigmoid(mix + v0),  r = r w
-        dots = (sum r k, sum r rate, sum r k r_k), with r as it was
+        dots = (sum r k, sum r rate, sum r k r_k), with r unchanged
 
     count                          of tokens
     r, k, v, w, rate, mix, first   f32 [tok][head][d]; rate is the paper's a

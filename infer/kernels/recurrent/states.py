@@ -7,7 +7,7 @@ Batch control:
                              (the tokens of one sequence, in order; row before -1: the sequence begins, its state is 0)
     counter  i64             of work items, zero before each run
 
-The two rows may be the same one. Otherwise the row before stays as it is, which costs a copy: that is how states are
+The two rows may be the same one. Otherwise the row before stays unchanged, which costs a copy: that is how states are
 kept, shared and gone back to. A segment whose row before is the row after of the one before it continues that one (one
 sequence, a state kept after every piece); whoever computes a segment computes those that continue it.
 

@@ -141,7 +141,7 @@ def rms_norm(
     """x += scale * residual (kept), then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
 
     residual, weight    f32 [row][n] and f32 [n]; 0: none
-    index               i64 [count], rows of x and residual to take: row i of out is that of row index[i]; 0: row i
+    index               i64 [count], rows of x and residual to take: row i of out is made from row index[i]; 0: row i
     """
     for t in range(tid, ldi(count), nth):
         row = ldi(index + 8 * t) if index else t
@@ -336,7 +336,7 @@ def _make_geglu(gelu: Callable[[Emitter, Value], Value]) -> Any:
     return emit("i64,i64,i64,i64->void")(geglu_row)
 
 
-# out = gelu(gate) * up: gelu by its tanh formula, and as it is defined
+# out = gelu(gate) * up: gelu by its tanh formula, and exact
 geglu = variant(swiglu, "geglu", _swiglu=_make_geglu(gelu_by_tanh))
 geglu_erf = variant(swiglu, "geglu_erf", _swiglu=_make_geglu(Emitter.gelu))
 

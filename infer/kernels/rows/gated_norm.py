@@ -1,4 +1,4 @@
-"""RMS norm of groups of a row's values, gated: what stands between a scan and the projection behind it."""
+"""RMS norm of groups of a row's values, gated: the step between a scan and the projection after it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A sublayer between residual streams: what it reads is gated together from all of them, what it returns is added to
+"""A sublayer between residual streams: its input is a gated sum of all of them, its result is added to
 each with a weight. Streams lie side by side: f32 [tok][stream][n]."""
 
 from ..build.jit import kernel

@@ -1,4 +1,4 @@
-"""GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415) without a gate: as it is defined (BERT), and by its tanh formula."""
+"""GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415) without a gate: exact (BERT), and by its tanh formula."""
 
 from collections.abc import Callable
 from typing import Any

@@ -40,7 +40,7 @@ def split_heads(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, n: Int, stride: Int,
     width: Int,
 ):  # fmt: skip
-    """out[column of t and h] = n values of x[t], those of head h `stride` bytes after those of h - 1."""
+    """out[column of t and h] = n values of x[t], head h `stride` bytes after head h - 1."""
     n_tok = ldi(count)
     for i in range(tid, n_tok * n_head, nth):
         t, h = i // n_head, i % n_head

@@ -1,9 +1,9 @@
 """Manifold-constrained hyper-connections (mHC, arXiv:2512.24880): the residual stream of a token is n_stream rows side
-by side. A sublayer reads one mix of them; what it returns goes to all, which meanwhile are mixed among themselves.
+by side. A sublayer reads one mix of them; its result is added to all, which are also mixed among themselves.
 
     hyper_weights    the numbers of both mixes, from a product with the streams, Sinkhorn's iterations included
     mix_streams      the row that a sublayer reads
-    write_streams    the streams behind a sublayer; a kernel for each number of streams
+    write_streams    the streams after a sublayer; a kernel for each number of streams
 """
 
 from functools import cache
@@ -24,7 +24,7 @@ MOST_STREAMS = 8  # for which `write_streams` is made
 # --- numbers of the mixes ---
 @emit("i64,i64,f32->f32")
 def _inverse_rms(e, x, n, eps):
-    """1 / sqrt(mean(x^2) + eps): squares summed in 16 lanes, halved at the end, as those of a norm."""
+    """1 / sqrt(mean(x^2) + eps): squares summed in 16 lanes, halved at the end, as in a norm."""
     b = e.b
     full = b.shl(b.and_(n, const(n.type, -16)), const(n.type, 2))
 
@@ -60,7 +60,7 @@ def hyper_weights(
 ):  # fmt: skip
     """The numbers of a hyper-connection of every token, in f32, sums in ascending order:
 
-        m = product / sqrt(mean(x^2) + eps)                        the norm of x, behind its product
+        m = product / sqrt(mean(x^2) + eps)                        the norm of x, applied after the product
         pre = sigmoid(m scale[0] + base) + floor                   n_stream values
         post = 2 sigmoid(m scale[1] + base)                        n_stream values
         C = softmax(m scale[2] + base) over rows, + floor          n_stream rows of as many; then every column, and
@@ -180,5 +180,5 @@ def write_streams_of(
 
 @cache
 def write_streams(n_stream: int) -> Kernel:
-    """`write_streams_of` for so many streams, up to MOST_STREAMS."""
+    """`write_streams_of` for this number of streams, up to MOST_STREAMS."""
     return variant(write_streams_of, f"write_streams_{n_stream}", written_piece=_make_written(n_stream))

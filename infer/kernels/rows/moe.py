@@ -1,4 +1,4 @@
-"""Mixture of experts: which expert computes which token, and the weighted sum of what they return.
+"""Mixture of experts: which expert computes which token, and the weighted sum of their results.
 
 A (token, chosen expert) pair gets a slot. The slots of an expert are consecutive and begin at a multiple of the tile
 width, so that products run expert by expert over whole tiles; slots in between belong to nobody.
@@ -112,7 +112,7 @@ def _score(row, n_expert, bias, scoring, chosen_by, p, score):
     top = ldf(row)
     for x in range(1, n_expert):
         top = max(top, ldf(row + 4 * x))
-    total = ldf(row) - ldf(row)  # 0, or NaN when there is one
+    total = ldf(row) - ldf(row)  # 0, or NaN if a value is NaN
     if scoring != Scoring.SOFTMAX:
         total += ONE
     for x in range(n_expert):
@@ -254,7 +254,7 @@ def weigh_slots(
     a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, slots: Address,
     weights: Address, n_used: Int, n: Int,
 ):  # fmt: skip
-    """Weights of what experts read, not of what they return (Llama 4): the products of each token's slots, gate and up
+    """Weights of the inputs of experts, not of their results (Llama 4): the products of each token's slots, gate and up
     f32 [slot][n], are times the slot's weight, which becomes 1 for `moe_combine`. Fields as `moe_route` left them."""
     for t in range(tid, ldi(count), nth):
         for j in range(n_used):

@@ -36,7 +36,7 @@ def hash_ngrams(
 
     t_i is the token i before; `end`, if that or one between is `end` or was never there.
 
-    x               f32 [tok][n_gram], numbered tokens, the last one last; 0: there is none
+    x               f32 [tok][n_gram], numbered tokens, the last one last; 0: no token
     factors         i64 [n_gram]
     sizes, offsets  i64 [(n_gram - 1) * n_each], sizes positive
     rows            i64 [tok][(n_gram - 1) * n_each]

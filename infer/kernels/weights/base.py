@@ -24,7 +24,7 @@ V8F, V16F, V16I16 = Vec(F32, 8), Vec(F32, 16), Vec(I16, 16)
 class Groups:
     """The groups of 32 of one block, unpacked.
 
-    codes   <32 x i8> per group; where there are signs, what they are without them: `whole` has both
+    codes   <32 x i8> per group; with separate signs, their magnitudes: `whole` has both
     scale   block of 256: <8 x f32>; smaller ones: the stored bits, an i16, for all their groups
     mins    one or two as `n_min` says; block of 256: <8 x f32>; smaller ones: i16 with the bits of an f16
     subs    <16 x i16>, two per group; None when the type has no such factors

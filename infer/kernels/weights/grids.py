@@ -47,7 +47,7 @@ def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int 
 
 
 def _signs(e: Emitter, place: Value) -> list[Value]:
-    """Of 8 groups, an i32 in memory for each."""
+    """8 groups, an i32 in memory for each."""
     return [signs_of(e, e.load(I32, place, 4 * g)) for g in range(8)]
 
 

@@ -1,7 +1,7 @@
 """Eight groups for products of 512 bits: their codes in four registers, of group 2k and behind them of group 2k + 1.
 
 Codes are u8 here, signed ones plus `bias_of`. A type without a rule in PAIRS is multiplied in registers of 256 bits:
-those of codebooks are bound by their look-ups, and only become slower.
+codebooks are bound by their look-ups, and would only become slower.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def _bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> V
     each = 16 // len(places)  # dwords
     if has(e.isa, "gfni"):
         return e.call("llvm.x86.vgf2p8affineqb.512", V64I8, v, _matrices(places, n, to), const(I8, 0))
-    # dwords are rotated: what comes from a neighbouring byte is masked
+    # dwords are rotated: bits of a neighbouring byte are masked
     amounts = [(to - place) % 32 for place in places for _ in range(each)]
     if any(amounts):
         wide = b.bitcast(v, V16I32)

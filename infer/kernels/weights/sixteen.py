@@ -1,6 +1,6 @@
 """Sixteen groups of a row for products of 512 bits: eight registers of codes, and numbers of two super-blocks at once.
 
-The numbers are those of the rules in k_quants.py; only the instructions differ.
+The numbers are the same as by the rules in k_quants.py; only the instructions differ.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _dwords(e: Emitter, both: Value, places: list[int]) -> Value:
 
 
 def _moved(e: Emitter, v: Value, right: list[int], masks: list[int]) -> Value:
-    """Dwords rotated to the right by so many bits, of which the mask, repeated in every byte, leaves some."""
+    """Dwords rotated to the right, then masked with `mask` repeated in every byte."""
     b, n = e.b, v.type.count // len(right)
     if any(right):
         v = e.intr("fshr", v, v, const(v.type, right * n))

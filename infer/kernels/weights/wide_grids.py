@@ -131,7 +131,7 @@ def _d(e: Emitter, kind: GGMLType, p: Value, factor: float) -> Value:
 
 
 def _of_each(e: Emitter, first: Value, second: Value, factor: float) -> Value:
-    """<16 x f32>: the f16 of the first block times a factor eight times, then that of the second."""
+    """<16 x f32>: eight times the f16 of the first block times a factor, then likewise for the second block."""
     v = e.b.insert_element(const(Vec(I16, 2), 0), first, const(I32, 0))
     d = e.half(e.b.insert_element(v, second, const(I32, 1)))
     return e.shuffle(e.b.fmul(d, const(Vec(F32, 2), factor)), [0] * 8 + [1] * 8)

@@ -31,7 +31,7 @@ def _q2_0(e: Emitter, p: Value) -> list[Value]:
 
 
 def _digits() -> tuple[bytes, bytes]:
-    """Of every byte of TQ1_0 the first four digits, two bits each, and the fifth."""
+    """The first four digits of every byte of TQ1_0, two bits each, and the fifth."""
     digits = [(np.arange(256) * 3**n % 256 * 3 >> 8) << 2 * (n % 4) for n in range(5)]
     return sum(digits[:4]).astype(np.uint8).tobytes(), digits[4].astype(np.uint8).tobytes()
 

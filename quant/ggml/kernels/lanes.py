@@ -74,7 +74,7 @@ class _Model(PrimitiveModel):
 
 
 def fast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As `fast`, for a function that is inlined into its caller, however long: a call would pass seven numbers per array."""
+    """Compiles a function at its first call, without the interpreter's lock; cached on disk if numba finds a place."""
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         compiled: Callable[..., Any] = njit(cache=True, **options)(function)
