@@ -1,4 +1,4 @@
-"""An answer read whole, and in pieces: both must say the same."""
+"""Reads an answer whole and in pieces, and checks that both readings agree."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from hybrid.infer.answers.chat.tools import Tool, tools_of
 
 THINK = ThoughtFormat("<think>", "</think>")
 
-# As the templates of these models have them, by what their calls look like.
+# Formats of these models' templates, named by the look of their calls.
 JAMBA = CallFormat("<tool_calls>", "<tool_calls>[\n    ", "\n]</tool_calls>", JsonCall(), between=",\n    ")
 GRANITE = CallFormat("<tool_call>", "", "", JsonCall("<tool_call>\n", "\n</tool_call>"), again="\n")
 FALCON = CallFormat("<tool_call>", "<tool_call>\n[\n", "\n]\n</tool_call>", JsonCall(), between=",\n")
@@ -59,7 +59,7 @@ def tool(name: str, properties: dict[str, Any] | None = None, **more: Any) -> di
 
 @dataclass
 class Read:
-    """What was read: calls as (name, arguments)."""
+    """What was read; calls are (name, arguments)."""
 
     thoughts: str = ""
     text: str = ""
@@ -69,7 +69,7 @@ class Read:
 def read_in(
     pieces: Iterable[str], format: ChatFormat, tools: Sequence[Tool], *, thinks: bool = False, continues: bool = False
 ) -> tuple[Read, list[AnswerPart]]:
-    """What the reader has at the end, after a look that the parts say the same; and the parts."""
+    """The final reading and its parts; checks that the parts add up to the reading."""
     ids = (f"id{i}" for i in itertools.count())
     reader = AnswerReader(format, tools, thinks=thinks, continues=continues, new_id=lambda: next(ids))
     parts = [part for piece in pieces for part in reader.push(piece)] + reader.finish()
@@ -99,7 +99,7 @@ def read(
     thinks: bool = False,
     continues: bool = False,
 ) -> Read:
-    """What the answer says, after a look that it says so in characters, and cut at any one place."""
+    """Read the answer; checks that every cut in two, and a cut into characters, reads the same."""
     format, known = ChatFormat(thoughts, calls), tools_of(list(tools))
     whole, _ = read_in([answer], format, known, thinks=thinks, continues=continues)
     cuts = [[answer[:i], answer[i:]] for i in range(1, len(answer))] if len(answer) < 1000 else []

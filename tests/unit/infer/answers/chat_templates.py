@@ -24,5 +24,5 @@ def form(name: str) -> ChatFormat:
 
 
 def call(name: str, arguments: dict[str, Any], identifier: str = "call00001") -> dict[str, Any]:
-    """In an answer of OpenAI's."""
+    """A call in an OpenAI answer."""
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}

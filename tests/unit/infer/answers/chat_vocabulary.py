@@ -1,4 +1,4 @@
-"""A small vocabulary with words, bytes and marks, which are text, tokens of their own, or control tokens."""
+"""A small vocabulary of words, bytes and tags; tags are spelled, tokens of their own, or control tokens."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _WORDS += ["para", "meter", "func", "tion", "=", "\n", "\n\n", " ", "  ", "call"
 
 
 def chat_tokenizer(kind: int = NORMAL, marks: Sequence[str] = MARKS, n_vocab: int = 0) -> Tokenizer:
-    """kind: of the marks' tokens; NORMAL: there are none, marks are spelled. n_vocab: at least so many tokens."""
+    """kind: token type of the tags; NORMAL: tags are spelled. n_vocab: smallest number of tokens."""
     words = list(dict.fromkeys([*_WORDS, *(chr(i) for i in range(0x21, 0x7F))]))
     words += [f"word{i}" for i in range(n_vocab - len(words) - 261 - (0 if kind == NORMAL else len(marks)))]
     special = ["<|im_start|>", "<|pad|>", *(marks if kind == CONTROL else ())]

@@ -1,5 +1,5 @@
-"""A model without numbers, for chats: its tokens are characters (and five control tokens), so that every prefill can be
-read, and it says what a script tells it to."""
+"""A scripted model for chats. Its tokens are characters (and five control tokens), so that every prefill can be read.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ N_VOCAB = 300
 
 
 class FakeTokenizer:
-    """One token per character; control tokens are taken out of the text when asked to."""
+    """One token per character; control tokens are recognized on request."""
 
     bos, eos, eot = 0, 1, None
     kind = "gpt2"
@@ -58,7 +58,7 @@ class FakeTokenizer:
 
 
 class FakeSequence:
-    """Says the script, character by character, then </s>. Goes back to where a prompt or an answer ended."""
+    """Says the script, character by character, then </s>. Can go back to the end of a prompt or an answer."""
 
     slot, is_open, logits = 0, True, None
 
@@ -79,7 +79,7 @@ class FakeSequence:
     pending = property(lambda self: self.extra.get("pending", []))
 
     def read(self, ids: Sequence[int], is_whole: bool) -> np.ndarray | None:
-        """A token of the answer, a prompt, or a part of one up to a boundary."""
+        """Read a token of the answer, a prompt, or a part of a prompt up to a boundary."""
         if self.said and not self._read and len(ids) == 1:
             self.tokens.append(ids[0])
             return self._next()
@@ -133,7 +133,7 @@ class FakeSequence:
 
 
 class FakeRunner:
-    """What a batch of one asks of a runner."""
+    """The parts of a runner that a batch of one needs."""
 
     n_seq_max, n_ubatch, n_vocab, depth, recovers = 1, 4096, N_VOCAB, 1, True
 
@@ -193,7 +193,7 @@ TOLD = f"<sys>{json.dumps([tool.as_given for tool in TOOLS])}</s>"
 
 
 def thinking_template() -> ChatTemplate:
-    """Thoughts are opened by the prompt, and left out before the last question; calls are JSON in <call>."""
+    """The prompt opens thoughts, thoughts before the last question are dropped, and calls are JSON in <call>."""
     return ChatTemplate(
         """{{ bos_token }}{%- if tools %}<sys>{{ tools | tojson + eos_token }}{% endif -%}
         {%- set ns = namespace(last=-1) -%}
@@ -223,7 +223,7 @@ def thinking_template() -> ChatTemplate:
 
 
 class Template(ChatTemplate):
-    """<s><user>question</s><bot>answer</s>..., with what `around` puts beside the answer."""
+    """<s><user>question</s><bot>answer</s>..., with the extra text of `around` in answers."""
 
     def __init__(self, before: str = "", trim: bool = False) -> None:
         super().__init__("as `render` has it")

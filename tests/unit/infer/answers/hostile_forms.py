@@ -13,7 +13,7 @@ from hybrid.infer.answers.constraints import Grammar
 
 
 def words(n: int, length: int, letters: str = "abcdefghij") -> list[str]:
-    """Different ones, the same every time. Drawn at once: every process that collects the tests makes these."""
+    """Different words, the same in every process: each process that collects the tests makes them."""
     table = bytes(ord(letters[byte % len(letters)]) for byte in range(256))
     drawn = random.Random(0).randbytes(n * length).translate(table).decode()
     made = [drawn[i : i + length] for i in range(0, n * length, length)]
@@ -28,7 +28,7 @@ def properties(n: int, value: object, required: bool = True) -> dict[str, Any]:
 
 
 def chain(n: int, link: Any) -> dict[str, Any]:
-    """Definitions, each made of the next one by `link`."""
+    """Definitions, each built from the next one by `link`."""
     parts = {f"d{i}": link({"$ref": f"#/$defs/d{i + 1}"}) for i in range(n)}
     return {"$defs": {**parts, f"d{n}": {"type": "string"}}, "$ref": "#/$defs/d0"}
 
@@ -145,7 +145,7 @@ SLOW: dict[str, tuple[str, Any, str]] = {
 
 
 def grammar(kind: str, what: Any) -> Grammar:
-    """Of an entry."""
+    """The grammar of an entry."""
     if kind == "json_schema":
         return Grammar.json_schema(what)
     return Grammar.choice(what) if kind == "choice" else Grammar(kind, what)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Whether a text may be an answer of a form; what becomes of the schemas of a suite."""
+"""Whether a text is a valid answer of a form; what becomes of a suite's schemas."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from hybrid.quant.ggml.errors import HybridError, UsageError
 
 
 def accepts(constraint: Constraint, tokenizer: Tokenizer, text: str) -> bool:
-    """Whether the whole of a text may be an answer."""
+    """Whether the whole text is a valid answer."""
     state = constraint.copy()
     try:
         for token in tokenizer.encode(text, add_special=False, continues=True):
@@ -25,12 +25,12 @@ def accepts(constraint: Constraint, tokenizer: Tokenizer, text: str) -> bool:
 
 
 def value_of(text: str) -> Any:
-    """JSON; a number beyond what floats hold is some large one, not infinity, which validators do not take."""
+    """The JSON value; a number beyond the range of floats becomes a large one, as validators refuse infinity."""
     return json.loads(text, parse_float=lambda number: max(-1e308, min(1e308, float(number))))
 
 
 SUITES = ("json_schema_test_suite", "json_schema_test_suite_optional")
-# what a refusal says -> what it is for; the first that fits
+# pattern of a refusal's message -> reason; the first match counts
 _REASONS = (
     (r"Unimplemented keys: (\[[^\]]*\])", ""),
     (r"Unknown format: (\S+)", "`format`: {}"),
@@ -46,7 +46,7 @@ _REASONS = (
 
 
 def reasons(refusal: str) -> list[str]:
-    """What a schema is refused for: keywords, mostly."""
+    """The reasons of a refusal, mostly keywords."""
     for expression, reason in _REASONS:
         found = re.search(expression, refusal)
         if found is not None and not reason:
@@ -64,7 +64,7 @@ def groups(suite: Path) -> Iterator[tuple[str, Any, list[tuple[Any, bool]]]]:
 
 
 def refusals(folder: Path) -> tuple[int, Counter[str]]:
-    """How many schemas the suites have, and how many are refused for what."""
+    """The number of schemas in the suites, and a count of refused schemas per reason."""
     n, counts, vocabulary = 0, Counter[str](), ByteVocabulary()
     for suite in SUITES:
         for _, schema, _ in groups(folder / f"{suite}.json"):

@@ -1,4 +1,4 @@
-"""From a prompt and settings to a job, and what is noted when it has ended."""
+"""Jobs made from prompts and settings, and what is noted when they end."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ def asker(data_dir: Path) -> Asker:
 
 
 def ended(asker: Asker, job: Job, said: str) -> None:
-    """The answer is `said`, a token for each byte, which is not how the tokenizer writes it."""
+    """End the job with the answer `said`, one token per byte, unlike the tokenizer's own encoding."""
     tokenizer = asker.tokenizer
     of_byte = {tokenizer.piece(token): token for token in reversed(range(tokenizer.n_vocab))}
     job.result.ids = [of_byte[bytes([byte])] for byte in said.encode()]

@@ -1,4 +1,4 @@
-"""What the model drew stays what it drew: an answer that comes back as text is the tokens it was drawn as."""
+"""An answer that comes back as text is encoded as the tokens that the model drew."""
 
 import json
 import threading
@@ -23,7 +23,7 @@ def tok(data_dir: Path) -> Tokenizer:
 
 
 def spelled(tok: Tokenizer, text: str) -> list[int]:
-    """One token for each byte: what nobody's encoder would choose."""
+    """One token per byte: an encoding that no encoder would choose."""
     of_byte = {tok.piece(token): token for token in reversed(range(tok.n_vocab))}
     return [of_byte[bytes([byte])] for byte in text.encode()]
 
@@ -64,7 +64,7 @@ def test_an_answer_is_its_owners(tok: Tokenizer, plain: bool) -> None:
 @pytest.mark.parametrize("said", ["Yes.\n", "\n\nYes. ", "Yes."])
 @pytest.mark.parametrize("shown", ["Yes.", " Yes.\n", "\n\nYes. "])
 def test_white_space_around_it_may_differ(said: str, shown: str, tok: Tokenizer) -> None:
-    """Templates and clients trim; one newline must not cost a conversation."""
+    """Templates and clients trim answers; a newline more or less must not lose the tokens of a conversation."""
     ledger, ids = noted(tok, said)
     for text in (ASKED + shown + MORE, "\n" + ASKED.rstrip() + shown + MORE):
         assert ledger.encode(text) == ids + rendered_ids(tok, MORE)
@@ -89,7 +89,7 @@ def test_what_merges_with_the_answer_is_not_encoded_apart(tok: Tokenizer) -> Non
 
 
 def test_a_template_without_control_tokens(tok: Tokenizer) -> None:
-    """The text is to be the same then, to the last space."""
+    """Without control tokens the text must be the same to the last space."""
     before, said, more = "User: What is it?\n\nAssistant:", " A model of states", "\n\nUser: And then?\n\nAssistant:"
     ledger, ids = noted(tok, said, before)
     assert ledger.encode(before + said + more) == ids + rendered_ids(tok, before + said + more, len(before + said))
@@ -98,7 +98,7 @@ def test_a_template_without_control_tokens(tok: Tokenizer) -> None:
 
 
 def test_an_answer_that_was_cut_goes_on_from_its_very_end(tok: Tokenizer) -> None:
-    """A client that sends its beginning as the last message, to be continued."""
+    """A client may send the beginning of an answer as the last message, to be continued."""
     ledger, ids = noted(tok, "The stat ")
     assert ledger.find(ASKED + "The stat ").ids == ids
     for text in (ASKED + "The stat", ASKED + "The stat  ", ASKED.rstrip() + "The stat "):
@@ -122,7 +122,7 @@ def test_the_longest_known_beginning_counts(tok: Tokenizer) -> None:
 
 
 def test_answers_that_were_cut_do_not_hide_what_is_known(tok: Tokenizer) -> None:
-    """Many that a text begins with, and that it does not go on from: they end within its first word."""
+    """Many cut answers end within the first word of the text: none of them hides the answer that fits."""
     ledger, first = noted(tok, "One.")
     word = max((text for text in tok.vocabulary.tokens if text.isascii() and text.isalpha()), key=len)
     asked = ASKED + "One." + MORE
@@ -152,7 +152,7 @@ def test_plain_texts(tok: Tokenizer) -> None:
 
 
 def test_plain_and_rendered_texts_never_meet(tok: Tokenizer) -> None:
-    """In a plain text a control token is text."""
+    """In a plain text a control token is ordinary text."""
     ledger, ids = noted(tok, "One.")
     text = ASKED + "One." + MORE
     assert ledger.encode(text, plain=True) == tok.encode(text)
@@ -162,7 +162,7 @@ def test_plain_and_rendered_texts_never_meet(tok: Tokenizer) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_sentencepiece(kind: str, data_dir: Path) -> None:
-    """A space before the first word, EOS at the end where the vocabulary says so."""
+    """SentencePiece puts a space before the first word, and EOS at the end where the vocabulary says so."""
     place = {"llama": "jamba-dense", "t5": "llama-unigram-bin"}[kind]
     tok = load_tokenizer(sentencepiece(data_dir / "checkpoints" / place / "tokenizer.model"))
     assert tok.kind == kind
@@ -202,7 +202,7 @@ def test_only_what_the_tokens_stand_for_is_noted(tok: Tokenizer) -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_an_answer_without_text_changes_no_prompt(plain: bool, tok: Tokenizer) -> None:
-    """As of a control token alone, or cut off before a character was whole: the same prompt has its own tokens."""
+    """After an answer whose text is empty, the same prompt is encoded as before."""
     ledger, ids = Ledger(tok), tok.encode(ASKED) if plain else rendered_ids(tok, ASKED)
     hidden = next(token for token in range(tok.n_vocab) if tok.is_control(token) and not tok.is_eog(token))
     for drawn in ([hidden], spelled(tok, "x")):
@@ -211,7 +211,7 @@ def test_an_answer_without_text_changes_no_prompt(plain: bool, tok: Tokenizer) -
 
 
 def test_control_tokens_in_an_answer_are_known_as_text_too(tok: Tokenizer) -> None:
-    """Marks of tool calls are left out of the answer's text; a template writes them again."""
+    """Tags of tool calls are left out of the answer's text, but a template writes them again."""
     mark = tok.token("<|fim_prefix|>")
     assert mark is not None and tok.is_control(mark)
     ledger, ids = Ledger(tok), rendered_ids(tok, ASKED)
@@ -222,7 +222,7 @@ def test_control_tokens_in_an_answer_are_known_as_text_too(tok: Tokenizer) -> No
 
 
 def test_an_answer_that_comes_back_as_its_template_writes_it(tok: Tokenizer) -> None:
-    """The arguments of a call are objects on their way through a client: their spaces are the template's."""
+    """Clients parse the arguments of a call: they come back with the template's spaces."""
     drawn = '<tool_call>\n{"name":"f",  "arguments":{"a":1}}\n</tool_call>'
     written = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
     answer = spelled(tok, drawn)
@@ -231,7 +231,7 @@ def test_an_answer_that_comes_back_as_its_template_writes_it(tok: Tokenizer) -> 
         ledger, ids = Ledger(tok), rendered_ids(tok, before)
         assert ledger.note_rendered(before, before + written + "<|im_end|>\n", ids, eos) == written
         assert ledger.encode(before + written + MORE) == [*ids, *answer, *rendered_ids(tok, MORE)]
-        # left out of what comes back: nothing of it is known, and nothing wrong is
+        # left out of the text that comes back: none of it is known, and nothing wrong
         other = ASKED.replace("What", "Who") + "It is."
         assert ledger.note_rendered(before, other + "<|im_end|>\n", ids, eos) == "" and len(ledger) == 1
 
@@ -240,7 +240,7 @@ def test_an_answer_that_comes_back_as_its_template_writes_it(tok: Tokenizer) -> 
     ("reason", "end"), [("length", "<|im_end|>\n"), ("interrupt", "<|im_end|>"), ("stop", "<|im_end|>"), ("eos", "")]
 )
 def test_what_the_tokens_do_not_have_is_not_known_as_rendered(reason: EndReason, end: str, tok: Tokenizer) -> None:
-    """Of an answer that was cut off a template writes the end of its call; some write nothing that ends an answer."""
+    """Nothing is noted where the template closes a call that was cut off, or writes no end after an answer."""
     ledger = Ledger(tok)
     result = GenerationResult(reason, "<tool_call>", spelled(tok, "<tool_call>"))
     written = ASKED + "<tool_call>\n</tool_call>" + end
@@ -278,7 +278,7 @@ def test_it_can_be_kept(tok: Tokenizer) -> None:
     second = ASKED + "One." + MORE
     ledger.note(second, "Two.", [*ledger.encode(second), *spelled(tok, "Two.")])
     ledger.note("The state", " of it", [*tok.encode("The state"), *spelled(tok, " of it")], plain=True)
-    ledger.encode(second)  # the first is used again, so the second is the oldest
+    ledger.encode(second)  # the first was used again, so the second is the oldest
     saved = json.loads(json.dumps(ledger.entries()))
     other = Ledger(tok)
     other.load(saved)
@@ -344,7 +344,7 @@ def test_damaged_entries_change_nothing(entries: Any, tok: Tokenizer) -> None:
 
 
 def test_from_many_threads(tok: Tokenizer) -> None:
-    """While one notes and old ones go, others ask: what they get is right."""
+    """Lookups are right while another thread notes answers and old ones are dropped."""
     ledger = Ledger(tok, 40_000)
     done, wrong = threading.Event(), []
 
@@ -369,7 +369,7 @@ def test_from_many_threads(tok: Tokenizer) -> None:
 
 
 def test_a_control_token_of_unknown_text_is_no_beginning() -> None:
-    """Converters mark the unknown token CONTROL; text that has no token is no place where nothing merges."""
+    """Converters type the unknown token CONTROL, but text that has no token is no boundary for merges."""
     metadata = {
         "model": "llama",
         "tokens": ["<unk>", "<s>", "</s>", "a", "b", "\u2581"],

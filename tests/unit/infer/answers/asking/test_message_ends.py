@@ -50,7 +50,7 @@ def test_a_template_need_not_take_every_beginning(tok: Tokenizer) -> None:
 
 
 def test_one_that_ends_within_a_token(tok: Tokenizer) -> None:
-    """As far as the tokens are the same; what follows is found all the same."""
+    """Its end is where the tokens begin to differ; later ends are found all the same."""
 
     def joined(messages: Sequence[str]) -> str:
         return "".join(messages)
@@ -66,7 +66,7 @@ def test_one_that_ends_within_a_token(tok: Tokenizer) -> None:
 
 
 def test_sentencepiece_writes_a_space_behind_control_tokens(data_dir: Path) -> None:
-    """A part that begins there has no other tokens for that."""
+    """The space after a control token does not change the tokens of a part that begins there."""
     tok = load_tokenizer(sentencepiece(data_dir / "checkpoints/jamba-dense/tokenizer.model"))
     assert tok.eos is not None
     eos = tok.piece(tok.eos).decode()

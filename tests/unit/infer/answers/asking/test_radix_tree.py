@@ -1,4 +1,4 @@
-"""Texts and tokens that begin alike are held once, whatever is added and dropped in whichever order."""
+"""Common prefixes of texts and tokens are held once, in whatever order entries are added and dropped."""
 
 from array import array
 from sys import getsizeof

@@ -1,4 +1,4 @@
-"""A part of the prompts that changes with every request is told once it has done so three times, and not for ever."""
+"""A part of the prompts that changes with every request is reported from the third time on, and only now and then."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ BEFORE, BEHIND = list(range(1000, 1014)), list(range(2000, 2500))
 
 
 def seen(headers: ChangedHeaders, before: list[int], given: list[int], known: list[int], n: int | None = None) -> str:
-    """After texts that begin with the same tokens `before`: what is said."""
+    """The report after a text `before + given`, where `before + known` is remembered; "" for no report."""
     at = next((i for i, (a, b) in enumerate(zip(given, known, strict=False)) if a != b), 0)
     ids = np.array(before + given, np.int32)
     return headers.seen(ids, len(before) + at, np.array(known[at:], np.int32), WORDS)
@@ -37,7 +37,7 @@ def test_it_may_have_another_length_and_begin_to_differ_elsewhere() -> None:
 def test_what_is_no_header() -> None:
     headers = ChangedHeaders()
     for i in range(20):
-        # other texts from there on; too little behind it; another place or another text before it; far behind; tokens
+        # other texts after it; too little after it; another offset or other text before it; too far from the start; tokens
         other = list(range(5000 + 600 * i, 5500 + 600 * i))
         assert not seen(headers, BEFORE, [i + 1, *other], [i, *BEHIND])
         assert not seen(headers, BEFORE, [i + 1, *BEHIND[: WORTH - 1]], [i, *BEHIND[: WORTH - 1]])
@@ -57,7 +57,7 @@ def test_short_texts_are_no_trouble() -> None:
 
 
 def test_two_agents_at_once() -> None:
-    """Each has a header of its own; the second one is seen again while the first is watched, too."""
+    """Each agent has its own header; the second one is recognized while the first is watched."""
     headers = ChangedHeaders()
     agents = [(list(range(start, start + 14)), list(range(start + 100, start + 600))) for start in (1000, 8000)]
     said = []

@@ -1,4 +1,4 @@
-"""The words around the first difference of two texts, in one short line whatever the tokens are."""
+"""The words around the first difference of two texts, in one short line for any tokens."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from hybrid.quant.ggml.errors import TokenizerError
 
 
 class Words:
-    """A token is its place in a list of pieces."""
+    """A token is an index into a list of pieces."""
 
     def __init__(self, *pieces: bytes) -> None:
         self.pieces = pieces

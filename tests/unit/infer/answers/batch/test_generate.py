@@ -1,4 +1,4 @@
-"""One answer over a network that plays a script: ends, stop strings across tokens, interrupts, timings."""
+"""One answer of a scripted network: ends, stop strings across tokens, interrupts, timings."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -33,7 +33,7 @@ def tok() -> Tokenizer:
 
 
 class Memory:
-    """Of one slot."""
+    """A memory with one slot."""
 
     bytes_state_per_seq, positions = 0, [SimpleNamespace(plain=True)]
 
@@ -54,7 +54,7 @@ class Memory:
 
 
 class Scripted(Runner):
-    """A network whose greedy continuation is `text`, then EOS for ever."""
+    """A network whose greedy continuation is `text`, then EOS without end."""
 
     def __init__(self, tok: Tokenizer, text: str, n_ctx: int = 1000) -> None:
         self.script = [*text.encode(), EOS]
@@ -114,7 +114,7 @@ def start(seq: TokenSequence, prompt: str = "p", **options: Any) -> Generation:
 
 
 def run(seq: TokenSequence, prompt: str = "p", **options: Any) -> Generation:
-    """To the end; what was yielded is what the result says."""
+    """Run to the end; checks that the result is the joined output."""
     answer = start(seq, prompt, **options)
     pieces = list(answer)
     assert "".join(piece.text for piece in pieces) == answer.result.text
@@ -189,7 +189,7 @@ def test_stop_strings(tok: Tokenizer, text: str, stop: list[str], expected: str,
 
 @given(st.text("ab", max_size=14), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
 def test_stop_strings_however_the_text_is_cut(text: str, stop: list[str], data: st.DataObject) -> None:
-    """In any cutting nothing is given out that a stop string begins with or follows."""
+    """However the text is cut, no stop string and nothing after it is given out."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     chunks: Iterator[str] = iter(parts)
@@ -287,7 +287,7 @@ def test_broken_logits_end_it(tok: Tokenizer) -> None:
 
 
 def drawn(tok: Tokenizer, script: Sequence[int], *, stop: Sequence[str] = (), **more: Any) -> GenerationResult:
-    """What a greedy answer is whose logits want these tokens, and dots where one of them may not be drawn."""
+    """The greedy answer to logits that prefer the script's tokens, and "." where such a token is forbidden."""
     drawing = Drawing(Sampler(SamplingParams(temp=0), 257), tok, 20, stop, **more)
     drawing.begin([])
     for token in script:

@@ -1,4 +1,4 @@
-"""What an interrupt leaves of a step that was to verify guesses."""
+"""The state after an interrupt of a step that was to verify guesses."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""How much of a prompt a step reads beside answers, on a machine whose times are known."""
+"""How many prompt tokens a step reads beside answers, on a machine with known step times."""
 
 from hybrid.infer.answers.batch.slices import FIRST, LEAST, Slices
 
@@ -20,7 +20,7 @@ def test_a_step_takes_as_long_as_it_may() -> None:
 
 
 def test_guesses_are_columns_like_others() -> None:
-    """A step without prompts says nothing about what a column of a wide one costs, nor about a plain step."""
+    """A step without prompts says nothing about the cost of a column in a wide step, nor about a plain step."""
     slices = settled(0.05, 0.001)
     slices.timed(0, 4, 0.3, n_guessed=4)
     assert slices.beside_answers in (149, 150)

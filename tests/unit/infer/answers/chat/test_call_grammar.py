@@ -1,4 +1,4 @@
-"""What an answer with calls may be: texts that fit and texts that do not, for every way a vocabulary has the marks."""
+"""Texts that the grammar of calls allows and refuses, for every type of token that a vocabulary has for the tags."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def constraint_of(tokenizer: Tokenizer, format: ChatFormat, choice: ToolChoice =
 
 
 def fits(constraint: Constraint, tokenizer: Tokenizer, text: str | list[int]) -> bool:
-    """Whether a whole answer, its marks as the tokens that they are, may be drawn."""
+    """Whether the constraint allows the whole answer, with its tags as their tokens."""
     state = constraint.copy()
     ids = (
         tokenizer.encode(text, add_special=False, continues=True, parse_special=True) if isinstance(text, str) else text
@@ -147,7 +147,7 @@ def test_thoughts_that_the_model_opens(tokenizer: Tokenizer) -> None:
 
 
 def test_thoughts_that_the_prompt_opened(tokenizer: Tokenizer) -> None:
-    """The mark of a call ends them."""
+    """The tag of a call ends the thoughts."""
     format = ChatFormat(THINKS)
     right = [f"a\n</think>\n\n{CALL}", f"a{CALL}", f"</think>{NOW}\n{CALL}", CALL]
     auto = constraint_of(tokenizer, format, thinks=True)
@@ -201,7 +201,7 @@ def test_nothing_to_constrain(tokenizer: Tokenizer) -> None:
 
 
 def test_calls_without_a_mark(tokenizer: Tokenizer) -> None:
-    """An answer is one when it begins as one."""
+    """An answer is a call if it begins like one."""
     format = ChatFormat(calls=CallFormat("", "", "", JsonCall(arguments_key="parameters")))
     call = '{"name": "now", "parameters": {}}'
     wrong = ["{", '{"name": "never", "parameters": {}}', '[{"name"', '{"a": 1}', '{"parameters": {}, "name": "now"}']
@@ -252,7 +252,7 @@ def test_a_mark_that_is_a_token_is_drawn_as_one() -> None:
 
 
 def test_any_token_but_ends_may_stand_in_text(tokenizer: Tokenizer) -> None:
-    """Ends end the answer; in thoughts before what has to come they cannot be drawn."""
+    """End tokens end an answer, and are forbidden in thoughts before a required call."""
     import numpy as np
 
     zeros = np.zeros(tokenizer.n_vocab, np.float32)
@@ -267,7 +267,7 @@ def test_any_token_but_ends_may_stand_in_text(tokenizer: Tokenizer) -> None:
 
 
 def test_what_the_compiler_refuses_is_named(tokenizer: Tokenizer) -> None:
-    """wider_tools.py makes it wider."""
+    """The error names the tool and the place; wider_tools.py widens such schemas."""
     bad = tool(
         "bad", type="object", properties={"a/b": {"type": "array", "minItems": 2, "maxItems": 1}}, required=["a/b"]
     )

@@ -1,4 +1,4 @@
-"""The calls that each real template writes may be drawn for it, and read back."""
+"""The grammar made for each real template allows the calls that the template writes, and they are read back."""
 
 from pathlib import Path
 

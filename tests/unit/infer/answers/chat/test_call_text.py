@@ -1,4 +1,4 @@
-"""Calls that we write are those that the template would have written."""
+"""Calls that we write equal the calls that the template writes."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-# what they write beside the marks is their own: ids, numbers of calls, other spellings of what is no text
+# text beside the tags is the template's own: ids, numbers of calls, other spellings of non-strings
 OWN = (
     "Mistral-Small-3.2-24B-Instruct-2506",
     "moonshotai-Kimi-K2",
@@ -58,7 +58,7 @@ def test_as_templates_write_them(name: str) -> None:
         assert squeezed(written_calls(calls, CALLS)) in squeezed(rendered(name, 2))
 
 
-# a brace behind the arguments is the end of one JSON object around another: AnswerReader reads that of JsonCall only
+# a brace after the arguments closes an enclosing JSON object: AnswerReader reads that of JsonCall only
 @pytest.mark.parametrize("name", sorted({*NAMES_OF_TEMPLATES} - {"Apertus-8B-Instruct"}))
 def test_they_are_read_as_they_were(name: str) -> None:
     properties = {"days": {"type": "integer"}, "list": {"type": "array"}}

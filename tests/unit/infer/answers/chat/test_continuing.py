@@ -1,4 +1,4 @@
-"""Where an answer that has been begun goes on, thoughts included."""
+"""Where a begun answer, thoughts included, is continued."""
 
 import pytest
 from chat_templates import form, template
@@ -22,7 +22,7 @@ def behind(prompt: ChatPrompt) -> tuple[str, bool, str]:
     return prompt.text.partition("mean?")[2], prompt.thinks, prompt.written
 
 
-# by what is written: text; thoughts; both; text as the model wrote it, with thoughts that have not ended
+# by the message's content: text; thoughts; both; raw text with unfinished thoughts
 CASES = {
     "ibm-granite-granite-4.0": (
         "<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
@@ -96,7 +96,7 @@ def test_text_and_thoughts_go_on(name: str) -> None:
 
 
 def test_an_answer_that_the_mark_of_its_end_repeats() -> None:
-    """<|im_end|> has an "m", and "end": the end of the message is not looked for by its text."""
+    """The tag <|im_end|> contains "m" and "end": the message's end is not found by searching for its text."""
     for text in ("m", "end", "<|", "assistant", END[:5]):
         assert continued("Qwen-Qwen2.5-7B-Instruct", text).text.endswith(f"<|im_start|>assistant\n{text}")
 
@@ -124,7 +124,7 @@ def test_thoughts_that_are_switched_off_stay_so() -> None:
         False,
         "So en",
     )
-    # its template opens and ends thoughts unless they are asked for: those that are there go on
+    # its template opens and closes thoughts unless they are asked for: present thoughts go on
     assert behind(continued("Qwen-QwQ-32B", "", "Hm")) == (
         "<|im_end|>\n<|im_start|>assistant\n<think>\nHm",
         True,

@@ -1,4 +1,4 @@
-"""A text in pieces is read as if it were there."""
+"""A text that arrives in pieces is read like the whole text."""
 
 import re
 from collections.abc import Generator
@@ -12,7 +12,7 @@ LITERALS = st.lists(st.text("ab ", min_size=1, max_size=4), max_size=3)
 
 
 def steps(cursor: Cursor, stops: list[str], log: list[str]) -> Generator[None, None, None]:
-    """All a cursor can do, in turn, up to the end."""
+    """Every operation of a cursor, in turn, up to the end."""
     while (yield from cursor.peek()):
         passed: list[str] = []
         cursor.keep()

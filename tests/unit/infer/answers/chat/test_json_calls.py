@@ -110,7 +110,7 @@ def test_what_is_no_call_is_text(answer: str) -> None:
     ],
 )
 def test_a_list_of_no_calls(answer: str, expected: Read) -> None:
-    """Nemotron models write one where no tool helps."""
+    """Nemotron models write an empty list where no tool helps."""
     assert read(answer, NEMOTRON2, TOOLS) == expected
 
 
@@ -149,7 +149,7 @@ def test_without_a_mark_an_answer_is_calls_when_it_begins_as_one(answer: str) ->
 
 
 def test_arguments_keep_their_bytes() -> None:
-    """What a client sends back is what the model wrote, so that the cache stays good."""
+    """A client sends back what the model wrote, so that cached tokens stay valid."""
     written = '{ "b":1.50,\n "a" : "\\u00e9\\/é" }'
     (found,) = read(f'<tool_call>{{"name":"f","arguments":{written}}}</tool_call>', GRANITE, TOOLS).calls
     assert found == ("f", written)

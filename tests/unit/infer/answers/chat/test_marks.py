@@ -1,4 +1,4 @@
-"""Marks that are control tokens are part of an answer's text; other control tokens are not."""
+"""Tags that are control tokens are part of an answer's text; other control tokens are not."""
 
 import numpy as np
 from chat_vocabulary import CONTROL, chat_tokenizer

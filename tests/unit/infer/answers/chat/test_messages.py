@@ -1,4 +1,4 @@
-"""Messages for templates that take one call in a message."""
+"""Messages for templates that take one call per message."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def result(name: str, content: str) -> Message:
 
 
 def one_by_one(messages: list[Message]) -> list[Message]:
-    """Each result goes behind the last message that asks for it."""
+    """One message per call; each result follows the last message that asks for it."""
     made: list[Message] = []
     for message in messages:
         calls = message.get("tool_calls", [])

@@ -47,7 +47,7 @@ def test_sections(format: CallFormat, answer: str, expected: Read) -> None:
 
 
 def test_an_id_beside_the_name_is_the_calls() -> None:
-    """Of Mistral Small 3.2: what stands where the template has an id, once in an answer."""
+    """Mistral Small 3.2 writes an id where its template has one, once per answer."""
     form = CallFormat("[TOOL_CALLS]", "", "", NamedCall("[TOOL_CALLS]", "[CALL_ID]kq1Ab2Cd3[ARGS]", ""))
     written = ("123456789", "123456789", "", "a-b_c", "x" * 65, "x" * 64)
     answer = "".join(f"[TOOL_CALLS]f[CALL_ID]{id}[ARGS]{{}}" for id in written)
@@ -58,7 +58,7 @@ def test_an_id_beside_the_name_is_the_calls() -> None:
 
 
 def test_a_number_beside_the_name_is_no_id() -> None:
-    """Of Kimi K2: which call it is."""
+    """Kimi K2 writes the number of the call."""
     answer = "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
     _, parts = read_in([answer], ChatFormat(None, KIMI), tools_of(TOOLS))
     assert parts[0].id == "id0"

@@ -1,4 +1,4 @@
-"""Values without quotes as JSON. More, through whole answers: test_xml_calls.py."""
+"""Unquoted values as JSON. test_xml_calls.py tests them in whole answers."""
 
 import pytest
 
@@ -24,6 +24,6 @@ def test_typed(text: str, types: frozenset[str], expected: str) -> None:
 
 
 def test_half_a_surrogate_pair_is_an_escape() -> None:
-    """A text that has one cannot be sent."""
+    """A lone surrogate cannot be encoded for sending."""
     assert quoted('\ud83d"\n') == '"\\ud83d\\"\\n"'
     assert escaped("\U0001f600\ude00") == "\U0001f600\\ude00"

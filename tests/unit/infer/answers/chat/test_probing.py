@@ -1,4 +1,4 @@
-"""What is found in the templates of real models."""
+"""What probing finds in the templates of real models."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def tools(calls: CallFormat, thoughts: ThoughtFormat | None = None) -> ChatForma
 
 
 def told(calls: CallFormat, thoughts: ThoughtFormat | None = None, variable: str = "tools") -> ChatFormat:
-    """A template that writes tools and results, and calls only as the text they are."""
+    """A template that writes tools and results, and calls only as plain text."""
     return ChatFormat(thoughts, calls, True, False, True, variable)
 
 
@@ -108,10 +108,10 @@ FORMATS = {
 }
 
 
-# Models that this program does not run: what comes for free. Where calls are those of FALLBACK, the template's are of
-# no kind that is known, or it has none: Gemma 4 (a notation of its own), gpt-oss and Muse (channels), functionary 3.2
-# and Command R+ (no mark), Cohere 2, GigaChat 3, Kimi K3 and Solar (the mark is one of any answer), MiniMax M3,
-# DeepSeek R1 and V3.1 (write calls, but no tools), Firefunction and the other two of Kimi (refuse what is asked here).
+# Models that this program does not run: their formats come for free. FALLBACK stands for a template without calls or
+# with calls of an unknown kind: Gemma 4 (a notation of its own), gpt-oss and Muse (channels), functionary 3.2
+# and Command R+ (no tag), Cohere 2, GigaChat 3, Kimi K3 and Solar (the tag is in every answer), MiniMax M3,
+# DeepSeek R1 and V3.1 (write calls, but no tools), Firefunction and the other two of Kimi (refuse these probes).
 OPENED = replace(SWITCHED, is_opened=True)
 QWQ = replace(THINK, is_opened=True, variable="enable_thinking")
 ARG_KEYS = XmlCall("<tool_call>", "", "<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</tool_call>")
@@ -221,7 +221,7 @@ OTHERS = {
             field="thinking",
         )
     ),
-    "openbmb-MiniCPM5-1B": told(  # it writes texts with < and & otherwise
+    "openbmb-MiniCPM5-1B": told(  # it escapes texts with < and &
         CallFormat(
             "<function",
             "",
@@ -271,7 +271,7 @@ def test_every_template_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_probing_is_quick(name: str) -> None:
-    """A rendering takes some 0.1 ms: a tenth of the bounds is some 10 ms."""
+    """A rendering takes some 0.1 ms; a tenth of the bounds is some 10 ms."""
     render = Renderings(template(name))
     probed_with(render)
     assert 0 < render.taken < MOST_RENDERINGS // 2

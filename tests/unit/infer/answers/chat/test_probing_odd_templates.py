@@ -1,4 +1,4 @@
-"""Templates that are odd, broken or hostile: what is not known is no tools, and never an error."""
+"""Odd, broken and hostile templates: an unknown format means no tools, never an error."""
 
 import time
 from dataclasses import replace
@@ -18,7 +18,7 @@ EACH = "{% for c in m.tool_calls %}<call>{{ BODY }}</call>{% endfor %}"
 
 
 def chatml(calls: str) -> ChatFormat:
-    """Of a template that writes calls so."""
+    """The format found in a ChatML template in which `calls` writes the calls."""
     return probed(ChatTemplate(CHATML.replace("CALLS", calls)))
 
 
@@ -36,7 +36,7 @@ def test_templates_that_write_arguments_as_they_like() -> None:
     assert each(name_first.replace("ARGUMENTS", "c.function.arguments | tojson")) == ChatFormat(
         None, ours, True, True, True
     )
-    # Python's text of an object is no JSON, so the template wants text
+    # str() of an object is not JSON, so the template wants text
     assert each(name_first.replace("ARGUMENTS", "c.function.arguments")) == ChatFormat(
         None, replace(ours, as_text=True), True, True, True
     )

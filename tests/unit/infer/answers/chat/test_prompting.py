@@ -1,4 +1,4 @@
-"""Conversations of OpenAI's, with tools and thoughts, in the templates of real models."""
+"""OpenAI conversations with tools and thoughts, in the templates of real models."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def prompt(name: str, messages: list[dict[str, Any]], **more: Any) -> ChatPrompt
 
 
 def answer(name: str, messages: list[dict[str, Any]], **more: Any) -> str:
-    """What stands behind the user's first message."""
+    """The rendered text after the user's first message."""
     return prompt(name, messages, **more).text.partition("Rome and Oslo?")[2]
 
 
@@ -137,7 +137,7 @@ def test_two_calls_and_their_results(name: str) -> None:
         ("LFM2.5-8B-A1B", "<|im_end|>"),
         ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "<|im_end|>"),
         ("ByteDance-Seed-OSS", "<seed:eos>"),
-        # no thoughts, or their templates leave those that came before out
+        # no thoughts, or their templates drop earlier thoughts
         ("ibm-granite-granite-4.0", "<|end_of_text|>"),
         ("ai21labs-Jamba-Mini-1.7", "<|eom|>"),
         ("tiiuae-Falcon-H1-7B-Instruct", "<|im_end|>"),
@@ -147,7 +147,7 @@ def test_two_calls_and_their_results(name: str) -> None:
     ],
 )
 def test_an_answer_is_a_message_that_comes_back(name: str, end: str) -> None:
-    """What is rendered of it reads as the same answer."""
+    """A rendered answer is read back as the same answer."""
     ids = iter(["call_abcdefghijk", "call_2"])
     asked = prompt(name, ASKED, tools=[WEATHER])
     reader = AnswerReader(form(name), [WEATHER], thinks=asked.thinks, new_id=lambda: next(ids))
@@ -179,7 +179,7 @@ def test_a_message_of_text_alone() -> None:
         ("NVIDIA-Nemotron-Nano-v2", "<think>\n", "<think></think>"),
         ("Qwen-Qwen3-0.6B", "", "<think>\n\n</think>\n\n"),
         ("Qwen-QwQ-32B", "<think>\n", "<think>\n</think>"),
-        ("ai21labs-Jamba-Reasoning-3B", "<think>\n", "<think>\n\n</think>\n\n"),  # nothing switches: closed by us
+        ("ai21labs-Jamba-Reasoning-3B", "<think>\n", "<think>\n\n</think>\n\n"),  # no switch: we close the thoughts
         ("LFM2.5-8B-A1B", "", "<think>\n\n</think>\n\n"),
         ("LFM2.5-Instruct", "", "<think>\n\n</think>\n\n"),
         ("ByteDance-Seed-OSS", "", "<seed:think>\n\n</seed:think>\n\n"),
@@ -189,7 +189,7 @@ def test_a_message_of_text_alone() -> None:
     ],
 )
 def test_thoughts_on_and_off(name: str, on: str, off: str) -> None:
-    """What stands behind the header of the answer; whether it begins inside thoughts."""
+    """The text after the answer's header, and whether the answer begins inside thoughts."""
     header = prompt(name, ASKED, think=True).text.removesuffix(on)
     header = header[header.rfind("Oslo?") :]
     for think, expected in ((True, on), (False, off)):
@@ -208,7 +208,7 @@ def test_words_that_switch_thoughts_are_not_shown_to_the_model() -> None:
     }
     assert "Reasoning Mode: /no_think" in prompt("HuggingFaceTB-SmolLM3-3B", ASKED, think=False).text
     thinking = prompt("ibm-granite-granite-3.3-2B-Instruct", ASKED, think=True).text
-    assert "<think></think>" in thinking  # what it tells the model to write
+    assert "<think></think>" in thinking  # the format that it tells the model to use
     assert "<think>" not in prompt("ibm-granite-granite-3.3-2B-Instruct", ASKED, think=False).text
 
 
@@ -242,11 +242,11 @@ def test_tools_that_the_template_does_not_take_are_described() -> None:
     text = prompt("microsoft-Phi-3.5-mini-instruct", spoken, tools=[WEATHER]).text
     tool = '{"type": "function", "function": {"name": "weather", "description": "Of a city.", '
     assert f"<|system|>\nBe brief.\n\nYou can call tools. They are, one JSON object per line:\n<tools>\n{tool}" in text
-    # Gemma 2 has no system: it is the beginning of what the user says
+    # Gemma 2 has no system role: the system prompt begins the user's message
     text = prompt("google-gemma-2-2b-it", spoken, tools=[WEATHER]).text
     assert "<start_of_turn>user\nBe brief.\n\nYou can call tools." in text
     assert text.endswith("</tool_response>.\n\nRome and Oslo?<end_of_turn>\n<start_of_turn>model\n")
-    # this one writes no system and takes it without a word
+    # this template silently drops the system prompt
     deaf = ChatTemplate("{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
     assert "You can call tools." in chat_prompt(deaf, probed(deaf), spoken, tools=[WEATHER]).text
     silent = ChatTemplate("nothing")
@@ -343,12 +343,12 @@ def test_messages_of_all_usual_shapes() -> None:
 CUT = '{"city": "Rome", "days": '
 
 
-NEEDS_MORE = {"fireworks-ai-llama-3-firefunction-v2"}  # variables that no conversation has
+NEEDS_MORE = {"fireworks-ai-llama-3-firefunction-v2"}  # variables that conversations never have
 
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in TEMPLATES.glob("*.jinja")} - NEEDS_MORE))
 def test_arguments_that_were_cut_off_are_text(name: str) -> None:
-    """A client sends a cut call back: every template takes it."""
+    """Every template takes a cut call that a client sends back."""
     result = {"role": "tool", "tool_call_id": "call00001", "content": "It was cut off."}
     for text in (CUT, CUT + "2, nonsense", "[1]", '{"a":' * 10**5, "\ud800", "null"):
         cut = {"id": "call00001", "type": "function", "function": {"name": "weather", "arguments": text}}

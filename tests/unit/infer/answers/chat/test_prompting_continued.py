@@ -1,4 +1,4 @@
-"""Messages that are continued, as the templates of real models write them."""
+"""Continued messages as the templates of real models write them."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_white_space_before_the_rest_stays_where_the_template_strips_it(name: st
 
 
 def test_a_template_that_must_have_tools_gets_none() -> None:
-    """It goes through `tools` without asking whether there are any."""
+    """The template iterates over `tools` without asking whether there are any."""
     name = "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use"
     prompt = chat_prompt(template(name), form(name), [ASKED])
     assert prompt.text.endswith("Hey there!<|im_end|>\n<|im_start|>assistant\n") and prompt.variables["tools"] == []

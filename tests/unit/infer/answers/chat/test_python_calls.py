@@ -1,4 +1,4 @@
-"""Calls as Python writes them. `read` cuts every answer at every place."""
+"""Calls in Python syntax. `read` cuts every answer at every offset."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ TOOLS = [
 
 
 def arguments(inside: str) -> Any:
-    """What the call f(...) is read as, once as a whole."""
+    """The arguments read from the call f(...)."""
     (found,) = read(f"<|tool_call_start|>[f({inside})]<|tool_call_end|>", LFM, TOOLS).calls
     assert found[0] == "f"
     return json.loads(found[1])
@@ -105,7 +105,7 @@ def test_sections(answer: str, expected: Read) -> None:
     assert read(answer, LFM, TOOLS) == expected
 
 
-# what JSON can say too
+# values that JSON also has
 LITERALS = st.recursive(
     st.none()
     | st.booleans()

@@ -1,4 +1,4 @@
-"""Thoughts and text of answers, and where calls are none. `read` cuts every answer at every place."""
+"""Thoughts and text of answers, and texts that are no calls. `read` cuts every answer at every offset."""
 
 import pytest
 from answer_reading import FALCON, FALLBACK, LFM, QWEN, THINK, Read, read, read_in, tool
@@ -42,11 +42,11 @@ def test_an_answer_without_thoughts_and_calls_is_text_to_the_character(answer: s
         ("<think>\n\n</think>\n\nb", Read("", "b")),
         ("<think><think>\n<think>a <think> b</think>c", Read("a <think> b", "c")),
         ("<think>a</think>\n<think>b</think>c</think>", Read("a\nb", "c</think>")),
-        ("\n</think>\n\nHello", Read("", "\n</think>\n\nHello")),  # nobody opened any
+        ("\n</think>\n\nHello", Read("", "\n</think>\n\nHello")),  # no thoughts were opened
         ("<think>a</think></think>b", Read("a", "</think>b")),
         ("<think>a</think> \n ", Read("a")),
         (f"<think>a</think>{CALL}", Read("a", "", [F])),
-        (f"<think>a {CALL} b</think>c", Read(f"a {CALL} b", "c")),  # opened by the model: the mark is a part of it
+        (f"<think>a {CALL} b</think>c", Read(f"a {CALL} b", "c")),  # opened by the model: the tag is part of the answer
         (f"{CALL}\n<think>b</think>c", Read("b", "c", [F])),
     ],
 )
@@ -184,7 +184,7 @@ XML = "<tool_call>\n<function=f>\n<parameter=s>\n"
 def test_reading_is_linear(
     format: CallFormat, begin: str, again: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits when a character comes is looked at again: it is never more than a mark. Counted, not timed."""
+    """Held-back text is read again with each new character, but is never longer than a tag. Counted, not timed."""
     waiting: list[int] = []
     feed = Cursor.feed
 

@@ -1,4 +1,4 @@
-"""Answers of all formats, drawn: what was written is read, and read the same in any pieces, whatever was done to it."""
+"""Random answers in all formats: what was written is read, also in pieces, and any damage reads the same in pieces."""
 
 import ast
 import json
@@ -76,7 +76,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def written(format: CallFormat, calls: Sequence[Call]) -> str:
-    """As the format has it; numbers in marks count up."""
+    """The calls in the given format; numbers in tags count up."""
     texts = [one(format, name, arguments, i) for i, (name, arguments) in enumerate(calls)]
     if format.between is None:
         return format.again.join(format.begin + text + format.end for text in texts)
@@ -114,7 +114,7 @@ def pieces_of(answer: str, seed: int) -> list[str]:
 
 
 def look(answer: str, format: CallFormat, thinks: bool, seed: int) -> Read:
-    """What the answer says, after a look that it says so in pieces."""
+    """Read the answer; checks that random pieces read the same."""
     chat = ChatFormat(THINK, format)
     whole, _ = read_in([answer], chat, TOOLS, thinks=thinks)
     assert read_in(list(answer), chat, TOOLS, thinks=thinks)[0] == whole
@@ -156,7 +156,7 @@ def test_what_is_written_is_read(
 
 
 def twin(answer: str, format: CallFormat) -> list[Call]:
-    """Calls of a well-formed answer, slow and obvious: patterns over all of it, then json and ast."""
+    """The calls of a well-formed answer, read slowly and plainly: regular expressions, then json and ast."""
     answer = answer.split("</think>")[-1]
     found: list[Call] = []
     match format.call:

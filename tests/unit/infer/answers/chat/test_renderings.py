@@ -1,4 +1,4 @@
-"""What probing looks at: bounded, and a refusal is an answer like another."""
+"""The renderings that probing makes: bounded, and a refusal counts as a result."""
 
 import random
 

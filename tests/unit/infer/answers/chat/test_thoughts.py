@@ -1,4 +1,4 @@
-"""The budget of thoughts: counted as a reader sees them, closed in the model's own mark."""
+"""The budget of thoughts: counted as a reader sees them, closed with the model's own tag."""
 
 import json
 
@@ -34,7 +34,7 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
 def drawn(
     tokenizer: Tokenizer, wants: str, budget: ThoughtBudget, constraint: Constraint | None = None, most: int = 60
 ) -> tuple[str, Drawing]:
-    """What becomes of an answer whose model wants to say `wants`, and begins anew with it when it was said."""
+    """The answer of a model that wants to say `wants` and then to end, and its drawing."""
     sampler = Sampler(SamplingParams(temp=0), tokenizer.n_vocab)
     drawing = Drawing(
         sampler, tokenizer, most, (), constraint=constraint, shown=shown_tokens(FORMAT, tokenizer), budget=budget
@@ -104,7 +104,7 @@ def test_forced_tokens_are_foreseen_and_guesses_end_where_they_begin(tokenizer: 
 
 @pytest.mark.parametrize("has_form", [False, True])
 def test_a_restored_answer_goes_on_the_same(has_form: bool, tokenizer: Tokenizer) -> None:
-    """Wherever it was left, in the middle of what is forced too."""
+    """A restored answer continues the same from any token, also within forced text."""
     form = Grammar.json_schema({"type": "object", "properties": {"name": {"type": "integer"}}, "required": ["name"]})
     grammar = answer_grammar(FORMAT, tokenizer, [], ToolChoice("none"), thinks=True, form=form)
     assert grammar is not None
@@ -157,7 +157,7 @@ def test_a_damaged_budget(wrong: object, tokenizer: Tokenizer) -> None:
     ],
 )
 def test_thoughts_are_told_from_the_rest(thinks: bool, text: str, thoughts: str) -> None:
-    """However the text is cut into pieces."""
+    """Thoughts are recognized however the text is cut."""
     for n in range(1, len(text) + 2):
         marks = ThoughtMarks(FORMAT, thinks)
         parts = [part for at in range(0, len(text), n) for part in marks.split(text[at : at + n])]
@@ -188,7 +188,7 @@ def test_thoughts_are_told_from_the_rest(thinks: bool, text: str, thoughts: str)
 def test_stop_strings_are_for_what_is_no_thought(
     thinks: bool, wants: str, stop: str, says: str, found: str | None, tokenizer: Tokenizer
 ) -> None:
-    """With a limit of thoughts, and without."""
+    """Stop strings do not count inside thoughts, with and without a budget."""
     shown = shown_tokens(FORMAT, tokenizer)
     for most in (None, 100):
         budget = ThoughtBudget(FORMAT, tokenizer, most, thinks)

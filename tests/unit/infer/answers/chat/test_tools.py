@@ -1,4 +1,4 @@
-"""What is said of tools and of the choice among them is checked: one line that says what is wrong where."""
+"""Tools and tool choices are checked: one line says what is wrong and where."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tools that the compiler refuses are held to wider schemas."""
+"""Tools that the compiler refuses are enforced with wider schemas."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -84,7 +84,7 @@ def test_rules_have_the_notes(dialect: Dialect) -> None:
 
 
 def test_names_remain_where_types_do_not(dialect: Dialect, forms: Forms, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are more bad tools than are looked at one by one: the three together, the first, the two others."""
+    """The 3 failures allowed: all tools together, the first alone, then the other two together."""
     monkeypatch.setattr(wider_tools, "MOST_FAILURES", 3)
     grammar = dialect.grammar(ChatOptions(tools(first=BAD, second=BAD, third=GOOD), REQUIRED), False, None)
     assert grammar is not None

@@ -1,4 +1,4 @@
-"""Calls with a mark for each parameter. `read` cuts every answer at every place."""
+"""Calls with a tag for each parameter. `read` cuts every answer at every offset."""
 
 import json
 from typing import Any
@@ -27,13 +27,13 @@ GLM = CallFormat(
 
 
 def call(*parameters: tuple[str, str], name: str = "f") -> str:
-    """As the template writes it; values as they are."""
+    """A call as the template writes it, with raw values."""
     inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters)
     return f"<tool_call>\n<function={name}>\n{inside}</function>\n</tool_call>"
 
 
 def typed(value: str, schema: Any) -> Any:
-    """What a parameter of this schema is read as."""
+    """The value that a parameter with this schema is read as."""
     (found,) = read(call(("a", value)), QWEN, [tool("f", {"a": schema})]).calls
     return json.loads(found[1])["a"]
 
@@ -98,7 +98,7 @@ NESTED = {"anyOf": [{"type": "object"}, {"type": "string"}]}
         ({"type": "number"}, "NaN", "NaN"),
         ({"type": "number"}, "[1]", [1]),  # JSON, if of another type
         ({"type": "boolean"}, "true", True),
-        ({"type": "boolean"}, "True", True),  # as str() of Python writes it into templates
+        ({"type": "boolean"}, "True", True),  # as Python's str() writes it in templates
         ({"type": "boolean"}, "FALSE", False),
         ({"type": "boolean"}, "yes", "yes"),
         ({"type": "null"}, "None", None),
@@ -149,7 +149,7 @@ NESTED = {"anyOf": [{"type": "object"}, {"type": "string"}]}
     ],
 )
 def test_values_are_typed_by_the_schema(schema: Any, value: str, expected: Any) -> None:
-    if expected == "long":  # numbers that Python would not convert are as they were written
+    if expected == "long":  # numbers that Python would not convert stay text
         (found,) = read(call(("a", value)), QWEN, [tool("f", {"a": schema})]).calls
         assert found[1] == f'{{"a": {value}}}'
     elif expected == "[":
@@ -216,7 +216,7 @@ WRITTEN = call(("s", "x"), ("i", "1"))
         ("<tool_call>\n<function=f>\n<parameter=i>\n12", Read("", "", [("f", '{"i": ')])),
         (WRITTEN.replace("\n</parameter>\n</function>", "\n</function>"), Read("", "", [F])),
         (WRITTEN.replace("\n</parameter>\n</function>", "\n</function>") + " Done.", Read("", "Done.", [F])),
-        # the outer mark left out
+        # without the outer tag
         (WRITTEN.removeprefix("<tool_call>\n"), Read("", "", [F])),
         (f"Call:\n{WRITTEN.removeprefix('<tool_call>')}\n{WRITTEN}", Read("", "Call:", [F, F])),
         ("a <function=b> c <function=f", Read("", "a <function=b> c <function=f")),
@@ -257,7 +257,7 @@ def test_strings_are_told_while_they_are_written() -> None:
     assert told("<tool_call>\n<function=f>\n<parameter=s") == ""
     assert told(">") == '{"s": "'
     assert told("\nab") == "ab"
-    assert told('c"\n') == 'c\\"'  # the line feed may be that before the mark
+    assert told('c"\n') == 'c\\"'  # the line feed may be the one before the tag
     assert told("d</param") == "\\nd"
     assert told("eter>\n") == ""
     assert told("<parameter=n>\nnu") == '", "n": '

@@ -1,4 +1,4 @@
-"""A tokenizer with words and bytes, for whom constraints are made."""
+"""A tokenizer with words and bytes, for constraints."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hybrid.infer.text.tokenizer import Tokenizer, load_tokenizer
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    """llama's kind: bytes, some words of several characters, and three control tokens."""
+    """Kind llama: bytes, some words of several characters, and three control tokens."""
     words = [
         '"',
         "{",

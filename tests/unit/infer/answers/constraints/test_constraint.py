@@ -1,4 +1,4 @@
-"""What a constraint lets through, and what it refuses to be made of."""
+"""What a constraint allows, and forms from which none can be made."""
 
 import json
 import random
@@ -22,7 +22,7 @@ PERSON = {
 
 
 def drawn(constraint: Constraint, tokenizer: Tokenizer, seed: int, most: int = 200) -> str | None:
-    """An answer of random logits; None: it did not end."""
+    """An answer of random logits; None if it did not end."""
     rng, ids = np.random.default_rng(seed), []
     while len(ids) < most:
         if constraint.ended:
@@ -98,7 +98,7 @@ def test_a_wrong_token_is_an_error(tokenizer: Tokenizer) -> None:
 
 
 def test_control_tokens_are_never_text(tokenizer: Tokenizer) -> None:
-    """`<s>` as a string is its characters."""
+    """The string `<s>` is spelled with its characters."""
     constraint = Constraint(Grammar.json_schema({"type": "string"}), tokenizer)
     for token in tokenizer.encode('"a', add_special=False, continues=True):
         constraint.accept(token)
@@ -162,7 +162,7 @@ def test_a_large_schema_compiles(tokenizer: Tokenizer) -> None:
 
 
 def test_order_of_drawing_does_not_depend_on_what_was_asked(tokenizer: Tokenizer) -> None:
-    """Asking for forced tokens, guesses and copies leaves the state as it is."""
+    """Asking for forced tokens, guesses and copies leaves the state unchanged."""
     made, rng = Constraint(Grammar.json_schema(PERSON), tokenizer), random.Random(3)
     asked, plain = made.copy(), made.copy()
     rows = np.random.default_rng(5).standard_normal((60, tokenizer.n_vocab)).astype(np.float32)
@@ -183,7 +183,7 @@ def test_order_of_drawing_does_not_depend_on_what_was_asked(tokenizer: Tokenizer
 
 @pytest.mark.parametrize("text", [r"[0-9]+", r"(?s:.)*", r"[a-z \x80-\U0010ffff]*", r"[^a]*", r"(a|b)"])
 def test_a_mask_is_what_its_bits_say(text: str, tokenizer: Tokenizer) -> None:
-    """However many tokens it allows, and at the end of a vocabulary that fills no word of bits."""
+    """Masks of any number of tokens, also where the vocabulary does not fill the last word of bits."""
     assert tokenizer.n_vocab % 32
     constraint = Constraint(Grammar.regex(text), tokenizer)
     logits = np.random.default_rng(1).standard_normal(tokenizer.n_vocab).astype(np.float32)
@@ -194,7 +194,7 @@ def test_a_mask_is_what_its_bits_say(text: str, tokenizer: Tokenizer) -> None:
 
 
 def test_a_panic_of_llguidance_is_a_fault_of_ours(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its text has a traceback of the tokenizer that it calls: no client is told."""
+    """The panic's text has a traceback of the tokenizer that llguidance calls: clients do not see it."""
     constraint = Constraint(Grammar.of_text('root ::= "ab" "cd" "ef"'), tokenizer)
 
     class Broken:
@@ -213,7 +213,8 @@ def test_a_panic_of_llguidance_is_a_fault_of_ours(tokenizer: Tokenizer, monkeypa
 
 
 def test_a_fault_of_the_tokenizer_is_no_end(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llguidance asks it how a forced text is written; after a fault there it says that the answer is whole."""
+    """llguidance asks the tokenizer how a forced text is encoded; after a fault there it claims that the answer is
+    complete."""
     constraint = Constraint(Grammar.choice(["name: abc", "name: ab"]), tokenizer)
 
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Dates and times of schemas, day by day, and bounds of numbers, one by one."""
+"""Dates and times in schemas, day by day, and bounds of numbers, one by one."""
 
 import datetime
 import itertools
@@ -76,8 +76,8 @@ BOUNDS = (None, -12, -10, -2.5, -2, -1, -0.25, 0, 0.25, 1, 2, 2.5, 10)
 @pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("kind", ["number", "integer"])
 def test_bounds(kind: str, some: bool) -> None:
-    """Nothing beyond them is let through, and whole numbers within them are. Some: all that are near one another, and a
-    quarter of the others."""
+    """No number outside the bounds is allowed, and whole numbers inside are. `some`: all bounds that are near each
+    other, and a quarter of the others."""
     texts = [str(n) for n in range(-13, 12)]
     texts += ["-2.5", "-2.4", "-0.25", "-0.1", "0.0", "0.1", "0.25", "0.3", "2.0", "2.5"]
     for low, high in itertools.product(BOUNDS, BOUNDS):
@@ -86,11 +86,11 @@ def test_bounds(kind: str, some: bool) -> None:
             if some and not near and (BOUNDS.index(low) + BOUNDS.index(high)) % 4:
                 continue
             if least.startswith("ex") != most.startswith("ex") and not near:
-                continue  # one bound says nothing of the other, unless they meet
+                continue  # the bounds are independent, unless they meet
             bounds = {name: value for name, value in ((least, low), (most, high)) if value is not None}
             try:
                 constraint = made({"type": kind, **bounds})
-            except UsageError:  # nothing is between them
+            except UsageError:  # no value is between them
                 continue
             for text in texts:
                 value = float(text)

@@ -1,4 +1,4 @@
-"""Schemas of which a value may fit only one."""
+"""Schemas of which a value may match only one."""
 
 from typing import Any
 
@@ -39,5 +39,5 @@ def test_disjoint(parts: list[Any], expected: bool) -> None:
 
 
 def test_long_lists_are_compared_in_time() -> None:
-    """In pairs of lists it would be 10^10 comparisons."""
+    """Comparing the lists in pairs would take 10^10 comparisons."""
     assert Disjoint({}).are([{"enum": list(range(100_000))}, {"enum": list(range(100_000, 200_000))}])

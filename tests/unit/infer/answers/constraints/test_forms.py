@@ -1,4 +1,4 @@
-"""Forms that are compiled once, and what nobody may do to those who share a machine with him."""
+"""Forms are compiled once, and a hostile form cannot harm the other users of a machine."""
 
 import re
 import shutil
@@ -28,7 +28,8 @@ def made(tokenizer: Tokenizer) -> Iterator[Forms]:
 
 @pytest.fixture(scope="module")
 def patient(tokenizer: Tokenizer) -> Iterator[Forms]:
-    """For what is used, or refused for another reason than time: on a machine that does other work it may take long."""
+    """Forms with a generous time limit, for tests in which time is not the reason of a refusal: the machine may be
+    busy."""
     made = Forms(tokenizer)
     made.trial = Trial(tokenizer, seconds=60)
     yield made
@@ -105,7 +106,7 @@ def test_those_used_longest_ago_are_forgotten(tokenizer: Tokenizer) -> None:
 
 
 def test_no_more_wait_than_may(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first is being compiled, others wait; whoever asks for what is being compiled is not one more."""
+    """One form is compiled while others wait; a second caller of the form being compiled does not count as waiting."""
     going_on, begun = threading.Event(), threading.Event()
 
     def waits(*given: object) -> Constraint:
@@ -143,14 +144,14 @@ def test_the_process_for_trials_ends_with_its_forms(tokenizer: Tokenizer) -> Non
 
 
 def test_a_process_that_does_not_start_is_told(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not the form that is to blame."""
+    """The error does not blame the form."""
     monkeypatch.setattr("sys.executable", shutil.which("true"))
     with pytest.raises(HybridError, match=r"forms cannot be compiled: .*/true .* does not start"):
         Forms(tokenizer).compiled(Grammar.regex("a"))
 
 
 def test_a_trial_knows_the_control_tokens(made: Forms, tokenizer: Tokenizer) -> None:
-    """As a grammar of Lark names them, by id or by text."""
+    """A Lark grammar names control tokens by id or by text."""
     for text in ('start: "a" <[1]>', 'start: "a" <s>'):
         constraint = made.compiled(Grammar.of_text(text)).copy()
         constraint.accept(tokenizer.encode("a", add_special=False, continues=True)[0])

@@ -1,5 +1,5 @@
-"""Verdicts of suites that others wrote: llama.cpp's (tests/test-grammar-integration.cpp, MIT) and the
-JSON-Schema-Test-Suite of 2020-12 (json-schema-org, MIT): nothing that is invalid is let through."""
+"""Verdicts of published suites: llama.cpp's (tests/test-grammar-integration.cpp, MIT) and the JSON-Schema-Test-Suite of
+2020-12 (json-schema-org, MIT). Nothing invalid is allowed."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ from hybrid.infer.answers.constraints.trial import ByteVocabulary
 from hybrid.infer.text.tokenizer import Tokenizer
 from hybrid.quant.ggml.errors import UsageError
 
-# (name, text) -> why the verdict is another one than llama.cpp's
+# (name, text) -> why the verdict differs from llama.cpp's
 OTHERWISE = {
     ("min 0", "100000000000000000000000000000000"): "integers of more than 16 digits are integers",
     ("min 2", "12345678900000000"): "integers of more than 16 digits are integers",
@@ -56,7 +56,7 @@ def test_llama_cpps_verdicts(data_dir: Path, tokenizer: Tokenizer) -> None:
     assert wrong == []
 
 
-# valid and cannot be drawn, by the suite and why; everything else that is valid can be, and nothing that is not
+# valid values that cannot be drawn, by suite and reason; all other valid values can, and no invalid one
 NOT_DRAWN = {
     "json_schema_test_suite": {"order of properties": 3, "1.0 for 1": 9, "format is asserted": 10},
     "json_schema_test_suite_optional": {
@@ -100,7 +100,8 @@ SCHEMAS_REFUSED = {
 
 
 def test_llama_cpps_schemas(data_dir: Path) -> None:
-    """Of its tests/test-json-schema-to-grammar.cpp: each compiles, or says why not; random answers are of it."""
+    """Each schema of llama.cpp's tests/test-json-schema-to-grammar.cpp compiles or is refused with a reason; random
+    answers are valid."""
     vocabulary, refused, n = ByteVocabulary(), {}, 0
     for case in json.loads((data_dir / "grammars" / "llama_cpp_schemas.json").read_text(encoding="utf-8")):
         try:
@@ -124,7 +125,7 @@ def test_llama_cpps_schemas(data_dir: Path) -> None:
 
 
 def drawn(constraint: Constraint, vocabulary: ByteVocabulary, seed: int) -> str | None:
-    """An answer of random bytes, which ends as soon as it may; None: that is late."""
+    """An answer of random bytes that ends as soon as it may; None if it is too long."""
     rng, said = np.random.default_rng(seed), bytearray()
     while len(said) < 400 and not (said and constraint.may_end):
         logits = rng.standard_normal(vocabulary.n_vocab).astype(np.float32)

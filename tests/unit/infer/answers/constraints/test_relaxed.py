@@ -1,4 +1,4 @@
-"""Schemas that are made wider where they cannot be enforced: what fitted still fits, and what can be held is held."""
+"""Schemas that cannot be enforced are relaxed: valid values stay valid, and the enforceable parts are enforced."""
 
 import json
 import random
@@ -37,7 +37,7 @@ LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    """The schemas in a schema."""
+    """All subschemas of a schema."""
     if not isinstance(schema, dict):
         return
     yield schema
@@ -52,7 +52,7 @@ def nodes(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def injected(schema: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """A copy with keywords that cannot be enforced, or say nothing, at one to four places."""
+    """A copy with keywords that cannot be enforced, or say nothing, in one to four subschemas."""
     made: dict[str, Any] = json.loads(text(schema))
     places = list(nodes(made))
     for _ in range(rng.randint(1, 4)):
@@ -62,7 +62,7 @@ def injected(schema: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def drawn(constraint: Constraint, seed: int, most: int = 120) -> str | None:
-    """An answer drawn from random bytes, with letters and ends likelier; None: it does not end."""
+    """An answer drawn from random bytes, with letters and ends more likely; None if it does not end."""
     rng, state, ids = np.random.default_rng(seed), constraint.copy(), []
     likely = np.zeros(BYTES.n_vocab, np.float32)
     likely[[*b'"}],ab01', BYTES.n_vocab - 1]] = 4
@@ -87,7 +87,7 @@ def trial() -> Iterator[Trial]:
 
 @pytest.mark.parametrize("part", range(4))
 def test_what_fits_a_schema_fits_the_relaxed_one(part: int, trial: Trial) -> None:
-    """Where that cannot be compiled, as some contradict themselves, what fits the widened one."""
+    """If the relaxed schema contradicts itself and cannot be compiled, the widened one is tested."""
     rng, n, n_notes, n_widened = random.Random(part), 0, 0, 0
     for i, schema in enumerate(schemas(160)[part::4]):
         wide = injected(schema, rng)
@@ -207,7 +207,7 @@ def test_notes_are_bounded() -> None:
 
 
 def test_references_do_not_multiply_a_schema() -> None:
-    """Each to a part that holds the others, and each in many spellings."""
+    """Each reference is to a part that holds the others, in many spellings."""
     deep: dict[str, Any] = {"type": "string"}
     for i in range(60):
         deep = {"properties": {f"p{i}": deep}}

@@ -1,4 +1,4 @@
-"""Schemas that only the compiler refuses: the part that is to blame is made wider, the rest is held."""
+"""Schemas that only the compiler refuses: the part at fault is widened, the rest is enforced."""
 
 from collections.abc import Iterator
 from typing import Any

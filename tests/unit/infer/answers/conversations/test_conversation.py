@@ -1,4 +1,4 @@
-"""What a chat processes: only what is new, whatever is taken back, edited or begun anew."""
+"""A chat processes only new text, whatever is taken back, edited or begun anew."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def test_plain_completion_joins_what_is_said() -> None:
 
 
 def test_an_answer_cut_by_length_goes_on_from_its_last_token() -> None:
-    """The token drawn last is not in the sequence yet; the next turn must bring it there."""
+    """The last token drawn is not in the sequence yet; the next turn must add it."""
     model = FakeModel("abcdef", "x")
     chat = talk(model, Template(), max_tokens=3)
     assert said(chat.answer("q")) == "abc"
@@ -101,7 +101,7 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
 
 
 class Thinking(Template):
-    """Shows thoughts of the last answer only, as templates of thinking models do."""
+    """A template that shows the thoughts of the last answer only, as those of thinking models do."""
 
     def render(self, messages: list[dict[str, Any]], add_generation_prompt: bool = True, **more: Any) -> str:
         kept = [
@@ -223,7 +223,7 @@ def test_a_damaged_chat_leaves_an_empty_one(extra: dict[str, Any], says: str) ->
 
 
 def test_an_answer_that_nobody_waits_for_keeps_the_text_of_its_tokens() -> None:
-    """The text held back for a stop string belongs to what was drawn."""
+    """Text held back for a stop string belongs to the answer."""
     model = FakeModel("go END", "x")
     chat = talk(model, Template(), stop=["END"])
     pieces = chat.answer("q")
@@ -235,7 +235,7 @@ def test_an_answer_that_nobody_waits_for_keeps_the_text_of_its_tokens() -> None:
 
 
 def test_what_was_drawn_stays_what_was_drawn_behind_a_file() -> None:
-    """The tokens of an answer need not be those of its text: here it says <user> letter by letter."""
+    """An answer keeps its drawn tokens, which may differ from its text's: here it spells <user> letter by letter."""
     model = FakeModel("a <user> says", "so", "x", "y")
     chat = talk(model, Template())
     said(chat.answer("a"))

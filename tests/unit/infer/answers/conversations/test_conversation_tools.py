@@ -1,4 +1,4 @@
-"""Calls and thoughts in a conversation: read, kept, gone back to, and none of them processed twice."""
+"""Calls and thoughts in a conversation are read, kept and gone back to; none is processed twice."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,15 @@ from hybrid.quant.ggml.errors import StateError, UsageError
 
 TEMPLATE = thinking_template()
 ASKED = ChatOptions(tuple(TOOLS))
-CALL = '<call>{"name":"weather",  "arguments":{"city":"Rome"}}</call>'  # other spaces than the template's
+CALL = '<call>{"name":"weather",  "arguments":{"city":"Rome"}}</call>'  # spaces unlike the template's
 TWO = CALL + '<call>{"name": "clock", "arguments": {}}</call>'
 THINK = "<bot><think>\n"
 
 
 @pytest.fixture(autouse=True)
 def unconstrained(monkeypatch: pytest.MonkeyPatch) -> list[ToolChoice]:
-    """The fake says its script, whatever the grammar. The choices that grammars were asked for."""
+    """Makes the fake model say its script whatever the grammar; returns the tool choices that grammars were made for.
+    """
     choices: list[ToolChoice] = []
 
     def grammar(format: Any, tokenizer: Any, tools: Any, choice: ToolChoice, **more: Any) -> None:
@@ -61,7 +62,7 @@ def test_calls_and_results_are_turns_that_cost_what_is_new() -> None:
     assert model.seq.prefills == [
         f"<s>{TOLD}<user>Rain?</s>{THINK}",
         f"</s><tool>rain</s>{THINK}",
-        # the thoughts of both answers have left the history: from the end of the first question on
+        # the history lost the thoughts of both answers: from the end of the first question on
         '<bot><call>{"name": "weather", "arguments": {"city": "Rome"}}</call></s><tool>rain</s><bot>It rains.</s>'
         f"<user>Tomorrow?</s>{THINK}",
     ]
@@ -178,7 +179,7 @@ def test_a_chat_from_before_there_were_calls() -> None:
 
 
 def test_a_call_is_required_of_answers_to_questions(unconstrained: list[ToolChoice]) -> None:
-    """Who has to call something always would never say what came of it."""
+    """Required calls after every message would leave no answer about their results."""
     required = ToolChoice("required", "weather")
     _, chat = chat_of("Hm</think>" + CALL, "</think>one", "</think>two", asked=ChatOptions(tuple(TOOLS), required))
     said(chat.answer("q"))
@@ -213,7 +214,7 @@ def test_without_a_template_there_are_neither(unconstrained: list[ToolChoice]) -
 
 
 def test_a_call_that_was_cut_off_is_none() -> None:
-    """No template takes it back, and nobody could carry it out."""
+    """No template takes a cut call back, and nobody could carry it out."""
     cut = "Hm</think>" + CALL + '<call>{"name": "clock", "arguments": {"zo'
     model, chat = chat_of(cut, "Hm</think>x", max_tokens=len(cut))
     said(chat.answer("q"))

@@ -1,4 +1,4 @@
-"""A conversation that goes on with another model, or with other samplers."""
+"""A conversation continues with another model or other samplers."""
 
 import pytest
 from fake_chat import TOOLS, FakeModel, Template, said, talk, thinking_template
@@ -13,7 +13,7 @@ PARAMS = SamplingParams(temp=0)
 
 @pytest.fixture(autouse=True)
 def unconstrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake says its script, whatever the grammar."""
+    """Makes the fake model say its script whatever the grammar."""
     monkeypatch.setattr("hybrid.infer.answers.chat.call_grammar.answer_grammar", lambda *given, **more: None)
 
 

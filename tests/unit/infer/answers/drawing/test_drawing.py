@@ -1,4 +1,4 @@
-"""Log-probabilities of drawn tokens, beside the same computed in float64 and sorted as a whole."""
+"""Log-probabilities of drawn tokens against float64 and a full sort."""
 
 import numpy as np
 import pytest

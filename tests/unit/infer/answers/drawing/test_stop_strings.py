@@ -1,4 +1,4 @@
-"""Stop strings found in a growing text, however many there are and however it is cut."""
+"""Stop strings are found in a growing text, however many there are and however the text is cut."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 
 def looked_for_one_by_one(held: str, new: str, stop: list[str]) -> tuple[str, str, str | None]:
-    """What is given out, what is held back, and the stop string that was found."""
+    """The text given out, the text held back, and the stop string found."""
     text = held + new
     hits = [(text.find(one), -len(one)) for one in stop if one in text]
     if hits:
@@ -38,7 +38,7 @@ def test_all_at_once_as_one_by_one(parts: list[str], stop: list[str]) -> None:
 
 
 def test_a_character_costs_the_same_whatever_is_looked_for() -> None:
-    """Stop strings that nearly come again and again: steps back are paid by steps forward."""
+    """Stop strings that nearly match again and again: steps back are paid for by steps forward."""
     stops = searching(["a" * 60 + chr(1000 + i) for i in range(1000)])
     assert len(stops.depth) == 1 + 60 + 1000
     looks, states = 0, stops._next

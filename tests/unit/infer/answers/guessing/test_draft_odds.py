@@ -1,4 +1,4 @@
-"""What is expected of a draft's guesses."""
+"""The expected gain of a draft's guesses."""
 
 import pytest
 

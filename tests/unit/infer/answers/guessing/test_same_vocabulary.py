@@ -1,4 +1,4 @@
-"""Which vocabularies are the same, and what is said of others."""
+"""Which vocabularies count as the same, and the errors for others."""
 
 import pytest
 from reference.tokenizer_files import FakeGGUF
@@ -44,6 +44,6 @@ def test_what_differs_is_said(other: Tokenizer, says: str) -> None:
 
 
 def test_they_may_end_answers_with_other_tokens() -> None:
-    """A model that chats and one that only continues have the same vocabulary."""
+    """A chat model and its base model have the same vocabulary."""
     kinds = [CONTROL if i in (5, 32) else NORMAL for i in range(33)]
     check_same_vocabulary(tokenizer(types=kinds, eos=5), "a.gguf", tokenizer(types=kinds), "b.gguf")

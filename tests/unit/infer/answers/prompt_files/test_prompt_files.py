@@ -1,4 +1,4 @@
-"""Files of prompts: what is made once for a file, once for a line, and once for an answer."""
+"""Files of prompts: work done once per file, once per line, and once per answer."""
 
 import io
 import json
@@ -26,7 +26,7 @@ def lines(*values: Any) -> str:
 
 
 def count(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
-    """Calls of a method from now on, in the one element."""
+    """A one-element list that counts the calls of a method from now on."""
     method, calls = getattr(owner, name), [0]
 
     def counted(*given: Any, **more: Any) -> Any:
@@ -38,7 +38,7 @@ def count(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
 
 
 def test_a_template_is_looked_into_for_the_first_line_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes tens of milliseconds, which a file of plain prompts does not have to wait for."""
+    """Probing a template takes tens of milliseconds, which a file of plain prompts is spared."""
     model = FakeModel()
     model.chat_template = Template()  # type: ignore[attr-defined]
     made = count(monkeypatch, dialect.Dialect, "__init__")
@@ -56,7 +56,7 @@ def test_what_the_model_cannot_do_is_said_before_any_line(monkeypatch: pytest.Mo
 
 
 def test_a_line_is_rendered_once_for_all_its_answers(bundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a sample gets of its own is its copy of the form, and its budget of thoughts."""
+    """Each sample gets its own copy of the form and its own budget of thoughts."""
     with LoadedModel.load(converted(bundled), n_ctx=512, n_seq_max=4) as model:
         model.file.__dict__["chat_template"] = thinking_template()
         forms = Forms(model.tokenizer)

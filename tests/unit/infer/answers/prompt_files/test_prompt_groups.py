@@ -1,4 +1,4 @@
-"""Which prompts meet on one worker."""
+"""Which prompts are grouped on one worker."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_questions_about_a_document_meet() -> None:
 
 
 def test_what_all_begin_with_divides_nothing() -> None:
-    """A system prompt before every document is read by every worker; the documents are what is met for."""
+    """Every worker reads the system prompt before all documents; groups form by document."""
     system = list(range(3000, 3300))
     prompts = [system + p for p in prompts_about(40, 5)]
     groups = plan(prompts, 1, 2)
@@ -67,7 +67,7 @@ def test_fewer_tokens_than_are_worth_it() -> None:
 
 
 def test_the_same_prompt_many_times() -> None:
-    """Samples: their whole prompt is what they share, and they divide."""
+    """Samples share their whole prompt, and are still divided into groups."""
     groups = plan([[*range(100)]] * 64, 50, 2)
     assert members(groups) == list(range(64)) and len(groups) >= 2 * SHARES
 

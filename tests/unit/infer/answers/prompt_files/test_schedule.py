@@ -1,4 +1,4 @@
-"""Which answers the workers get next: all of them, few at a time, and the work divides whatever their speeds."""
+"""Which answers workers get next: all answers, a few at a time, divided fairly whatever the workers' speeds."""
 
 import heapq
 from collections import Counter
@@ -31,7 +31,7 @@ def test_a_worker_has_two_answers_for_a_slot_and_the_client_the_rest() -> None:
 
 
 def test_answers_that_take_no_time_are_asked_for_in_stock() -> None:
-    """So many more as are drawn while one goes there and back."""
+    """As many extra answers are requested as are drawn during one round trip."""
     handing = Schedule([group(0, 500), group(500, 500)])
     assert len(list(handing.next({"a": 1, "b": 1}, 1000.0))) == 2 * (DEPTH + 50)
 
@@ -92,10 +92,10 @@ def test_without_any_worker_answers_wait_for_some() -> None:
 def makespan(
     groups: list[Group], speeds: np.ndarray, deaths: dict[int, float], work: list[float]
 ) -> tuple[float, Counter[int]]:
-    """Seconds until all answers are there, each worker drawing one after the other in the order in which it gets them,
-    and how many workers read each beginning. One that dies comes back at once; what it had is begun again.
+    """Seconds until all answers are there, and how many workers read each prefix. A worker draws its answers one after
+    the other, in the order received. One that dies comes back at once and begins its answers again.
 
-    speeds: tokens per second; deaths: worker -> when; work: of each answer with all of its prompt
+    speeds: tokens per second; deaths: worker -> time; work: tokens of each answer with its whole prompt
     """
     slots = {str(w): 1 for w in range(len(speeds))}
     handing = Schedule(groups)
@@ -164,13 +164,13 @@ def makespan(
     ("n", "n_documents", "length", "most"), [(100, 2000, 200, 1.05), (10, 120, 200, 1.10), (30, 300, 3000, 1.15)]
 )
 def test_workers_of_all_speeds_some_of_which_die(n: int, n_documents: int, length: int, most: float) -> None:
-    """Beside work divided among their speeds without any loss, though no one knows speeds or lengths before."""
+    """Against a lossless division of the work by speed, although speeds and lengths are unknown beforehand."""
     rng = np.random.default_rng(n)
     speeds = rng.lognormal(np.log(100), 0.5, n)
     documents = [np.concatenate([[i], rng.integers(10, 1000, length)]) for i in range(n_documents)]
     asked = rng.permutation(np.repeat(np.arange(n_documents), 8))
     prompts = [np.concatenate([documents[d], rng.integers(1000, 2000, 7)]).tolist() for d in asked]
-    drawn = 8.0 * rng.integers(20, 129, len(prompts))  # tokens of a prompt; the plan knows 128 as the most only
+    drawn = 8.0 * rng.integers(20, 129, len(prompts))  # tokens of a prompt; the plan knows only the limit, 128
     groups = plan(prompts, 128, n)
     assert sorted(i for g in groups for i in g.members) == list(range(len(prompts)))
     work = [len(p) + float(d) for p, d in zip(prompts, drawn, strict=True)]

@@ -1,4 +1,4 @@
-"""Every sampler by itself and in any order: llama.cpp's own vectors (tests/test-sampling.cpp, MIT), and twins."""
+"""Every sampler by itself and in any order: llama.cpp's vectors (tests/test-sampling.cpp, MIT), and twins."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ NO_BREAKERS: dict[str, Any] = {"dry_breakers": ()}
 
 
 def left_by(settings: dict[str, Any], p: list[float], name: str, text: list[int] | None = None) -> dict[int, float]:
-    """token -> probability after one sampler, which draws 0 where it draws."""
+    """token -> probability after one sampler whose random numbers are all 0."""
     chain = Chain(SamplingParams(**settings), lambda: 0.0, settings.get("breakers", {}))
     chain.accept_all(text or [])
     with np.errstate(divide="ignore"):
@@ -26,7 +26,7 @@ def left_by(settings: dict[str, Any], p: list[float], name: str, text: list[int]
     return dict(zip(left.ids.tolist(), left.probabilities().tolist(), strict=True))
 
 
-# sampler, settings, probabilities before, after: without those that are gone
+# sampler, settings, probabilities before and after (of the remaining tokens only)
 VECTORS: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
     ("temperature", {"temp": 1.0}, UP, UP),
     ("temperature", {"temp": 0.0}, UP, [1.0]),
@@ -60,7 +60,7 @@ VECTORS: list[tuple[str, dict[str, Any], list[float], list[float]]] = [
 @pytest.mark.parametrize(("name", "settings", "before", "after"), VECTORS)
 def test_vectors(name: str, settings: dict[str, Any], before: list[float], after: list[float]) -> None:
     left = left_by(settings, before, name)
-    # llama.cpp leaves the probabilities before xtc and typ_p as they were; ours are those of what is left
+    # llama.cpp keeps the probabilities from before xtc and typ_p; ours are of the remaining tokens
     np.testing.assert_allclose([left[token] for token in sorted(left)], after, atol=1e-5)
 
 
@@ -108,7 +108,8 @@ ORDERS = ["".join(order) for n in (2, 3) for order in itertools.permutations("kp
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_orders_of_three(order: str) -> None:
-    """Weights 0 .. 9999 for tokens of that number: who is left can be counted (llama.cpp's test_sampler_queue)."""
+    """The weights 0 .. 9999 equal the token ids, so the remaining tokens can be counted (llama.cpp's
+    test_sampler_queue)."""
     n, k, p, least = 10_000, 100, 0.8, 0.1
     with np.errstate(divide="ignore"):
         logits = np.log(np.arange(n, dtype=np.float32))
@@ -172,7 +173,7 @@ def entropy_of(p: np.ndarray) -> float:
 
 
 def test_dynamic_temperature() -> None:
-    """Text that could go on in many ways is warmer (llama.cpp PR 4972)."""
+    """Text with many likely continuations gets a higher temperature (llama.cpp PR 4972)."""
     rng = np.random.default_rng(4)
     for spread in (0.1, 1.0, 5.0):
         logits = (rng.standard_normal(64) * spread).astype(np.float32)
@@ -217,7 +218,7 @@ def test_some_are_kept_in_any_case(name: str, settings: dict[str, Any]) -> None:
         assert len(left) == min(max(least, 1), 5)
         if name != "typ_p":
             assert left.ids.tolist() == [1, 3, 4, 2, 0][: max(least, 1)]
-    # xtc excludes nothing where fewer would be left
+    # xtc excludes nothing if fewer would remain
     for least, excluded in ((0, 2), (2, 2), (3, 2), (4, 0)):
         params = SamplingParams(xtc_probability=1.0, xtc_threshold=0.1, min_keep=least)
         left = STEPS["xtc"](Candidates.of(np.log([0.3, 0.3, 0.3, 0.05, 0.05]).astype(np.float32)), Chain(params, float))
@@ -226,7 +227,7 @@ def test_some_are_kept_in_any_case(name: str, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("banned", [0, 9], ids=["none banned", "some banned"])
 def test_the_first_steps_are_taken_on_all_logits_alike(banned: int) -> None:
-    """A chain has faster ways for what mostly comes first: they leave what the samplers one by one would."""
+    """The fast paths for common first samplers leave the same tokens as the samplers one by one."""
     rng = np.random.default_rng(3)
     text = [*rng.integers(300, size=64).tolist(), 7, 8, 9, 7, 8]
     settings: dict[str, Any] = {
@@ -260,7 +261,7 @@ def test_xtc_happens_as_often_as_it_should() -> None:
 
 
 def test_banned_tokens_stay_out_of_every_sampler() -> None:
-    """Also out of mean, entropy and count."""
+    """Banned tokens are also left out of mean, entropy and count."""
     rng = np.random.default_rng(9)
     every: dict[str, Any] = {
         "top_n_sigma": 2.0,
@@ -301,7 +302,7 @@ def test_falling_is_a_stable_sort(n: int) -> None:
 
 @pytest.mark.parametrize("min_p", [1.0, 0.9, 0.3, 0.05, 1e-4])
 def test_min_p_first_is_min_p_of_all(min_p: float) -> None:
-    """Tokens at the very edge, too: f32 logits beside the f64 edge, and its neighbours."""
+    """Also for tokens at the very threshold: f32 logits at and next to the f64 threshold."""
     edge = np.float32(4.0 + math.log(min_p))
     logits = np.random.default_rng(3).normal(-6, 2, 700).astype(np.float32)
     logits[17] = 4.0

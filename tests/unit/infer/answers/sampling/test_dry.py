@@ -1,4 +1,4 @@
-"""DRY against a search of all repetitions, and breakers in a real vocabulary."""
+"""DRY against a search of all repetitions, and sequence breakers in a real vocabulary."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,8 @@ from hybrid.infer.answers.sampling.dry import breakers_of, penalties, repeats
 
 
 def search(last: list[int], allowed: int, most: int) -> dict[int, int]:
-    """For every token that was said: the longest end of the text that was said just before it."""
+    """For every token that follows an earlier occurrence of the text's suffix: the length of the longest such suffix.
+    """
     found: dict[int, int] = {}
     for at in range(1, len(last)):
         lengths = [n for n in range(allowed, most + 1) if at >= n and last[at - n : at] == last[len(last) - n :]]
@@ -41,7 +42,7 @@ def test_penalties_stay_numbers() -> None:
 
 
 class Words:
-    """A vocabulary that encodes by the longest token."""
+    """A vocabulary that encodes by longest match."""
 
     PIECES = [bytes([i]) for i in range(128)] + [b"ab", b"ab:", b" ab:c", b"za", b"\n\n", b"b:", b": ", b"aab"]
     n_vocab = len(PIECES)

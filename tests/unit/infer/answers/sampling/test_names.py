@@ -1,4 +1,4 @@
-"""Settings by other programs' names."""
+"""Settings under other programs' names."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""The sampling chain against a slow float64 twin that sorts everything; state, penalties, errors."""
+"""The sampling chain against a slow float64 twin that sorts all tokens; state, penalties, errors."""
 
 import json
 import math
@@ -18,7 +18,7 @@ N = 1009
 
 
 def twin(logits: np.ndarray, params: SamplingParams, recent: list[int]) -> dict[int, float]:
-    """token -> probability, step by step as llama.cpp's chain has it."""
+    """token -> probability, step by step like llama.cpp's chain."""
     values = {token: float(value) for token, value in enumerate(logits)}
     for token, bias in params.logit_bias.items():
         values[token] += bias
@@ -99,7 +99,7 @@ def test_equal_logits_are_ordered_by_id() -> None:
 
 
 def test_a_seed_fixes_the_draws() -> None:
-    """The figures are frozen: another numpy must not change what a seed gives."""
+    """The values are frozen: a new numpy must not change the draws of a seed."""
     logits = np.linspace(0, 3, N, dtype=np.float32)
 
     def draws(seed: int) -> list[int]:
@@ -165,7 +165,7 @@ LEARNING: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("settings", LEARNING, ids=str)
 def test_the_middle_of_an_answer_goes_through_json(settings: dict[str, Any]) -> None:
-    """What was learnt is part of the state: without it, other tokens would follow."""
+    """The state includes everything learnt: without it, other tokens would follow."""
     rows = np.random.default_rng(2).standard_normal((60, 12)).astype(np.float32) * 2
     params = SamplingParams(seed=3, **settings)
 
@@ -303,7 +303,7 @@ def test_parameters_from_a_model() -> None:
 @pytest.mark.parametrize("n_vocab", [65, 4096, 4133, 30011])
 @pytest.mark.parametrize("values", [3, 10_000], ids=["many equal", "few equal"])
 def test_the_largest_are_those_of_a_sort(n_vocab: int, values: int) -> None:
-    """Whatever lies between the maxima of parts, equal ones by id, banned ones (-inf) last."""
+    """Whatever lies between the maxima of blocks; ties by id, banned tokens (-inf) last."""
     rng = np.random.default_rng(n_vocab)
     logits = rng.integers(values, size=n_vocab).astype(np.float32)
     logits[rng.integers(n_vocab, size=n_vocab // 3)] = -np.inf
@@ -317,7 +317,7 @@ def test_the_largest_are_those_of_a_sort(n_vocab: int, values: int) -> None:
 
 @pytest.mark.soak
 def test_a_draw_costs_little_beside_a_token() -> None:
-    """65 536 logits: 0.3 ms of processor time; the margin is for slow machines."""
+    """65 536 logits take 0.3 ms of processor time; the margin is for slow machines."""
     logits = np.random.default_rng(0).standard_normal(65536).astype(np.float32) * 3
     sampler = Sampler(SamplingParams(seed=1, repeat_penalty=1.1), 65536)
     sampler.accept_all(range(64))
@@ -331,7 +331,7 @@ def test_a_draw_costs_little_beside_a_token() -> None:
 
 
 def test_what_was_changed() -> None:
-    """Keys of unfinished files of answers are made of it: a default is not in them."""
+    """Keys of unfinished answer files are made of the changed settings: a default is not in them."""
     assert SamplingParams().changed == {}
     changed = SamplingParams(top_k=3, min_p=0.05, seed=0, logit_bias={4: -1.0}).changed
     assert changed == {"top_k": 3, "seed": 0, "logit_bias": {4: -1.0}}
@@ -354,7 +354,7 @@ ON: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", [f.name for f in fields(SamplingParams) if isinstance(f.default, int | float)])
 def test_what_is_taken_can_be_drawn_with(name: str) -> None:
-    """Extreme values are refused, or give tokens: an error while drawing would be everybody's."""
+    """Extreme values are refused or give tokens: an error while drawing would hit every answer of the batch."""
     rng = np.random.default_rng(0)
     rows = [rng.normal(0, 3, 50).astype(np.float32) for _ in range(4)]
     rows += [np.where(np.arange(50) % 2, -np.inf, rows[0]).astype(np.float32), np.zeros(50, np.float32)]
@@ -380,7 +380,7 @@ def test_what_is_taken_can_be_drawn_with(name: str) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_mirostat_goes_on_when_nothing_surprises(version: int) -> None:
-    """Whatever is certain raises mu, without end: 2 ** mu is then no number."""
+    """Certain tokens raise mu without end, until 2 ** mu overflows."""
     sampler = Sampler(SamplingParams(seed=1, mirostat=version, mirostat_tau=1000.0, mirostat_eta=100.0), 50)
     logits = np.zeros(50, np.float32)
     logits[7] = 30

@@ -1,4 +1,4 @@
-"""Mirostat and adaptive_p against what their descriptions say, step by step in float64."""
+"""Mirostat and adaptive_p against their published descriptions, step by step in float64."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ def rows(n: int) -> np.ndarray:
 
 
 def probabilities(logits: np.ndarray, temp: float) -> list[tuple[int, float]]:
-    """Sorted by falling probability."""
+    """(token, probability), sorted by falling probability."""
     values = [float(v) / temp for v in logits]
     top = max(values)
     weights = [math.exp(v - top) for v in values]
@@ -57,7 +57,7 @@ def test_mirostat_step_by_step(version: int, cut: Any) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_mirostat_reaches_its_target(version: int) -> None:
-    """The mean surprise of what is drawn, in bits, comes near tau, whatever the temperature."""
+    """The mean surprise of the drawn tokens, in bits, comes near tau at any temperature."""
     sampler = Sampler(SamplingParams(seed=2, mirostat=version, mirostat_tau=4.0, temp=1.5), N)
     bits = []
     for logits in rows(500):
