@@ -37,7 +37,7 @@ def test_it_may_have_another_length_and_begin_to_differ_elsewhere() -> None:
 def test_what_is_no_header() -> None:
     headers = ChangedHeaders()
     for i in range(20):
-        # other texts after it; too little after it; another offset or other text before it; too far from the start; tokens
+        # other text after it; too little after it; another offset or text before it; too far from the start; tokens
         other = list(range(5000 + 600 * i, 5500 + 600 * i))
         assert not seen(headers, BEFORE, [i + 1, *other], [i, *BEHIND])
         assert not seen(headers, BEFORE, [i + 1, *BEHIND[: WORTH - 1]], [i, *BEHIND[: WORTH - 1]])
