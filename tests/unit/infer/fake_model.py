@@ -1,6 +1,6 @@
-"""A model in the place of `hybrid.infer.LoadedModel` that predicts from the sum of all its tokens and keeps a clock.
+"""A stand-in for `hybrid.infer.LoadedModel` that predicts from the sum of all its tokens and keeps a clock.
 
-Each call costs a fixed time on `clock`, so that what is made of times can be checked to the digit.
+Each call takes a fixed time on `clock`, so that results made of times can be checked to the digit.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A scripted model for chats. Its tokens are characters (and five control tokens), so that every prefill can be read."""
+"""A scripted model for chats. Tokens are characters (and five control tokens), so that every prefill can be read."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Apertus: the numbers of its activation in a file."""
+"""Apertus: the parameters of its activation in a file."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ IDS = np.random.default_rng(5).integers(3, N_VOCAB, 9).tolist()
 
 
 def written(folder: Path, **numbers: Any) -> Path:
-    """A Llama without gates, with norms of heads."""
+    """A Llama without gates, with norms per head."""
     tiny = tiny_models.llama()
     tiny.key_values = {key.replace("llama.", "apertus."): value for key, value in tiny.key_values.items()}
     tiny.arch = "apertus"

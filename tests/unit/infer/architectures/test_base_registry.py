@@ -1,4 +1,4 @@
-"""Families by the name of their architecture, each imported when it is asked for."""
+"""Families are found by the name of their architecture, and each is imported on first use."""
 
 import pytest
 

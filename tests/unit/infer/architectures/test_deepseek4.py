@@ -1,4 +1,4 @@
-"""What a file of DeepSeek-V4 may say, and what its layers keep."""
+"""DeepSeek-V4: keys that a file may have, and what its layers keep."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 
 @pytest.fixture
 def changed(file: Path, tmp_path: Path) -> Callable[..., Path]:
-    """The file with other values of keys, by their names behind the architecture's, or another table of experts."""
+    """The file with changed keys, named without the architecture's prefix, or another table of experts."""
 
     def make(table: np.ndarray | None = None, **keys: Any) -> Path:
         others = {f"deepseek4.{name.replace('__', '.')}": value for name, value in keys.items()}
@@ -67,7 +67,7 @@ def test_impossible_keys(changed: Callable[..., Path], keys: dict[str, Any], say
 
 
 def test_ratios_of_layers_that_guess_ahead(file: Path, changed: Callable[..., Path]) -> None:
-    """llama.cpp's converter writes them whatever layers the file has."""
+    """llama.cpp's converter writes these ratios whether or not the file has such layers."""
     ids, got = list(range(300, 330)), []
     for path in (file, changed(attention__compress_ratios=[3, 0, 7, 3, 7, 0])):
         with LoadedModel.load(path, n_ctx=64) as model:
@@ -81,7 +81,7 @@ def test_a_table_of_floats(changed: Callable[..., Path]) -> None:
 
 
 def test_what_is_kept(file: Path) -> None:
-    """Of layers with an indexer, of one with a window alone, and of one with all entries: 3 and 7 tokens each."""
+    """A layer with an indexer, one with only a window, and one with all entries; entries of 3 and 7 tokens."""
     with LoadedModel.load(file, n_ctx=64) as model:
         kept = {spec.name.removesuffix("."): spec for spec in model.engine.network.specs}
     names = {

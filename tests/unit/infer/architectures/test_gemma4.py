@@ -1,4 +1,4 @@
-"""Gemma 4: what files of other converters have more or otherwise, what is refused, and what is kept of a token."""
+"""Gemma 4: files of other converters, refused files, and what is kept per token."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,7 @@ def random(*shape: int) -> Tensor:
 
 
 def test_keys_and_values_that_nobody_uses_are_passed_over(file: Callable[..., Path]) -> None:
-    """The published checkpoints have them, and llama.cpp's converter writes them."""
+    """The published checkpoints have these tensors, and llama.cpp's converter writes them."""
 
     def change(tiny: Tiny) -> None:
         for part in "kv":
@@ -69,7 +69,7 @@ def test_factors_of_one_may_be_absent(name: str, file: Callable[..., Path]) -> N
 
 
 def test_what_is_kept_of_a_token(file: Callable[..., Path]) -> None:
-    """Keys and values that layers share lie in memory once."""
+    """Keys and values that layers share are kept once."""
     path = file()
     with LoadedModel.load(path, n_ctx=64, n_threads=1) as model:
         specs = model.engine.memory.attention.specs

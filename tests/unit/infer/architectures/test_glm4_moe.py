@@ -1,5 +1,5 @@
-"""Heads of GLM-4.5 that guess tokens ahead: left out by `convert` where that is asked, and not run where a file says
-that there is one and has but a part of it."""
+"""GLM-4.5's heads that guess tokens ahead: `convert` leaves them out on request, and a file with only a part of a head
+runs without it."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ IDS = [5, 900, 17, 44, 1201]
 
 
 def converted(folder: Path, path: Path, data_dir: Path, *, heads: bool = True) -> tuple[str, ...]:
-    """The notes."""
+    """Convert; return the notes."""
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     return convert(folder, path, outtype="f32", tokenizer=tokenizer, heads=heads).notes
 

@@ -1,4 +1,4 @@
-"""What a file of GLM-5.3-Flash may say of its layers."""
+"""GLM-5.3-Flash: keys that a file may have about its layers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def plain(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edited(plain: Path, tmp_path: Path) -> Callable[..., Path]:
-    """The file with other values of keys, and more tensors."""
+    """The file with changed keys and additional tensors."""
 
     def make(keys: dict[str, Any], more: dict[str, np.ndarray] | None = None) -> Path:
         more, keys = more or {}, {f"glm5-next.{key}": value for key, value in keys.items()}
@@ -61,7 +61,7 @@ def logits(path: Path) -> np.ndarray:
 
 
 def test_parts_of_layers_that_guess_ahead_are_not_run(plain: Path, edited: Callable[..., Path]) -> None:
-    """Of which a file has but a part: a layer behind the others, of whose indexer no key says anything."""
+    """The file has only a part of such a layer, after the others, and no key about its indexer."""
     ahead: dict[str, Any] = {
         "block_count": N_LAYER + 1,
         "nextn_predict_layers": 1,
@@ -74,7 +74,7 @@ def test_parts_of_layers_that_guess_ahead_are_not_run(plain: Path, edited: Calla
 
 
 def test_limits_of_gates(plain: Path, edited: Callable[..., Path]) -> None:
-    """Of experts and of all else, layer by layer; 0 is none."""
+    """Limits of experts and of other gates, per layer; 0 means no limit."""
     usual = logits(plain)
     none = logits(edited({"swiglu_clamp_exp": [0.0] * N_LAYER, "swiglu_clamp_shexp": [0.0] * N_LAYER}))
     high = logits(edited({"swiglu_clamp_exp": 1e30, "swiglu_clamp_shexp": 1e30}))

@@ -1,4 +1,4 @@
-"""MiniMax-01 from files as llama.cpp's converter writes them, and from damaged ones."""
+"""MiniMax-01 in files of llama.cpp's converter, and in damaged files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ KEYS = MiniMax.keys
 def logits(
     folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, model: str = "minimax-text-01", **change: Any
 ) -> np.ndarray:
-    """Of a random model with other keys, or without those that are None."""
+    """Logits of a random model with changed keys; keys that are None are left out."""
 
     def keys(self: MiniMax, file_type: FileType) -> Iterator[tuple[str, Any]]:
         for name, value in KEYS(self, file_type):
@@ -37,7 +37,7 @@ def logits(
 
 
 def test_keys_that_only_we_write(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers are told apart by their tensors; without a key the norm inside has the epsilon of the others."""
+    """Without the keys, tensors tell the kinds of layers, and the inner norm has the other norms' epsilon."""
     own = "hybrid.lightning.norm_rms_epsilon"
     ours = logits(tmp_path / "ours", data_dir, monkeypatch)
     order = {"attention.recurrent_layers": None}

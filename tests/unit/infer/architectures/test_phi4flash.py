@@ -24,7 +24,7 @@ IDS = list(range(260, 280))
 
 
 def written(folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, **change: Any) -> Path:
-    """A random model with other keys of attention."""
+    """A random model with changed keys of attention."""
 
     def keys(self: Phi4Flash, file_type: FileType) -> Iterator[tuple[str, Any]]:
         yield from ((name, change.get(name.removeprefix("attention."), value)) for name, value in KEYS(self, file_type))
@@ -45,7 +45,7 @@ def logits(path: Path) -> np.ndarray:
 
 
 def test_keys_and_values_are_kept_once(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of pairs, as they are; the last layers keep nothing."""
+    """Pairs of heads are kept undivided; the last layers keep nothing."""
     with LoadedModel.load(written(tmp_path, data_dir, monkeypatch), n_ctx=32) as model:
         specs = model.engine.network.specs
     attention = [(s.layer, s.n_kv, s.d_head, s.d_value, s.window) for s in specs if isinstance(s, AttentionSpec)]
@@ -58,7 +58,7 @@ def test_keys_and_values_are_kept_once(tmp_path: Path, data_dir: Path, monkeypat
     ["1.attn.Wqkv.v.weight", "5.attn.Wqkv.k.weight", "6.attn.in_proj.weight", "7.attn.Wqkv.weight", "7.mlp.fc2.weight"],
 )
 def test_every_part_counts(part: str, tmp_path: Path) -> None:
-    """In the random model that the twin is compared on: scans there could drown what else is added up."""
+    """In the random model compared with the twin, no part's contribution is drowned by the scans."""
     source = random_checkpoints.write(CONFIGS["phi4flash"], tmp_path / "model")
     tensors = load_file(source / "model.safetensors")
     config = json.loads((source / "config.json").read_text())

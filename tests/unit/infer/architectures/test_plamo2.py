@@ -1,4 +1,4 @@
-"""PLaMo 2 from files as llama.cpp's converter writes them, and from damaged ones."""
+"""PLaMo 2 in files of llama.cpp's converter, and in damaged files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ KEYS = Plamo2.keys
 
 
 def written(folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, **change: Any) -> Path:
-    """A random model with other keys; dots of keys as double underscores."""
+    """A random model with changed keys; a double underscore stands for a dot."""
     changed = {name.replace("__", "."): value for name, value in change.items()}
 
     def keys(self: Plamo2, file_type: FileType) -> Iterator[tuple[str, Any]]:

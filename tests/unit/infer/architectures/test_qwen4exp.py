@@ -1,4 +1,4 @@
-"""Qwen3.8-Flash-Next from files with other keys, and from damaged ones; what ends n-grams."""
+"""Qwen3.8-Flash-Next with changed keys and in damaged files; tokens that end n-grams."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ IDS = list(range(260, 290))
 
 
 def made(folder: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch, **change: Any) -> Path:
-    """A random model with other keys, or without those that are None."""
+    """A random model with changed keys; keys that are None are left out."""
 
     def keys(self: Qwen4Exp, file_type: FileType) -> Iterator[tuple[str, Any]]:
         for name, value in KEYS(self, file_type):
@@ -40,7 +40,7 @@ def logits(path: Path, ids: list[int] = IDS) -> np.ndarray:
 
 
 def test_the_gate_of_the_delta_rule(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the key it is llama.cpp's."""
+    """Without the key the gate is llama.cpp's, a sigmoid."""
     config = {"vocab_size": random_checkpoints.N_VOCAB, **CONFIGS["qwen4exp"]}
     ours = logits(made(tmp_path, data_dir, monkeypatch))
     without = logits(made(tmp_path, data_dir, monkeypatch, **{"hybrid.ssm.silu_gate": None}))
@@ -51,7 +51,7 @@ def test_the_gate_of_the_delta_rule(tmp_path: Path, data_dir: Path, monkeypatch:
 
 
 def test_ends_of_texts(tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind an end n-grams are those of a new text, in one call and across calls."""
+    """After an end token n-grams begin anew, in one call and across calls."""
     config = {"vocab_size": random_checkpoints.N_VOCAB, **CONFIGS["qwen4exp"]}
     end = config["eos_token_id"][0]
     ids = [end, *IDS[:9], end, end, *IDS[9:14], end, *IDS[14:]]

@@ -1,4 +1,4 @@
-"""Rotary positions stretched in llama.cpp's ways, and windows: what the keys of a file mean."""
+"""RoPE scaling in llama.cpp's variants, and windows: the meaning of a file's keys."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ LONG_ROPE = {
 
 
 def shared() -> Any:
-    """As much of Weights as a table needs: texts reach to position 9."""
+    """The parts of Weights that a table needs, for texts that reach position 9."""
     tables: list[np.ndarray] = []
 
     def reaches(fill: Callable[[int], None]) -> None:
@@ -48,7 +48,7 @@ def shared() -> Any:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Callable[..., Path]:
-    """file(keys, change=..., arch=...) -> a tiny Llama with these keys more."""
+    """file(keys, change=..., arch=...) -> a tiny Llama with these additional keys."""
 
     def make(keys: dict[str, Any], change: Callable[[Tiny], object] | None = None, arch: str = "llama") -> Path:
         tiny = FAMILIES["llama"]()
@@ -89,7 +89,7 @@ def test_a_table_for_every_set_of_factors() -> None:
 
 @pytest.mark.parametrize(("n_ctx", "factors"), [(24, SHORT), (25, LONG), (64, LONG)])
 def test_long_rope(n_ctx: int, factors: list[float], file: Callable[..., Path]) -> None:
-    """As one set of factors, which Llama 3's tensor is; the same for a short text as for a long one."""
+    """Equals one set of factors in Llama 3's tensor, for short texts as for long ones."""
 
     def one_set(tiny: Tiny) -> None:
         tiny.tensors["rope_freqs.weight"] = Tensor(np.float32(factors))
@@ -113,7 +113,7 @@ def test_a_state_belongs_to_its_frequencies(file: Callable[..., Path], tmp_path:
 
 
 def test_an_embedding_is_that_of_the_context_asked_for(file: Callable[..., Path]) -> None:
-    """The model is loaded for the longest text, whose frequencies would be those of all texts beside it."""
+    """An embedder loads the model for its longest text, but frequencies follow the requested context."""
     path, long = file(LONG_ROPE, long_factors), IDS[:30]
     for n_ctx, texts in ((64, [IDS[:9], long]), (24, [IDS[:9]])):
         with Embedder(path, n_ctx=n_ctx, n_threads=1, precision="exact") as embedder:
@@ -173,7 +173,7 @@ def without_norms(tiny: Tiny) -> None:
 
 
 def test_windows_per_layer(file: Callable[..., Path]) -> None:
-    """A token sees the last so many, itself included: a text forgets what lies farther back than the layers reach."""
+    """A token sees the last N tokens, itself included; older tokens than all layers together reach are forgotten."""
     whole = logits(file({}))
     for key, reach in ((5, 9), ([5, 5], 9), ([5, 1], 5)):
         cut = logits(file({"hybrid.attention.sliding_window": key}))
@@ -188,14 +188,14 @@ def test_windows_per_layer(file: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("arch", ["llama", "qwen2"])
 def test_llama_cpp_has_no_windows_here(arch: str, file: Callable[..., Path]) -> None:
-    """It goes without where its own key gives one (its PR 13676), and so its files run as they do there."""
+    """llama.cpp ignores its own window key here (its PR 13676); files must run as they do there."""
     np.testing.assert_array_equal(
         logits(file({".attention.sliding_window": 5}, arch=arch)), logits(file({}, arch=arch))
     )
 
 
 def test_olmo_3_in_the_files_of_llama_cpp(file: Callable[..., Path]) -> None:
-    """Three layers of four have a window and unscaled rotations; or the file says which."""
+    """Three of four layers have a window and unscaled rotations, unless the file says which."""
     scaled = {".rope.scaling.type": "linear", ".rope.scaling.factor": 2.0}
     plain, stretched = (logits(file(keys, without_norms, "olmo2")) for keys in ({}, scaled))
     windows = {".attention.sliding_window": 5}
@@ -267,7 +267,7 @@ def test_both_sets_of_factors_must_be_there(missing: str, file: Callable[..., Pa
 def test_every_architecture_that_turns_obeys_the_scaling(
     name: str, kind: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a file, whether or not our converter writes it for this family. Against the model in float64."""
+    """Scaling keys count for every family, even if our converter writes none for it. Against the model in float64."""
     folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     family = type(random_checkpoints.family_for(config))

@@ -1,4 +1,4 @@
-"""Which calls a benchmark makes, what it times, and what it makes of the times: on a model with its own clock."""
+"""A benchmark's calls, its timed parts and its results, on a model with its own clock."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from hybrid.quant.ggml.errors import Remedy, UsageError
 
 
 class Loader:
-    """Model.load: remembers how it was called."""
+    """Model.load that remembers its arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.settings: list[dict[str, Any]] = []
@@ -197,7 +197,7 @@ def test_the_model_is_closed_after_an_error(load: Loader, monkeypatch: pytest.Mo
 
 
 def test_peak_memory_grows_with_what_is_touched() -> None:
-    """In a process of its own: this one may have had more, and give some of it back meanwhile."""
+    """Runs in its own process: this one may have had a higher peak, or give memory back meanwhile."""
     code = (
         "from hybrid.infer.bench.benchmark import peak_rss; before = peak_rss(); "
         "data = bytearray(64 << 20); data[::4096] = b'x' * len(data[::4096]); print(peak_rss() - before)"

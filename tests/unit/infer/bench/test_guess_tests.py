@@ -1,4 +1,4 @@
-"""What is timed with guesses and without, where its prompts come from, and what is made of the times."""
+"""Timing with and without guesses: which runs are timed, the source of prompts, the results."""
 
 import csv
 import io

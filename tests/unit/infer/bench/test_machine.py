@@ -1,4 +1,4 @@
-"""The measured limits: plausible, and each loop made of the instruction it is meant to measure."""
+"""Measured limits are plausible, and each loop uses the instruction that it is meant to measure."""
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -18,7 +18,7 @@ from hybrid.infer.kernels.emit.isa import (
 
 
 def assembly(isa: ISA, cpu: str, features: str, triple: str = "x86_64-unknown-linux-gnu") -> str:
-    """Machine code, as text, of the loops for a CPU that this one need not be."""
+    """The loops' assembly for a given CPU, which need not be this one."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=3)

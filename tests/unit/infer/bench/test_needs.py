@@ -1,4 +1,4 @@
-"""What a token needs at least, counted by hand on small files."""
+"""The least bytes and operations per token, counted by hand on small files."""
 
 from dataclasses import replace
 from pathlib import Path

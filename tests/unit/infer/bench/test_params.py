@@ -1,4 +1,4 @@
-"""Lists and ranges as llama-bench reads them."""
+"""Lists and ranges are parsed like llama-bench's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How the times of single operations are added up, and what they are said to have done."""
+"""How times of single operations are summed, and what the operations are reported to do."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +70,7 @@ N_HEAD, N_KV, D_HEAD = 4, 2, 16
 
 @pytest.fixture(scope="module")
 def with_experts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A layer of Mamba and one of attention with experts, F16."""
+    """A Mamba layer, and an attention layer with experts, F16."""
     shape = replace(
         SHAPES["jamba-moe-3b"],
         n_layer=2,

@@ -1,4 +1,4 @@
-"""Random-weight models: their sizes, their files, and that equal seeds make equal files."""
+"""Random-weight models: sizes, files, and equal files for equal seeds."""
 
 from itertools import pairwise
 from math import prod

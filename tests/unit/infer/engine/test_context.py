@@ -1,4 +1,4 @@
-"""The context of a loaded model: what it was trained for, as far as the memory allows, or what is asked for."""
+"""The context of a loaded model: the trained length as far as memory allows, or the requested length."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[MachineMemory], None]:
-    """machine(memory): what the loader finds."""
+    """machine(memory): sets the memory that the loader finds."""
     return lambda memory: monkeypatch.setattr(engine_module, "machine_memory", lambda: memory)
 
 
@@ -60,7 +60,7 @@ def test_the_context_is_what_the_model_was_trained_for(arch: str, n: int, file: 
 def test_a_million_tokens_cost_nothing_until_they_are_used(
     file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cos and sin are computed as far as texts reach; tokens are those of a short context."""
+    """cos and sin are computed only as far as texts reach; the tokens equal those of a short context."""
     asked: list[tuple[int, int]] = []
     rows = attention_module.rope_rows
     monkeypatch.setattr(
@@ -79,7 +79,7 @@ def test_a_million_tokens_cost_nothing_until_they_are_used(
 
 
 def test_positions_that_were_moved_are_reached(file: Callable[..., Path]) -> None:
-    """Tokens far from their index find cos and sin there, in passes of one token and of several."""
+    """Tokens at positions far beyond their index find cos and sin there, in passes of one token and of several."""
     results = []
     for n, shift in ((1 << 20, 100_000), (64, 0)):
         with LoadedModel.load(file("llama", trained(n)), n_threads=1, precision="exact") as model:
@@ -105,14 +105,14 @@ def test_as_much_as_fits(file: Callable[..., Path], machine: Callable[[MachineMe
         assert model.n_ctx % 1024 == 0
         assert model.context_note.startswith(
             f"a context of {model.n_ctx} tokens: the 1048576 that the model was trained for need 4.5 GiB for 9 "
-            "sequences, 8"  # an eighth of it stays free
+            "sequences, 8"  # an eighth of the memory stays free
         )
         without = model.n_ctx
     with LoadedModel.load(path, n_threads=1, kv_type="f32", n_seq_max=9, checkpoint_budget=8 * GIB) as model:
         assert 0.7 * without < model.n_ctx < 0.8 * without  # the cache gets a quarter
     with LoadedModel.load(path, n_threads=1, kv_type="q8_0", n_seq_max=9) as model:
         assert model.n_ctx > 2.5 * without
-    machine(MachineMemory(GIB, 1 << 20))  # next to nothing is free: still there is a context
+    machine(MachineMemory(GIB, 1 << 20))  # almost nothing is free: there is still a context
     with LoadedModel.load(path, n_threads=1) as model:
         assert model.n_ctx == 4096 and ", 0 B are free" in model.context_note
 
@@ -135,7 +135,7 @@ def test_an_explicit_context_wins(file: Callable[..., Path], machine: Callable[[
 
 
 def test_a_context_that_changes_short_texts_has_to_be_asked_for(file: Callable[..., Path]) -> None:
-    """LongRoPE: by default the frequencies are those of the context before it was stretched, as for a short one."""
+    """LongRoPE: by default, the context and frequencies are those before stretching."""
 
     def factors(tiny: Tiny) -> None:
         tiny.tensors["rope_factors_short.weight"] = Tensor(np.float32([1.0, 1.1, 1.3, 1.4]))
@@ -183,7 +183,7 @@ def test_a_file_without_its_context(file: Callable[..., Path]) -> None:
 def test_the_largest_context_that_a_file_can_have(
     file: Callable[..., Path], machine: Callable[[MachineMemory], None]
 ) -> None:
-    """2^31 - 1 tokens: whatever the machine, a context that fits; states alone are the same at any length."""
+    """2^31 - 1 tokens: every machine gets a context that fits; states alone have the same size at any length."""
     machine(MachineMemory(2 * GIB, 2 * GIB))
     for arch, least, most in (("llama", 1 << 20, 1 << 24), ("mamba", (1 << 31) - 1, (1 << 31) - 1)):
         with LoadedModel.load(file(arch, trained((1 << 31) - 1)), n_threads=1) as model:
@@ -196,7 +196,7 @@ def test_the_largest_context_that_a_file_can_have(
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce RLIMIT_AS")
 @pytest.mark.parametrize("which", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_a_limit_on_what_can_be_mapped(which: str, file: Callable[..., Path]) -> None:
-    """`ulimit -v`: the context is such that everything can be mapped."""
+    """The context is small enough to be mapped under `ulimit -v`."""
     path = file("llama", trained(1 << 24))
     code = (
         "import resource, sys\nfrom hybrid.infer import Model\n"
@@ -214,8 +214,8 @@ def test_a_limit_on_what_can_be_mapped(which: str, file: Callable[..., Path]) ->
 
 @pytest.mark.parametrize("arch", sorted(FAMILIES))
 def test_the_work_of_a_short_text_is_that_of_any_context(arch: str, file: Callable[..., Path]) -> None:
-    """Ops and all their fields are the same for 4096 tokens and for a million, but for where things lie, how far apart
-    rows of the table of pages are, and how many chunks of a text may be shared out among threads."""
+    """Ops and their fields are the same for 4096 tokens and for a million, except for addresses, the row stride of the
+    page table, and the number of chunks of a text that may be shared among threads."""
     found = []
     for n_ctx in (4096, 1 << 20):
         with LoadedModel.load(file(arch), n_ctx=n_ctx, n_threads=2) as model:
@@ -231,7 +231,7 @@ def test_the_work_of_a_short_text_is_that_of_any_context(arch: str, file: Callab
 
 
 def small_fields(op: Any) -> Iterator[tuple[str, int]]:
-    """Sizes, counts and settings of an op: what is no address."""
+    """Sizes, counts and settings of an op: all fields that are not addresses."""
     for field, value in zip(op.kernel.layout.fields, op.fields, strict=True):
         if isinstance(value, int) and value < 1 << 40 and field.name not in ("table_stride", "n_records"):
             yield field.name, value

@@ -1,4 +1,4 @@
-"""Encoders of random weights against the same model in float64, and what a pass promises."""
+"""Encoders with random weights against the same model in float64, and guarantees of a pass."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ def encoder_path(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> En
 
 
 def _put_before_positions(path: Path, n: int) -> None:
-    """RoBERTa's first positions are of no token."""
+    """RoBERTa's first rows of positions belong to no token."""
     tensors, name = load_file(path), "embeddings.position_embeddings.weight"
     unused = np.full((n, tensors[name].shape[1]), 1e6, np.float32)
     save_file({**tensors, name: np.concatenate([unused, tensors[name]])}, path)
@@ -100,7 +100,7 @@ def test_vectors_of_quantized_models(kind: str, least: float, encoder_path: Enco
 
 
 def test_no_keys_and_values_are_kept(encoder_path: EncoderPath) -> None:
-    """A cache would have memory for every layer, and for every position of the context."""
+    """A cache would take memory for every layer and every position of the context."""
     sizes = {}
     for n_layer, n_ctx in ((2, 600), (8, 600), (2, 200)):
         path = encoder_path("bert-even", num_hidden_layers=n_layer, max_position_embeddings=n_ctx)
@@ -189,7 +189,7 @@ def test_ids_that_cannot_be(encoder_path: EncoderPath) -> None:
 
 
 def changed(path: Path, target: Path, n_rows: int = 0, **keys: object) -> Path:
-    """A copy with other values of bert.* keys, and with fewer rows of the embedding."""
+    """A copy with changed bert.* keys, and fewer rows in the embedding."""
     with GGUFFile.open(path) as file:
         key_values = {k: (v, file.value_types[k]) for k, v in file.metadata.items() if k != "general.architecture"}
         for key, value in keys.items():

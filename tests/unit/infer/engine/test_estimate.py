@@ -1,4 +1,4 @@
-"""What a model would need, against the arrays of a model that is loaded."""
+"""Estimated memory against the arrays of a loaded model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory, data_dir: Path, bundled: Path
 
 
 def test_all_checkpoints_are_here(data_dir: Path) -> None:
-    """One that comes is reckoned, too."""
+    """New checkpoints must also be estimated."""
     assert sorted(path.name for path in (data_dir / "checkpoints").iterdir()) == CHECKPOINTS
 
 
@@ -54,7 +54,7 @@ SETTINGS = [(1, "f16"), (3, "q8_0"), (1, "q8_0"), (3, "f16")]
 def test_the_account_is_what_is_allocated(
     name: str, settings: tuple[int, Any], gguf: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every array of a model in which n_seq sequences are full, counted one by one."""
+    """Counts every array of a model in which n_seq sequences are full."""
     n_seq, kv_type = settings
     n_ctx, tables = 1100, list[np.ndarray]()
     mapped = attention_module.mapped_zeros
@@ -72,7 +72,7 @@ def test_the_account_is_what_is_allocated(
         keys_values = sum(a.nbytes for a in [*memory.attention.k.values(), *memory.attention.v.values()])
         if memory.attention.specs:
             keys_values += memory.attention.table.nbytes
-        # rows are there for speculation, too; of two for each sequence there is a trace by now
+        # rows for speculation are also counted; two of each sequence have been used by now
         rows = sum(a.nbytes for a in memory.recurrent.arrays())
         states = rows * 2 * n_seq // memory.recurrent.pool.size if rows else 0
         arenas = sum(program.arena.nbytes for program, _ in engine._programs.values())

@@ -1,4 +1,4 @@
-"""The head that guesses tokens ahead: its logits against float64, and what it leaves alone."""
+"""The head that guesses tokens ahead: its logits against float64, and what it leaves unchanged."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def prompt() -> list[int]:
 
 
 def states_of(model: LoadedModel, ids: list[int]) -> np.ndarray:
-    """Read by a sequence: the model's states of all tokens."""
+    """The model's hidden states of all tokens, read by a sequence."""
     model.engine.keeps_states = True
     slot = model.sequence()
     model.engine.run([Segment(slot.slot, ids, (len(ids) - 1,))])
@@ -38,7 +38,7 @@ def states_of(model: LoadedModel, ids: list[int]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", random_heads.WITH_HEADS)
 def test_logits_of_heads(name: str, tmp_path: Path, data_dir: Path) -> None:
-    """Of the prompt in two passes, and of tokens that follow the head's own states."""
+    """Logits for the prompt in two passes, then for tokens that follow the head's own states."""
     path, ids = converted(name, tmp_path, data_dir), prompt()
     guessed = np.random.default_rng(6).integers(0, random_checkpoints.N_VOCAB, N_GUESSED).tolist()
     config = json.loads((tmp_path / name / "config.json").read_text())
@@ -68,7 +68,7 @@ VARIANTS = ("-shared-mtp", "-yarn-mtp", "-plain-mtp", "-order-mtp", "-groups-mtp
     [pytest.param(n, marks=pytest.mark.matrix) if n.endswith(VARIANTS) else n for n in random_heads.WITH_HEADS],
 )
 def test_a_head_changes_nothing_but_speed(name: str, tmp_path: Path, data_dir: Path) -> None:
-    """The same bits with a head in the file, without one, and when the head has run in between."""
+    """The same bits with a head in the file, without one, and after the head has run in between."""
     ids, rows = prompt(), []
     for heads in (True, False):
         path = converted(name, tmp_path / str(heads), data_dir, heads=heads)
@@ -85,7 +85,7 @@ def test_a_head_changes_nothing_but_speed(name: str, tmp_path: Path, data_dir: P
 
 
 def test_segments_are_cut_and_joined_without_effect(tmp_path: Path, data_dir: Path) -> None:
-    """Whatever else is in a pass, and however a text is cut."""
+    """However a text is cut, and whatever else is in a pass."""
     path, ids = converted("qwen35-mtp", tmp_path, data_dir), prompt()
     results: list[HeadOutputs] = []
     for n_ubatch in (64, 5):

@@ -1,4 +1,4 @@
-"""What layers are and keep, said before they are loaded. That it is what they keep: test_inspection_of_families.py."""
+"""Facts about layers and their memory, told before loading. test_inspection_of_families.py checks that they hold."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ def facts_of(model: tiny_models.Tiny, folder: Path) -> list[LayerFacts]:
 
 
 def test_latent_attention_and_the_delta_rule(tmp_path: Path) -> None:
-    """Keys of 12 latent values, which are the value, too, and 4 more; states of 7 x 7 for each of 4 heads
-    behind three convolutions of 3 taps."""
+    """Keys of 12 latent values, which are also the value, and 4 more; states of 7 x 7 for each of 4 heads after three
+    convolutions of 3 taps."""
     delta, latent = facts_of(tiny_models.kimi(), tmp_path)
     assert (delta.letters, latent.letters) == ("M", "AE")
     assert delta.mixers == (("M", "gated delta rule by channels"),)
@@ -32,7 +32,7 @@ def test_latent_attention_and_the_delta_rule(tmp_path: Path) -> None:
 
 
 def test_values_of_tensors_do_not_matter(tmp_path: Path) -> None:
-    """A file whose tensors are damaged is shown, one whose keys are is not."""
+    """A file with damaged tensors is shown, a file with damaged keys is not."""
     model = tiny_models.FAMILIES["jamba"]()
     model.tensors["blk.1.ssm_a"].values[...] = float("nan")
     assert [layer.letters for layer in facts_of(model, tmp_path)] == ["AE", "M"]
@@ -45,7 +45,7 @@ def test_values_of_tensors_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_head_that_guesses_ahead(tmp_path: Path, data_dir: Path) -> None:
-    """Its block is like an attention layer, with what it keeps, and has a letter of its own."""
+    """Its block is listed like an attention layer with its memory, under a letter of its own."""
     checkpoint, path = random_heads.write("qwen35-mtp", tmp_path / "model"), tmp_path / "model.gguf"
     convert(checkpoint, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with GGUFFile.open(path) as file:
@@ -59,7 +59,7 @@ def test_a_head_that_guesses_ahead(tmp_path: Path, data_dir: Path) -> None:
 
 
 def test_a_head_with_latent_attention(tmp_path: Path, data_dir: Path) -> None:
-    """It keeps a latent vector more of every token."""
+    """The head keeps an additional latent vector per token."""
     checkpoint, path = random_heads.write("deepseek-v3-mtp", tmp_path / "model"), tmp_path / "model.gguf"
     convert(checkpoint, path, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with GGUFFile.open(path) as file:

@@ -1,4 +1,4 @@
-"""Tasks with answers to choose from: what goes through the model for them, and which of them are drawn."""
+"""Multiple-choice tasks: the texts that the model reads for them, and which tasks are drawn."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hybrid.infer import LoadedModel
 from hybrid.infer.evaluate.choices import Ending, common_prefix, score, some_of, standard_error
 from hybrid.infer.evaluate.windows import log_likelihood
 
-TASKS = [  # of 3, 2 and 4 texts that begin alike, within a task and beyond it
+TASKS = [  # 3, 2 and 4 texts with common prefixes, within a task and across tasks
     [[1, 5, 6, 7, 8], [1, 5, 6, 9, 9, 9], [1, 5, 6, 9, 9, 4]],
     [[1, 5, 2], [1, 5, 2, 3]],
     [[1, 8, 8, 8], [1, 8, 8, 9], [1, 8, 8, 10], [1, 8, 8, 11]],
@@ -30,7 +30,7 @@ def tasks() -> list[list[Ending]]:
 def test_processed_tokens_are_those_that_went_through(
     n_seq_max: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many texts fit: the same scores to the bit, and every token counted that the model was given."""
+    """However many texts fit: the same scores to the bit, and every token given to the model is counted."""
     with LoadedModel.load(path, n_ctx=32, n_seq_max=n_seq_max) as model:
         n_given = 0
         evaluate = model.eval
@@ -59,7 +59,7 @@ def test_processed_tokens_are_those_that_went_through(
 
 
 def test_tasks_are_drawn_as_a_mersenne_twister_of_seed_1_draws() -> None:
-    """std::mt19937 of seed 1 begins with 1791095845, 4282876139, 3093770124."""
+    """std::mt19937 with seed 1 begins with 1791095845, 4282876139, 3093770124."""
     assert some_of(range(10), 3) == [4, 8, 5]  # place .417 * 10 of 0-9; .997 * 9 of 0-3 9 5-8; .720 * 8 of 0-3 9 5-7
     assert some_of([1, 2], 2) == [1, 2] and some_of([1, 2], None) == [1, 2] and some_of([1, 2], 5) == [1, 2]
     assert sorted(some_of(range(1000), 999)) == sorted(set(some_of(range(1000), 999)))

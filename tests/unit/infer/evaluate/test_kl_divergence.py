@@ -1,4 +1,4 @@
-"""KL divergence: the file and the statistics against plain loops that say the same in other words."""
+"""KL divergence: the file and the statistics against plain loops."""
 
 import math
 import struct
@@ -52,7 +52,7 @@ def test_layout_of_the_file(tmp_path: Path) -> None:
     raw = (tmp_path / "x.kld").read_bytes()
     assert raw[:8] == b"_logits_" and struct.unpack("<3i", raw[8:20]) == (N_CTX, N_VOCAB, N_CHUNKS)
     assert struct.unpack(f"<{len(tokens)}i", raw[20 : 20 + 4 * len(tokens)]) == tuple(tokens)
-    width = 2 * (4 + N_VOCAB + 1)  # an odd vocabulary is filled up
+    width = 2 * (4 + N_VOCAB + 1)  # an odd vocabulary is padded
     assert len(raw) == 20 + 4 * len(tokens) + width * SCORES * N_CHUNKS
     row = raw[20 + 4 * len(tokens) + width * (2 * SCORES + 1) :][:width]
     scale, least = struct.unpack("<2f", row[:8])
@@ -105,7 +105,7 @@ def test_statistics_against_a_plain_loop() -> None:
 
 
 def test_what_is_said_per_chunk_costs_one_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what the result would be of these chunks, without looking at the earlier ones again."""
+    """The report equals the result for the chunks so far, without reading the earlier ones again."""
     written(tmp_path / "x.kld")
     base = BaseFile(tmp_path / "x.kld")
     q = [logits_of(i) + 0.5 * logits_of(100 + i) for i in range(N_CHUNKS)]
@@ -133,7 +133,7 @@ def test_what_is_said_per_chunk_costs_one_chunk(tmp_path: Path, monkeypatch: pyt
 
 
 def test_tokens_below_the_range_count_for_nothing() -> None:
-    """As in llama-perplexity: where the base has a p below e^-16, its part of the divergence is left out."""
+    """As in llama-perplexity: tokens whose p in the base is below e^-16 add nothing to the divergence."""
     base = ln_softmax(np.array([[20.0, 0.0, -20.0]], np.float32)).astype(np.float32)
     part = compare(np.array([[20.0, 0.0, -1000.0]], np.float32), base, np.array([0]))
     assert abs(part.kld[0]) < 1e-7

@@ -1,4 +1,4 @@
-"""Texts cut into what is read and what is scored, as lm-evaluation-harness cuts them."""
+"""Texts are split into context and scored tokens as in lm-evaluation-harness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def text_of(ids: Sequence[int]) -> str:
         ("ab", " cd", ("ab", " cd")),
         ("ab ", "cd", ("ab", " cd")),  # the space is the continuation's
         ("ab \n ", " cd", ("ab", " \n  cd")),
-        ("at", "hing", ("at", "ing")),  # a token over the seam: as many tokens as the context has are not scored
+        ("at", "hing", ("at", "ing")),  # a token across the seam: as many tokens as the context has are not scored
         ("at", "h", ("a", "T")),  # ... but never all
         ("", "cd", ("^", "cd")),
         ("  ", "cd", ("^", "  cd")),

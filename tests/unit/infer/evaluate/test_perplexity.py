@@ -1,4 +1,4 @@
-"""llama-perplexity's protocol, against a plain loop that says the same in other words."""
+"""llama-perplexity's protocol against a plain loop."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def measure(model: Any, text: Any, **options: Any) -> PerplexityResult:
 
 
 def reference(tokens: list[int], n_ctx: int, bos: int | None, n_chunks: int) -> list[list[float]]:
-    """Nlls per chunk: the second half of each chunk, from the definition."""
+    """Negative log-likelihoods per chunk: the second half of each chunk, by definition."""
     scores = []
     for i in range(n_chunks):
         seen: list[int] = []
@@ -124,7 +124,7 @@ def test_result_is_json() -> None:
 
 
 def test_equal_scores_have_no_error() -> None:
-    """One score, or all the same: llama-perplexity has no +/- to print."""
+    """For one score, or equal ones, llama-perplexity has no +/- to print."""
     result = measure(FakeModel(), [5] * 8, n_ctx=4, chunks=1)
     assert result.n_scored == 1
     assert result.stderr == 0.0

@@ -1,4 +1,4 @@
-"""The vector of a text is the same bits however its rows are cut."""
+"""The vector of a text has the same bits however its rows are cut."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Perplexity by position, against the definition: every token of every chunk but the first, by its place."""
+"""Perplexity by position against the definition: all tokens of all chunks but the first, by position."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Windows of a text, the pass over them, and the log-softmax, against plain loops that say the same in other words."""
+"""Windows of a text, the pass over them, and the log-softmax, against plain loops."""
 
 import math
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_strided_windows_score_every_token_after_the_first_window_once() -> None
 
 
 def test_a_group_is_over_before_its_results_are_handed_out() -> None:
-    """So that the caller may use the model, and what surrounds a group surrounds nothing else."""
+    """The caller may use the model, outside of the context manager that surrounds a group."""
     model: Any = FakeModel(n_seq_max=4)
     events: list[str] = []
 
@@ -121,12 +121,12 @@ def test_log_softmax_keeps_its_type(dtype: type) -> None:
     for row, ln_p in zip(logits.astype(np.float64), ln_probs, strict=True):
         total = math.fsum(math.exp(x - 400) for x in row)
         expected = [x - 400 - math.log(total) for x in row]
-        # values up to 500: a rounding of what is subtracted, one of the result
+        # values up to 500: rounding of the subtracted value, and of the result
         np.testing.assert_allclose(ln_p, expected, rtol=0, atol=2 * 512 * np.finfo(dtype).eps)
 
 
 def test_the_sum_of_exponentials_is_taken_in_f64() -> None:
-    """In f32 the small ones would be lost one by one behind the large one."""
+    """In f32 each small term would be lost next to the large one."""
     logits = np.full((1, 1 << 20), -16, np.float32)
     logits[0, 0] = 0
     largest, rest = log_sum_exp(logits)

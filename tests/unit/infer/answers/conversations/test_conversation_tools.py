@@ -22,7 +22,7 @@ THINK = "<bot><think>\n"
 
 @pytest.fixture(autouse=True)
 def unconstrained(monkeypatch: pytest.MonkeyPatch) -> list[ToolChoice]:
-    """Makes the fake model say its script whatever the grammar; returns the tool choices that grammars were made for."""
+    """Makes the fake model say its script whatever the grammar; returns the tool choices made into grammars."""
     choices: list[ToolChoice] = []
 
     def grammar(format: Any, tokenizer: Any, tools: Any, choice: ToolChoice, **more: Any) -> None:

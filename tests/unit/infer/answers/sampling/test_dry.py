@@ -7,7 +7,7 @@ from hybrid.infer.answers.sampling.dry import breakers_of, penalties, repeats
 
 
 def search(last: list[int], allowed: int, most: int) -> dict[int, int]:
-    """For every token that follows an earlier occurrence of the text's suffix: the length of the longest such suffix."""
+    """For each token that follows an earlier copy of a suffix of the text: the length of the longest such suffix."""
     found: dict[int, int] = {}
     for at in range(1, len(last)):
         lengths = [n for n in range(allowed, most + 1) if at >= n and last[at - n : at] == last[len(last) - n :]]
