@@ -1,4 +1,4 @@
-"""A side path that fails costs nothing but what it would have said; it is told once and switched off after three."""
+"""A failing side path loses only its own result; it is reported once and switched off after three faults."""
 
 import logging
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.faults
 
 
 class PanicException(BaseException):
-    """What pyo3 raises when Rust panics."""
+    """The exception that pyo3 raises when Rust panics."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_panic_is_a_fault_and_a_stop_is_none(path: SidePath, told: list[str]) 
 
 
 def test_an_error_of_the_input_is_none(path: SidePath, told: list[str]) -> None:
-    """Whoever sends what a template does not take would switch the path off for everybody."""
+    """Otherwise a client whose input a template refuses would switch the path off for everybody."""
 
     def refuses() -> str:
         raise UsageError("it does not take that")

@@ -1,4 +1,4 @@
-"""What `hybrid.infer` offers."""
+"""The names that `hybrid.infer` offers."""
 
 import pytest
 

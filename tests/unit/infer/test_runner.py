@@ -1,4 +1,4 @@
-"""Who has which slot, and what a slot knows of itself: whatever was refused, stopped, filled or given back."""
+"""Owners of slots, and what a slot knows of itself, after anything is refused, stopped, filled or given back."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_closed_slot_is_not_touched(model: LoadedModel, call: str) -> None:
 
 
 def test_random_numbers_are_nobodys_beginning(model: LoadedModel) -> None:
-    """What `fill` left was never computed: it must not be taken for the beginning of a text."""
+    """Values left by `fill` were never computed: they must not be taken for the prefix of a text."""
     seq = model.sequence()
     seq.fill(IDS[:30])
     assert not seq.is_computed and seq.n_computed == 0
@@ -89,7 +89,7 @@ def test_hidden_states_are_what_logits_are_made_of(model: LoadedModel) -> None:
     )
     assert rows.shape == (3, 64) and none.shape == (0, 64) and seen[-1] == (43, 43)
     assert seq.tokens == IDS and other.tokens == IDS[:3], "the slots know what they were given"
-    # the next token is the one of a sequence that was given the same by eval
+    # the next token is that of a sequence that got the same tokens by eval
     goes_on = model.runner.step(seq, 261)
     other.clear()
     model.eval([Work(other, IDS, "none")])
@@ -119,7 +119,7 @@ def test_a_damaged_cache_leaves_no_sequence_behind(model: LoadedModel, tmp_path:
 
 
 def test_a_job_without_a_sequence_ends_alone(model: LoadedModel) -> None:
-    """Sequences that somebody else has taken are no reason to end the answers of others."""
+    """If another user has taken the sequences, answers of others go on."""
 
     class Words:
         eog: frozenset[int] = frozenset()

@@ -1,4 +1,4 @@
-"""How many guesses a step of a batch carries, where what steps cost is known."""
+"""How many guesses a step of a batch carries, given the costs of steps."""
 
 from collections.abc import Callable, Sequence
 
@@ -71,7 +71,7 @@ def test_the_first_run_of_a_program_does_not_count() -> None:
 
 
 def test_what_was_slow_once_is_tried_again() -> None:
-    """The machine was busy when the width was first seen."""
+    """The machine was busy when the width was first measured."""
     costs = measured(COSTS["waits for weights"], (4,), 4)
     costs.timed(4, 2, 50.0, "one program")
     costs.credit = AT_MOST
@@ -96,7 +96,7 @@ def test_credit() -> None:
 
 
 def cost_of_all(texts: list[list[int]], n_prompt: int, places: int, cost: Cost, *, guess: bool) -> float:
-    """What drawing the rest of all texts costs, so many at a time."""
+    """The cost of drawing the rest of all texts, `places` at a time."""
     guessing, total = BatchGuesses(StepCosts(), 32), 0.0
     drawn: list[list[int]] = [text[n_prompt : n_prompt + 1] for text in texts]
     known = [AnswerText(text[:n_prompt], new) for text, new in zip(texts, drawn, strict=True)]
@@ -122,7 +122,7 @@ ANSWERS = [20, 8, 3, 1]
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "n_answers"), list(mostly_long(in_turn(COSTS, ANSWERS), COSTS, ANSWERS)))
 def test_guessing_never_costs_much(name: str, n_answers: int) -> None:
-    """Whatever the texts are like and whatever steps cost."""
+    """For any texts and any costs of steps."""
     rng, cost = np.random.default_rng(4), COSTS[name]
     page = rng.integers(0, 2000, 120).tolist()
     kinds = {
@@ -162,7 +162,7 @@ def test_answers_share_the_columns_by_their_chances() -> None:
 
 
 def test_what_guesses_of_others_cost_and_are_worth() -> None:
-    """A helper's guesses are weighed by the same measurements and charged to itself."""
+    """A helper's guesses are judged by the same measurements, and charged to the helper."""
     costs = measured(COSTS["waits for weights"], (2, 3, 4, 8, 12), 2)
     value = costs.value(2, 0, 6)
     plain = costs.seconds(2, 6)

@@ -1,4 +1,4 @@
-"""Inner loops of the products are made of the instruction of their path, on processors that this one need not be."""
+"""Inner loops of the products use the instruction of their path, for processors that this one need not be."""
 
 import re
 from typing import Any
@@ -26,7 +26,7 @@ TARGETS = [
 
 
 def short_suite(first: GGMLType, *others: GGMLType) -> list[Any]:
-    """Types, of which the short suite assembles only the first: each takes a run of LLVM for every target."""
+    """Types, of which the short suite assembles only the first: each takes a run of LLVM per target."""
     return [first, *(pytest.param(kind, marks=pytest.mark.paths) for kind in others)]
 
 
@@ -55,7 +55,7 @@ def test_many_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> Non
 
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q2_K))
 def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
-    """A block is one loop that stores nothing: on Zen 4 stores in a clump hold vpdpbusd up."""
+    """A block is one loop without stores: on Zen 4 a cluster of stores delays vpdpbusd."""
     isa, machine, how = AVX512_VNNI, x86("znver4"), gemm.scheme(kind, AVX512_VNNI)
     for tile in gemm.tiles(isa):
         loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), "vpdpbusd")
@@ -67,7 +67,7 @@ def test_many_columns_integer_with_32_registers(kind: GGMLType) -> None:
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.IQ1_M))
 @pytest.mark.parametrize(("isa", "machine"), [(AVX512_VNNI, x86("znver4")), (AVX_VNNI, x86("alderlake"))])
 def test_factors_of_sums_that_fit_16_bits(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """Both halves of a block are multiplied by one instruction."""
+    """One instruction multiplies both halves of a block."""
     tile, how = gemm.tiles(isa)[1], gemm.scheme(kind, isa)
     loop = loop_with(assembly(gemm_tiles.make_int_tile(kind, how, tile, isa), isa, machine), "vpdpbusd")
     assert count(loop, "vpmaddwd") == tile.rows * tile.vectors
@@ -88,7 +88,7 @@ def test_many_columns_float(isa: ISA, machine: Machine) -> None:
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.Q6_K))
 def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """Eight groups of 32 in an iteration: one instruction of 256 bits for one, or two of 128 bits. AVX-512: sixteen."""
+    """An iteration takes eight groups of 32, each by one instruction of 256 bits or two of 128; AVX-512: sixteen."""
     if isa is AVX512_VNNI:
         loop = loop_with(assembly(gemv.make_int_gemv(kind, isa), isa, machine), "vpdpbusd")
         assert sum("zmm" in line for line in loop if "vpdpbusd" in line) == 8
@@ -107,7 +107,7 @@ def test_few_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None
     [(GGMLType.IQ2_XXS, 175), (GGMLType.IQ3_S, 215), (GGMLType.TQ1_0, 125), (GGMLType.Q2_0, 95), (GGMLType.Q4_K, 100)],
 )
 def test_a_single_column_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kind: GGMLType, most: int) -> None:
-    """Entries of codebooks and digits are looked up in registers, not loaded one by one; bits move in one step."""
+    """Codebook entries and digits are looked up in registers, not loaded one by one; bits move in one step."""
     for module in (pairs, sixteen):
         monkeypatch.setattr(module, "has", lambda _isa, _feature: True)
     loop = loop_with(assembly(gemv.make_int_gemv(kind, AVX512_VNNI), AVX512_VNNI, x86("znver4")), "vpdpbusd")
@@ -120,8 +120,8 @@ def test_a_single_column_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kin
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", short_suite(GGMLType.Q8_0, GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K))
 def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """A column meets eight groups (AVX-512: sixteen, of two rows) without an addition across lanes: little is done
-    beside the products."""
+    """A column is multiplied with eight groups (AVX-512: sixteen, of two rows) without an addition across lanes, so
+    that little but the products remains."""
     if isa is AVX512_VNNI:
         wide = [
             candidate
@@ -147,7 +147,7 @@ def test_several_columns_integer(isa: ISA, machine: Machine, kind: GGMLType) -> 
 
 @pytest.mark.parametrize("kind", short_suite(GGMLType.IQ3_S, GGMLType.IQ1_M, GGMLType.Q2_0))
 def test_several_columns_with_vbmi_and_gfni(monkeypatch: pytest.MonkeyPatch, kind: GGMLType) -> None:
-    """Types whose entries are looked up in registers meet their columns sixteen groups at a time, too."""
+    """Types with entries looked up in registers also take sixteen groups at a time."""
     for module in (pairs, sixteen):
         monkeypatch.setattr(module, "has", lambda _isa, _feature: True)
     text = assembly(gemv_columns.make_int_columns(kind, AVX512_VNNI), AVX512_VNNI, x86("znver4"))
@@ -167,7 +167,7 @@ def test_few_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
 @pytest.mark.parametrize(("isa", "machine"), TARGETS)
 @pytest.mark.parametrize("kind", short_suite(GGMLType.BF16, GGMLType.F16))
 def test_several_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> None:
-    """Two columns of two rows at a time, and of three rows (AVX2) or more columns (AVX-512) where there are more."""
+    """Two columns and two rows at a time; where there are more, three rows (AVX2) or more columns (AVX-512)."""
     text = assembly(gemv_columns.make_float_columns(kind, isa), isa, machine)
     loops = [loop for loop in innermost_loops(text) if count(loop, FMA[isa.arch])]
     if isa.lanes == 16:
@@ -175,7 +175,7 @@ def test_several_columns_float(isa: ISA, machine: Machine, kind: GGMLType) -> No
         assert {len(of_loop) for of_loop in sums} == {4, 8, 16}
         return
     assert {count(loop, FMA[isa.arch]) for loop in loops} == ({32} if isa is NEON else {16, 24})
-    # for Intel's, LLVM moves some loads forward and has no registers for them
+    # for Intel, LLVM moves some loads forward and runs out of registers
     few = 6 if machine.cpu in ("haswell", "alderlake") else 0
     for loop in loops:
         assert len(spills(loop)) <= few

@@ -1,4 +1,4 @@
-"""Kernels of AVX-512 on processors that have none (see emulated_avx512.py)."""
+"""Kernels of AVX-512 on processors without it (see emulated_avx512.py)."""
 
 import os
 import subprocess
@@ -118,7 +118,7 @@ def test_every_instruction_is_defined() -> None:
     assert emulated_avx512.INSTRUCTIONS.keys() == {whole_name(name) for name in DEFINED} | others
 
 
-# tables with signs and factors, digits, bits; floats with 2, 3, 4, 5 and 8 columns. Others: by hand
+# tables with signs and factors, digits, bits; floats with 2, 3, 4, 5 and 8 columns. Run the others by hand
 SELECTIONS = (
     "test_product and True and 768 and (IQ1_M or IQ2_XS or IQ3_S or TQ1_0)",
     "test_product and ((True and 768 and (Q4_K or Q6_K)) or (True and 640 and Q2_0))",
@@ -130,7 +130,7 @@ SELECTIONS = (
 @pytest.mark.emulated
 @pytest.mark.parametrize("selection", SELECTIONS, ids=["tables", "bits", "floats"])
 def test_products(selection: str) -> None:
-    """Single columns, several and many: the same bits, and those of the values that the formats decode."""
+    """Single columns, several and many: the same bits, equal to products with the decoded values."""
     if reason := emulated_avx512.missing():
         pytest.skip(reason)
     file = "tests/unit/infer/kernels/products/test_products.py"

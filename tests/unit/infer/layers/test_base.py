@@ -1,4 +1,4 @@
-"""What a file may say about the decay of recurrences."""
+"""Values that a file may have for the decay of recurrences."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a file may say about convolved attention, before any kernel computes with it."""
+"""Keys that a file may have for convolved attention, checked before any kernel runs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from hybrid.quant.ggml.errors import FormatError
 
 
 class File:
-    """Weights of which nothing but the errors is wanted."""
+    """Weights for tests of errors only."""
 
     def wrong(self, key: str, value: int, expected: str) -> FormatError:
         return FormatError(f"{key} = {value}, expected {expected}")

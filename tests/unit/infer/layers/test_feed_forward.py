@@ -8,7 +8,7 @@ from hybrid.infer.layers.router import ExpertGroups, Router
 
 
 class File:
-    """Weights that are their names and shapes."""
+    """Weights as names and shapes only."""
 
     def matrix(self, name: str, *shape: int) -> tuple[str, tuple[int, ...]]:
         return name, shape

@@ -1,4 +1,4 @@
-"""Hyper-connections as a program against float64: one sublayer behind the other, and both ways to end."""
+"""Hyper-connections as a program against float64: consecutive sublayers, and both kinds of ends."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ N_EMBD, EPS, FLOOR, N_ITER = 24, 3e-4, 1e-3, 4
 
 
 class Drawn:
-    """Weights of a seed, by name."""
+    """Random weights by name, for a seed."""
 
     def __init__(self) -> None:
         self.rng, self.all = np.random.default_rng(7), {}
@@ -48,7 +48,7 @@ class Drawn:
 
 
 class Same:
-    """A layer that returns what it reads."""
+    """A layer that returns its input."""
 
     def load(self, w: Any) -> None: ...
 

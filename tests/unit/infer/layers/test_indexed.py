@@ -1,4 +1,4 @@
-"""The choice of a layer as part of a program: lists of a batch, and again for a later layer."""
+"""A layer's selection as part of a program: the lists of a batch, also for a later layer."""
 
 import numpy as np
 import pytest

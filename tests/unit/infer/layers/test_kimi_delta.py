@@ -1,4 +1,4 @@
-"""What the layer of Kimi's delta rule adds to a program."""
+"""The ops that the layer of Kimi's delta rule adds to a program."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hybrid.infer import LoadedModel
 
 
 def test_products_go_straight_to_the_convolution(tmp_path: Path) -> None:
-    """Queries, keys and values are written side by side; nothing copies them there."""
+    """Queries, keys and values are written side by side, without copies."""
     with LoadedModel.load(tiny_models.kimi().write(tmp_path / "kimi.gguf"), n_threads=1, n_ctx=64) as model:
         engine = model.engine
         programs = [engine.program(part, n)[0] for part, n in sorted(engine.usual_shapes())]

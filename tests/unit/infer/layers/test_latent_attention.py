@@ -1,4 +1,4 @@
-"""What latent attention keeps of a token."""
+"""What latent attention keeps per token."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hybrid.infer.memory.state_file import read_state, write_state
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])
 def test_states_with_values_beside_the_keys_are_read(kind: str, tmp_path: Path) -> None:
-    """As versions wrote them that kept the latent vectors twice."""
+    """Earlier versions wrote the latent vectors twice."""
     path = tiny_models.kimi().write(tmp_path / "kimi.gguf")
     with LoadedModel.load(path, n_threads=1, n_ctx=64, kv_type=kind) as model:
         seq = model.sequence()

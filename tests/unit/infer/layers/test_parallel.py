@@ -1,4 +1,4 @@
-"""Two parts behind norms of their own."""
+"""Two parallel parts with norms of their own."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pools as part of a program: entries, where their groups begin, and what is kept between two runs."""
+"""Pools as part of a program: entries, the starts of groups, and what is kept between two runs."""
 
 import numpy as np
 from reference import pools as twin
@@ -14,7 +14,7 @@ N, EVERY = 23, 4
 
 
 class Tensors:
-    """What a layer asks of the weights."""
+    """The parts of weights that a layer asks for."""
 
     def __init__(self, ape: np.ndarray) -> None:
         self.ape = ape

@@ -1,4 +1,4 @@
-"""What a file may say about its experts, and what the kernel is told of it."""
+"""Keys that a file may have for its experts, and the fields of the kernel."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from hybrid.quant.ggml.errors import FormatError
 
 
 class File:
-    """Weights of which nothing but the errors is wanted."""
+    """Weights for tests of errors only."""
 
     def wrong(self, key: str, value: int, expected: str) -> FormatError:
         return FormatError(f"{key} = {value}, expected {expected}")

@@ -1,4 +1,4 @@
-"""What a file says about its model: who it is, for state files, and whether its tokenizer fits."""
+"""A file's facts about its model: identity for state files, and whether its tokenizer fits."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ MAMBA = ModelShape("file-mamba", "mamba", 2, 64, 320, 512, 1e-5, d_state=16, dt_
 
 
 class TwoTables(Hparams):
-    """Of a model whose weights depend on the context."""
+    """A model whose weights depend on the context."""
 
     def variant(self, tensors: object, n_ctx: int) -> str:
         return "long" if n_ctx > 100 else ""

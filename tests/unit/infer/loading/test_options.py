@@ -1,4 +1,4 @@
-"""How a model is loaded: fields, their checks, and what a config file may say."""
+"""Options for loading a model: fields, their checks, and what a config file may contain."""
 
 import json
 from dataclasses import asdict, fields, replace
@@ -148,7 +148,7 @@ def test_processors_are_checked_before_a_file_is_read(load: Any, tmp_path: Path)
 def test_memory_is_spread_while_a_model_is_loaded_and_run(
     bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also what other threads read from the disk, and the policy of the one that calls comes back every time."""
+    """Also memory of files that other threads read; the caller's policy is restored every time."""
     monkeypatch.setattr("hybrid.infer.memory.recurrent.mapped_zeros", mapped_zeros)  # not the one full of NaN
     path, ahead, during = convert(bundled, tmp_path / "m.gguf").output, [], []
     read = ReadAhead._run

@@ -1,4 +1,4 @@
-"""What is read ahead, in which order, and when nothing is."""
+"""Which bytes are read ahead, in which order, and when none are."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""Pages of files that are in memory: which are moved where, and what is said of those that are not.
+"""Pages of files in memory: which are moved where, and the report on pages that stay.
 
-A machine with two nodes is played here: `Machine` answers as the kernel does, also with large pages, which move as a
-whole. That Linux answers so was seen on a virtual machine with two nodes (docs/decisions.md).
+`Machine` simulates a machine with two nodes. It answers like the kernel, also for large pages, which move as a whole.
+Linux was seen to answer so on a virtual machine with two nodes (docs/decisions.md).
 """
 
 import errno
@@ -90,7 +90,7 @@ class Machine:
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Any:
-    """What `spread` takes of a GGUF file, in two parts."""
+    """The parts of a GGUF file that `spread` needs, in two parts."""
     parts = []
     for name, nbytes in (("a", SIZE), ("b", BLOCK // 2)):
         path = tmp_path / name
@@ -101,7 +101,7 @@ def gguf(tmp_path: Path) -> Any:
 
 @pytest.fixture(autouse=True)
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever file system the tests are on."""
+    """Independent of the tests' file system."""
     monkeypatch.setattr(spreading, "is_held", lambda fd, at: True)
     monkeypatch.setattr(spreading, "tells", lambda fd: True)
 

@@ -1,4 +1,4 @@
-"""The prompt cache: what it finds, what it shares, what it gives up first. A state is a number that tells its text."""
+"""The prompt cache: what it finds, shares, and gives up first. A state is a number that identifies its text."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def setup(recurrent: bool = True, budget: int = BUDGET, spare: int = 64) -> tupl
 
 
 def text(*parts: tuple[int, int]) -> list[int]:
-    """(token, times) one after another."""
+    """(token, times), one after another."""
     return [token for token, n in parts for _ in range(n)]
 
 
@@ -33,7 +33,7 @@ def mark(ids: Sequence[int]) -> float:
 
 
 def run(memory: HybridMemory, seq: int, held: list[int], more: list[int]) -> list[int]:
-    """What a program does: writes keys of the new positions and a state that tells the whole text."""
+    """Acts like a program: writes keys of the new positions and a state that identifies the whole text."""
     move = memory.begin(seq, len(more), keep=True)
     ids = held + more
     past = int(memory.n_past[seq])
@@ -58,7 +58,7 @@ def check(memory: HybridMemory, seq: int, ids: list[int]) -> None:
 
 
 def counted(memory: HybridMemory, cache: PromptCache) -> tuple[int, int]:
-    """What `PromptCache.sizes` keeps: bytes of what nobody but the cache owns."""
+    """The values of `PromptCache.sizes`, counted: bytes that only the cache owns."""
     loose, pages = 0, Counter(page for node in cache.tree for page in node.pages)
     for node in cache.tree:
         for point in node.checkpoints.values():
@@ -203,7 +203,7 @@ def test_the_text_not_used_for_longest_goes_first() -> None:
 
 
 def test_a_text_that_is_too_large_gets_shorter_from_its_end() -> None:
-    """Giving up all its states would not make room for it."""
+    """Giving up all its states would not make enough room."""
     memory, cache = setup()
     ids: list[int] = []
     for i in range(4):
@@ -223,7 +223,7 @@ def test_a_text_that_is_too_large_gets_shorter_from_its_end() -> None:
 
 
 def test_one_node_gets_shorter() -> None:
-    """Of a text that was kept at once: what lies behind its last state goes first, then that state."""
+    """A text kept at once loses the part after its last state first, then that state."""
     memory, cache = setup()
     ids = run(memory, 0, [], text((1, 4 * PAGE)))
     cache.keep(0, ids, boundary=True)
@@ -243,7 +243,7 @@ def test_one_node_gets_shorter() -> None:
 
 
 def test_room_for_keys_costs_no_states_elsewhere() -> None:
-    """The memory is full: the end of the text that was not used for longest goes, and nothing of the others."""
+    """The memory is full: the least recently used text loses its end, other texts lose nothing."""
     memory, cache = setup(spare=0)
     cache.kind = "f16"  # states apart from the rows of sequences
     for token in (1, 2):
@@ -288,7 +288,7 @@ def test_an_interrupted_run_is_settled_by_what_it_wrote() -> None:
     check(memory, 0, ids)
     move = memory.begin(0, 5, keep=True)
     memory.recurrent.conv[1][move.rows[-1]] = 5.0
-    memory.n_past[0] = 15  # it ran, but nobody said so
+    memory.n_past[0] = 15  # it ran, but was not reported
     memory.begin(0, 1, keep=True)
     assert memory.recurrent.row[0] == move.rows[-1]
     memory.abandon(memory._moves[0])

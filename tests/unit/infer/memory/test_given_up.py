@@ -1,4 +1,4 @@
-"""Texts whose memory was given up are recognized, in bounded room."""
+"""Texts whose memory was given up are recognized, within bounded memory."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Mapped zeros: zeros, aligned, and resident only where somebody wrote."""
+"""Mapped zeros are aligned, and resident only where written."""
 
 import mmap
 import os
@@ -32,7 +32,7 @@ def test_zeros_that_can_be_written(shape: tuple[int, ...], dtype: type[np.generi
 
 @pytest.mark.skipif(not STATM.exists(), reason="no /proc")
 def test_resident_where_it_is_written_and_given_back() -> None:
-    """Also where malloc has memory of that size to hand out again, which np.zeros would clear."""
+    """Also if malloc has freed memory of that size, which np.zeros would clear."""
     for _ in range(3):
         np.ones(20 << 20, np.uint8)
     before = resident()
@@ -54,7 +54,7 @@ def test_more_than_there_is() -> None:
 
 
 def test_a_process_with_more_than_there_is_can_fork() -> None:
-    """Regions that are larger than the memory only together."""
+    """Only together are the regions larger than the memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         arrays = [mapped_zeros((memory // 2,), np.uint8) for _ in range(4)]
@@ -70,7 +70,7 @@ def test_a_process_with_more_than_there_is_can_fork() -> None:
 @needs_kernel
 @pytest.mark.parametrize("nbytes", [3 * mmap.PAGESIZE + 5, 5 << 20])
 def test_on_nodes_in_turn_whoever_writes_it(nbytes: int) -> None:
-    """Outside of the with, too: a policy of the mapping, not of the thread."""
+    """Also outside of the `with`: the policy belongs to the mapping, not to the thread."""
     usual = mapped_zeros((nbytes,), np.uint8)
     with interleaved(NODES):
         with interleaved(()):

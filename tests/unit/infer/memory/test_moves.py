@@ -1,5 +1,4 @@
-"""Positions that move: keys turned as if computed there, tokens and positions as a list would have them, and what is
-refused."""
+"""Moved positions: keys rotated as if computed there, tokens and positions as in a list, and refused moves."""
 
 from collections.abc import Callable
 
@@ -39,12 +38,12 @@ def test_keys_are_turned_as_if_computed_at_their_new_position(kind: str, neox: b
     memory.turn(0, start, deltas)
     after = read(memory, n, kind)
     assert np.array_equal(after[:start], before[:start])
-    # exactly what is there, turned in float64 and kept again
+    # exactly the stored keys, rotated in float64 and stored again
     whole = np.concatenate([np.zeros(start, np.int64), deltas])
     wanted = reference.kept(at(before.astype(np.float64), whole).astype(np.float32), kind)
     assert np.array_equal(after[whole != 0], wanted[whole != 0])
     assert np.array_equal(after[whole == 0], before[whole == 0]), "what stays where it is does not change"
-    # and close to keys that were never anywhere else
+    # and close to keys that were never moved
     error = np.abs(after - at(x, old + whole)).max()
     print(f"{kind}: {error:.2e}")
     assert error < {"f32": 2e-6, "f16": 0.012, "q8_0": 0.14}[kind]
@@ -52,7 +51,7 @@ def test_keys_are_turned_as_if_computed_at_their_new_position(kind: str, neox: b
 
 @pytest.mark.parametrize("neox", [False, True])
 def test_keys_that_were_normalized_behind_rope_are_turned(neox: bool) -> None:
-    """As if they had been computed at their new position; a value whose weight is 0 stays 0."""
+    """As if computed at their new position; a value whose weight is 0 stays 0."""
     rng = np.random.default_rng(8)
     n, n_kv, d_head, n_rot, base = 40, 2, 24, 20, 300.0
     weight = rng.standard_normal(d_head)
@@ -61,7 +60,7 @@ def test_keys_that_were_normalized_behind_rope_are_turned(neox: bool) -> None:
         [AttentionSpec(2, n_kv, d_head, Rotation(rope_turns(n_rot, base), neox, weight))], 1, PAGE, KV_TYPES["f32"]
     )
     x = rng.standard_normal((n, n_kv, d_head))
-    x[..., [3, 21]] = 0  # what is lost by a weight of 0 cannot turn; the other of its pair is set apart below
+    x[..., [3, 21]] = 0  # a value lost to a weight of 0 cannot be rotated; the other of its pair is set apart below
 
     def at(places: np.ndarray) -> np.ndarray:
         keys = reference.rope(x, places, n_rot, base, 1.0, None, neox)
@@ -78,7 +77,7 @@ def test_keys_that_were_normalized_behind_rope_are_turned(neox: bool) -> None:
 
 
 def stored(memory: AttentionMemory, keys: np.ndarray, kind: str) -> None:
-    """As sequence 0, with values that are the keys of another time."""
+    """The keys as sequence 0, with the keys of another time as values."""
     n = len(keys)
     memory.extend(0, 0, n)
     kept = {}
@@ -101,7 +100,7 @@ def shape_of(memory: AttentionMemory) -> tuple[int, int]:
 
 
 def read(memory: AttentionMemory, n: int, kind: str, part: str = "k") -> np.ndarray:
-    """f32 [n, head, d_head] as kernels read it."""
+    """f32 [n, head, d_head] as kernels read them."""
     arrays = dict(memory.export(memory.pages(0), n))
     x = arrays[f"blk.2.{part}"].astype(np.float32)
     if kind == "q8_0":
@@ -155,7 +154,7 @@ def memory_of(*specs: AttentionSpec | RecurrentSpec, n_seq: int = 3) -> HybridMe
 
 
 def append(memory: HybridMemory, seq: int, labels: list[int]) -> None:
-    """A run that leaves each token's label as its value."""
+    """Run with each token's label as its value."""
     for label in labels:
         move = memory.begin(seq, 1)
         past = move.past
@@ -171,7 +170,7 @@ def held(memory: HybridMemory, seq: int) -> list[int]:
 
 
 def test_random_moves_are_those_of_a_list() -> None:
-    """Three sequences that share pages; each is a list of (label, position)."""
+    """Three sequences that share pages; each equals a list of (label, position)."""
     rng = np.random.default_rng(8)
     memory = memory_of(AttentionSpec(0, 1, 16))
     texts: list[list[tuple[int, int]]] = [[], [], []]

@@ -1,4 +1,4 @@
-"""What sequences need, and the longest context that fits: numbers by hand."""
+"""The memory that sequences need, and the longest context that fits: numbers by hand."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_the_longest_is_what_just_fits(specs: list, room: int, n_seq: int) -> No
 @pytest.mark.parametrize("n_seq", [1, 4])
 @pytest.mark.parametrize("kind", list(KV_TYPES))
 def test_what_is_allocated(kind: str, n_seq: int) -> None:
-    """The arrays of a memory without room for a cache are what was reckoned, but for rows of speculation."""
+    """The arrays of a memory without room for a cache equal the estimate, except rows for speculation."""
     needs = SequenceNeeds.of(SPECS, KV_TYPES[kind])
     memory = plan_memory(SPECS, n_seq, 1000, KV_TYPES[kind])
     kv = [*memory.attention.k.values(), *memory.attention.v.values(), memory.attention.table]
@@ -80,7 +80,7 @@ NEEDS = SequenceNeeds(per_token=1 << 14, state=1 << 20, per_position=512)
 def test_what_is_left_for_sequences() -> None:
     assert margin(GIB) == LEAST_MARGIN == 128 * MIB and margin(8 * GIB) == GIB
     assert room(8 * GIB, weights=2 * GIB, working=GIB).of_sequences == 4 * GIB
-    # the cache gets what it wants, or a quarter of what is left
+    # the cache gets what it wants, or a quarter of the rest
     assert room(8 * GIB, weights=2 * GIB, working=GIB, cache=MIB).of_sequences == 4 * GIB - MIB
     assert room(8 * GIB, weights=2 * GIB, working=GIB, cache=9 * GIB).of_sequences == 3 * GIB
     assert room(8 * GIB, weights=9 * GIB, cache=9 * GIB).of_sequences < 0
@@ -104,7 +104,7 @@ def test_states_alone_fit_at_any_length() -> None:
 
 
 def test_what_can_be_mapped_counts() -> None:
-    """Half of it is for all else that is mapped."""
+    """Half of the mappable memory is for other mappings."""
     n = fitting_context(131072, NEEDS, 1, room(8 * GIB, mappable=GIB))
     assert NEEDS.nbytes(1, n) <= GIB // 2 < NEEDS.nbytes(1, n + 1024 + 64)
     assert fitting_context(131072, NEEDS, 1, room(8 * GIB, mappable=80 * MIB)) == LEAST_CONTEXT
@@ -113,7 +113,7 @@ def test_what_can_be_mapped_counts() -> None:
 
 
 def test_room_for_the_cache_is_mapped_twice() -> None:
-    """As pages and as rows: where little can be mapped, the cache gets less of it."""
+    """As pages and as rows: under a limit on mappings, the cache gets less."""
     kind = KV_TYPES["f16"]
     plenty, little = (
         plan_memory(SPECS, 1, 512, kind, 64 * MIB, MachineMemory(GIB, GIB, mappable)) for mappable in (GIB, 20 * MIB)

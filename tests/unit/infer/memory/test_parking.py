@@ -1,4 +1,4 @@
-"""Parked states: bytes, errors, and models that go on from them."""
+"""Parked states: bytes, errors, and models that continue from them."""
 
 from pathlib import Path
 
@@ -32,9 +32,9 @@ def test_error_and_bytes(kind: ParkedType, nbytes: float, bound: float) -> None:
 def test_logits_after_a_parked_state(
     kind: ParkedType, most: float, converted_jamba: Path, prose: Path, tmp_path: Path
 ) -> None:
-    """`most` bounds what the rounding of the state does to logits of exact precision, which have the same bits on every
-    processor. The fast path rounds activations as well (to 8 bits, to BF16 where there is `vdpbf16ps`), and the least
-    change of a state turns some of these roundings over: what that moves says nothing about parking."""
+    """`most` bounds the effect of rounding the state on logits of exact precision, which have the same bits on every
+    processor. The fast path also rounds activations (to 8 bits, or to BF16 where there is `vdpbf16ps`), and the least
+    change of a state flips some of these roundings: their effect says nothing about parking."""
     setup = {"n_ctx": 512, "checkpoint_budget": 8 << 20, "checkpoint_type": kind}
     with LoadedModel.load(converted_jamba, precision="exact", **setup) as model:
         ids = model.tokenizer.encode(prose.read_text())[:300]

@@ -1,4 +1,4 @@
-"""What is pinned stays, in at most half of the budget, and goes when it is given up by name."""
+"""Pinned texts stay, take at most half of the budget, and are released by name."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import UsageError
 
 
 def remembered(memory: HybridMemory, cache: PromptCache, ids: list[int], *cuts: int) -> None:
-    """A text with checkpoints at some places and its end, which no sequence holds."""
+    """A text with checkpoints at some positions and at its end, held by no sequence."""
     memory.release(0)
     at = 0
     for cut in (*cuts, len(ids)):
@@ -41,7 +41,7 @@ def test_what_is_pinned_outlives_everything(recurrent: bool) -> None:
     cache.budget = 2 * cache.pins.nbytes() + 1
     for i in range(3, 30):
         remembered(memory, cache, text((i, 90)), 50)
-        cache.trim()  # the sequence that has let go of it is none of the owners any more
+        cache.trim()  # the sequence that released it is no longer an owner
         assert cache.nbytes <= cache.budget
     known = cache.find([*kept_text, 5])
     assert known is not None and known.position == 130
@@ -67,7 +67,7 @@ def test_what_is_pinned_outlives_everything(recurrent: bool) -> None:
 def test_at_most_half_of_the_budget(recurrent: bool) -> None:
     memory, cache = setup(recurrent)
     page, state = memory.attention.bytes_per_page, memory.bytes_state_per_seq
-    one = 3 * page + 2 * (state + LOGITS.nbytes)  # of 100 tokens with two checkpoints, the first within a page
+    one = 3 * page + 2 * (state + LOGITS.nbytes)  # 100 tokens with two checkpoints, the first within a page
     cache.budget = 2 * 2 * one
     for i in (1, 2, 3):
         remembered(memory, cache, text((i, 100)), 50)
@@ -99,7 +99,7 @@ def test_at_most_half_of_the_budget(recurrent: bool) -> None:
 
 
 def test_each_party_has_its_share() -> None:
-    """Whatever one has pinned, under as many owners as it likes, another has room for its own."""
+    """However much one party has pinned, under any number of owners, another has room for its own."""
     memory, cache = setup()
     cache.pins.n_parties = 2
     mine, others = (b"mine 1", b"mine 2"), b"your 1"
@@ -121,7 +121,7 @@ def test_each_party_has_its_share() -> None:
 
 
 def test_what_pins_hold_is_no_room_that_sequences_need() -> None:
-    """All sequences at their longest, beside as much as may be pinned."""
+    """All sequences at full length fit beside as much as may be pinned."""
     memory, cache = setup(spare=16)
     cache.budget = 16 * max(memory.attention.bytes_per_page, memory.bytes_state_per_seq)
     for i in range(1, 30):
@@ -209,7 +209,7 @@ def ends(cache: PromptCache) -> list[int]:
 
 
 def test_a_conversation_is_pinned_once() -> None:
-    """Also when the template writes its last answer in another way, or it is answered again."""
+    """Also if the template writes its last answer differently, or it is answered again."""
     memory, cache = setup()
     system, first = text((1, 40)), text((1, 40), (2, 10))
     remembered(memory, cache, system)

@@ -1,4 +1,4 @@
-"""After a fault everybody owns what the books say; sequences and texts whose books do not agree are empty."""
+"""After a fault all owners agree with the books; sequences and texts with inconsistent books are empty."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ATTENTION, RECURRENT = AttentionSpec(0, 1, 16), RecurrentSpec(1, 8, 4)
 
 
 def texts() -> tuple[HybridMemory, PromptCache]:
-    """Three sequences of which two begin alike, and the prompt cache has all of them."""
+    """Three sequences, two with a common prefix; the prompt cache has all of them."""
     memory = HybridMemory([ATTENTION, RECURRENT], N_SEQ, N_CTX, KV_TYPES["f16"], n_spare_pages=16, n_spare_rows=16)
     cache = PromptCache(memory, 1 << 30)
     for seq, ids in enumerate(([1] * 70 + [2] * 9, [1] * 70 + [3] * 90, [4] * 5)):
@@ -53,7 +53,7 @@ def test_true_books_stay() -> None:
 def test_what_was_lost_is_free_again() -> None:
     memory, cache = texts()
     pages, rows = memory.attention.pool, memory.recurrent.pool
-    pages.take_many(3)  # whoever took them has gone
+    pages.take_many(3)  # their owner has gone
     rows.share(memory.recurrent.row[0])
     pages.hold(memory.attention.pages(1)[0])
     move = memory.begin(2, 40, keep=True, pieces=2)  # nobody finishes it

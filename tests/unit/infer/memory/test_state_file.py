@@ -1,4 +1,4 @@
-"""The container of saved sequences: round trip, and refusal of everything that is not exactly right."""
+"""The container of saved sequences: round trip, and refusal of anything that is not exactly right."""
 
 import json
 import os
@@ -153,7 +153,7 @@ def test_expect_names_both_sides(saved: Path) -> None:
 
 
 def refused(path: Path) -> str:
-    """The message with which the file is refused, on opening or on reading any of its arrays."""
+    """The message that refuses the file, on opening or on reading any of its arrays."""
     with pytest.raises(StateError) as caught, read_state(path) as state:
         for name in state:
             state[name]
@@ -190,7 +190,7 @@ def test_every_truncation_is_refused(saved: Path) -> None:
 
 
 def test_every_flipped_byte_is_refused(saved: Path) -> None:
-    """Padding too."""
+    """Also in padding."""
     data = saved.read_bytes()
     for i in range(len(data)):
         flipped = bytearray(data)
@@ -200,7 +200,7 @@ def test_every_flipped_byte_is_refused(saved: Path) -> None:
 
 
 def reseal(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header and give it a right checksum, as an attacker would."""
+    """Change the header and correct its checksum, as an attacker would."""
     data = path.read_bytes()
     nbytes = struct.unpack_from("<Q", data, 16)[0]
     start = -(-(24 + nbytes) // ALIGNMENT) * ALIGNMENT

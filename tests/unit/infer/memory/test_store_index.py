@@ -1,4 +1,4 @@
-"""Ways through pieces of texts on disk: what leads where, what is worth least, what leads nowhere."""
+"""Paths through pieces of texts on disk: where they lead, which are worth least, which lead nowhere."""
 
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ def text(n: int, seed: int = 0) -> np.ndarray:
 
 
 def add(index: StoreIndex, ids: np.ndarray, states: tuple[int, ...] = (), used: float = 0.0) -> list[int]:
-    """What `missing` asks for, and states after so many tokens; returns the cuts."""
+    """Add what `missing` asks for, and states after the given numbers of tokens; return the cuts."""
     written: list[int] = []
     for end in (*states, len(ids)):
         cuts, _ = index.missing(ids[:end])

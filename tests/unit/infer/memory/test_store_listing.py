@@ -1,4 +1,4 @@
-"""Files of a store that nobody has read yet: in which order, and by which names."""
+"""Files of a store that have not been read yet: their order and names."""
 
 import os
 from pathlib import Path

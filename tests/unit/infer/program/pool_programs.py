@@ -1,4 +1,4 @@
-"""Programs for tests of the threads: ops that leave a trace of having run, and of how often."""
+"""Programs for tests of threads: ops that record whether, and how often, they ran."""
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def double(a, tid, nth, *, cells: Address, n: Int):
 
 @kernel
 def slow(a, tid, nth, *, cells: Address, rounds: Int):
-    """Share `tid` of an op takes a time of its own."""
+    """Each share `tid` of an op takes a different time."""
     for i in range(rounds * (tid + 1)):
         sti(cells + 64 * tid, ldi(cells + 64 * tid) + (i & 1) + 1)
     atomic_add(cells + 64 * tid + 8, 1)

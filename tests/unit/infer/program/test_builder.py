@@ -1,4 +1,4 @@
-"""What becomes of an op's fields, and which ops are refused when a program is built."""
+"""The values of an op's fields, and which ops are refused when a program is built."""
 
 import ast
 from pathlib import Path

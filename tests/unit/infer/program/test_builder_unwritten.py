@@ -1,4 +1,4 @@
-"""That tests see what nobody wrote: arenas, memories and padding hold NaN until a kernel has written them."""
+"""Tests see unwritten memory: arenas, memories and padding hold NaN until a kernel has written them."""
 
 import mmap
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_new_arrays(kind: type[np.generic]) -> None:
 
 
 def test_a_kernel_that_reads_what_nobody_wrote(model: LoadedModel) -> None:
-    """In the arena's first run, and in what an earlier run of the same program has left in it."""
+    """In the arena's first run, and where an earlier run of the same program left values."""
     engine = model.engine
     b: Builder = engine._builder(1)
     kept, unwritten = b.rows(16), b.rows(16)
@@ -69,7 +69,7 @@ def test_what_another_model_wrote_is_not_found() -> None:
 
 @pytest.mark.skipif(not STATM.exists(), reason="no /proc")
 def test_rows_that_nobody_touches_cost_nothing() -> None:
-    """A model has hundreds of them: filling all at every load took most of what the command line's tests took."""
+    """A model has hundreds of them: filling all at every load took most of the time of the command line's tests."""
     recurrent.mapped_zeros((40 << 20,), np.uint8)
     before = resident()
     arrays = [recurrent.mapped_zeros((40 << 20,), np.uint8) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""How many rows of weights a thread unpacks at a time, and how many columns they meet."""
+"""How many rows of weights a thread unpacks at a time, and with how many columns they are multiplied."""
 
 import pytest
 
@@ -16,11 +16,11 @@ from hybrid.quant.ggml.types import GGMLType, row_nbytes
         (AVX2, 8192, 4, 24),
         (AVX512_VNNI, 2560, 1, 96),
         (AVX512_VNNI, 8192, 1, 72),
-        (AVX512_VNNI, 8192, 4, 96),  # fits no cache of one core in any case
+        (AVX512_VNNI, 8192, 4, 96),  # never fits a core's cache
     ],
 )
 def test_rows_of_a_chunk(isa: ISA, length: int, item: int, rows: int) -> None:
-    """What fits the second-level cache, which is larger where there is AVX-512."""
+    """As many rows as fit the second-level cache, which is larger on processors with AVX-512."""
     recorder = Recorder(512, n_threads=2)
     weight = Weight("w", GGMLType.Q8_0, 8192, length, 0, row_nbytes(GGMLType.Q8_0, length))
     assert Products(recorder, isa, exact=False)._chunk_rows(weight, item) == rows
@@ -41,7 +41,7 @@ def test_few_rows_are_shared_among_threads() -> None:
         (8192, 16, (1, 16)),
         (3000, 512, (2, 256)),
         (2560, 33, (1, 48)),
-        (1 << 20, 64, (4, 16)),  # a tile is more than what fits
+        (1 << 20, 64, (4, 16)),  # a tile does not fit
     ],
 )
 def test_columns_that_meet_all_rows_fit_the_last_cache(length: int, n_columns: int, passes: tuple[int, int]) -> None:

@@ -1,4 +1,5 @@
-"""Threads that run programs: every share once, nobody missed, nothing lost to a signal; how many there should be."""
+"""Threads that run programs: every share runs once, every thread is awaited, signals lose nothing; the number of
+threads."""
 
 import contextlib
 import gc
@@ -61,7 +62,7 @@ def test_idle_threads_use_no_time() -> None:
 
 
 def test_a_pool_that_nobody_closed_ends_its_workers() -> None:
-    """They waited in memory that was no longer theirs."""
+    """Otherwise they wait in memory that is no longer theirs."""
     pool = Pool(3)
     pool.run(program(np.zeros(10, np.int64), 5, 3), stoppable=True)
     threads = pool._threads
@@ -112,7 +113,7 @@ def test_groups_have_four_to_nine_threads(n_threads: int, groups: int) -> None:
 
 @pytest.mark.parametrize(("n_threads", "groups"), [(7, 0), (8, 2), (13, 3)])
 def test_every_group_reports_once_per_op(n_threads: int, groups: int) -> None:
-    """And the word that all threads had in common changes twice per run, however many ops that has."""
+    """And the word common to all threads changes twice per run, however many ops the run has."""
     cells = np.zeros(50, np.int64)
     pool = Pool(n_threads)
     for run in (1, 2):
@@ -134,7 +135,7 @@ def test_shares_that_take_longer_than_the_spin_are_waited_for() -> None:
 
 @pytest.mark.parametrize("n_shares", [5, 11])
 def test_a_run_ends_without_threads_that_never_come(n_shares: int) -> None:
-    """Shares and nobody but the caller; then a worker that comes late, which finds nothing of the past."""
+    """The caller runs all shares alone; a worker that comes late finds nothing of the past run."""
     cells = np.zeros(101, np.int64)
     doubling = program(cells, 20, n_shares)
     sync = aligned_empty(SYNC_BYTES).view(np.int64)
@@ -161,7 +162,7 @@ def test_a_run_ends_without_threads_that_never_come(n_shares: int) -> None:
 
 
 def test_the_caller_hears_of_signals_while_a_run_goes_on() -> None:
-    """The executor gives the caller back to Python every now and then, and goes on where it was."""
+    """The executor returns to Python now and then, and continues where it was."""
     slow_ops = slow_program(1, 1000)
     pool = Pool(1)
     pool._word(TICKS_PER_US).value = 1  # its clock runs so fast that the run is long on any machine
@@ -328,7 +329,7 @@ def test_policies_of_memory_hold_in_runs_and_the_callers_own_comes_back() -> Non
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
 def test_a_core_that_is_taken_away_in_the_middle() -> None:
-    """All threads end up on one core while they run, and go back: the same results, and the runs end."""
+    """All threads end up on one core during runs, then go back: the runs end with the same results."""
     allowed = os.sched_getaffinity(0)
     cells = np.zeros(200, np.int64)
     doubling = program(cells, 400, 3)

@@ -1,4 +1,4 @@
-"""What ends a run early, a Stop or a signal: whatever the moment, it ends its own run and leaves the next one whole."""
+"""A Stop or a signal ends its own run at any moment, and leaves the next run whole."""
 
 import signal
 import sys
@@ -85,8 +85,8 @@ def test_a_stop_is_for_its_own_runs() -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 3, 9])
 def test_stops_that_come_late_do_not_reach_other_runs(n_threads: int) -> None:
-    """A thread stops every other run, around its end: those between them are whole, whenever it comes."""
-    n_runs = 1500 if n_threads < 8 else 60  # these have threads that wait for a core
+    """A thread stops every other run around its end: the runs between are whole, whenever the stop comes."""
+    n_runs = 1500 if n_threads < 8 else 60  # pools with threads that wait for a core
     cells = np.zeros(300, np.int64)
     doubling = program(cells, 4, n_threads)
     pool = Pool(n_threads)
@@ -139,7 +139,7 @@ def test_ctrl_c_reaches_a_long_run() -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 8])
 def test_a_signal_at_any_instruction_leaves_the_threads_in_step(n_threads: int) -> None:
-    """A handler may raise anywhere in `run`. Whatever the run did then, it ends, and the next one is whole."""
+    """A handler may raise anywhere in `run`: the run ends, and the next one is whole."""
     cells = np.zeros(100, np.int64)
     doubling = program(cells, 2, n_threads)
     pool = Pool(n_threads)

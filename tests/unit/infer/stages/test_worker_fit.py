@@ -1,4 +1,4 @@
-"""Who may work with whom: programs, code paths, files."""
+"""Which workers may work together: programs, code paths, files."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_every_part_of_a_file_counts(model: Path, tmp_path: Path) -> None:
     with open_gguf(model) as file:
         last = max(file.tensors.values(), key=lambda t: t.offset)
         ends = [last.offset, last.offset + last.nbytes - 1]
-    at = data.index(b"general.name") + 12 + 4 + 8  # behind the key, its type and the length of the value
+    at = data.index(b"general.name") + 12 + 4 + 8  # after the key, its type and the length of the value
     for place in [at, *ends]:
         copy.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         assert identity(open_gguf(copy)) != whole, place

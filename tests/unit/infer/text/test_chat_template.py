@@ -1,4 +1,4 @@
-"""Chat templates: the names transformers gives them, and that none can escape, run or grow without end."""
+"""Chat templates get transformers' names, and none can escape, or run or grow without end."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""What one rendering may take."""
+"""The limits of one rendering."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Templates of hostile files: none takes long or much memory, and each ends with an error that names the bound."""
+"""Hostile templates take little time and memory, and end with an error that names the limit."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from hybrid.infer.text.chat_template import MAX_SOURCE, ChatTemplate
 from hybrid.infer.text.template_budget import MAX_STEPS
 from hybrid.quant.ggml.errors import TemplateError
 
-MOST = 1 << 30  # bytes of address space that a hostile template may take: a bound holds 256 MiB, and one operation more
+MOST = 1 << 30  # bytes of address space that a hostile template may take: the limit of 256 MiB, and one more operation
 CONTENT = "a b\n" * 200
 
 
@@ -194,7 +194,7 @@ def test_steps_grow_with_what_is_read() -> None:
 
 
 def test_a_conversation_of_several_million_characters() -> None:
-    """Values that are dropped again are not counted for ever."""
+    """Dropped values do not count for ever."""
     source = (
         "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x ~ m.content %}{% endfor %}{{ ns.x }}"
     )
@@ -214,6 +214,6 @@ def test_two_threads_do_not_share_a_budget() -> None:
 
 
 def test_the_filter_format() -> None:
-    """As jinja2's own: of values, or of names."""
+    """The same as jinja2's: of values, or of names."""
     template = ChatTemplate("{{ '%s of %d' | format('one', 2) }}, {{ '%(a)s' | format(a=messages | length) }}")
     assert template.render([]) == "one of 2, 0"

@@ -1,4 +1,4 @@
-"""What a method or a filter will make, asked before it runs."""
+"""The size of a method's or filter's result, computed before it runs."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Storing keys and values, and attention over them, against float64 twins that see what the cache holds; bits that
-depend on the sequence only."""
+"""Storing keys and values, and attention over them, against float64 twins that see the cached values; the bits depend
+only on the sequence."""
 
 from itertools import pairwise
 
@@ -79,7 +79,7 @@ class Layer:
         assert (guard == 3.5).all(), "wrote beyond the scratch"
 
     def attend(self, q: np.ndarray, *rows: tuple[int, int, int], n_threads: int = 1, share: bool = True) -> np.ndarray:
-        """share: whether positions may be shared out among threads."""
+        """share: whether threads may share a sequence's positions."""
         n = q.shape[0]
         ctl, pos, slot = self._control(rows)
         asked, view = guarded((n, self.n_head * self.d_head), 4)
@@ -167,7 +167,7 @@ WIDTHS = [*((*shape, 0) for shape in SHAPES), *NARROW]
 
 @pytest.mark.parametrize(("shape", "kind"), list(mostly_long(in_turn(WIDTHS, KINDS), WIDTHS, KINDS)))
 def test_attention_matches_float64(shape: tuple[int, int, int, int], kind: str) -> None:
-    """d_value: of values narrower than keys."""
+    """d_value: width of values narrower than keys."""
     n_head, n_kv, d_head, d_value = shape
     layer = Layer(n_head, n_kv, d_head, 211, kind=kind, d_value=d_value)
     inputs = layer.inputs(163)
@@ -188,7 +188,7 @@ LATENT = [(16, 576, 512), (3, 16, 12), (40, 45, 33), (1, 72, 64), (5, 48, 16), (
 
 @pytest.mark.parametrize(("shape", "kind"), list(mostly_long(in_turn(LATENT, KINDS), LATENT, KINDS)))
 def test_values_that_are_parts_of_keys(shape: tuple[int, int, int], kind: str) -> None:
-    """The bits of values that are kept beside the keys, if they have the same scales there; and nothing but keys."""
+    """Only keys are stored; results have the bits of values stored beside the keys, if their scales are the same."""
     n_head, d_head, d_value = shape
     latent = Layer(n_head, 1, d_head, 1200, kind=kind, d_value=d_value, latent=True)
     q, k, v = inputs = latent.inputs(700)
@@ -209,7 +209,7 @@ def test_values_that_are_parts_of_keys(shape: tuple[int, int, int], kind: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_deep_memory(kind: str) -> None:
-    """Several chunks, shared out among threads or not."""
+    """Several chunks, shared among threads or not."""
     n = 1700
     layer = Layer(6, 2, 24, n, kind=kind)
     inputs = layer.inputs(n)
@@ -301,7 +301,7 @@ WITH_SINKS = [(6, 2, 21, 0), (6, 2, 21, 5), (20, 1, 32, 64), (5, 5, 80, 0), (100
 
 @pytest.mark.parametrize(("shape", "kind"), list(mostly_long(in_turn(WITH_SINKS, KINDS), WITH_SINKS, KINDS)))
 def test_sinks(shape: tuple[int, int, int, int], kind: str) -> None:
-    """A head's sink takes weight and has no value: prompts of any split, and single tokens to the bit."""
+    """A head's sink takes weight and has no value: prompts split in any way, and single tokens to the bit."""
     n_head, n_kv, d_head, window = shape
     layer = Layer(n_head, n_kv, d_head, 211, window, kind=kind, sinks=sinks(n_head))
     inputs = layer.inputs(163)
@@ -320,7 +320,7 @@ def test_sinks(shape: tuple[int, int, int, int], kind: str) -> None:
 @pytest.mark.parametrize("window", [0, 700])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sinks_count_once_over_chunks(kind: str, window: int) -> None:
-    """However many chunks there are, and whether they are shared out among threads."""
+    """For any number of chunks, shared among threads or not."""
     n = 1400
     layer = Layer(6, 2, 24, n, window, kind=kind, sinks=sinks(6))
     q, k, v = layer.inputs(n)
@@ -395,7 +395,8 @@ def test_sequences_do_not_see_each_other(kind: str) -> None:
 
 
 def test_sequences_of_different_depth() -> None:
-    """Shared out together: one has three chunks, one has one, one crosses a chunk's end within the batch."""
+    """Shared among threads together: one has three chunks, one has one, one crosses the end of a chunk within the
+    batch."""
     layer = Layer(4, 1, 16, 1300)
     inputs = layer.inputs(1300)
     for s in range(3):
@@ -410,7 +411,7 @@ def test_sequences_of_different_depth() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_future_cannot_leak(kind: str) -> None:
-    """Inf and NaN in later tokens of the same call, and in the memory behind them, change nothing before them."""
+    """Inf and NaN in later tokens of the same call, and in memory after them, change nothing before them."""
     clean, dirty = Layer(2, 1, 16, 96, kind=kind), Layer(2, 1, 16, 96, kind=kind)
     inputs = clean.inputs(80)
     y = clean.step(inputs, (80, 0, 0))
@@ -424,7 +425,7 @@ def test_the_future_cannot_leak(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_and_equal_scores(kind: str) -> None:
-    """Scores of +-1000 neither overflow nor lose the average of equal keys."""
+    """Scores of +-1000 neither overflow nor spoil the average of equal keys."""
     layer = Layer(1, 1, 16, 70, kind=kind)
     q, k, v = layer.inputs(70)
     q[...] = 100.0
@@ -440,7 +441,7 @@ def test_large_and_equal_scores(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_that_the_type_cannot_hold(kind: str) -> None:
-    """Beyond 65504 f16 saturates; zeros, tiny and huge groups have a scale; what is not finite stays so."""
+    """Above 65504 f16 saturates; zeros, tiny and huge groups have a scale; values that are not finite stay so."""
     layer = Layer(1, 1, 70, 32, kind=kind)
     k = np.zeros((32, 1, 70), np.float32)
     k[1] = 1e6
@@ -456,7 +457,7 @@ def test_values_that_the_type_cannot_hold(kind: str) -> None:
         layer.store(k, -k, (32, 1, 0), n_threads=n_threads)
         for got, want in zip(layer.held(1, 32), (k, -k), strict=True):
             want = twin.kept(want, kind)
-            # which NaN it is, and the sign of a code of 0, are nobody's business
+            # the kind of NaN and the sign of a code of 0 do not matter
             assert np.array_equal(got, want, equal_nan=True)
             assert np.isfinite(got[[0, 1, 2, 3, 4, 5, 8]]).all()
             assert not np.isfinite(got[6, :, 69]).any() and not np.isfinite(got[7, :, 0]).any()
@@ -516,7 +517,7 @@ def test_bytes() -> None:
 
 
 def test_every_rounding_of_f16() -> None:
-    """Numbers around every f16 and every middle between two, as numpy rounds them."""
+    """Numbers around every f16 and every midpoint, rounded as by numpy."""
     halves = np.arange(0, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     middles = (halves[:-1] + halves[1:]) / 2
     x = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(1e9))])

@@ -1,4 +1,4 @@
-"""Queries laid out for pairs of heads, and the difference of what two softmaxes made: to the bit."""
+"""Queries laid out for pairs of heads, and the difference of two softmax results, to the bit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Attention over listed rows, and storing rows, against float64 twins that see what the store holds."""
+"""Attention over listed rows, and storing rows, against float64 twins that see the stored values."""
 
 from itertools import pairwise
 
@@ -134,7 +134,7 @@ def test_rows_are_stored_with_the_last_of_their_tokens(kind: str, every: int) ->
 @pytest.mark.parametrize("every", [1, 3, 64, 100])
 @pytest.mark.parametrize("cuts", [(0, 64, 150), (0, 10, 99, 100, 150), (0, 63, 65, 150)])
 def test_rows_are_exported_and_loaded_in_pieces(every: int, cuts: tuple[int, ...]) -> None:
-    """What of a piece that is not wanted whole is wanted, too."""
+    """Also pieces of which only a part is wanted."""
     stores, other = (Stores(1, 24, 24, every, "f16") for _ in range(2))
     filled(stores, cuts[-1])
     pages = stores.table[1, : kv.pages_of(cuts[-1])].tolist()
@@ -149,7 +149,7 @@ def test_rows_are_exported_and_loaded_in_pieces(every: int, cuts: tuple[int, ...
 
 
 def lists_of(rng: np.random.Generator, n: int, every: int) -> np.ndarray:
-    """Some tokens, and some entries in front of them."""
+    """Row numbers as lists have them: ~e of some entries, then some tokens."""
     tokens = np.flatnonzero(rng.random(n) < 0.6)
     entries = np.flatnonzero(rng.random(n // every) < 0.5)
     return np.sort(np.concatenate([~entries, tokens])).astype(np.int32)
@@ -169,7 +169,7 @@ def dense(stores: Stores, item: np.ndarray, slot: int, n: int) -> tuple[np.ndarr
     [(4, 1, 32, 32, 4), (12, 3, 24, 20, 8), (7, 1, 144, 130, 100), (70, 1, 40, 40, 16), (2, 2, 16, 16, 1)],
 )
 def test_listed_attention(kind: str, n_head: int, n_kv: int, d_head: int, d_value: int, every: int) -> None:
-    """Lists of a block, of some, and beyond a chunk are not in between."""
+    """Lists of one block, of several, and beyond a chunk."""
     rng = np.random.default_rng(3)
     stores, n = Stores(n_kv, d_head, d_value, every, kind, n_ctx=900), 830
     filled(stores, n)

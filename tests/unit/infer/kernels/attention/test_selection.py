@@ -1,4 +1,4 @@
-"""Scores of entries and what is chosen by them, against float64 twins that see what the store holds."""
+"""Scores of entries and the selection by them, against float64 twins that see the stored values."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ ROWS: Segments = [(7, 0, 0), (1, 0, 652), (21, 2, 1470)]
     [(12, 24, 8, False), (5, 40, 3, True), (101, 16, 7, True), (70, 144, 64, False), (3, 20, 9, True), (1, 16, 1, 0)],
 )
 def test_index_scores(kind: str, n_head: int, n: int, every: int, weighted: bool) -> None:
-    """Several tokens to a tile and several tiles to a token; parts, and blocks that are not whole."""
+    """Several tokens per tile and several tiles per token; parts, and incomplete blocks."""
     keys, rng = Keys(n, every, kind), np.random.default_rng(1)
     n_tok, scale, n_best = sum(m for m, _, _ in ROWS), n**-0.5, 2
     q = rng.standard_normal((n_tok, n_head, n)).astype(np.float32)
@@ -166,7 +166,7 @@ def chosen(
 
 
 def awkward(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Scores with ties, zeros of both signs, infinities, neighbours and what differs in one byte only."""
+    """Scores with ties, zeros of both signs, infinities, neighbours, and scores that differ in one byte only."""
     x = rng.standard_normal(shape).astype(np.float32)
     for value in (0.0, -0.0, 1.0, np.nextafter(np.float32(1), 2), -1e-40, np.inf, -np.inf):
         x[rng.random(shape) < 0.08] = value

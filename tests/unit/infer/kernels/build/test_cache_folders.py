@@ -1,4 +1,4 @@
-"""Where machine code is kept: trusted folders only, any machine's start, listing and clearing."""
+"""Where machine code is cached: trusted folders only, start on any machine, listing and clearing."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def test_folders_unused_for_long_go_when_another_is_made(places: tuple[Path, Pat
 
 
 def test_kernels_unused_for_long_go(places: tuple[Path, Path]) -> None:
-    """Those of edited sources: a kernel that is read is in use."""
+    """Kernels of edited sources go; a kernel that is read counts as used."""
     cache_path = folder()
     assert cache_path is not None
     stale, used = cache_path / "stale.bin", cache_path / "used.bin"
@@ -184,7 +184,7 @@ def started(**env: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, int]:
-    """(folder, kernels that came from it)"""
+    """(folder, number of kernels that came from it)"""
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     place, n = out.split()
@@ -203,7 +203,7 @@ def test_processes_that_start_at_once_share_a_cache(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_without_a_home_the_temporary_directory_serves(tmp_path: Path) -> None:
-    """/dev/null is no directory, for nobody."""
+    """/dev/null is no directory for any user."""
     place, n = ended(started(HOME="/dev/null", TMPDIR=str(tmp_path)))
     assert n == 0
     assert Path(place).is_relative_to(tmp_path)
@@ -226,7 +226,7 @@ def test_a_home_that_nobody_knows_is_not_taken_for_a_relative_path(monkeypatch: 
 
 
 def test_what_an_earlier_version_kept_elsewhere(places: tuple[Path, Path], tmp_path: Path) -> None:
-    """Even of the same digest it is not used; it is listed, cleared as old, and the folder around it goes."""
+    """An old folder is not used, even with the same digest; it is listed, cleared as old, and its parent is removed."""
     former = tmp_path / "former" / "kernels" / owner().digest
     former.mkdir(parents=True)
     (former / "a.bin").write_bytes(bytes(10))

@@ -1,4 +1,4 @@
-"""What the kernels' own way through numba has to know: callees, their types, min and max, numbers' operators."""
+"""The kernels' own path through numba: callees, their types, min and max, operators of numbers."""
 
 import subprocess
 import sys
@@ -73,7 +73,7 @@ def operators(a, tid, nth, *, xy: Address, out: Address):
 
 @pytest.mark.parametrize(("x", "y"), [(7, 5), (-7, 5), (5, 7), (5, 5), (-3, -4)])
 def test_operators(x: int, y: int) -> None:
-    """Of constants, too, and in place: as Python's own."""
+    """Also of constants and in place: the same as Python's."""
     out = np.zeros(11, np.int64)
     kernel = Kernel(operators)
     run(kernel, record(kernel, xy=np.array([x, y], np.int64), out=out))

@@ -1,4 +1,4 @@
-"""Machine code on disk: linked again without a compiler, whole or not at all."""
+"""Machine code on disk is linked again without a compiler, as a whole or not at all."""
 
 import os
 import subprocess
@@ -92,7 +92,7 @@ def test_pieces_are_not_called_from_python() -> None:
 
 
 def test_a_warm_start_does_not_import_numba() -> None:
-    """numba's import takes longer than all the rest of a warm start."""
+    """Importing numba takes longer than the rest of a warm start."""
     _ = execute.EXECUTE.address  # in the cache from now on
     code = (
         "import sys; from hybrid.infer.kernels.execute import EXECUTE; from hybrid.infer.model import LoadedModel;"
@@ -103,7 +103,7 @@ def test_a_warm_start_does_not_import_numba() -> None:
 
 
 def test_numba_works_after_kernels_were_linked() -> None:
-    """Symbols belong to the whole process: what stands for Python's there must be Python's."""
+    """Symbols belong to the whole process: stand-ins for Python's symbols must be Python's."""
     _ = execute.EXECUTE.address  # in the cache from now on
     code = (
         "from hybrid.infer.kernels.execute import EXECUTE; EXECUTE.address; assert EXECUTE.from_cache;"
@@ -113,7 +113,7 @@ def test_numba_works_after_kernels_were_linked() -> None:
     assert done.returncode == 0, done.stderr
 
 
-# A helper that compiles nothing: it puts a kernel that is ready into the cache for each that it is told.
+# A helper that compiles nothing: it puts the ready kernel into the cache for each kernel it is told.
 HELPER = """
 import sys
 from pathlib import Path
@@ -129,7 +129,7 @@ for line in sys.stdin:
 
 
 def copies(cache: Path, n: int) -> list[jit.Kernel]:
-    """Kernels alike, of which none is compiled, beside the file that a helper copies."""
+    """Equal kernels, none compiled, beside the file that a helper copies."""
     made = jit.variant(triple, "copy", sti=sti)
     made.compile()
     (cache / f"{made.file}.bin").rename(cache / "ready")
@@ -143,7 +143,7 @@ def test_helpers_share_the_work(cache: Path, wrong: str) -> None:
     told: list[tuple[str, int, int]] = []
 
     def progress(name: str, done: int, total: int) -> None:
-        if not told and not wrong:  # it has begun before all is done here
+        if not told and not wrong:  # the helper begins before all work here is done
             wait_for(lambda: len(list(cache.glob("*.bin"))) > 2)
         told.append((name, done, total))
 

@@ -1,4 +1,4 @@
-"""Kernels are kept under the digest of the sources they depend on: all of those, and no others."""
+"""Kernels are cached under the digest of exactly the sources that they depend on."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ MODULES = [kernel.function.__module__ for kernel in (attention, gemm, rg_lru)]
 
 
 def digests(root: Path) -> list[str]:
-    """Of the MODULES of a copy of the package, by a process of its own."""
+    """Digests of MODULES in a copy of the package, computed in a separate process."""
     script = f"from hybrid.infer.kernels.build.sources import digest; print(*map(digest, {MODULES!r}))"
     done = subprocess.run([sys.executable, "-S", "-c", script], cwd=root, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -28,7 +28,7 @@ def digests(root: Path) -> list[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A package `hybrid` with the sources of the kernels and of the formats."""
+    """A package `hybrid` with the sources of the kernels and formats."""
     for folder in (PACKAGE, PACKAGE.parents[1] / "quant/ggml"):
         for path in folder.rglob("*.py"):
             target = tmp_path / "hybrid" / path.relative_to(PACKAGE.parents[1])

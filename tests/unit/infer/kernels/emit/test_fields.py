@@ -1,4 +1,4 @@
-"""What a kernel may declare, and that it reads what it declared."""
+"""Fields that a kernel declares, and that it reads the declared ones."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hybrid.infer.kernels.emit.fields import RECORD, Address, Counter, Fields, F
 
 @emit("i64->i64")
 def by_name(e, a):
-    """100 n + more, as a piece reads them."""
+    """100 n + more, read as in a piece of a kernel."""
     f = Fields(e, a, Layout.of(sums))
     return e.b.add(e.b.mul(f.n, const(I64, 100)), f.more)
 
@@ -64,7 +64,7 @@ def test_what_a_variant_does_not_have_is_zero() -> None:
 
 def test_declared_apart_under_other_names() -> None:
     def declaration(*, first: Int, place: Address, size: Int):
-        """In another order than the template's, with a field that only pieces read."""
+        """Fields in another order than the template's, and one that only pieces read."""
 
     def template(a, tid, nth, *, out: Address, n: Int):
         sti(out, n)

@@ -1,4 +1,4 @@
-"""Which code path a processor gets, and that every path can be forced in a process of its own."""
+"""Which code path a processor gets; every path can be forced in a process of its own."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def test_the_path_follows_the_features(features: str, expected: isa.ISA, monkeyp
 def test_what_one_processor_does_better(
     cpu: str, expected: isa.ISA, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Intel's products of pairs of BF16 are slow, and its memory is asked earlier."""
+    """Intel is slow at products of pairs of BF16, and its memory is prefetched earlier."""
     monkeypatch.setattr(isa, "cpu_features", lambda: frozenset(dict(isa.PATHS)[isa.AVX512_BF16]))
     monkeypatch.setattr(isa, "cpu_target", lambda: cpu)
     monkeypatch.setattr(isa.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")

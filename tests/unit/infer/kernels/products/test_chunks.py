@@ -1,4 +1,4 @@
-"""Chunks of rows: each is taken once, whoever comes and whoever does not; how often counters are written."""
+"""Every chunk of rows is taken once, whichever threads come; how often counters are written."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from hybrid.infer.program.threads import EXHAUSTED, Pool
 
 @kernel
 def take(a, tid, nth, *, n: Int, taken: Address, one: Int, counter: Counter):
-    """Counts how often each chunk is taken, in taken[chunk]; with `one` the share of that number does it alone."""
+    """Counts how often each chunk is taken, in taken[chunk]; with `one`, only the share of that number takes chunks."""
     step = 0
     while one < 0 or tid == one:
         i, step = next_chunk(counter, n, tid, nth, step)
@@ -46,7 +46,7 @@ def test_each_chunk_is_taken_once(n_threads: int, n: int) -> None:
 
 @pytest.mark.parametrize("one", [0, 6, 12])
 def test_one_thread_takes_all_of_them(one: int) -> None:
-    """Its own range, then what others would have taken."""
+    """First its own range, then the other shares' chunks."""
     taken = np.zeros(101, np.int64)
     pool = Pool(13)
     pool.run(taking(13, 100, taken, one), stoppable=False)
@@ -55,8 +55,8 @@ def test_one_thread_takes_all_of_them(one: int) -> None:
 
 
 def test_additions_to_each_counter() -> None:
-    """16 threads, 160 chunks: one counter had 160 additions and 16 in vain. A group's has 40, at most one in vain of
-    each of its threads, and of others those that saw a chunk that was gone when they came."""
+    """16 threads, 160 chunks. One counter for all had 160 additions and 16 in vain. A group's counter has 40, at most
+    one in vain per thread of the group, and one per other thread that found its chunk gone."""
     taken = np.zeros(161, np.int64)
     program = taking(16, 160, taken)
     pool = Pool(16)
@@ -68,7 +68,7 @@ def test_additions_to_each_counter() -> None:
 
 
 def test_a_stop_leaves_nothing_to_take() -> None:
-    """What `Pool.hurry` writes is beyond every range."""
+    """`Pool.hurry` writes a value beyond every range."""
     taken = np.zeros(161, np.int64)
     program = taking(16, 160, taken)
     program.counters[:] = EXHAUSTED

@@ -1,4 +1,4 @@
-"""Products against float64, and bit for bit against one another: few columns and many, any thread count, any target."""
+"""Products against float64, and the same bits for few columns and many, any thread count, any target."""
 
 import ctypes
 import mmap
@@ -21,9 +21,9 @@ PLAIN = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 BLOCKS = (GGMLType.Q8_0, GGMLType.Q4_0)
 # one type per way of computing in the inner loop: the types of the quick run
 FIRST = (*PLAIN, *BLOCKS, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q4_K, GGMLType.Q5_K, GGMLType.Q6_K, GGMLType.Q2_K)
-FORMS = ("columns", "narrow", "wide")  # beside a single column, which they are compared with
-# types of which the short suite compiles every form of products, a second each. Of the others, which differ in the rule
-# that unpacks a row, it compiles single columns and one form for 8-bit activations.
+FORMS = ("columns", "narrow", "wide")  # compared with a single column
+# types for which the short suite compiles every form of products, a second each. The others differ in the rule that
+# unpacks a row: of them it compiles single columns and one form for 8-bit activations.
 WHOLE = {
     False: (*PLAIN, GGMLType.Q8_0),
     True: (*BLOCKS, GGMLType.Q4_K, GGMLType.Q6_K),
@@ -40,7 +40,7 @@ def gemm_kernel(kind, tile, integer, target):
 
 
 class Product:
-    """W x for one weight matrix per expert and columns split into groups."""
+    """W x for one weight matrix per expert, columns split into groups."""
 
     def __init__(self, kind: GGMLType, rows: int, n: int, columns: int, n_expert: int = 1) -> None:
         rng = np.random.default_rng([kind, rows, n, columns])
@@ -120,7 +120,7 @@ class Product:
     def many(
         self, integer, tile, n_threads=1, groups=None, index=None, target=None, chunk=gemm.ROWS, columns=None
     ) -> np.ndarray:
-        """columns: so many of a group meet all rows before the next ones do."""
+        """columns: number of a group's columns that are multiplied with all rows before the next ones."""
         target = target or isa.host()
         groups = groups or [(0, 0, len(self.x))]
         if integer:
@@ -133,7 +133,7 @@ class Product:
         return self._run(kernel, packer, stride, tile.cols, integer, n_threads, groups, index, target, chunk, columns)
 
     def by(self, form: str, integer: bool) -> np.ndarray:
-        """In one of FORMS."""
+        """The product in one of FORMS."""
         if form == "columns":
             return self.several(integer)
         return self.many(integer, NARROW if form == "narrow" else WIDE)
@@ -152,7 +152,7 @@ def bits(a: np.ndarray) -> np.ndarray:
 
 
 def shapes(kind: GGMLType) -> list[tuple[int, int, int]]:
-    """(rows, length, columns): rows of many turns of 16 chains, of less than one, and with a part of one."""
+    """(rows, length, columns): rows of many turns of 16 chains, of less than one, and with an incomplete one."""
     block = TRAITS[kind].block
     if block <= 32:
         return [(70, 2560, 13), (37, 160, 5), (24, 544, 17), (25, 96, 3), (8, 32, 1)]
@@ -167,7 +167,7 @@ def long(kind: GGMLType) -> list[pytest.MarkDecorator]:
 
 
 def some_forms(kind: GGMLType, integer: bool) -> tuple[str, ...]:
-    """What the short suite compiles: each form of several types."""
+    """Forms that the short suite compiles: each form for several types."""
     if kind in WHOLE[integer]:
         return FORMS
     return (FORMS[list(INT_BLOCKS).index(kind) % len(FORMS)],) if integer else ()
@@ -192,7 +192,7 @@ def test_product(kind: GGMLType, integer: bool, rows: int, n: int, columns: int,
     error = np.linalg.norm(few - expected) / np.linalg.norm(expected)
     print(f"{kind.name} {rows}x{n}x{columns}: relative error {error:.1e}")
     # 8-bit activations: a step of max / 127 is uniform noise of step / sqrt(12), about 0.6 % of a normal value
-    # where minima take off most of a sum the noise is larger beside what is left
+    # where minima subtract most of a sum, the noise is larger relative to the rest
     assert error < ((2e-2 if INT_BLOCKS[kind].n_min else 1e-2) if integer else 5e-7)
     for form in forms:
         np.testing.assert_array_equal(bits(product.by(form, integer)), bits(few))
@@ -216,9 +216,9 @@ TARGETS = (isa.PLAIN_WIDE, isa.PLAIN_X86, isa.PLAIN_NEON)
 
 
 def target_cases():
-    """Every kernel of Q8_0 on every target. Of the other types, whose rows are unpacked by one rule in all three
-    kernels, one of every second type in the short suite, and every pair of a type, a target and a kernel in the long
-    one: compiling all would take a minute and a half."""
+    """Every kernel of Q8_0 on every target. The rows of other types are unpacked by one rule in all three kernels: the
+    short suite has one kernel for every second type, the long one every combination of type, target and kernel.
+    Compiling all takes a minute and a half."""
     kernels = ("gemm", "gemv", "columns")
     for i, kind in enumerate(INT_BLOCKS):
         for j, target in enumerate(TARGETS):
@@ -232,7 +232,7 @@ def target_cases():
 
 @pytest.mark.parametrize(("kind", "target", "form"), list(target_cases()))
 def test_other_targets_print_the_same_bits(kind: GGMLType, target: isa.ISA, form: str) -> None:
-    """The tiles and codes of AVX-512 and NEON (without their instructions), and the path without any of a target."""
+    """The tiles and codes of AVX-512 and NEON (without their instructions), and the path without either."""
     product = Product(kind, 31, 544 if TRAITS[kind].block == 32 else 768, 35)
     if form == "gemm":
         got = product.many(True, TILE_OF[target], target=target)
@@ -267,7 +267,7 @@ def test_groups_of_columns_meet_their_expert(kind: GGMLType, integer: bool) -> N
 
 
 def test_extreme_codes_do_not_saturate() -> None:
-    """Weights of -128 and activations of +-127 everywhere: the largest pairs of products there can be."""
+    """Weights of -128 and activations of +-127: the largest possible sums of pairs."""
     product = Product(GGMLType.Q8_0, 6, 64, 4)
     blocks = product.raw.reshape(6, 2, 34)
     blocks[:, :, :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
@@ -280,7 +280,7 @@ def test_extreme_codes_do_not_saturate() -> None:
 
 
 def filled(kind: GGMLType, block: np.ndarray, byte: int) -> np.ndarray:
-    """A block all of whose bytes are `byte`, but for those that make its weights large or no numbers: scales stay."""
+    """A block with all bytes `byte`, except where weights would become large or NaN: scales stay."""
     made = block.copy()
     for i in range(len(made)):
         before, made[i] = made[i], byte
@@ -301,8 +301,8 @@ def extreme_cases():
 @pytest.mark.parametrize("byte", [0, 255])
 @pytest.mark.parametrize(("kind", "forms"), list(extreme_cases()))
 def test_sums_of_extreme_codes_fit(kind: GGMLType, forms: tuple[str, ...], byte: int) -> None:
-    """Codes that are all as small or as large as can be, and activations of +-127, also with the signs of weights: sums
-    that are kept in 16 bits must hold them."""
+    """All codes as small or as large as possible, activations of +-127, also with the signs of weights: sums kept in 16
+    bits must not overflow."""
     size = TRAITS[kind].block
     n, nbytes = max(256, size), TRAITS[kind].nbytes
     product = Product(kind, 3, n, 3)
@@ -353,7 +353,7 @@ def test_a_broken_activation_is_seen_in_integer_products() -> None:
 
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q5_0, GGMLType.Q4_1, GGMLType.IQ4_NL])
 def test_last_groups_of_rows(kind: GGMLType) -> None:
-    """Every number of them, of the last rows too: the bits of prompts, and nothing behind the weights is read."""
+    """For any number of groups, also in the last rows: the bits of prompts, and nothing after the weights is read."""
     size = mmap.PAGESIZE
     for n_groups in (*range(1, 8), 13, 18, 44):
         product = Product(kind, 9, 32 * n_groups, 2)

@@ -1,4 +1,4 @@
-"""What every recurrent kernel must keep: its twin's values, and bits that depend on nothing but the sequence itself."""
+"""Checks for every recurrent kernel: its twin's values, and bits that depend only on the sequence."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -29,12 +29,12 @@ class TwinCase(Case, Protocol):
         ...
 
     def kept(self, slot: int) -> np.ndarray:
-        """The state of a slot, laid out as the twin's."""
+        """The state of a slot in the twin's layout."""
         ...
 
 
 class Batch:
-    """Batch control, inputs whose rows are followed by NaN, and an output whose padding nobody may touch."""
+    """Batch control, inputs whose rows are followed by NaN, and an output whose padding must stay untouched."""
 
     def __init__(self, inputs: Inputs, rows: tuple[tuple[int, int, bool | int], ...], width: int) -> None:
         self.ctl, self.seg = segments(*rows)
@@ -103,7 +103,8 @@ def check_splits_and_threads(make: Callable[[], Case], n: int = 151) -> None:
 
 
 def check_states_are_kept(make: Callable[[], Case]) -> None:
-    """Tokens of one sequence as segments that continue each other, a row for each: the bits of one after the other."""
+    """Tokens of one sequence as consecutive segments, each with its own state row, give the bits of one after the
+    other."""
     for n_threads in (1, 3):
         chained, stepped = make(), make()
         inputs = chained.inputs(45)

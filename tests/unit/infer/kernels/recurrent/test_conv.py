@@ -1,4 +1,4 @@
-"""Convolutions against their float64 twins; bits that depend on nothing but the sequence itself."""
+"""Convolutions against their float64 twins; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ KERNELS = {"silu": conv.conv1d_silu, "plain": conv.conv1d, "gated": conv.conv1d_
 
 
 class Conv:
-    """kind: a key of KERNELS. Inputs: x, for 'gated' also the gates before and after."""
+    """kind: a key of KERNELS. Inputs: x; for 'gated' also the gates before and after."""
 
     def __init__(self, kind: str, channels: int, taps: int, *, bias: bool = True, n_slot: int = N_SLOT) -> None:
         rng = np.random.default_rng(channels * 10 + taps)
@@ -87,7 +87,7 @@ def test_sequences_do_not_see_each_other(kind: str) -> None:
 
 
 def test_few_taps_and_any_taps_agree() -> None:
-    """Four taps of which the oldest is zero are three taps: the fast path and the general one, bit by bit."""
+    """Four taps with a zero oldest tap equal three taps: the fast path and the general one, bit by bit."""
     four = Conv("plain", 45, 4)
     four.w[0] = 0.0
     three = Conv("plain", 45, 3)

@@ -1,4 +1,4 @@
-"""A convolution at the last few tokens at once, against the float64 one of the same tokens."""
+"""A convolution at several last tokens at once, against the float64 convolution of the same tokens."""
 
 import numpy as np
 import pytest

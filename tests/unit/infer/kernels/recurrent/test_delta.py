@@ -1,4 +1,4 @@
-"""The gated delta rule against its float64 twins; bits that depend on nothing but the sequence itself."""
+"""The gated delta rule against its float64 twins; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -110,7 +110,7 @@ def test_a_zero_gate_forgets() -> None:
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize(("n_head", "n_k_head", "d_k"), [(4, 2, 7), (33, 11, 48), (6, 3, 160)])
 def test_prepare(n_head: int, n_k_head: int, d_k: int, per_channel: bool, lowest: float) -> None:
-    """lowest: of the exponent of gates that have one."""
+    """lowest: lower bound of the exponent, for gates that have one."""
     rng = np.random.default_rng(d_k)
     n, n_channel = 5, d_k if per_channel else 1
     A = (np.exp(rng.uniform(-2, 3, n_head)) * (1 if lowest else -1)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The inputs of lightning attention's scan, and the scan as it is used there, against float64 twins."""
+"""The inputs of lightning attention's scan, and the scan as used there, against float64 twins."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from hybrid.infer.layers.lightning import decay_rates
 
 
 def prepared(x: np.ndarray, n_head: int, d: int, n_threads: int = 1) -> np.ndarray:
-    """x [tok, head, 3, d]; one column of what nobody writes behind every row."""
+    """x [tok, head, 3, d]; every row is followed by one column that must stay unwritten."""
     count, out = np.array([len(x)], np.int64), np.full((len(x), 3 * n_head * d + 1), np.nan, np.float32)
     fields = record(
         lightning_inputs, count=count, x=x, ldx=x.strides[0], out=out, ldout=out.strides[0], n_head=n_head, d=d

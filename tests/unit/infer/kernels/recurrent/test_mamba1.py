@@ -1,4 +1,4 @@
-"""The selective scan against its float64 twin; bits that depend on nothing but the sequence itself."""
+"""The selective scan against its float64 twin; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ def test_extremes() -> None:
 
 
 class Ungated(Scan):
-    """What the scan makes before a gate, by the kernel that has none."""
+    """The scan's output before a gate, from the kernel without one."""
 
     def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
         batch = Batch(inputs, rows, self.A.shape[0])

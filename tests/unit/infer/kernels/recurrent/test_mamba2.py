@@ -1,4 +1,4 @@
-"""Mamba-2's steps and scan against their float64 twins; bits that depend on nothing but the sequence itself."""
+"""Mamba-2's steps and scan against their float64 twins; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from hybrid.infer.kernels.recurrent import states as recurrent
 
 
 class Scan:
-    """Inputs: x, B and C side by side, delta, decay, and z where there is a gate."""
+    """Inputs: x, B and C side by side, delta, decay, and z if there is a gate."""
 
     def __init__(
         self, n_head: int, d_head: int, d_state: int, n_group: int, *, gated: bool = True, n_slot: int = N_SLOT

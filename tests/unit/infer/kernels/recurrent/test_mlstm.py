@@ -1,4 +1,4 @@
-"""What surrounds the mLSTM's scan against float64 twins; bits that depend on nothing but the sequence itself."""
+"""The kernels around the mLSTM's scan against float64 twins; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ CAP = 15.0
 
 
 class Gates:
-    """Inputs: i and f; what comes out are gain, decay and low side by side."""
+    """Inputs: i and f; outputs: gain, decay and low side by side."""
 
     def __init__(self, n_head: int, n_slot: int = N_SLOT) -> None:
         rng = np.random.default_rng(n_head)
@@ -55,7 +55,7 @@ def test_gates_match_float64(n_head: int) -> None:
     second = case.step([a[40:] for a in inputs], (23, 1, False))
     *want, m = twin.mlstm_gates(inputs[0] + case.i_bias, inputs[1] + case.f_bias, CAP, np.zeros(n_head))
     got = np.split(np.concatenate([first, second]), 3, axis=1)
-    # exp(-m) for m of -15 is 3e6: m's own rounding is what is left of it
+    # exp(-m) for m of -15 is 3e6: m's own rounding remains
     errors = [
         np.abs(g / w - 1).max() if name == "low" else worst(g, w)
         for name, g, w in zip(("gain", "decay", "low"), got, want, strict=True)

@@ -1,4 +1,4 @@
-"""Pools of groups of tokens against their float64 twin, and bits that depend on nothing but the sequence."""
+"""Pools of groups of tokens against their float64 twin; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ class Pools:
         return [rng.standard_normal((n_tok, self.width), np.float32) * 3 for _ in range(1 + self.gated)]
 
     def step(self, inputs: Inputs, *rows: tuple[int, int, bool | int], n_threads: int = 1) -> np.ndarray:
-        """Rows of tokens that complete no group are 0 where they were not written."""
+        """Unwritten rows, of tokens that complete no group, are 0."""
         batch, pos = Batch(inputs, rows, self.n), []
         for n_tok, row, before in rows:
             start = 0 if before is True else self.past[row if before is False else before]
@@ -75,7 +75,7 @@ def test_matches_float64(n: int, every: int, gated: bool, overlapping: bool) -> 
 @pytest.mark.parametrize(("gated", "overlapping"), FORMS)
 @pytest.mark.parametrize("every", [2, 7])
 def test_same_bits_for_any_split_and_threads(every: int, gated: bool, overlapping: bool) -> None:
-    """n_tok ends a few tokens behind a whole group."""
+    """n_tok: a few tokens more than whole groups."""
     check_splits_and_threads(lambda: Pools(147, every, gated, overlapping))
 
 

@@ -1,4 +1,4 @@
-"""RG-LRU against its float64 twin; bits that depend on nothing but the sequence itself."""
+"""RG-LRU against its float64 twin; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_matches_float64(channels: int, bias: bool) -> None:
 
 
 def test_the_root_is_exact_for_slow_channels() -> None:
-    """1 - a^2 of 1e-7: subtracting in f32 would leave no digit of it."""
+    """1 - a^2 is 1e-7: subtracting in f32 would lose every digit."""
     case = Lru(16, bias=False)
     case.param[:] = np.log(np.expm1(0.5e-7))
     inputs = case.inputs(2)

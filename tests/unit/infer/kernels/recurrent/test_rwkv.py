@@ -1,4 +1,4 @@
-"""What stands around RWKV's scans against float64; bits that depend on nothing but the sequence itself."""
+"""The kernels around RWKV's scans against float64; the bits depend only on the sequence."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_token_shift_in_parts() -> None:
 
 
 def on_rows(kernel: Any, arrays: dict[str, np.ndarray], **more: Any) -> dict[str, np.ndarray]:
-    """The arrays after the kernel on 1, 2 and 3 threads (the same bits); NaN beyond the rows, which nobody touches."""
+    """The arrays after the kernel on 1, 2 and 3 threads (the same bits); NaN after the rows must stay."""
     results = []
     for n_threads in (1, 2, 3):
         copies = {name: guarded(a.shape, 3) for name, a in arrays.items()}

@@ -1,4 +1,4 @@
-"""Layouts that the recurrent kernels share, and one thing that all of them keep: the bits on every processor."""
+"""Layouts that recurrent kernels share, and the same bits of all of them on every processor."""
 
 import hashlib
 
@@ -34,7 +34,7 @@ def test_missing_lanes_are_zero() -> None:
 
 
 def digest() -> str:
-    """Of what all recurrent kernels make of some random input, in two calls."""
+    """Digest of the results of all recurrent kernels for random input in two calls."""
     from test_conv import Conv
     from test_delta import Delta
     from test_mamba1 import Scan as Mamba1
@@ -76,7 +76,7 @@ def test_bits_are_the_same_on_every_path(path: str) -> None:
 @pytest.mark.slow
 @pytest.mark.paths
 def test_more_registers_are_used() -> None:
-    """What this machine may not execute is compiled at least."""
+    """Code that this machine cannot execute is at least compiled."""
     for kernel in ("mamba1:mamba1_scan", "mamba2:mamba2_scan", "delta:delta_scan"):
         text = forced_isa.assembly("avx512-vnni", f"hybrid.infer.kernels.recurrent.{kernel}")
         assert "vfmadd231ps" in text and "zmm3" in text, kernel

@@ -1,4 +1,4 @@
-"""The recurrences of RWKV against their float64 twins; bits that depend on nothing but the sequence itself."""
+"""The recurrences of RWKV against their float64 twins; the bits depend only on the sequence."""
 
 import numpy as np
 import pytest

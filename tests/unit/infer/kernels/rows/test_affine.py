@@ -10,7 +10,7 @@ LENGTHS = [1, 7, 16, 33, 250, 1031]
 
 
 def drawn(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, and vectors."""
+    """Rows, and three vectors."""
     rng = np.random.default_rng(n)
     rows, more = (rng.standard_normal((3, n), np.float32) for _ in range(2))
     vectors = rng.standard_normal((4, n), np.float32)

@@ -68,7 +68,7 @@ def test_scaled_rows(n: int) -> None:
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 def test_rows_of_groups(n: int, n_threads: int) -> None:
-    """Columns 1 to 3 and 6 of 8; what lies between groups belongs to none."""
+    """Columns 1 to 3 and 6 of 8; columns between groups belong to no group."""
     x, r = rows((8, n), 1), rows((8, n), 2)
     expected = x.copy()
     for column in (1, 2, 3, 6):
@@ -165,7 +165,7 @@ def test_gate_rows(n: int, only: bool) -> None:
 
 
 def test_take_parts() -> None:
-    """The second of every three groups of 5."""
+    """The second part of every three, groups of 5."""
     x, out = rows((4, 7 * 15), 1), rows((4, 35), 2)
     expected = x.reshape(4, 7, 3, 5)[:, :, 1].reshape(4, 35)
     fields = of_rows(elementwise.take_parts, 4, x=x[:, 5:], out=out, n_group=7, n=5, stride=60)
@@ -184,7 +184,7 @@ def test_swiglu_at_the_ends_of_the_scale() -> None:
 
 @pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.F16, GGMLType.BF16])
 def test_embedding_decodes_rows(kind: GGMLType) -> None:
-    """Of any length; the other types are in products/test_products."""
+    """Rows of any length; products/test_products.py tests the other types."""
     n = 77
     table = np.random.default_rng(1).standard_normal((9, n)).astype(np.float32)
     raw = formats.encode(kind, table)

@@ -1,4 +1,4 @@
-"""Means of queries and the keys that they share, against their definition."""
+"""Means of queries and of the keys that they share, against their definition."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Heads as groups of columns: products with a matrix for each head, against float64."""
+"""Heads as groups of columns: products with one matrix per head, against float64."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ SHAPES = [(1, 5, 17, 17, 1), (7, 3, 20, 32, 8), (16, 1, 9, 9, 16)]
 
 
 def columns_of(n_head: int, n_tok: int, width: int) -> np.ndarray:
-    """[tok, head]: the column of each, as the groups have them."""
+    """[tok, head]: the column of each token and head in the groups."""
     groups = np.full(1 + 3 * n_head + 1, -7, np.int64)
     fields = record(heads.head_groups, count=np.array([n_tok]), n_head=n_head, width=width, groups=groups)
     run(heads.head_groups, fields, 3)
@@ -24,7 +24,7 @@ def columns_of(n_head: int, n_tok: int, width: int) -> np.ndarray:
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize(("n_tok", "n_head", "n", "step", "width"), SHAPES)
 def test_split(n_tok: int, n_head: int, n: int, step: int, width: int, n_threads: int) -> None:
-    """Values between those of two heads stay where they are, and so do columns that belong to nobody."""
+    """Values between two heads stay unchanged, and so do columns of no group."""
     x = np.random.default_rng(n).standard_normal((n_tok, n_head * step + 3)).astype(np.float32)
     columns = columns_of(n_head, n_tok, width)
     out = np.full((columns.max() + 2, n + 5), 7.25, np.float32)

@@ -16,7 +16,7 @@ HALF_ULP = 2.0**-24
 
 
 class Drawn(NamedTuple):
-    """Streams with floats behind every row, and numbers of a product with them."""
+    """Streams with floats after every row, and a product's results for them."""
 
     whole: np.ndarray
     x: np.ndarray
@@ -89,7 +89,7 @@ def test_weights_of_nan_are_nan() -> None:
 
 
 def test_large_products() -> None:
-    """Sigmoids and softmax at their ends."""
+    """Sigmoids and softmax saturate."""
     given = drawn(4, 96)
     given.product[...] = np.where(given.product > 0, 3e4, -3e4)
     got = given.weights(4, 20)
@@ -107,7 +107,7 @@ def test_mix(n_stream: int, n: int, n_threads: int) -> None:
     run(mix_streams, fields, n_threads)
     assert (whole[:, n:] == 7.25).all()
     x, weights = given.x.astype(np.float64).reshape(N_TOK, n_stream, n), weights.astype(np.float64)
-    # every sum is rounded once, and is at most that of the sizes
+    # every sum is rounded once, and is at most the sum of absolute values
     assert (np.abs(out - mixed(x, weights)) <= n_stream * HALF_ULP * mixed(abs(x), abs(weights))).all()
 
 

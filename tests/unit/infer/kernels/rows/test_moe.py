@@ -40,7 +40,7 @@ def route(
 
 
 def chosen(routing: dict[str, np.ndarray]) -> list[list[int]]:
-    """The experts of every token, as their slots have them."""
+    """The experts of every token, by their slots."""
     groups = routing["groups"][1 : 1 + 3 * routing["groups"][0]].reshape(-1, 3)
     expert_of = {slot: int(expert) for expert, first, n in groups for slot in range(first, first + n)}
     return [[expert_of[slot] for slot in slots] for slots in routing["slots"]]
@@ -74,7 +74,7 @@ def test_route(width: int, n_expert: int, n_used: int, renormalize: bool) -> Non
 
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_route_with_factors(renormalize: bool) -> None:
-    """Of the weights alone, and behind what makes them add up to 1: the choice stays."""
+    """Factors change the weights only, after they are made to add up to 1; the choice stays."""
     rng = np.random.default_rng(6)
     logits, factors = (rng.standard_normal(shape).astype(np.float32) for shape in ((N_TOK, 7), (7,)))
     plain, routing = (route(logits, 3, 8, renormalize, scale=1.5, factors=some) for some in (None, factors))
@@ -84,7 +84,7 @@ def test_route_with_factors(renormalize: bool) -> None:
 
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
-    """The bias decides who is chosen, not with what weight. Large logits do not overflow."""
+    """The bias decides which experts are chosen, not their weights. Large logits do not overflow."""
     rng = np.random.default_rng(5)
     logits = (40 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
     logits[0] = (200, -200, 0, 1, -1, 90, -90)
@@ -102,7 +102,7 @@ def test_route_by_sigmoid_and_bias(renormalize: bool) -> None:
 
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_route_by_the_root_of_softplus(renormalize: bool) -> None:
-    """The bias decides who is chosen, as with the sigmoid. Large logits do not overflow."""
+    """The bias decides which experts are chosen, as with the sigmoid. Large logits do not overflow."""
     rng = np.random.default_rng(5)
     logits = (4 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
     logits[0] = (200, -60, 0, 1, -1, 90, -40)
@@ -117,7 +117,7 @@ def test_route_by_the_root_of_softplus(renormalize: bool) -> None:
 
 
 def test_route_by_tokens() -> None:
-    """Scores only weigh the experts that the table has for a token of the vocabulary, whatever its order."""
+    """The table lists the experts of each token id, in any order; scores only weigh them."""
     rng = np.random.default_rng(6)
     logits, tokens = rng.standard_normal((N_TOK, 7)).astype(np.float32), rng.integers(0, 50, N_TOK)
     table = np.argsort(rng.random((50, 7)), axis=1)[:, :3].astype(np.int32)
@@ -132,7 +132,7 @@ def test_route_by_tokens() -> None:
 @pytest.mark.parametrize("width", [1, 8])
 @pytest.mark.parametrize("n_used", [1, 2])
 def test_route_with_a_choice_of_nothing(n_used: int, width: int) -> None:
-    """It counts in the softmax, and is chosen by its bias as any other; it has no slots."""
+    """It counts in the softmax and is chosen by its bias like an expert, but has no slots."""
     rng = np.random.default_rng(7)
     logits = rng.standard_normal((N_TOK, 5)).astype(np.float32)
     bias = np.append(rng.standard_normal(4) / 8 - 0.1, 0.05).astype(np.float32)
@@ -168,7 +168,7 @@ def test_every_token_may_choose_nothing() -> None:
 
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_route_by_softmax_and_bias(renormalize: bool) -> None:
-    """The bias is added to the share of an expert, not to what is divided by the sum of all."""
+    """The bias is added to an expert's share, after the softmax."""
     rng = np.random.default_rng(6)
     logits = (3 * rng.standard_normal((N_TOK, 7))).astype(np.float32)
     bias = (rng.standard_normal(7) / 3).astype(np.float32)
@@ -189,7 +189,7 @@ def test_route_by_softmax_and_bias(renormalize: bool) -> None:
     ("n_expert", "n_used", "n_group", "n_group_used"), [(8, 3, 2, 1), (15, 4, 5, 2), (12, 3, 3, 3), (14, 2, 7, 1)]
 )
 def test_route_within_groups(n_expert: int, n_used: int, n_group: int, n_group_used: int, sigmoid: bool) -> None:
-    """Groups are chosen by the sum of their two best scores with the bias, experts only among theirs."""
+    """Groups are chosen by the sum of their two best biased scores, and experts only within them."""
     rng = np.random.default_rng(n_expert)
     logits = (2 * rng.standard_normal((N_TOK, n_expert))).astype(np.float32)
     bias = (rng.standard_normal(n_expert) / 3).astype(np.float32)
@@ -215,7 +215,7 @@ def test_route_within_groups(n_expert: int, n_used: int, n_group: int, n_group_u
 
 
 def test_groups_count_by_their_best_alone() -> None:
-    """The group of the best expert has the lowest other one; weights are shares of all experts."""
+    """The best expert's group has the lowest other one; weights are shares of all experts."""
     logits = np.array([[5, -9, -9, 4.9, 4.9, 4.9], [1.5, 1.5, 1.6, 2, -3, -4]], np.float32)
     by_two, by_one = (route(logits, 2, 1, n_group=2, n_group_used=1, n_group_best=best, scale=3.0) for best in (2, 1))
     assert chosen(by_two) == [[3, 4], [0, 2]]
@@ -226,7 +226,7 @@ def test_groups_count_by_their_best_alone() -> None:
 
 
 def test_equal_groups_go_to_the_lower_index() -> None:
-    """A group counts by its two best, however many others it has."""
+    """A group counts by its two best experts, however many others it has."""
     routing = route(np.zeros((1, 9), np.float32), 3, 1, scoring=Scoring.SIGMOID, n_group=3, n_group_used=2)
     assert chosen(routing) == [[0, 1, 2]]
     logits = np.array([[1, 1, 1, 9, -9, -9, 2, 2, -9]], np.float32)
@@ -291,7 +291,7 @@ def test_a_sparse_mixer_of_a_token_that_is_no_number() -> None:
 
 
 def test_choice_by_logits_that_the_sigmoid_cannot_tell_apart() -> None:
-    """Llama 4: the best of 18 and 20 is 20, whose sigmoids in f32 are both 1."""
+    """Llama 4: the better of 18 and 20 is 20, although both sigmoids are 1 in f32."""
     logits = np.array([[-3.0, 18.0, 20.0, 19.0], [0.5, -1.0, 0.25, -2.0]], np.float32)
     assert chosen(route(logits, 1, 1, scoring=Scoring.SIGMOID, bias=np.zeros(4, np.float32))) == [[1], [0]]
     routing = route(logits, 2, 1, scoring=Scoring.SIGMOID, chosen_by=ChosenBy.LOGIT)
@@ -300,7 +300,7 @@ def test_choice_by_logits_that_the_sigmoid_cannot_tell_apart() -> None:
 
 
 def test_weights_of_what_experts_read() -> None:
-    """Products of slots are times the weights of their tokens, once; slots of -1 and gaps stay."""
+    """Inputs of slots are multiplied once with their tokens' weights; slots of -1 and gaps stay unchanged."""
     rng = np.random.default_rng(5)
     n_tok, n_used, n, n_slots = 7, 3, 21, 40
     slots = rng.permutation(n_slots)[: n_tok * n_used].reshape(n_tok, n_used).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Hashes of n-grams to the bit, and their gates, against twins."""
+"""Hashes of n-grams to the bit, and their gates against twins."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ LAST = (1 << 24) - 2  # largest id that numbers can name
 
 
 def hashed(ids: list[int], n_gram: int, n_each: int, end: int, numbers: list[list[int]], n_threads: int = 1) -> list:
-    """Rows of all tokens of a text, whose windows are made of what `numbered_tokens` writes."""
+    """Rows of all tokens of a text, from windows that `numbered_tokens` writes."""
     n = len(ids)
     numbered = np.full((n, 3), 7.25, np.float32)
     given = np.array(ids, np.int64)
@@ -41,7 +41,7 @@ def hashed(ids: list[int], n_gram: int, n_each: int, end: int, numbers: list[lis
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize(("n_gram", "n_each", "n_vocab"), [(2, 1, 40), (3, 8, 1 << 24), (5, 3, 50000)])
 def test_hashes(n_gram: int, n_each: int, n_vocab: int, n_threads: int) -> None:
-    """With ends one after the other, at the beginning, and as far back as is looked."""
+    """With consecutive end tokens, at the start of a text, and as far back as windows reach."""
     rng = np.random.default_rng(n_gram)
     config = {
         "vocab_size": n_vocab,

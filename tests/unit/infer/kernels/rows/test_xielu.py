@@ -31,7 +31,7 @@ def test_xielu(n: int, least: float) -> None:
 
 
 def test_small_values_keep_their_digits() -> None:
-    """Near 0 the exponential and what is taken from it are almost the same number."""
+    """Near 0 the exponential and the subtracted number are almost equal."""
     values = -np.logspace(-7, 1, 333, dtype=np.float32)[None]
     settings = {"positive": 0.0, "negative": 1.0, "linear": 1.0, "least": 0.0}  # exp(x) - 1
     got, expected = applied(values, 1, **settings), np.expm1(values.astype(np.float64))

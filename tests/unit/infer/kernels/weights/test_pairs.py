@@ -31,7 +31,7 @@ def product(raw: np.ndarray, x: np.ndarray, capacity: int, n_threads: int = 1, *
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """To BF16, ties to even, as float64."""
+    """Rounded to BF16, ties to even, as float64."""
     bits = x.view(np.uint32).astype(np.uint64)
     bits = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)

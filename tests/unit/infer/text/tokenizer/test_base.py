@@ -1,4 +1,4 @@
-"""Long texts in slices: the tokens of the whole, and a look between two of them at whether anybody waits."""
+"""Long texts in slices give the tokens of the whole text, and waiting threads get a turn between slices."""
 
 from itertools import product
 
@@ -13,7 +13,7 @@ from hybrid.quant.ggml import pretokenizers
 
 LETTERS = [*"\n\n\n\n   ", *"aabbc" * 3, *"AÄ19.,;'\r\t", "\u3000", "\u0301", "中", "か", "🙂", "\xa0", "\u200d"]
 RULES = [rule.names[0] for rule in pretokenizers.load() if "afmoe" not in rule.names]
-UNCUT = {"superbpe"}  # of whose rules a piece may reach over many words
+UNCUT = {"superbpe"}  # rules by which a piece may span many words
 
 
 def text(seed: int, n: int = 1500) -> str:
@@ -22,7 +22,7 @@ def text(seed: int, n: int = 1500) -> str:
 
 
 def pairs(**keys: object) -> FakeGGUF:
-    """A byte-level vocabulary in which every pair of these is a token, so that any other splitting gives other ids."""
+    """A byte-level vocabulary in which every pair of these is a token, so that any other split gives other ids."""
     spelled = alphabet()
     merges = list(product([spelled[ord(letter)] for letter in "ab \n"], repeat=2))
     tokens = [*spelled.values(), *("".join(pair) for pair in merges)]
@@ -31,7 +31,7 @@ def pairs(**keys: object) -> FakeGGUF:
 
 
 def same(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, given: str) -> int:
-    """The number of slices, whose tokens are the whole text's."""
+    """Checks that the tokens are the whole text's; returns the number of slices."""
     whole = tokenizer.encode(given)
     monkeypatch.setattr(base, "SLICE", 5)
     slices = list(tokenizer._slices(given))
@@ -60,7 +60,7 @@ def test_slices_of_a_text_by_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     normalized = spm(remove_extra_whitespaces=True)
     assert same(load_tokenizer(normalized), monkeypatch, text(1)) == 1
     reaching = spm()
-    reaching.metadata["tokenizer.ggml.tokens"][268] = "a\u2581"  # over one place where a text is cut
+    reaching.metadata["tokenizer.ggml.tokens"][268] = "a\u2581"  # across one cut
     tokenizer = load_tokenizer(reaching)
     assert same(tokenizer, monkeypatch, text(1)) > 1 and tokenizer._cut is not None
     assert tokenizer._cut.pattern.count("|") == 0

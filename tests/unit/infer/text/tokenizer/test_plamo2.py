@@ -1,4 +1,4 @@
-"""Kind plamo2: ids by the definition and those of llama.cpp, and back."""
+"""Kind plamo2: ids by the definition and llama.cpp's, and back."""
 
 import json
 from pathlib import Path

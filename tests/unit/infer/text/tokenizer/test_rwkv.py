@@ -35,7 +35,7 @@ def tokenizer() -> Tokenizer:
 
 
 def longest_first(data: bytes) -> list[int]:
-    """The slow way."""
+    """Encode slowly: try the longest token first."""
     ids, by_length = [], sorted(enumerate(WORLD, 1), key=lambda item: -len(item[1]))
     while data:
         token, text = next((i, text) for i, text in by_length if data.startswith(text))
@@ -81,7 +81,7 @@ def test_special_tokens_and_the_end_of_a_turn(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([0, end, 0], skip_special=True) == "\n\n"
     assert tokenizer.encode("<s>", parse_special=True) == [0]
     assert 0 not in tokenizer.encode("<s>")
-    # the name of the token in the file is a backslash and a letter, which is no end of anything
+    # the token's name in the file is a backslash and a letter, which ends nothing
     assert end not in tokenizer.encode(r"\n\n", parse_special=True)
     assert tokenizer.encode("a\n\nb", parse_special=True) == [98, end, 99]
 

@@ -1,4 +1,4 @@
-"""The pieces of a sentencepiece model against those written one by one."""
+"""The pieces of a sentencepiece model against pieces written one by one."""
 
 import struct
 
@@ -22,7 +22,7 @@ def field(tag: int, data: bytes) -> bytes:
 
 
 def one_by_one(vocabulary: Vocabulary, unknown: int, byte_of: dict[int, int]) -> bytes:
-    """The rules as they are said: for every token in turn."""
+    """The rules as documented, for every token in turn."""
     assert vocabulary.scores is not None
     written, there = b"", set()
     for token, text in enumerate(vocabulary.tokens):

@@ -1,4 +1,4 @@
-"""Special tokens that depend on the text beside them. Against `tokenizers`: tests/property/test_added_tokens.py"""
+"""Special tokens that depend on the adjacent text. tests/property/test_added_tokens.py compares with `tokenizers`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ def test_a_token_that_is_a_word(text: str) -> None:
 
 @pytest.mark.parametrize("make", [gpt2, spm])
 def test_every_kind_reads_the_keys(make: Callable[..., FakeGGUF]) -> None:
-    """The keys count for a control token and for a token that is found in any text."""
+    """The keys count for control tokens and for tokens that are found in any text."""
     gguf = make()
     user, note = (gguf.metadata["tokenizer.ggml.tokens"].index(text) for text in ("<|user|>", "<note>"))
     text = "a <note> \t<|user|> \n<note>a"
@@ -75,7 +75,7 @@ def test_every_kind_reads_the_keys(make: Callable[..., FakeGGUF]) -> None:
 def test_what_llama_cpp_concludes_from_names(
     make: Callable[..., FakeGGUF], metadata: dict[str, Any], strips: str
 ) -> None:
-    """Where a file has none of our keys. Its converter writes none."""
+    """For files without our keys, which llama.cpp's converter does not write."""
     gguf = make()
     tokens = gguf.metadata["tokenizer.ggml.tokens"]
     at = tokens.index("<|user|>")

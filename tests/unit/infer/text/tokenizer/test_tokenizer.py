@@ -126,7 +126,8 @@ def test_end_of_generation() -> None:
 
 @pytest.mark.parametrize("make", [gpt2, spm])
 def test_what_ends_an_answer_is_no_text_whatever_its_type(make: Callable[..., FakeGGUF]) -> None:
-    """Gemma 4's <|tool_response> and Phi-3's </s> are USER_DEFINED in llama.cpp's files, and control tokens to it."""
+    """Gemma 4's <|tool_response> and Phi-3's </s> are USER_DEFINED in llama.cpp's files, but control tokens to
+    llama.cpp."""
     gguf = make()
     tokens, types = gguf.metadata["tokenizer.ggml.tokens"], gguf.metadata["tokenizer.ggml.token_type"]
     i = tokens.index("<note>")
@@ -203,9 +204,9 @@ def test_an_expression_that_backtracks_is_refused_when_the_file_is_loaded() -> N
 
 
 def test_an_expression_that_backtracks_on_one_text_is_an_error() -> None:
-    """A panic of the regex library would end a server: it is no Exception. Other texts are encoded as before."""
+    """A panic of the regex library is no Exception and would end a server. Other texts are encoded as before."""
     gguf = gpt2()
-    gguf.metadata["hybrid.tokenizer.split"] = [r"((xyz)+)+$"]  # no text of the trial has it
+    gguf.metadata["hybrid.tokenizer.split"] = [r"((xyz)+)+$"]  # in no trial text
     tok = load_tokenizer(gguf)
     with pytest.raises(TokenizerError, match=r"splitting by '.*xyz.*' fails on a text of 121 characters .*retry-limit"):
         tok.encode("xyz" * 40 + " ")
@@ -214,7 +215,7 @@ def test_an_expression_that_backtracks_on_one_text_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["mpt", "olmo", "qwen2", "qwen35"])
 def test_no_normalization_unless_the_file_says_so(name: str) -> None:
-    """As llama.cpp, which never normalizes before BPE. The tokenizers that these names come from all do, to NFC."""
+    """Like llama.cpp, which never normalizes before BPE; the tokenizers of these names all normalize to NFC."""
     decomposed = "re\u0301sume\u0301"
     tok = load_tokenizer(gpt2(pre=name))
     assert tok.decode(tok.encode(decomposed)) == decomposed
@@ -241,7 +242,7 @@ def gemma4(**changes: Any) -> FakeGGUF:
 
 
 def test_characters_with_byte_fallback() -> None:
-    """BPE without byte alphabet, U+2581 for spaces."""
+    """BPE without a byte alphabet; U+2581 stands for spaces."""
     tok = load_tokenizer(spm(model="gpt2", pre="sarvam-moe", merges=MERGES, scores=None))
     assert tok.encode(" ab") == [SP_A, B]
     assert tok.decode(tok.encode(" aé")) == " aé"
@@ -253,7 +254,7 @@ def test_characters_with_byte_fallback() -> None:
 
 
 def test_runs_of_newlines_of_gemma4() -> None:
-    """Merges reach two; a run that is a token is taken whole, any other goes by the merges."""
+    """Merges reach two; a run that is a token is taken whole, other runs go by the merges."""
     tok = load_tokenizer(gemma4())
     runs = {n: tok.encode("a" + "\n" * n + "b", add_special=False)[1:-1] for n in range(1, 6)}
     assert runs == {1: [270], 2: [271], 3: [271, 270], 4: [272], 5: [271, 271, 270]}
@@ -263,7 +264,7 @@ def test_runs_of_newlines_of_gemma4() -> None:
 
 
 def test_gemma4_begins_with_bos_whatever_the_file_says() -> None:
-    """As in llama.cpp: the first files of this kind said false, and their models babble without."""
+    """As in llama.cpp: the first files of this kind say false, and their models babble without BOS."""
     assert load_tokenizer(gemma4(add_bos_token=False)).encode("a") == [1, A]
     assert load_tokenizer(gemma4(model="gpt2", pre="granite-embed-multi-311m", add_bos_token=False)).add_bos
     assert not load_tokenizer(gemma4(model="gpt2", pre="sarvam-moe")).add_bos
@@ -290,7 +291,7 @@ def test_decode_encode_is_the_text(llama: Tokenizer, bytes_bpe: Tokenizer, text:
 @settings(max_examples=150)
 @given(st.lists(st.integers(0, 261), max_size=12), st.booleans(), st.booleans())
 def test_stream_is_decode(llama: Tokenizer, bytes_bpe: Tokenizer, ids: list[int], skip: bool, start: bool) -> None:
-    """Any ids, so mostly broken UTF-8; and what has been given out is never taken back."""
+    """Any ids, so mostly broken UTF-8; text that was given out is never taken back."""
     for tok in (llama, bytes_bpe):
         stream = tok.stream(skip_special=skip, at_start=True)
         text = "".join([stream.push(token) for token in ids]) + stream.flush()
@@ -327,7 +328,7 @@ def test_padding_and_ids_outside(llama: Tokenizer) -> None:
 
 
 def test_what_sentencepiece_refuses_is_mended() -> None:
-    """No text twice, none empty, one UNKNOWN: rules that converters do not keep."""
+    """Texts must be unique and not empty, with one UNKNOWN: rules that converters break."""
     tokens = spm().metadata["tokenizer.ggml.tokens"]
     types = spm().metadata["tokenizer.ggml.token_type"]
     tokens += ["ab", "", "", "<unk>"]
@@ -357,7 +358,7 @@ def test_merges_that_name_no_token_are_passed_over(make: Callable[..., FakeGGUF]
 
 
 def test_tokens_twice() -> None:
-    """Of equal texts the first counts, in text and in merges."""
+    """The first of equal texts counts, in text and in merges."""
     tokens = gemma4().metadata["tokenizer.ggml.tokens"]
     tokens[262] = "ab"
     tok = load_tokenizer(gemma4(tokens=tokens))
