@@ -235,7 +235,7 @@ def granite_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def bamba_shapes(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """As a dense Granite, under other names and with gate and up apart."""
+    """Shapes of a dense Granite under other names, with separate gate and up."""
     kinds = ["attention" if i in c["attn_layer_indices"] else "mamba" for i in range(c["num_hidden_layers"])]
     more = {"layer_types": kinds, "num_local_experts": 0, "shared_intermediate_size": c["intermediate_size"]}
     shapes = granite_shapes(c | more)

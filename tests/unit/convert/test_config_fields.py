@@ -1,4 +1,4 @@
-"""No field of a config is ignored without a word: docs/config-fields.md, convert/config_fields.py."""
+"""Every field of a config is used or reported: docs/config-fields.md, convert/config_fields.py."""
 
 import json
 import shutil
@@ -42,26 +42,26 @@ FIRST = {
 
 
 def chosen(names: Iterable[str], others: pytest.MarkDecorator | None = None) -> list[Any]:
-    """One example for each family; `others` marks the rest, which are left out without it."""
+    """One example per family; `others` marks the rest, which are skipped if it is missing."""
     marks = {name: () if name in QUICK else (pytest.mark.exhaustive,) for name in FIRST.values()}
     rest = {} if others is None else {name: (others,) for name in names if name not in marks}
     return [pytest.param(name, marks=(marks | rest)[name]) for name in names if name in marks | rest]
 
 
 def written(config: dict[str, Any], folder: Path) -> Path:
-    """A checkpoint of random weights for a config as it is."""
+    """A checkpoint of random weights for an unchanged config."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     tensors = random_checkpoints.tensors(config)
     missing = config.get("max_position_embeddings", 0) - len(tensors.get(POSITIONS, ()))
-    if POSITIONS in tensors and missing:  # those that no token has
+    if POSITIONS in tensors and missing:  # ids that no token has
         tensors[POSITIONS] = np.pad(tensors[POSITIONS], ((missing, 0), (0, 0)))
     random_checkpoints.save_file(tensors, folder / "model.safetensors")
     return folder
 
 
 def copied(source: Path, config: str, folder: Path) -> Conversion:
-    """A checkpoint with one of its configs, its weights linked."""
+    """A checkpoint with one of its configs; its weights are linked."""
     folder.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.suffix in (".safetensors", ".bin") or path.name.endswith(".index.json"):
@@ -72,7 +72,7 @@ def copied(source: Path, config: str, folder: Path) -> Conversion:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Any:
-    """Example `name` with other settings."""
+    """Example `name` with changed settings."""
 
     def make(name: str, **settings: Any) -> Path:
         folder = written(EXAMPLES[name], tmp_path / name)
@@ -121,7 +121,7 @@ QUARTERS = 4
 @pytest.mark.matrix
 @pytest.mark.parametrize("quarter", range(QUARTERS))
 def test_fields_of_the_reference_checkpoints(quarter: int, shared_dir: Path, tmp_path: Path) -> None:
-    """One of each class and spelling. In parts, so that not one process has all of them while others have none."""
+    """One of each class and spelling. In quarters, so that the work is divided among processes."""
     by_field: dict[str, list[str]] = {}
     seen: set[tuple[str, str]] = set()
     for path in sorted((shared_dir / "checkpoints").glob("*/config*.json")):
@@ -143,7 +143,7 @@ def test_fields_of_the_reference_checkpoints(quarter: int, shared_dir: Path, tmp
     chosen([n for n, c in EXAMPLES.items() if config_fields.has_class(c["architectures"][0])], pytest.mark.matrix),
 )
 def test_an_absent_field_is_its_default(name: str, tmp_path: Path) -> None:
-    """What transformers takes where a config says nothing; other sizes than the tensors' may be refused instead."""
+    """transformers' default; if the tensors have other sizes, the config may be refused instead."""
     conversion = Conversion(written(EXAMPLES[name], tmp_path / "model"))
     wrong = []
     for field, default in config_fields.known_fields()[EXAMPLES[name]["architectures"][0]].items():
@@ -166,7 +166,7 @@ def test_an_absent_field_is_its_default(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_conditional_fields_are_used_somewhere(tmp_path: Path) -> None:
-    """Where the condition holds, that is, which a config with another value shows."""
+    """Each is used where its condition holds, as a config with another value shows."""
     unused = {
         (family, name)
         for family in FAMILIES
@@ -253,7 +253,7 @@ def test_all_fields_of_published_kinds_are_known(checkpoint: Any) -> None:
     ("name", "settings", "message"),
     [
         *(("llama-biased", {key: {"0": 1} if key == "per_layer_config" else True}, key) for key in REFUSED),
-        # names that a published config of the fourth version of transformers has
+        # names in a published config of transformers 4
         *(
             (name, {"rope_scaling": {"type": "linear", "factor": 2.0}}, 'type = "linear" is not supported')
             for name in ("bamba", "falcon-h1", "granite-hybrid", "lfm2", "olmo-hybrid-turned", "recurrentgemma")

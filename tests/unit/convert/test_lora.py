@@ -1,4 +1,4 @@
-"""PEFT adapters to GGUF: names, factors, and what is refused. Logits: tests/property/test_lora.py."""
+"""PEFT adapters to GGUF: names, factors, and refused adapters. tests/property/test_lora.py checks logits."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ Q, DOWN = (f"model.layers.1.{name}.weight" for name in ("self_attn.q_proj", "mlp
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """Only the config of a model: it suffices."""
+    """A model's config alone, which suffices."""
     folder = tmp_path / "base"
     folder.mkdir()
     config = {"vocab_size": 300, "max_position_embeddings": 64, **CONFIGS["llama-biased"]}
@@ -72,7 +72,7 @@ def test_types(outtype: str, base: Path, thin: dict, tmp_path: Path) -> None:
 
 
 def test_factors_of_their_own(base: Path, thin: dict, tmp_path: Path) -> None:
-    """alpha_pattern, rank_pattern and rsLoRA: what a reader multiplies comes out as PEFT means it."""
+    """alpha_pattern, rank_pattern and rsLoRA: a reader's factor is the one that PEFT means."""
     a, b = thin[DOWN]
     mixed = {Q: thin[Q], DOWN: (a[:2], b[:, :2])}
     cases: list[tuple[dict[str, Any], float, float]] = [
@@ -90,7 +90,7 @@ def test_factors_of_their_own(base: Path, thin: dict, tmp_path: Path) -> None:
 
 
 def test_experts_without_an_adapter_get_zeros(tmp_path: Path) -> None:
-    """And ranks that differ are made equal without changing a product."""
+    """Different ranks are padded to be equal, which changes no product."""
     folder = random_checkpoints.write(CONFIGS["qwen3moe"], tmp_path / "base")
     tensors = random_checkpoints.tensors(json.loads((folder / "config.json").read_text()))
     names = [f"model.layers.0.mlp.experts.{e}.up_proj.weight" for e in (1, 3)]

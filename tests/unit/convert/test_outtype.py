@@ -1,4 +1,4 @@
-"""Which tensors stay F32 whatever the file's type."""
+"""Tensors that stay F32 in files of any type."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a conversion decides on: heads that guess tokens ahead, of which the checkpoint has all or only some tensors."""
+"""Decisions of a conversion: heads that guess tokens ahead, with all or only some of their tensors."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def prepared(folder: Path, *, heads: bool = True) -> PreparedConversion:
 
 
 def without(folder: Path, *names: str) -> Path:
-    """The checkpoint without these tensors, in a folder beside it."""
+    """The checkpoint without these tensors, in a sibling folder."""
     other = folder.parent / "without" / folder.name
     other.mkdir(parents=True, exist_ok=True)
     (other / "config.json").write_bytes((folder / "config.json").read_bytes())
@@ -30,7 +30,7 @@ def without(folder: Path, *names: str) -> Path:
 
 
 def same(a: PreparedConversion, b: PreparedConversion) -> None:
-    """They write the same file."""
+    """Both write the same file."""
     assert a.plan.tensors == b.plan.tensors
     np.testing.assert_equal(a.plan.metadata, b.plan.metadata)
 

@@ -1,4 +1,4 @@
-"""Values on their way: every pair of types, pieces of every size, what cannot be stored, and interruptions."""
+"""Streamed values: every pair of types, pieces of any size, values that cannot be stored, and interruptions."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""`verify` on files that are sound GGUF and hold anything: a difference is one line that names it, never a crash."""
+"""`verify` on sound GGUF files with any contents: a difference gives one line that names it, never a crash."""
 
 import struct
 from collections.abc import Callable
@@ -46,7 +46,7 @@ VALUES: dict[str, tuple[int, bytes]] = {
 
 
 def rewritten(source: Path, target: Path, change: Callable[[dict[str, bytes], dict[str, list]], object]) -> Path:
-    """A copy with other pairs (key -> bytes), and tensors (name -> [dims, type, bytes])."""
+    """A copy with changed pairs (key -> bytes) and tensors (name -> [dims, type, bytes])."""
     with GGUFFile.open(source) as file:
         key_values = {key: file.pair(key) for key in file.metadata}
         tensors = {n: [list(t.shape[::-1]), int(t.type), file.raw(n).tobytes()] for n, t in file.tensors.items()}
@@ -90,10 +90,10 @@ def test_any_value_of_any_key(converted: tuple[Path, Path], tmp_path: Path) -> N
     family = prepare(source, file_type=FileType.F16, with_vocabulary=False).family
     names = [k if k.startswith("general.") else f"{family.arch}.{k}" for k, _ in family.keys(FileType.F16)]
     agreed = 0
-    elsewhere = ("general.file_type", "general.alignment", "split.count")  # what they change is told otherwise
+    elsewhere = ("general.file_type", "general.alignment", "split.count")  # their changes are reported differently
     turn = cycle(VALUES.items())
     for key in [*names, "general.architecture", *elsewhere]:
-        for what, (kind, value) in islice(turn, 5):  # not all of them for every key, which takes a minute
+        for what, (kind, value) in islice(turn, 5):  # not all for every key: that takes a minute
             path = rewritten(
                 gguf, tmp_path / "o.gguf", lambda p, t, k=key, v=(kind, value): p.update({k: b.pair(k, *v)})
             )
@@ -145,7 +145,7 @@ def test_a_dimension_of_zero(converted: tuple[Path, Path], tmp_path: Path) -> No
 
 
 def damaged(source: Path, target: Path, change: Callable[[dict[str, np.ndarray]], object]) -> Path:
-    """The checkpoint with other tensors."""
+    """The checkpoint with changed tensors."""
     target.mkdir()
     for file in source.iterdir():
         if file.is_file() and file.suffix != ".safetensors":

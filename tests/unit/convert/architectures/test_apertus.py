@@ -1,4 +1,4 @@
-"""Apertus: the numbers of its activation, which are tensors in a checkpoint and keys in a file."""
+"""Apertus: the parameters of its activation are tensors in a checkpoint and keys in a file."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ NAME = "model.layers.1.mlp.act_fn."
 
 @pytest.fixture
 def converted(tmp_path: Path) -> Callable[..., Any]:
-    """The plan of a checkpoint whose tensors a function changed."""
+    """The plan of a checkpoint with tensors changed by a function."""
 
     def make(change: Callable[[dict[str, np.ndarray]], object]) -> Any:
         folder = random_checkpoints.write(CONFIGS["apertus"], tmp_path / "model")
@@ -33,7 +33,7 @@ def converted(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_numbers_of_tensors_are_keys(converted: Callable[..., Any]) -> None:
-    """Of one dimension or of none, in llama.cpp's order and without the architecture's name."""
+    """Tensors with one dimension or none become keys in llama.cpp's order, without the architecture's prefix."""
     tensors: dict[str, np.ndarray] = {}
 
     def change(all_of_them: dict[str, np.ndarray]) -> None:

@@ -1,6 +1,6 @@
-"""Each family on a tiny checkpoint: keys, names, shapes, types and values as the format's description has them.
+"""Each family on a tiny checkpoint: keys, names, shapes, types and values as documented for the format.
 
-The files are read back with gguf-py, which is not ours.
+The files are read back with gguf-py, an independent reader.
 """
 
 import json
@@ -109,7 +109,7 @@ def test_jamba_tensors(jamba, tmp_path):
 
 
 def test_order_is_that_of_reading(jamba):
-    """Names sorted as strings, expert stacks together where their last expert is."""
+    """Names sorted as strings; expert stacks are at their last expert."""
     names = [tensor.name for tensor in plan(jamba().write()).tensors]
     first = [name for name in names if name.startswith("blk.1.")]
     assert first[:4] == [
@@ -133,7 +133,7 @@ def test_parts_make_the_same_tensors(jamba, tmp_path):
 
 
 def test_mini_jamba_names(jamba, tmp_path):
-    """Older code: `moe` with one expert on dense layers, and pre_moe_layernorm."""
+    """Names of older code: `moe` with one expert on dense layers, and pre_moe_layernorm."""
     tiny = jamba()
     expected = [t.name for t in plan(tiny.write()).tensors]
     renamed = {}
@@ -212,7 +212,7 @@ def test_falcon_mamba_has_an_epsilon_of_its_own(mamba):
 
 
 def test_original_mamba(mamba, tmp_path):
-    """state-spaces/mamba-*: no architecture's name, sizes in ssm_cfg, padded embedding, `embedding`, no tokenizer."""
+    """state-spaces/mamba-*: no architecture name, sizes in ssm_cfg, padded embedding, `embedding`, no tokenizer."""
     tiny = mamba()
     tiny.config = {
         "d_model": 48,
@@ -249,7 +249,7 @@ def test_original_mamba(mamba, tmp_path):
 
 
 def test_embedding_is_padded_only_where_the_weights_are(mamba):
-    """29 tokens are not rounded up to 32: llama.cpp's converter does, and writes a file that does not load."""
+    """29 tokens are not rounded up to 32: llama.cpp's converter does so, and its file does not load."""
     planned = plan(mamba().write())
     assert len(planned.metadata["tokenizer.ggml.tokens"]) == 29 == planned.tensors[0].shape[0]
 
@@ -356,7 +356,7 @@ def test_config_may_be_legacy(data_dir, tmp_path):
 
 
 def test_float_constants_of_transformers_5(mamba):
-    """`{"__float__": "Infinity"}` is no surprise where no finite number is needed, and a clear error where one is."""
+    """`{"__float__": "Infinity"}` is accepted where no finite number is needed; elsewhere the error is clear."""
     tiny = mamba(time_step_limit=[0.0, {"__float__": "Infinity"}], use_mambapy=False)
     plan(tiny.write())
     with pytest.raises(CheckpointError, match=r"config\.json: layer_norm_epsilon = .*finite"):

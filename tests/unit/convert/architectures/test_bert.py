@@ -1,4 +1,4 @@
-"""What becomes of a BERT checkpoint: keys, tensors, tokenizer and pooling as llama.cpp's converter writes them."""
+"""A BERT checkpoint's keys, tensors, tokenizer and pooling as llama.cpp's converter writes them."""
 
 import json
 from collections.abc import Callable
@@ -153,7 +153,7 @@ def test_pooling_that_is_refused(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_that_generates_may_be_meant_for_embeddings(data_dir: Path, tmp_path: Path) -> None:
-    """Then its texts end with EOS where its tokenizer says so, since nothing goes on from them."""
+    """Then texts end with EOS if the tokenizer says so, since nothing is generated after them."""
     folder = random_checkpoints.write(random_checkpoints.CONFIGS["qwen3"], tmp_path / "model")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((data_dir / "checkpoints" / "mamba-bf16" / name).read_bytes())

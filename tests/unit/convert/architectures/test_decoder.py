@@ -1,4 +1,4 @@
-"""Plain transformers beside Llama: what their checkpoints call things, and what is refused or noted."""
+"""Plain transformers other than Llama: names in their checkpoints, and refused or noted settings."""
 
 import json
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def test_openelm_rounds_its_feed_forward_sizes() -> None:
 
 
 def test_gpt2_with_its_older_names(converted: Callable[..., GGUFFile]) -> None:
-    """Matrices lie the other way round there; masks in the checkpoint are no tensors of the model."""
+    """Its matrices are transposed; the checkpoint's masks are no tensors of the model."""
     source: dict[str, np.ndarray] = {}
 
     def rename(tensors: dict[str, np.ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""DeepSeek-V4: what its config says, and checkpoints as they are published, in FP8 and MXFP4."""
+"""DeepSeek-V4: its config, and published checkpoints in FP8 and MXFP4."""
 
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def test_what_it_refuses(change: dict[str, Any], error: type[HybridError], says:
 
 @pytest.fixture
 def published(tmp_path: Path) -> tuple[Path, Path]:
-    """A random model as it is published, and the same in F32."""
+    """A random model in the published form, and the same model in F32."""
     folders = tmp_path / "published", tmp_path / "plain"
     for folder in folders:
         random_checkpoints.write(CONFIGS["deepseek4-yarn"], folder)
@@ -130,7 +130,7 @@ def published(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_published_checkpoints(published: tuple[Path, Path], tmp_path: Path, data_dir: Path) -> None:
-    """Experts stay MXFP4, what is FP8 becomes BF16, which holds its values; the same logits as in F32."""
+    """Experts stay MXFP4; FP8 becomes BF16, which holds its values; the logits equal those in F32."""
     tokenizer, ids, got = data_dir / "checkpoints" / "mamba-bf16", list(range(300, 330)), []
     report = convert(published[0], tmp_path / "published.gguf", outtype="bf16", tokenizer=tokenizer)
     assert report.file_type is FileType.MXFP4_MOE
@@ -157,7 +157,7 @@ def test_published_checkpoints(published: tuple[Path, Path], tmp_path: Path, dat
 
 
 def test_quantized(published: tuple[Path, Path], tmp_path: Path, data_dir: Path) -> None:
-    """What is small or no matrix stays as it is, the table included."""
+    """Small tensors and tensors that are no matrices stay unchanged, the table included."""
     before, after = tmp_path / "before.gguf", tmp_path / "after.gguf"
     convert(published[1], before, outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     quantize(before, after, "Q8_0")
@@ -188,7 +188,7 @@ def test_tables_that_do_not_fit(name: str, values: np.ndarray, says: str, tmp_pa
 
 
 def test_scales_that_do_not_fit(published: tuple[Path, Path]) -> None:
-    """Of the same number of bytes."""
+    """The shape differs, the number of bytes does not."""
     data, right = (published[0] / FILE).read_bytes(), b'experts.0.w2.scale": {"dtype": "F8_E8M0", "shape": [64, 1]'
     assert right in data
     (published[0] / FILE).write_bytes(data.replace(right, right.replace(b"[64, 1]", b"[32, 2]")))
@@ -208,7 +208,8 @@ def test_an_expert_that_there_is_not(tmp_path: Path, data_dir: Path) -> None:
 
 
 def test_a_head_that_guesses_ahead_as_it_is_published(tmp_path: Path, data_dir: Path) -> None:
-    """It is a block behind the layers, in FP8 and MXFP4 as they are; both halves of what joins are one matrix."""
+    """The head is a block after the layers, its FP8 and MXFP4 as published; the two joining projections become one
+    matrix."""
     folder, path = random_heads.write("deepseek4-yarn-mtp", tmp_path / "model"), tmp_path / "model.gguf"
     meant = publish_deepseek4(folder, 24)
     report = convert(folder, path, outtype="bf16", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
@@ -230,7 +231,7 @@ def test_a_head_that_guesses_ahead_as_it_is_published(tmp_path: Path, data_dir: 
 
 @pytest.mark.parametrize("without", ["asked", "another head"])
 def test_heads_that_are_left_out(without: str, tmp_path: Path, data_dir: Path) -> None:
-    """Where that is asked, and those that guess in another way, as later models have them."""
+    """On request, and if they guess in another way, like those of later models."""
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     folder = random_heads.write("deepseek4-yarn-mtp", tmp_path / "model")
     if without == "another head":

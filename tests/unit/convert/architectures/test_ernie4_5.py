@@ -1,4 +1,4 @@
-"""The head of ERNIE 4.5 that guesses tokens ahead: a layer without experts, behind which stands the model's norm."""
+"""ERNIE 4.5's head that guesses tokens ahead: a layer without experts, followed by the model's norm."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def converted(folder: Path, data_dir: Path, *, heads: bool = True) -> tuple[Path, tuple[str, ...]]:
-    """And the notes."""
+    """The file and the notes."""
     path = folder.parent / f"{folder.name}-{heads}.gguf"
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     return path, convert(folder, path, outtype="f32", tokenizer=tokenizer, heads=heads).notes
@@ -44,7 +44,7 @@ def test_it_is_a_block_without_experts(folder: Path, data_dir: Path) -> None:
 
 @pytest.mark.parametrize("without", ["asked", "experts"])
 def test_it_is_left_out(without: str, folder: Path, data_dir: Path) -> None:
-    """Where that is asked, and whole where its feed-forward part is another."""
+    """On request, and as a whole if its feed-forward part is different."""
     tensors = load_file(folder / "model.safetensors")
     if without == "experts":
         tensors = {name.replace("mtp_block.0.mlp.", "mtp_block.0.mlp.experts.0."): x for name, x in tensors.items()}

@@ -1,4 +1,4 @@
-"""Families with experts: what their configs can say, in the words of transformers 4 and 5, and what GGUF gets of it."""
+"""Families with experts: their configs in the spellings of transformers 4 and 5, and the resulting GGUF keys."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from hybrid.quant.ggml.errors import CheckpointError, UnsupportedError
 
 
 def family(name: str, change: dict[str, Any]) -> Any:
-    """Of a config with these changes; None: without the key."""
+    """The family of a config with these changes; None leaves a key out."""
     config = {"vocab_size": 8, "max_position_embeddings": 9, **CONFIGS[name], **change}
     return random_checkpoints.family_for({key: value for key, value in config.items() if value is not None})
 
@@ -72,7 +72,7 @@ def test_nemotron_h_biases_and_latent_size() -> None:
 
 
 def test_nemotron_h_biases_of_mamba() -> None:
-    """use_bias says whether the projections have them; mamba_proj_bias is a key that transformers never reads."""
+    """use_bias says whether the projections have biases; transformers never reads mamba_proj_bias."""
     assert "blk.0.ssm_in.bias" not in targets("nemotron-h", {"mamba_proj_bias": True})
     shapes = targets("nemotron-h", {"mamba_proj_bias": False, "use_bias": True})
     assert (shapes["blk.0.ssm_in.bias"], shapes["blk.0.ssm_out.bias"]) == ((255,), (96,))
@@ -80,7 +80,7 @@ def test_nemotron_h_biases_of_mamba() -> None:
 
 
 def test_number_of_shared_experts_is_noted_only() -> None:
-    """transformers gives them the width moe_shared_expert_intermediate_size, however many they are."""
+    """transformers gives any number of shared experts the width moe_shared_expert_intermediate_size."""
     change = {"n_shared_experts": 3}
     assert keys("nemotron-h-moe", change)["expert_shared_count"] == 3
     assert targets("nemotron-h-moe", change) == targets("nemotron-h-moe", {})
@@ -97,7 +97,7 @@ def test_experts_are_counted_under_two_names(name: str) -> None:
     [("qwen3moe", True, False), ("olmoe", False, False), ("qwen3next", True, True), ("lfm2moe", True, True)],
 )
 def test_norm_topk_prob(name: str, usual: bool, unless_stated: bool) -> None:
-    """`usual`: what llama.cpp does here, whatever the file says; `unless_stated`: the default of transformers."""
+    """usual: llama.cpp's behaviour for this family, whatever the file says; unless_stated: transformers' default."""
     same, other, default = ({"norm_topk_prob": value} for value in (usual, not usual, None))
     assert "expert_weights_norm" not in keys(name, same)
     assert not notes(name, same)
@@ -119,7 +119,7 @@ def test_layers_without_experts() -> None:
 
 
 def test_qwen3_next_biases() -> None:
-    """The bias of queries is twice as long, as it is the gate's too."""
+    """The bias of queries is twice as long: half of it is the gate's."""
     shapes = targets("qwen3next", {"attention_bias": True})
     assert [shapes[f"blk.3.attn_{part}.bias"] for part in ("q", "k", "v", "output")] == [(240,), (40,), (40,), (96,)]
 
@@ -141,7 +141,7 @@ def test_lfm2_moe() -> None:
     assert written["expert_weights_scale"] == 1.5
     assert "expert_weights_scale" not in keys("lfm2moe", {"routed_scaling_factor": 1.0})
     assert "ignores routed_scaling_factor" in notes("lfm2moe", {"routed_scaling_factor": 1.5})
-    # no bias is one of zeros, which readers want
+    # no bias becomes one of zeros, which readers require
     (bias,) = (r for r in family("lfm2moe", {"use_expert_bias": False}).rows() if r.target == "blk.1.exp_probs_b.bias")
     np.testing.assert_array_equal(bias.constant, np.zeros(5, np.float32))
 
@@ -166,12 +166,12 @@ def test_olmo_has_another_epsilon_where_its_config_has_none() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        # of a key that is absent, whose default does not go with the others
+        # for an absent key whose default contradicts the others
         ("granitemoe", {"num_experts_per_tok": None}, "config.json has no num_experts_per_tok, expected 1 to 5"),
         ("olmo-hybrid", {"linear_num_value_heads": None, "linear_num_key_heads": 4}, "has no linear_num_value_heads"),
         ("rwkv6", {"hidden_size": 100, "head_size": None}, "has no head_size, expected a divisor"),
         ("recurrentgemma", {"lru_width": None, "hidden_size": 97}, "has no lru_width, expected a multiple"),
-        # of another spelling
+        # for another spelling
         ("qwen3next", {"head_dim": None, "attention_head_dim": 8}, "attention_head_dim = 8"),
         ("qwen3", {"head_dim": None, "attention_head_dim": 25}, "attention_head_dim = 25.*heads of even size"),
         ("recurrentgemma", {"block_types": None, "_block_types": ["mamba"]}, "_block_types = "),

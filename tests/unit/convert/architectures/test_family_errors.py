@@ -1,4 +1,4 @@
-"""What the newer families refuse, by file and key; and what they say about llama.cpp."""
+"""What newer families refuse, by file and key, and their notes about llama.cpp."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ FULL = {"full_attention": {"rope_type": "default"}}
 
 
 def _lists(attention: list[int], **more: Any) -> dict[str, Any]:
-    """Of Kimi Linear, as published."""
+    """Layer lists of Kimi Linear, as published."""
     return {"layer_types": None, "linear_attn_config": {"full_attn_layers": attention, **more}}
 
 
 def _k3(**more: Any) -> dict[str, Any]:
-    """Of Kimi K3's delta rule."""
+    """Settings of Kimi K3's delta rule."""
     return {"linear_attn_config": {**CONFIGS["kimi-k3"]["linear_attn_config"], "kda_layers": None, **more}}
 
 
@@ -47,7 +47,7 @@ HUGE = 10**9
     ],
 )
 def test_sizes_are_compared_before_names_and_arrays_are_made_of_them(name: str, key: str, message: str) -> None:
-    """They took gigabytes before the first shape was compared."""
+    """Such sizes once took gigabytes before the first shape was compared."""
     config = {"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS[name]}
     shapes = {tensor: values.shape for tensor, values in random_checkpoints.tensors(config).items()}
     random_checkpoints.family_for(config, shapes)
@@ -466,7 +466,7 @@ def test_lowest_decay_of_glm(change: dict[str, Any], lowest: float | None) -> No
 
 
 def test_layers_of_glm() -> None:
-    """Every fourth has attention where a config does not say, and each chooses itself."""
+    """By default every fourth layer has attention, and every layer makes its own selection."""
     keys = dict(family("glm5-next-plain", {"num_hidden_layers": 9}).keys(FileType.F16))
     assert keys["attention.head_count_kv"] == [0, 0, 0, 1, 0, 0, 0, 1, 0]
     assert keys["attention.indexer.types"] == [True] * 9
@@ -480,7 +480,7 @@ def test_glm_without_layers_that_guess_ahead() -> None:
 
 
 def test_kimi_as_llama_cpp_runs_it() -> None:
-    """As published but for the epsilon: nothing to say."""
+    """Published except for the epsilon: no notes."""
     assert not list(family("kimi-linear", {"rms_norm_eps": 1e-6}).notes())
 
 
@@ -495,7 +495,7 @@ def test_kimi_as_llama_cpp_runs_it() -> None:
     ],
 )
 def test_windows_of_exaone4(change: dict[str, Any], windows: list[int], turned: int) -> None:
-    """Only layers with a window have positions, unless the model has none at all."""
+    """Only layers with a window have RoPE, unless sliding_window is null."""
     model = family("exaone4-window", change)
     keys = dict(model.keys(FileType.F32))
     assert list(model.windows) == windows
@@ -504,7 +504,7 @@ def test_windows_of_exaone4(change: dict[str, Any], windows: list[int], turned: 
 
 
 def test_deepseek_without_a_word_on_q_lora_rank() -> None:
-    """transformers takes 1536 then."""
+    """transformers' default is 1536."""
     config = {"vocab_size": 8, "max_position_embeddings": 512, **CONFIGS["deepseek-v3"]}
     del config["q_lora_rank"]
     with pytest.raises(C, match="has no q_lora_rank, expected a number, or null"):
@@ -522,7 +522,7 @@ def test_layers_that_guess_ahead_are_left_out(name: str, n: int) -> None:
 
 @pytest.mark.parametrize("name", ["deepseek-v3-yarn-mtp", "bailing-hybrid-mtp"])
 def test_heads_that_the_config_does_not_tell_of(name: str) -> None:
-    """They are in the file, or all of them is left out."""
+    """A head that only the tensors show is converted, or left out as a whole."""
     config, shapes = random_heads.WITH_HEADS[name]
     config = {**config, "vocab_size": 8, "max_position_embeddings": 512, "num_nextn_predict_layers": 0}
     own, n = random_checkpoints.family_for(config, shapes), config["num_hidden_layers"]
@@ -533,7 +533,7 @@ def test_heads_that_the_config_does_not_tell_of(name: str) -> None:
 
 
 def test_zamba_without_a_list_of_layers() -> None:
-    """The third layer and, of those behind it, every so many."""
+    """The third layer, and every Nth layer after it."""
     change = {"layers_block_type": None, "num_hidden_layers": 14, "attn_layer_period": 4, "attn_layer_offset": 1}
     assert family("zamba", change).transformers.users == (2, 4, 8, 12)
 
@@ -547,7 +547,7 @@ def test_zamba2_keeps_a_block_at_its_first_user() -> None:
 
 
 def test_lfm2_width() -> None:
-    """Two thirds of the config's, times a factor, up to a multiple; or as it is."""
+    """Two thirds of the config's width, times a factor, rounded up to a multiple; or unchanged."""
     assert family("lfm2", {"intermediate_size": 200}).n_ff == 160
     assert family("lfm2", {"intermediate_size": 200, "block_ffn_dim_multiplier": 0.5}).n_ff == 96
     assert family("lfm2", {"intermediate_size": 200, "block_auto_adjust_ff_dim": False}).n_ff == 200

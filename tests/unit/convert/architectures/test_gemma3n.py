@@ -1,4 +1,4 @@
-"""Gemma 3n: what its config means, what llama.cpp makes of the file, and what published checkpoints have besides."""
+"""Gemma 3n: its config, how llama.cpp runs the file, and extra keys of published checkpoints."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def family(**change: Any) -> Family:
 
 
 def published(**change: Any) -> Family:
-    """E4B, as far as its config says something."""
+    """E4B with the settings that its config states."""
     sizes = {"hidden_size": 2048, "intermediate_size": [16384] * 35, "num_hidden_layers": 35}
     texts = {"vocab_size": 262400, "max_position_embeddings": 32768, "architectures": ["Gemma3nForCausalLM"]}
     return random_checkpoints.family_for({**sizes, **texts, **change})
@@ -59,7 +59,7 @@ def test_notes() -> None:
 
 
 def test_tokens_without_embeddings_for_layers(tmp_path: Path, data_dir: Path) -> None:
-    """Their rows are zeros, in the middle of a slice and behind one."""
+    """Their rows are zeros, in the middle of a slice and after one."""
     folder = random_checkpoints.write({**CONFIGS["gemma3n"], "vocab_size_per_layer_input": N_VOCAB - 6}, tmp_path / "m")
     for kind in ("f32", "f16"):
         path = tmp_path / f"{kind}.gguf"
@@ -74,7 +74,7 @@ def test_tokens_without_embeddings_for_layers(tmp_path: Path, data_dir: Path) ->
 
 
 def test_published_checkpoints_have_keys_that_no_layer_uses(tmp_path: Path, data_dir: Path) -> None:
-    """They stay, for llama.cpp; results do not depend on them."""
+    """They stay in the file, for llama.cpp; results do not depend on them."""
     folder = random_checkpoints.write(CONFIGS["gemma3n"], tmp_path / "model")
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     tensors, more = load_file(folder / FILE), tmp_path / "more"

@@ -1,4 +1,4 @@
-"""Gemma 4: heads of two widths, what published checkpoints have beside the text, what llama.cpp makes of the file."""
+"""Gemma 4: heads of two widths, extra tensors of published checkpoints, and how llama.cpp runs the file."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_notes() -> None:
 
 
 def test_a_published_checkpoint(tmp_path: Path) -> None:
-    """With towers, the text under a name of its own, and tensors of layers that share keys and values."""
+    """With towers, the text model under a prefix, and tensors of layers that share keys and values."""
     folder = random_checkpoints.write(CONFIGS["gemma4"], tmp_path / "model")
     text = json.loads((folder / "config.json").read_text())
     plain = prepare(folder, with_vocabulary=False)

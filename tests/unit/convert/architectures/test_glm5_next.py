@@ -1,4 +1,4 @@
-"""The head of GLM-5.3-Flash that guesses tokens ahead: numbered on behind the layers, without hyper-connections."""
+"""GLM-5.3-Flash's head that guesses tokens ahead: numbered after the layers, without hyper-connections."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ OF_BLOCK = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """As it is published: the text's part of a model beside pictures."""
+    """The published form: the text model inside a model with pictures."""
     folder = random_heads.write(NAME, tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
     names = {name: name.replace("model.", "model.language_model.", 1) for name in tensors}
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def converted(folder: Path, data_dir: Path, *, heads: bool = True) -> tuple[Path, tuple[str, ...]]:
-    """And the notes."""
+    """The file and the notes."""
     path = folder.parent / f"{folder.name}-{heads}.gguf"
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     return path, convert(folder, path, outtype="f32", tokenizer=tokenizer, heads=heads).notes

@@ -1,4 +1,4 @@
-"""gpt-oss: what its config says, and what llama.cpp makes of the file."""
+"""gpt-oss: its config, and how llama.cpp runs the file."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_attention_without_biases() -> None:
 
 
 def test_bounds_of_yarn_between_pairs() -> None:
-    """As published: llama.cpp rounds them."""
+    """As published, the bounds are not rounded; llama.cpp rounds them."""
     rope = {**CONFIGS["gpt-oss-rounded"]["rope_scaling"], "truncate": False}
     note = "llama.cpp takes no truncate for this architecture: its results differ"
     assert note in list(family(rope_scaling=rope).notes())

@@ -1,4 +1,4 @@
-"""Kimi K3 as it is published: names with a prefix, a tokenizer of tiktoken, prompts written by code."""
+"""Published Kimi K3: names with a prefix, a tiktoken tokenizer, prompts written by code."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def test_as_published(published: Path, tmp_path: Path) -> None:
             norm, proj = (tensors[f"language_model.model.{source}_{part}.weight"] for part in ("norm", "proj"))
             np.testing.assert_array_equal(file.f32(target), norm * proj[0])
         tokenizer = load_tokenizer(file)
-        # the end of a turn by config.json; that of a document by the tokenizer's files, which ends an answer too
+        # end of turn by config.json; end of document by the tokenizer's files, which also ends an answer
         assert (tokenizer.eos, tokenizer.vocabulary.pre) == (1402, "kimi-k2")
         assert tokenizer.eog >= {1401, 1402}
         assert ChatTemplate.from_gguf(file, tokenizer) is None

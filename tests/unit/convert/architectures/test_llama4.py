@@ -1,4 +1,4 @@
-"""Llama 4: which layers have RoPE, chunks and experts, what llama.cpp makes of the file, and the text of a model with
+"""Llama 4: which layers have RoPE, chunks and experts, how llama.cpp runs the file, and the text model of a model with
 pictures."""
 
 import json
@@ -18,7 +18,7 @@ from hybrid.quant.ggml.types import FileType
 
 FILE = "model.safetensors"
 CHUNKED, FULL = "chunked_attention", "full_attention"
-# none of what a small model needs that readers do not know
+# without the settings that a small model needs and readers do not know
 PLAIN = {"attention_chunk_size": ..., "floor_scale": ..., "attn_scale": ..., "max_position_embeddings": 131072}
 
 
@@ -79,7 +79,7 @@ def test_other_settings(change: dict[str, Any], written: dict[str, Any], note: s
 
 @pytest.mark.parametrize("before", ["language_model.model.", "model.language_model."])
 def test_the_text_of_a_model_with_pictures(before: str, tmp_path: Path, data_dir: Path) -> None:
-    """Its tensors are those of the model alone; the rest is left out by name."""
+    """Its tensors equal the text model's; the other parts are left out by name."""
     plain = random_checkpoints.write(CONFIGS["llama4"], tmp_path / "plain")
     folder = tmp_path / "pictures"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Mamba-2 and the hybrids with its layers on tiny checkpoints: keys, names, shapes, values. Read back with gguf-py."""
+"""Mamba-2 and hybrids with its layers on tiny checkpoints: keys, names, shapes, values. Read back with gguf-py."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_mamba2(mamba2, tmp_path):
 
 
 def test_original_mamba2(mamba2):
-    """state-spaces/mamba2-*: no architecture's name, sizes in ssm_cfg, heads by their width."""
+    """state-spaces/mamba2-*: no architecture name, sizes in ssm_cfg, heads given by their width."""
     tiny = mamba2()
     tiny.config = {
         "d_model": 48,
@@ -72,7 +72,7 @@ def test_original_mamba2(mamba2):
 
 
 def test_codestral_mamba_says_norm_before_gate(mamba2):
-    """A key of the first transformers with this family, which its model has never read."""
+    """The first transformers with this family have the key; no model code ever read it."""
     plain, said = mamba2(), mamba2(norm_before_gate=True)
     assert plan(plain.write()).metadata == plan(said.write()).metadata
 
@@ -178,7 +178,7 @@ def test_granite_errors(granite, change, kind, message):
 
 
 def test_bamba(bamba, tmp_path):
-    """RoPE turns the first 8 rows of heads of 16: row j with row j + 4 there, row 2j with row 2j + 1 here."""
+    """RoPE rotates the first 8 rows of heads of 16: row j with j + 4 in transformers, row 2j with 2j + 1 here."""
     tiny = bamba()
     keys, tensors = read(convert(tiny.write(), tmp_path / "o.gguf").output, "granitehybrid")
     assert (keys["rope.dimension_count"], keys["rope.scaling.finetuned"], keys["context_length"]) == (8, True, 77)

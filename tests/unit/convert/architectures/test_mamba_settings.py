@@ -1,4 +1,4 @@
-"""Settings of Mamba layers that published models leave alone: which tensors and keys come of them."""
+"""Settings of Mamba layers that published models do not use, and the tensors and keys made of them."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def family(name: str, **change: Any) -> Any:
     ],
 )
 def test_a_convolution_without_bias_gets_zeros(name: str, key: str, channels: int) -> None:
-    """llama.cpp loads no model without the tensor."""
+    """llama.cpp does not load a model without the tensor."""
     bias = rows(name, **{key: False})["blk.0.ssm_conv1d.bias"]
     assert bias.sources == ()
     np.testing.assert_array_equal(bias.constant, np.zeros(channels, np.float32))
@@ -85,7 +85,7 @@ def test_biases(name: str, key: str, layer: int, biased: tuple[str, ...]) -> Non
 
 
 def test_multipliers_of_falcon_h1_reach_the_biases_behind_them_alone() -> None:
-    """What goes into a projection is multiplied before its bias is added."""
+    """A projection's input is multiplied before the projection's bias is added."""
     by_target, ones = rows("falcon-h1-biased"), {}
     for target, row in by_target.items():
         if target.startswith("blk.0.") and target.endswith(".bias") and row.sources:
@@ -115,7 +115,7 @@ def test_multipliers_of_falcon_h1_reach_the_biases_behind_them_alone() -> None:
         ([0.001, 0.1], {"ssm.time_step_min": 0.001, "ssm.time_step_max": 0.1}),
         ([0.001, {"__float__": "Infinity"}], {"ssm.time_step_min": 0.001}),
         ([0.0, float("inf")], {}),
-        ([-1.0, 2], {"ssm.time_step_max": 2.0}),  # a step size is positive in any case
+        ([-1.0, 2], {"ssm.time_step_max": 2.0}),  # step sizes are always positive
         (None, {}),
     ],
 )
@@ -125,7 +125,7 @@ def test_limits_of_the_step_size(name: str, limits: Any, expected: dict[str, flo
 
 
 def test_the_least_step_size_of_zamba2() -> None:
-    """Its model reads time_step_min, with a default, and not time_step_limit."""
+    """Its model reads time_step_min, which has a default, and not time_step_limit."""
     assert keys("zamba2-biased")["ssm.time_step_min"] == 0.12
     assert keys("zamba2")["ssm.time_step_min"] == 0.001
     written = keys("zamba2", time_step_limit=[0.2, 0.3], time_step_min=0.0)
@@ -154,7 +154,7 @@ def test_granite_4_has_positions_where_the_config_asks_for_them() -> None:
 
 
 def test_what_a_config_of_mamba2_does_not_say_is_as_in_transformers() -> None:
-    """And as in state-spaces' own code for configs without model_type."""
+    """For configs without model_type, as in state-spaces' own code."""
     change = {"n_groups": None, "tie_word_embeddings": None, "num_heads": 16, "hidden_size": 128}
     assert (family("mamba2-biased", **change).ssm.n_group, family("mamba2-biased", **change).tied) == (8, False)
     change |= {"model_type": None, "norm_before_gate": None}
@@ -163,7 +163,7 @@ def test_what_a_config_of_mamba2_does_not_say_is_as_in_transformers() -> None:
 
 @pytest.mark.parametrize("name", ["mamba-biased", "falcon-h1-biased", "zamba2-biased"])
 def test_biases_stay_f32(name: str, tmp_path: Path, data_dir: Path) -> None:
-    """In every type that is converted or quantized to."""
+    """In every type of conversion and quantization."""
     folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
     convert(folder, tmp_path / "o.gguf", outtype="q8_0", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     quantize(tmp_path / "o.gguf", tmp_path / "q.gguf", FileType.Q4_K_M, allow_requantize=True, n_threads=1)

@@ -1,4 +1,4 @@
-"""MiniMax-01: two spellings of a config, which values of a head turn, and what llama.cpp makes of the file."""
+"""MiniMax-01: two spellings of a config, which values of a head are rotated, and how llama.cpp runs the file."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_both_spellings_are_one_model() -> None:
         (PUBLISHED, {"rotary_dim": ...}, 24, False),
         (PUBLISHED, {"architectures": ["MiniMaxM1ForCausalLM"]}, 12, False),
         (OURS, {}, 40, False),
-        (OURS, {"rotary_dim": 20}, 40, True),  # as transformers' class, which has no such setting
+        (OURS, {"rotary_dim": 20}, 40, True),  # like transformers' class, which has no such setting
         (OURS, {"rotary_dim": 40}, 40, False),
     ],
 )
@@ -63,7 +63,7 @@ def test_how_much_of_a_head_turns(name: str, change: dict[str, Any], n_rot: int,
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
-        ([0] * 7 + [1, 0], None),  # what llama.cpp takes without a key
+        ([0] * 7 + [1, 0], None),  # llama.cpp's default
         ([0, 1, 0, 1], [True, False, True, False]),
         ([0] * 8, [True] * 8),
     ],

@@ -1,4 +1,4 @@
-"""Ministral 3 and Mistral Small 3.1: the text's part of a model with pictures, and the keys of its queries."""
+"""Ministral 3 and Mistral Small 3.1: the text model of a model with pictures, and keys about its queries."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_mistral_small_has_no_such_keys() -> None:
     written = keys(with_pictures("mistral", **plain))
     assert SCALE not in written
     assert written["context_length"] == 131072
-    assert written["hybrid.attention.sliding_window"] == 4096  # where the config says nothing
+    assert written["hybrid.attention.sliding_window"] == 4096  # the default
     assert "hybrid.attention.sliding_window" not in keys(with_pictures("mistral", sliding_window=None, **plain))
     assert SCALE in keys(with_pictures("ministral3"))
 
@@ -77,7 +77,7 @@ def test_mistral_small_4_is_refused() -> None:
 
 @pytest.mark.parametrize("before", ["language_model.model.", "model.language_model."])
 def test_the_text_of_a_model_with_pictures(before: str, tmp_path: Path, data_dir: Path) -> None:
-    """Its tensors are those of the model alone; towers are left out by name."""
+    """Its tensors equal the text model's; towers are left out by name."""
     plain = random_checkpoints.write(CONFIGS["ministral3"], tmp_path / "plain")
     folder = tmp_path / "pictures"
     folder.mkdir()

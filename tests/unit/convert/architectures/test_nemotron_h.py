@@ -1,4 +1,4 @@
-"""The head of Nemotron 3 that guesses tokens ahead: two of its layers, one block of the file."""
+"""Nemotron 3's head that guesses tokens ahead: two of its layers become one block of the file."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def converted(folder: Path, data_dir: Path, *, heads: bool = True) -> tuple[Path, tuple[str, ...]]:
-    """And the notes."""
+    """The file and the notes."""
     path = folder.parent / f"{folder.name}-{heads}.gguf"
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     return path, convert(folder, path, outtype="f32", tokenizer=tokenizer, heads=heads).notes
@@ -49,7 +49,7 @@ def test_it_is_a_block_with_attention_and_experts(folder: Path, data_dir: Path) 
 
 @pytest.mark.parametrize("without", ["asked", "another layer"])
 def test_it_is_left_out(without: str, folder: Path, data_dir: Path) -> None:
-    """Where that is asked, and whole where its layers are others than those of published heads."""
+    """On request, and as a whole if its layers differ from those of published heads."""
     if without == "another layer":
         path = folder / "model.safetensors"
         other = {name.replace("mtp.layers.1.mixer.gate.", "mtp.layers.1.in."): x for name, x in load_file(path).items()}

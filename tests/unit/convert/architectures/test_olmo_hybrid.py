@@ -1,4 +1,4 @@
-"""OLMo Hybrid as it is released and as transformers writes it."""
+"""OLMo Hybrid in its released form and as transformers writes it."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ N_KEY, N_VALUE = 3 * 24, 6 * 20  # rows of queries and of keys, and of values
 
 
 def checkpoint(folder: Path, *, released: bool) -> Path:
-    """The released models have taps apart and other names for the norms of layers with the delta rule."""
+    """Released models have separate taps, and other names for the norms of delta-rule layers."""
     config = {"vocab_size": random_checkpoints.N_VOCAB, "max_position_embeddings": 64, **CONFIGS["olmo-hybrid"]}
     by_name = random_checkpoints.tensors(config)
     written = {name: x for name, x in by_name.items() if not name.rpartition(".")[2].isdecimal()}

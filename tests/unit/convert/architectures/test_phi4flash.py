@@ -1,4 +1,4 @@
-"""What becomes of Phi-4-mini-flash's tensors and settings."""
+"""Conversion of Phi-4-mini-flash's tensors and settings."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def test_windows(change: dict[str, Any], window: int) -> None:
 
 
 def test_stated_layer_types() -> None:
-    """What its own code makes of the other keys may be said again."""
+    """layer_types may repeat what its own code derives from the other keys."""
     kinds = ["sliding_attention" if i in (1, 3) else "full_attention" for i in range(8)]
     assert keys(layer_types=kinds) == keys()
 
@@ -48,7 +48,7 @@ def test_rank_of_the_step() -> None:
 
 
 def test_queries_keys_and_values_are_one_matrix(tmp_path: Path, data_dir: Path) -> None:
-    """As in the published checkpoint: the rows of queries, of keys, of values; the last layers have queries alone."""
+    """As published: rows of queries, then keys, then values; the last layers have only queries."""
     apart = random_checkpoints.write(CONFIGS["phi4flash"], tmp_path / "apart")
     tensors = load_file(apart / "model.safetensors")
     for i in (1, 3, 5):

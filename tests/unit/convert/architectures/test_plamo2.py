@@ -1,4 +1,4 @@
-"""PLaMo 2: which layers have attention, what a token sees there, and what llama.cpp makes of the file."""
+"""PLaMo 2: which layers have attention, their windows, and how llama.cpp runs the file."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def keys(name: str = "plamo2", **change: Any) -> dict[str, Any]:
 )
 def test_layers_with_attention(change: dict[str, Any], expected: list[int]) -> None:
     assert keys(**change)["attention.head_count_kv"] == expected
-    assert keys(**change)["attention.head_count"] == 5  # of all layers: llama.cpp takes layer 0's for the model's
+    assert keys(**change)["attention.head_count"] == 5  # for all layers: llama.cpp takes layer 0's for the model's
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Qwen3-Next and Qwen3.5: tensors that are taken apart or put in another order, and configs of two kinds."""
+"""Qwen3-Next and Qwen3.5: tensors that are split or reordered, and configs of two kinds."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def read(folder: Path) -> dict[str, np.ndarray]:
 
 
 def test_qkvz_is_taken_apart(written: Callable[..., Path]) -> None:
-    """For every head of keys there are q and k (24 rows each), v and z of three heads (72 rows each)."""
+    """Each key head has q and k (24 rows each), then v and z of three heads (72 rows each)."""
     folder = written("qwen3next")
     pieces = load_file(folder / "model.safetensors")
     name = "model.layers.0.linear_attn.in_proj_qkvz.weight"
@@ -55,7 +55,7 @@ def test_qkvz_is_taken_apart(written: Callable[..., Path]) -> None:
 
 
 def test_heads_that_share_keys_are_dealt_out(written: Callable[..., Path]) -> None:
-    """Heads 0, 1, 2 have the keys of head 0, and 3, 4, 5 those of head 1: they become 0, 3, 1, 4, 2, 5."""
+    """Heads 0, 1, 2 share key head 0, and 3, 4, 5 key head 1: their new order is 0, 3, 1, 4, 2, 5."""
     folder = written("qwen35")
     source = load_file(folder / "model.safetensors")
     tensors = read(folder)
@@ -78,7 +78,7 @@ def test_heads_that_share_keys_are_dealt_out(written: Callable[..., Path]) -> No
 
 
 def test_the_text_part_of_a_model_that_sees(written: Callable[..., Path]) -> None:
-    """Settings in text_config, other names, stacked experts, and parts that are left out: the same file."""
+    """Settings in text_config, other names, stacked experts and parts that are left out give the same file."""
     plain = written("qwen35moe")
     expected = read(plain)
     config = {key: value for key, value in CONFIGS["qwen35moe"].items() if key != "architectures"}

@@ -1,4 +1,4 @@
-"""Qwen3.8-Flash-Next: the table of n-grams and how tokens are hashed, configs of several kinds."""
+"""Qwen3.8-Flash-Next: the table of n-grams, the hashing of tokens, configs of several kinds."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ KEYS = {
 
 @pytest.fixture
 def written(tmp_path: Path, data_dir: Path) -> Callable[..., Path]:
-    """written(change, **tensors) -> folder of the checkpoint with a tokenizer; a tensor None: without it."""
+    """written(change, **tensors) -> folder of the checkpoint with a tokenizer; None leaves a tensor out."""
 
     def make(change: dict[str, Any] | None = None, **tensors: np.ndarray | None) -> Path:
         folder = random_checkpoints.write({**CONFIGS["qwen4exp"], **(change or {})}, tmp_path / "model")
@@ -59,7 +59,7 @@ def hashes(file: GGUFFile) -> list[list[int]]:
 
 
 def test_the_table_is_in_pieces(written: Callable[..., Path]) -> None:
-    """Of 72, 72, 72 and 70 rows."""
+    """Pieces of 72, 72, 72 and 70 rows."""
     folder = written()
     pieces = load_file(folder / "model.safetensors")
     shards = [pieces[f"{P}ngram_embedding.shard_{i}.weight"] for i in range(4)]
@@ -83,7 +83,7 @@ def test_a_table_as_transformers_holds_it(written: Callable[..., Path]) -> None:
 
 
 def test_names_of_a_model_that_sees_pictures(written: Callable[..., Path]) -> None:
-    """As published: the text's part behind another name, its config inside another, layers that are left out."""
+    """As published: a prefix for the text model, its config inside another, layers that are left out."""
     with converted(folder := written(None, **{P + name: np.array(x, np.int64) for name, x in BUFFERS.items()})) as file:
         plain = {name: file.raw(name).tobytes() for name in file.tensors}
     tensors = load_file(folder / "model.safetensors")
@@ -100,7 +100,7 @@ def test_names_of_a_model_that_sees_pictures(written: Callable[..., Path]) -> No
 
 
 def test_numbers_of_the_checkpoint_count(written: Callable[..., Path]) -> None:
-    """Exactly, whatever follows from the config."""
+    """The file has the checkpoint's numbers exactly, whatever the config implies."""
     with converted(written(None, **{P + name: np.array(x, np.int64) for name, x in BUFFERS.items()})) as file:
         assert hashes(file) == list(BUFFERS.values())
 
@@ -169,7 +169,7 @@ def test_both_names_of_indexed_attention() -> None:
 
 
 def test_as_llama_cpp_runs_it() -> None:
-    """As published, the choice of groups alone differs."""
+    """The published model differs in the choice of groups only."""
     config = {
         **random_config(),
         "linear_key_head_dim": 20,
@@ -183,7 +183,7 @@ def test_as_llama_cpp_runs_it() -> None:
 
 
 def test_a_head_that_guesses_ahead(tmp_path: Path, data_dir: Path) -> None:
-    """A block behind the layers, with a norm of the state for all streams, and what is left of its streams."""
+    """A block after the layers, with a norm of the state over all streams, and the remaining parts of its streams."""
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     folder = random_heads.write("qwen4exp-mtp", tmp_path / "model")
     stored = load_file(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Windows and scalings of RoPE: which keys and tensors a config becomes, and what it says of llama.cpp."""
+"""Windows and RoPE scalings: the keys and tensors made of a config, and its notes about llama.cpp."""
 
 import math
 from pathlib import Path
@@ -21,7 +21,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
 
 
 def family(name: str, **change: Any) -> Family:
-    """`...` leaves a key out."""
+    """The family of a config; `...` leaves a key out."""
     config = {"vocab_size": 2023, "max_position_embeddings": 512, **CONFIGS[name], **change}
     return random_checkpoints.family_for({key: value for key, value in config.items() if value is not ...})
 
@@ -39,7 +39,7 @@ def constants(model: Family) -> dict[str, np.ndarray]:
     [
         ("mistral-window", {}, 13),
         ("mistral-window", {"sliding_window": None}, None),  # 0.2 and later
-        ("mistral-window", {"sliding_window": ...}, 4096),  # the class has a window where the config says nothing
+        ("mistral-window", {"sliding_window": ...}, 4096),  # the class's default has a window
         ("mistral-window", {"use_sliding_window": False, "layer_types": [FULL] * 2}, 13),  # no keys of this class
         ("mistral-window", {"architectures": ["MistralModel"]}, 13),
         ("mistral-window", {"architectures": ["LlamaForCausalLM"]}, None),
@@ -90,7 +90,7 @@ def test_phi3_says_its_window_where_llama_cpp_looks_for_it() -> None:
     ],
 )
 def test_keys_in_the_file(name: str, key: str, expected: Any, data_dir: Path, tmp_path: Path) -> None:
-    """Those of our own have no architecture in front, and `verify` finds them."""
+    """Our own keys have no architecture prefix, and `verify` finds them."""
     folder = random_checkpoints.write(CONFIGS[name], tmp_path / "model")
     convert(folder, tmp_path / "o.gguf", outtype="f32", tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with GGUFFile.open(tmp_path / "o.gguf") as file:
@@ -110,10 +110,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         ({**YARN, "beta_fast": 32, "beta_slow": None, "truncate": True}, {}),
         ({**YARN, "factor": None}, {}),  # max_position_embeddings / original
         ({**YARN, "beta_slow": 2}, {"yarn_beta_fast": 32.0, "yarn_beta_slow": 2.0}),
-        # what llama.cpp is to multiply its own factor by, to arrive at that of transformers
+        # the multiplier that turns llama.cpp's factor into transformers'
         ({**YARN, "attention_factor": 1.5}, {"attn_factor": 1.5 / (0.1 * math.log(4) + 1)}),
         ({**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}, {"attn_factor": 1 / (0.1 * math.log(4) + 1)}),
-        ({**YARN, "mscale": 0.7}, {}),  # counts beside mscale_all_dim alone
+        ({**YARN, "mscale": 0.7}, {}),  # counts only together with mscale_all_dim
         ({**YARN, "mscale": 0, "mscale_all_dim": 0.5}, {}),
     ],
 )
@@ -127,7 +127,7 @@ def test_yarn(key: str, rope: dict[str, Any], expected: dict[str, float]) -> Non
 
 
 def test_the_original_context_beside_the_settings_of_rope_comes_first() -> None:
-    """As transformers has it; without any it is max_position_embeddings."""
+    """As in transformers; the default is max_position_embeddings."""
     without = {name: value for name, value in YARN.items() if name != "original_max_position_embeddings"}
     for rope, beside, expected in ((YARN, 64, 64), (YARN, ..., 128), (without, ..., 512)):
         written = keys("qwen3", rope_scaling=rope, original_max_position_embeddings=beside)
@@ -150,7 +150,7 @@ def test_what_llama_cpp_does_not_read_of_yarn(more: dict[str, Any], names: str) 
     assert dict(model.keys(FileType.F32)).get("hybrid.rope.scaling.truncate", True) == more.get("truncate", True)
 
 
-@pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])  # the first checkpoints of Phi-3 say the last two
+@pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])  # the first checkpoints of Phi-3 state the last two
 def test_long_rope(kind: str) -> None:
     model = family("phi3-longrope", rope_scaling={"type": kind, **LONGROPE})
     own = {name: value for name, value in model.keys(FileType.F32) if name.startswith("rope.")}
@@ -169,7 +169,7 @@ def test_long_rope(kind: str) -> None:
 @pytest.mark.parametrize(
     ("change", "original", "magnitude"),
     [
-        ({"original_max_position_embeddings": ...}, 4096, 1.0),  # that of the class; longer than the model's own
+        ({"original_max_position_embeddings": ...}, 4096, 1.0),  # the class's default; longer than the model's context
         ({"rope_scaling": {"type": "longrope", **LONGROPE, "attention_factor": 1.7}}, 24, 1.7),
         ({"rope_scaling": {"type": "longrope", **LONGROPE, "factor": 3.0}}, 24, math.sqrt(1 + math.log(3, 24))),
     ],
@@ -202,14 +202,14 @@ def test_llama_3_frequencies_of_a_head_that_turns_in_part() -> None:
     ],
 )
 def test_the_order_of_layers_in_gemma(name: str, change: dict[str, Any], expected: Any) -> None:
-    """As llama.cpp's key says it: a number where one will do."""
+    """As in llama.cpp's key: a single number if possible."""
     model = family(name, **change)
     assert dict(model.keys(FileType.F32)).get("attention.sliding_window_pattern") == expected
 
 
 @pytest.mark.parametrize(("caps", "expected"), [((..., ...), (50, 30)), ((None, None), (0, 0)), ((9, None), (9, 0))])
 def test_caps_of_gemma_2(caps: tuple[Any, Any], expected: tuple[float, float]) -> None:
-    """A key that is absent is the class's own; null is none."""
+    """An absent key has the class's default; null means no cap."""
     written = keys("gemma2", attn_logit_softcapping=caps[0], final_logit_softcapping=caps[1])
     assert (written["attn_logit_softcapping"], written["final_logit_softcapping"]) == expected
 

@@ -1,4 +1,4 @@
-"""RWKV: its vocabulary's file, the two dialects of RWKV-7, what llama.cpp's converter would write."""
+"""RWKV: its vocabulary file, the two dialects of RWKV-7, the output of llama.cpp's converter."""
 
 import json
 from pathlib import Path
@@ -140,7 +140,7 @@ def same_tensors(one: GGUFFile, other: GGUFFile) -> None:
 
 
 def other_dialect(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As the models of Rwkv7ForCausalLM are named."""
+    """The tensors under the names of Rwkv7ForCausalLM."""
     renamed = {}
     for name, values in tensors.items():
         for old, new in (
@@ -196,7 +196,7 @@ def test_types_and_shapes_of_rwkv7(tmp_path: Path, world: Path) -> None:
     assert file.tensors["blk.1.time_mix_lerp_fused.weight"].shape == (6, 1, 1, 96)
     floats = {t.name.split(".", 2)[-1] for t in file.tensors.values() if t.type is GGMLType.F32 and len(t.shape) > 1}
     assert floats == {"time_mix_lerp_fused.weight", "time_mix_w1.weight", "time_mix_w2.weight"}
-    for j in range(3):  # what the first layer does not have, for llama.cpp
+    for j in range(3):  # tensors that the first layer lacks, for llama.cpp
         assert file.raw(f"blk.0.time_mix_v{j}.weight").tobytes() == file.raw(f"blk.0.time_mix_a{j}.weight").tobytes()
     assert file.get("rwkv7.attention.value_residual_mix_lora_rank") == 24
     assert file.get("rwkv7.attention.head_count") == 0

@@ -1,4 +1,4 @@
-"""SmolLM3: which layers have RoPE and which a window, and what llama.cpp makes of the file."""
+"""SmolLM3: which layers have RoPE and which a window, and how llama.cpp runs the file."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def keys(**change: Any) -> dict[str, Any]:
     [
         ({}, None),
         ({"no_rope_layers": [1, 1, 1, 0, 1]}, None),
-        ({"no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0]}, None),  # it may go on behind the last layer
+        ({"no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0]}, None),  # the list may go on after the last layer
         ({"no_rope_layers": [0, 1, 1, 1, 0]}, [False, True, True, True, False]),
         ({"no_rope_layers": [0, 1, 1, 1, 0], "no_rope_layer_interval": 2}, [False, True, True, True, False]),
         ({"no_rope_layer_interval": 2}, [True, False, True, False, True]),

@@ -1,4 +1,4 @@
-"""What becomes of ZAYA1's tensors and settings."""
+"""Conversion of ZAYA1's tensors and settings."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def keys(name: str, **change: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def converted(tmp_path: Path, data_dir: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The checkpoint's tensors, and those of the file. Of no bias is the last one -1."""
+    """The checkpoint's tensors and the file's; balancing biases end in 0.75, not in -1."""
     folder = random_checkpoints.write(CONFIGS["zaya"], tmp_path / "model")
     source = random_checkpoints.tensors(json.loads((folder / "config.json").read_text()))
     for name in source:
@@ -61,7 +61,7 @@ def test_keys_of_layers() -> None:
     plain, mixed = keys("zaya"), keys("zaya-window")
     assert not {key for key in plain if key.endswith("_swa") or "sliding_window" in key}
     assert (plain["rope.freq_base"], plain["rope.dimension_count"]) == (1e5, 12)
-    # of a config without rope_parameters
+    # for a config without rope_parameters
     assert (mixed["rope.freq_base"], mixed["rope.dimension_count"]) == (5e6, 12)
     assert (mixed["rope.freq_base_swa"], mixed["rope.dimension_count_swa"]) == (1e4, 12)
     assert mixed["attention.sliding_window"] == 11
@@ -73,7 +73,7 @@ def test_keys_of_layers() -> None:
 
 
 def test_a_config_that_says_nothing_of_heads(tmp_path: Path) -> None:
-    """They do not depend on the width of the model."""
+    """The defaults do not depend on the model's width."""
     sizes = keys("zaya", head_dim=None, num_attention_heads=None, num_key_value_heads=None)
     assert (sizes["attention.head_count"], sizes["attention.head_count_kv"], sizes["attention.key_length"]) == (
         8,

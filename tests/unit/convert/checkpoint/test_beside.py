@@ -1,4 +1,4 @@
-"""Two matrices of a checkpoint that are one in the file, read in pieces of any size."""
+"""Two matrices of a checkpoint that become one in the file, read in pieces of any size."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Experts of gpt-oss in MXFP4 become blocks of GGUF: the same codes and exponents, the values that they stand for."""
+"""gpt-oss's MXFP4 experts become GGUF blocks with the same codes, exponents and values."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture
 def published(tmp_path: Path) -> tuple[Path, Path]:
-    """A random model as it is published, and the same with the values that its blocks stand for."""
+    """A random model in the published form, and the same model with decoded values."""
     folders = tmp_path / "packed", tmp_path / "plain"
     for folder in folders:
         random_checkpoints.write(CONFIGS["gpt-oss-rounded"], folder)
@@ -31,7 +31,7 @@ def published(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def changed(folder: Path, **tensors: np.ndarray | None) -> None:
-    """`tensors` by the ends of names, of layer 0; None: left out."""
+    """Change `tensors` of layer 0, named by suffix; None leaves a tensor out."""
     kept = load_file(folder / FILE)
     for end, values in tensors.items():
         name = f"model.layers.0.mlp.experts.{end}"
@@ -59,7 +59,7 @@ def test_blocks_stay_blocks(published: tuple[Path, Path], outtype: str, tmp_path
                 assert ours.info(name).type is GGMLType.MXFP4
                 assert ours.info(name).shape == plain.info(name).shape
                 np.testing.assert_array_equal(ours.f32(name), plain.f32(name))
-            # not encoded again, which would choose other exponents for blocks without large values
+            # not encoded again: that would choose other exponents for blocks without large values
             scales = stored[f"model.layers.{i}.mlp.experts.gate_up_proj_scales"]
             raw = ours.raw(f"blk.{i}.ffn_up_exps.weight").reshape(-1, 17)
             np.testing.assert_array_equal(raw[:, 0], scales[:, 1::2].reshape(-1))
@@ -76,7 +76,7 @@ def test_both_give_the_same_logits(published: tuple[Path, Path], tmp_path: Path,
 
 
 def test_quantized_beside_its_experts(published: tuple[Path, Path], tmp_path: Path, data_dir: Path) -> None:
-    """As the published files are: blocks as they were, Q8_0 for matrices, and F32 for what is small."""
+    """Like the published files: unchanged blocks, Q8_0 for matrices, and F32 for small tensors."""
     before, after = tmp_path / "before.gguf", tmp_path / "after.gguf"
     convert(published[0], before, tokenizer=data_dir / "checkpoints" / "mamba-bf16")
     with pytest.raises(HybridError, match="is MXFP4 already; Q5_0 made from it is worse"):
@@ -129,7 +129,7 @@ def test_scales_that_are_no_numbers(
 
 @pytest.fixture
 def packed_rows(tmp_path: Path) -> tuple[Path, Path]:
-    """A random model as it is published, its config in the text's part, and the same with values."""
+    """A random model in the published form, with its config in the text part, and the same model with values."""
     folders = tmp_path / "packed", tmp_path / "plain"
     for folder in folders:
         random_checkpoints.write(CONFIGS["kimi-k3"], folder)

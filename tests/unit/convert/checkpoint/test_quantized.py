@@ -1,4 +1,4 @@
-"""Quantized checkpoints are read as what they stand for: every layout against a slow twin, in pieces of any size."""
+"""Quantized checkpoints are decoded: every layout against a slow twin, in pieces of any size."""
 
 import json
 import tracemalloc
@@ -43,7 +43,7 @@ def fp8(rng: np.random.Generator, rows: int, n: int, *scale: int, end: str = "we
 
 
 def values_of(parts: Parts) -> dict[str, np.ndarray]:
-    """As the twins take them: BF16 as the numbers they are."""
+    """The parts as the twins take them: BF16 as numbers."""
     return {
         name: (v.astype(np.uint32) << 16).view(np.float32) if kind == "BF16" else v for name, (kind, v) in parts.items()
     }
@@ -148,12 +148,12 @@ CASES: dict[str, tuple[dict[str, Any], Callable[..., tuple[Parts, np.ndarray]], 
     "gptq v2": ({"quant_method": "gptq", "bits": 2, "checkpoint_format": "gptq_v2"}, case_gptq, V2),
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm"}, case_awq, {}),
 }
-# Of the Llama below: rows and columns of its linear layers, not all of which are whole blocks.
+# Rows and columns of the linear layers of the Llama below; not all are whole blocks.
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def write(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """A Llama of one layer, quantized; returns what its matrices stand for, by Hugging Face's names."""
+    """Write a quantized Llama of one layer; return the decoded matrices under Hugging Face's names."""
     settings, make, more = CASES[name]
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -182,7 +182,7 @@ def write(folder: Path, name: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_layouts(name: str, tmp_path: Path) -> None:
-    """To the bit: one product of numbers that are exact in f64, rounded once."""
+    """Equal to the bit: one product of numbers that are exact in f64, rounded once."""
     expected = write(tmp_path / "model", name)
     checkpoint = Checkpoint(tmp_path / "model")
     tensors = dequantized(checkpoint.tensors, checkpoint.config)
@@ -203,7 +203,7 @@ def test_layouts(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fp8 in blocks", "packed, zero points", "gptq, desc_act", "awq"])
 def test_converted(name: str, tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces of a few rows, with heads interleaved on the way; the type is that before quantizing."""
+    """In pieces of a few rows, with heads interleaved on the way; the type is the one before quantizing."""
     monkeypatch.setattr(stream, "SLICE_VALUES", 64 * 5)
     expected = write(tmp_path / "model", name)
     out = tmp_path / "out.gguf"
@@ -334,7 +334,7 @@ def test_values_that_are_no_numbers(tmp_path: Path, data_dir: Path) -> None:
 
 
 def test_a_checkpoint_that_was_dequantized_already(tmp_path: Path) -> None:
-    """Its config still names the method; nothing in it is quantized."""
+    """Its config still names the method, but no tensor is quantized."""
     folder = random_checkpoints.write(CONFIGS["llama-biased"], tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "fp8"}}))
@@ -346,7 +346,7 @@ def test_a_checkpoint_that_was_dequantized_already(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fp8 in blocks", "gptq, desc_act"])
 def test_memory_depends_on_no_matrix(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read by two threads as the conversion does: a bounded number of rows is in memory, not the matrix."""
+    """Read by two threads, as in a conversion: only a bounded number of rows is in memory, not the matrix."""
     for slow in ("in_place", "gptq"):
         monkeypatch.setattr(twin, slow, lambda *_, **__: None)
     settings, make, more = CASES[name]

@@ -1,4 +1,4 @@
-"""A .safetensors header is not believed before it is checked."""
+"""A .safetensors header is checked before it is used."""
 
 import json
 import struct
@@ -18,7 +18,7 @@ def entry(dtype="F32", shape=(2, 3), offsets=(0, 24)):
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes a header (object, or bytes as they are) and data; gives the file."""
+    """Writes a header (an object, or raw bytes) and data; returns the file."""
 
     def write(header, data=b"\0" * 24, length=None):
         raw = header if isinstance(header, bytes) else json.dumps(header).encode()

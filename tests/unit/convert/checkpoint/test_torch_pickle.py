@@ -1,4 +1,4 @@
-"""pytorch_model.bin: read without torch, and without running anything that is in it."""
+"""pytorch_model.bin is read without torch, and without running any of its code."""
 
 import io
 import os
@@ -87,7 +87,7 @@ def test_state_dict_inside(opened):
 
 
 def test_pickle_of_python_itself():
-    """What Python's own pickler writes for plain data, in the protocols torch has used."""
+    """The output of Python's pickler for plain data, in the protocols that torch has used."""
     data = {"a": (1, -2, 3.5, True, None, "x" * 300), "b": [1, 2, 300, 70000], "c": OrderedDict()}
     for protocol in (2, 3, 4):
         assert PickleMachine("x").run(pickle.dumps(data, protocol)) == data

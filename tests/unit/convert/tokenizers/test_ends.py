@@ -1,4 +1,4 @@
-"""Which tokens end an answer, as the files of a checkpoint say it, up to what the tokenizer of the GGUF file takes."""
+"""The tokens that end an answer, from a checkpoint's files to the tokenizer of the GGUF file."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ N_VOCAB = 10
 
 @pytest.fixture
 def folder(tmp_path, spm):
-    """Writes a tokenizer whose EOS is <|endoftext|>, and a generation_config.json; gives the folder."""
+    """Writes a tokenizer whose EOS is <|endoftext|>, and a generation_config.json; returns the folder."""
 
     def write(generation=None):
         (tmp_path / "tokenizer.model").write_bytes(spm(PIECES))
@@ -50,7 +50,7 @@ def keys_of(vocabulary: Vocabulary):
 
 
 def ends_of(vocabulary: Vocabulary):
-    """What ends an answer of the file that is written."""
+    """The tokens that end an answer with the written file."""
     return load_tokenizer(SimpleNamespace(path=Path("model.gguf"), metadata=keys_of(vocabulary))).eog
 
 
@@ -97,7 +97,7 @@ def test_ids_beyond_the_vocabulary(folder):
 
 
 def test_the_checkpoint_counts_beside_another_tokenizer(folder, tmp_path):
-    """The other tokenizer is a folder, then a GGUF file, which hands on its own list."""
+    """The other tokenizer is a folder, then a GGUF file, which passes on its own list."""
     source = folder([ENDOFTEXT, USER, OBSERVATION])
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
@@ -114,7 +114,7 @@ def test_the_checkpoint_counts_beside_another_tokenizer(folder, tmp_path):
 
 
 def test_a_conversion_reads_them(data_dir, tmp_path):
-    """The checkpoint's own tokenizer, and another one."""
+    """With the checkpoint's own tokenizer, and with another one."""
     source = data_dir / "checkpoints" / "jamba-dense"
     checkpoint = shutil.copytree(source, tmp_path / "checkpoint")
     (checkpoint / "generation_config.json").write_text('{"eos_token_id": [2, 5, 7]}')

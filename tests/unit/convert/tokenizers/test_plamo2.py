@@ -1,4 +1,4 @@
-"""The vocabulary of PLaMo 2, from its file to the keys of GGUF and the ids that these give."""
+"""PLaMo 2's vocabulary, from its file to the GGUF keys and the resulting ids."""
 
 import json
 from pathlib import Path

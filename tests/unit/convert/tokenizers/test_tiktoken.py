@@ -1,5 +1,5 @@
-"""Files of tiktoken: which tokens, merges and special tokens they become, and what is refused. Whole texts are in
-tests/golden/test_tokenizers.py."""
+"""tiktoken files: the resulting tokens, merges and special tokens, and refused files. tests/golden/test_tokenizers.py
+encodes whole texts."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def lines(tokens):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Writes a file of ranks and other JSON files; gives the folder."""
+    """Writes a file of ranks and other JSON files; returns the folder."""
 
     def write(tokens=(*BYTES, *WORDS), name="tiktoken.model", **files):
         (tmp_path / name).write_bytes(tokens if isinstance(tokens, bytes) else lines(tokens))
@@ -45,7 +45,7 @@ def read(folder: Path, n: int = 300, **config) -> Vocabulary:
 
 
 def special(**tokens):
-    """tokenizer_config.json; names of special tokens, `_` before those that are text."""
+    """tokenizer_config.json with special tokens; `_` before the name of a token that is text."""
     decoder = {str(i): {"content": text.strip("_"), "special": text[0] != "_"} for text, i in tokens.items()}
     return {
         "added_tokens_decoder": decoder,
@@ -85,7 +85,7 @@ def test_no_more_special_tokens_than_the_model_has(folder):
 
 
 def test_hunyuan(folder):
-    """Its special tokens stand in its code, and config.json names a wrong one as the first."""
+    """Its special tokens are defined in its code, and config.json names a wrong BOS."""
     vocab = read(folder(name="hy.tiktoken", tokenizer_config={"eos_token": "<|eos|>"}), 500, bos_token_id=1)
     assert (vocab.model, vocab.pre) == ("gpt2", "hunyuan")
     assert vocab.tokens[261:267] == ["<|endoftext|>", "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>", "<|extra_0|>"]
@@ -160,7 +160,7 @@ def text(token: bytes) -> str:
 
 
 def trained(rng: random.Random, n: int) -> dict[bytes, int]:
-    """A vocabulary as training makes it: each token of two that were there before."""
+    """A vocabulary as training makes it: each token joins two earlier ones."""
     tokens = [bytes([byte]) for byte in range(256)]
     letters = [*b"abcd"]
     parts = [bytes([c]) for c in letters]
@@ -174,7 +174,7 @@ def trained(rng: random.Random, n: int) -> dict[bytes, int]:
 
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_merges_give_what_ranks_give(shuffled):
-    """Also where the ranks are in an order in which no training makes them, and parts come after the whole."""
+    """Also for ranks in an order that no training makes, with parts after the whole."""
     rng, whole = random.Random(3), re.compile(r"[a-d]+")
     for _ in range(30):
         ranks = trained(rng, 40)

@@ -1,4 +1,4 @@
-"""Vocabularies: against sentencepiece and tokenizers themselves, and by cases written out."""
+"""Vocabularies against sentencepiece and tokenizers themselves, and against written cases."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def read(folder, n=None, config=None, **options):
 
 @pytest.fixture
 def model(tmp_path, spm):
-    """Writes a tokenizer.model and other JSON files; gives the folder."""
+    """Writes a tokenizer.model and other JSON files; returns the folder."""
 
     def write(pieces=PIECES, unigram=False, normalizer=b"", **files):
         (tmp_path / "tokenizer.model").write_bytes(spm(pieces, unigram=unigram, normalizer=normalizer))
@@ -37,7 +37,7 @@ def model(tmp_path, spm):
 
 @pytest.fixture
 def bpe(tmp_path):
-    """Writes a byte-level tokenizer.json, changed by `change`, and other JSON files; gives the folder."""
+    """Writes a byte-level tokenizer.json, changed by `change`, and other JSON files; returns the folder."""
 
     def write(change=lambda content: None, **files):
         content = {
@@ -236,7 +236,8 @@ def test_neox_is_that_of_the_library(data_dir):
 
 
 def test_byte_fallback(bpe):
-    """Scores are minus the merge's rank; special tokens inside the vocabulary are marked, not only those after it."""
+    """Scores are minus the merge's rank; special tokens inside the vocabulary also get their type, not only those after
+    it."""
 
     def change(content):
         content["model"] = {
@@ -356,8 +357,8 @@ SPECIALS = {"bos_token": "<bos>", "unk_token": "<unk>"}
 
 
 def test_gemma4(bpe):
-    """As llama.cpp's converter writes it: merges, scores of -1000, BOS although the file adds none, and what belongs to
-    an answer's text not CONTROL."""
+    """As llama.cpp's converter writes it: merges, scores of -1000, BOS although the file adds none; tokens that belong
+    to an answer's text are not CONTROL."""
     vocab = read(bpe(gemma, tokenizer_config=SPECIALS), 11)
     assert (vocab.model, vocab.pre, vocab.merges) == ("gemma4", "", ["▁ b", "a b"])
     assert vocab.types == [3, 3, 6, 1, 1, 1, 1, 1, 3, 4, 5]
@@ -393,7 +394,7 @@ def test_gemma4_with_steps_of_its_own(bpe):
 
 @pytest.mark.parametrize("byte_level", [True, False])
 def test_an_expression_that_backtracks_is_refused(bpe, byte_level):
-    """A file with it could not encode every text."""
+    """With it some texts could not be encoded."""
 
     def change(content):
         if not byte_level:

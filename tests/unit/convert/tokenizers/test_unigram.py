@@ -1,4 +1,4 @@
-"""tokenizer.json with a Unigram model, against the library it is of, and RoBERTa's ways."""
+"""tokenizer.json with a Unigram model, against the `tokenizers` library, and RoBERTa's conventions."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ def xlm_roberta(model: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(data_dir: Path, tmp_path: Path) -> Path:
-    """A checkpoint of XLM-RoBERTa, of which only the vocabulary will be converted."""
+    """A checkpoint of XLM-RoBERTa for tests of its vocabulary only."""
     content = xlm_roberta(data_dir / "checkpoints" / "llama-unigram-bin" / "tokenizer.model")
     model = tmp_path / "model"
     model.mkdir()
@@ -80,7 +80,7 @@ def test_ids_are_those_of_the_library(folder: Path, data_dir: Path, tmp_path: Pa
         assert (ids[0], ids[-1]) == (0, 2)
         if ids != library.encode(item["text"]).ids:
             differ.append(item["text"])
-    # the library and sentencepiece do not agree on every odd string themselves
+    # the library and sentencepiece disagree on some odd strings
     print(differ)
     assert len(differ) <= len(items) // 50
 

@@ -1,4 +1,4 @@
-"""vocab.json with merges.txt: the ids of a tokenizer that `tokenizers` builds of the same files."""
+"""vocab.json with merges.txt give the ids of a tokenizer that `tokenizers` builds from the same files."""
 
 import json
 import random
@@ -62,7 +62,7 @@ def loaded(vocabulary: Vocabulary) -> Tokenizer:
 
 
 def reference(folder: Path, code: Code, prefix: bool, added: list[dict[str, Any]]) -> Any:
-    """What transformers builds of the files."""
+    """The tokenizer that transformers builds from the files."""
     from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
     from tokenizers import Tokenizer as Backend
 
@@ -126,7 +126,7 @@ def test_ids(trained: Callable[..., Path], name: str, prefix: bool) -> None:
 
 
 def test_the_files_beside_them_count(trained: Callable[..., Path]) -> None:
-    """As they do for a tokenizer.json: added_tokens_decoder, ids by name, the class's own where no file says it."""
+    """As for a tokenizer.json: added_tokens_decoder, ids by name, and the class's default where no file has one."""
     decoder = {str(N): {"content": "<|im_end|>", "special": True, "rstrip": True}, str(N + 1): {"content": "  "}}
     folder = trained(
         tokenizer_config={
@@ -204,7 +204,7 @@ def test_damaged_files(trained: Callable[..., Path], file: str, content: bytes |
 
 
 def test_lines_of_merges(trained: Callable[..., Path]) -> None:
-    """Without the line of a version, with the line ends of Windows, with a byte order mark."""
+    """Without a version line, with Windows line ends, with a byte order mark."""
     folder = trained(tokenizer_config={"tokenizer_class": "GPT2Tokenizer"})
     merges = read(folder).merges
     path = folder / "merges.txt"

@@ -1,4 +1,4 @@
-"""How added tokens are found in text, from Hugging Face's files to the keys of GGUF."""
+"""How added tokens are found in text, from Hugging Face's files to GGUF keys."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def keys(vocabulary: Vocabulary) -> list[list[int] | None]:
 
 
 def test_keys(tmp_path: Path) -> None:
-    """The file's own ids; no keys where readers without them give the same ids."""
+    """The file's own ids; no keys if readers find the same ids without them."""
     one, two = added(0, "<mask>", "special", "lstrip"), added(1, "<t>", "rstrip", "single_word", "normalized")
     assert keys(read(tmp_path, content(one, two))) == [[256], [257], [257], [257]]
     plain, normal = added(0, "<t>"), added(1, "  ", "normalized")
@@ -81,7 +81,7 @@ def test_a_gguf_file_hands_them_on(tmp_path: Path) -> None:
 
 
 def test_tokens_of_normalized_text_are_noted(tmp_path: Path) -> None:
-    """Readers of the kind look for them in raw text."""
+    """Readers of this kind search for them in raw text."""
     letters = {f"<0x{i:02X}>": i for i in range(256)}
     tokenizer = content(added(0, "<t>", "normalized"), added(1, "<s>", "special"))
     tokenizer["model"] |= {"vocab": letters | {"▁": 256 + 2}, "byte_fallback": True, "unk_token": "<s>"}
