@@ -1,4 +1,4 @@
-"""The chart: well formed, readable on white and on black, and of the figures that are kept."""
+"""The chart: well formed, readable on white and black, and made of the stored results."""
 
 import xml.etree.ElementTree as ElementTree
 from typing import Any

@@ -1,4 +1,4 @@
-"""Two commits: what counts as a difference, and how the other commit is imported."""
+"""Two commits: which differences count, and how the other commit is imported."""
 
 import math
 import subprocess
@@ -95,7 +95,7 @@ def test_the_other_commit_is_what_is_imported(checkout: Path, tmp_path: Path) ->
 
 
 def test_a_package_that_holds_others_is_imported(checkout: Path, tmp_path: Path) -> None:
-    """`hybrid` is the folder library, `hybrid.cli` another one: nothing of it is linked into the checkout."""
+    """`hybrid` is the folder library, `hybrid.cli` another folder: nothing is linked into the checkout."""
     (checkout / "library").mkdir()
     (checkout / "library" / "__init__.py").write_text("")
     (checkout / "library" / "model.py").write_text("import hybrid.cli.main\nprint('model')\n")

@@ -48,7 +48,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """hybrid and llama.cpp's programs; ours is twice as fast. The log has who ran, in order."""
+    """Stand-ins for hybrid and llama.cpp's programs, ours twice as fast. The log lists the runs in order."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("hybrid", "llama-bench", "llama-batched-bench", "llama-perplexity"):
@@ -161,7 +161,7 @@ def test_a_busy_machine_is_refused(tools: Path, model: Path, monkeypatch: pytest
 
 
 def test_patience_with_the_peers_depth(tools: Path, model: Path) -> None:
-    """The peer computes 512 tokens in a second: 1024 are 2 s a round, 4096 too many."""
+    """The peer computes 512 tokens per second: a round with 1024 takes 2 s, 4096 are too many."""
     options = ["-p", "512", "-n", "4", "-np", "1", "-d", "0,1024,4096", "--patience", "5"]
     rows = {row["test"]: row for row in run(tools, model, *options)}
     assert len(rows["tg4"]["peer"]["rates"]) == 3

@@ -34,7 +34,7 @@ def test_recurrent_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_the_cases_are_models() -> None:
-    """Their fields are as many as the kernels read, and their states fit."""
+    """They have as many fields as the kernels read, and fitting states."""
     assert len({(case.kernel.name, case.model) for case in module.CASES}) == len(module.CASES)
     for case in module.CASES:
         assert 4 * int(np.prod(case.state)) * 16 <= module.MOST_STATE, case.model

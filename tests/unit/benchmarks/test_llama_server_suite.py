@@ -1,4 +1,4 @@
-"""What becomes of llama-server's options and of its tests, without either."""
+"""Translated options and edited tests of llama-server, without either."""
 
 import json
 from pathlib import Path

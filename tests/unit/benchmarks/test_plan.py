@@ -1,4 +1,4 @@
-"""Which tests the sets have, and what --only leaves of them."""
+"""The tests in each set, and the selection by --only."""
 
 from plan import FULL, SETS, Plan, groups, may_be_wanted, wanted
 

@@ -1,4 +1,4 @@
-"""Calls of the programs that are measured, with stand-ins that log them, and what is read from their output."""
+"""Calls of the measured programs, with stand-ins that log them, and parsing of their output."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The tables of QUALITY.md from rows, and what the rows that are kept have to show."""
+"""The tables of QUALITY.md from rows, and required facts of the stored rows."""
 
 from typing import Any
 

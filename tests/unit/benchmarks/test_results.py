@@ -1,4 +1,4 @@
-"""Rows of results: kept, replaced, and turned into tables."""
+"""Rows of results are stored, replaced, and made into tables."""
 
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def test_claim_about_prompts() -> None:
 
 
 def test_the_kept_results_are_sound() -> None:
-    """Everything that was measured has its figures, and stands where a new row would."""
+    """All measurements have their figures, in the order of new rows."""
     rows = results.load()
     assert rows
     assert results.merged([], rows)[0] == rows

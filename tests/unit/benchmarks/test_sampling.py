@@ -1,4 +1,4 @@
-"""benchmarks/sampling.py: every setting runs, and llama.cpp's samplers are told what ours are."""
+"""benchmarks/sampling.py: every setting runs, and llama.cpp's samplers get the same settings as ours."""
 
 import ctypes
 import os
@@ -31,7 +31,7 @@ def test_every_setting_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_the_logits_are_as_trained_models_have_them() -> None:
-    """Some bits of entropy, most of it among few tokens, whatever the vocabulary."""
+    """Some bits of entropy, mostly among few tokens, for any vocabulary."""
     for n_vocab in (32_000, 256_000):
         logits = module.rows_of(n_vocab)
         assert 2 < module.entropy(logits) < 6
@@ -41,7 +41,7 @@ def test_the_logits_are_as_trained_models_have_them() -> None:
 
 
 def test_a_fast_block_and_a_median_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first blocks do not count; those of both sides come in turn."""
+    """The first blocks do not count; blocks of both sides alternate."""
     monkeypatch.setattr(module, "WARM", 2)
     calls: list[str] = []
     figures = module.measured([lambda: calls.append("a"), lambda: calls.append("b")], 3)
@@ -57,7 +57,7 @@ def test_a_fast_block_and_a_median_one(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not PEER.exists(), reason="PEER has no libllama.so: llama.cpp was built without shared libraries")
 @pytest.mark.parametrize("settings", module.SETTINGS.values(), ids=module.SETTINGS)
 def test_both_draw_from_the_same(settings: dict[str, Any]) -> None:
-    """The first draw's candidates and probabilities; what is left to chance, or random itself, is switched off."""
+    """The first draw's candidates and probabilities are equal, with random samplers switched off."""
     settings = {**settings, **({"xtc_probability": 1.0} if "xtc_probability" in settings else {})}
     params, logits = SamplingParams(seed=1, **settings), module.rows_of(2000)[0]
     library = module.Library(PEER)

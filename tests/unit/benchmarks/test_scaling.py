@@ -1,4 +1,4 @@
-"""benchmarks/scaling.py: what it divides by what, what bounds a row, and one run of it on a small model."""
+"""benchmarks/scaling.py: its ratios, the bounds of a row, and a run on a small model."""
 
 import sys
 from pathlib import Path

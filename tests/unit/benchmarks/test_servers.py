@@ -1,4 +1,4 @@
-"""The instruments of the server: what they count and when they call a soak failed."""
+"""The server's instruments: their counts, and when a soak counts as failed."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""benchmarks/threads.py: its disturbances are real and end, and what it compares is what it says."""
+"""benchmarks/threads.py: its disturbances are real and end, and it compares what it claims to compare."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""Names of other programs become ours; an unknown option names the nearest one."""
+"""Option names of other programs are translated to ours; an unknown option's error names the nearest one."""
 
 import pytest
 

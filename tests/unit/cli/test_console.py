@@ -1,4 +1,4 @@
-"""What people and scripts read."""
+"""Output for people and for scripts."""
 
 import dataclasses
 import json

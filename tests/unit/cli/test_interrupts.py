@@ -1,4 +1,4 @@
-"""Ctrl-C while modules are loaded."""
+"""Ctrl-C while modules are imported."""
 
 import subprocess
 import sys
@@ -47,6 +47,6 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_inside_a_callback_is_not_lost() -> None:
-    """Python only reports it: "Exception ignored in ...", and goes on."""
+    """Python only prints "Exception ignored in ..." and goes on."""
     done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == ("heard\n", "")

@@ -1,4 +1,4 @@
-"""Signals that end a command: nothing unfinished stays."""
+"""Signals that end a command leave no unfinished file."""
 
 import signal
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_under_nohup_the_command_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_signal_after_the_terminal_is_gone_keeps_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing to a terminal that has hung up is an OSError."""
+    """Writing to a terminal that has hung up raises OSError."""
 
     def gone(text: str) -> None:
         raise OSError(5, "Input/output error")

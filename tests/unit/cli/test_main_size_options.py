@@ -1,4 +1,4 @@
-"""Every option that takes a size reads it by the one grammar."""
+"""All options that take a size use one grammar."""
 
 import inspect
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What the command line adds to the errors of the library, and that the library names none of its options itself."""
+"""Remedies that the command line adds to the library's errors; the library itself names no options."""
 
 import ast
 import re

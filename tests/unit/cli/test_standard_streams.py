@@ -1,11 +1,11 @@
-"""Standard streams that were closed before the program began."""
+"""Standard streams that were closed before the program started."""
 
 import subprocess
 import sys
 
 import pytest
 
-# what a program that writes to all three sees, said in the first file that it opens
+# a program that uses all three streams and reports in the first file that it opens
 SAYS = """
 import os, sys
 from hybrid.cli.standard_streams import open_missing
@@ -34,7 +34,7 @@ with open(sys.argv[1], "w") as file:
 def test_closed_streams_are_opened(
     tmp_path_factory: pytest.TempPathFactory, closing: str, out: str, err: str, seen: str
 ) -> None:
-    """Without it the first file that is opened has the number of the closed one, and notes are printed to stdout."""
+    """Otherwise the first opened file gets the closed stream's number, and notes go to stdout."""
     file = tmp_path_factory.mktemp("streams") / "seen"
     script = f'exec "$0" -c "$1" "$2" {closing}'
     done = subprocess.run(

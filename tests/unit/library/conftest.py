@@ -1,4 +1,4 @@
-"""The bundled model as notebooks have it."""
+"""The bundled model as used in notebooks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,20 +35,20 @@ def model(gguf: Path) -> Iterator[hybrid.Model]:
 
 @pytest.fixture(scope="module")
 def tooled(gguf: Path) -> Iterator[hybrid.Model]:
-    """Its template knows tools."""
+    """A model whose template knows tools."""
     with hybrid.load(gguf, context=1024, threads=1, template=WITH_TOOLS) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
 def thinking(gguf: Path) -> Iterator[hybrid.Model]:
-    """Its template knows tools and thoughts."""
+    """A model whose template knows tools and thoughts."""
     with hybrid.load(gguf, context=1024, threads=1, template=WITH_THOUGHTS) as loaded:
         yield loaded
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
-    """What the model says next."""
+    """The model's next answers."""
     with with_script(monkeypatch) as script:
         yield script

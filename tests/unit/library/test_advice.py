@@ -1,4 +1,4 @@
-"""What helps against an error: the functions and keywords that the sentences name are there."""
+"""Advice in errors: the functions and keywords that it names exist."""
 
 import inspect
 import re

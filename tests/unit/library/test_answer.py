@@ -1,4 +1,4 @@
-"""Answers while they are written: parts, threads, event loops, stopping."""
+"""Answers while they are generated: parts, threads, event loops, stopping."""
 
 import _thread
 import asyncio
@@ -25,7 +25,7 @@ def test_stopping_keeps_what_there_is(model: hybrid.Model) -> None:
 
 
 def test_ctrl_c_stops_it_and_leaves_the_model(model: hybrid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it waits for the next piece, which is most of the time."""
+    """Ctrl-C while it waits for the next piece, which is most of the time."""
     step, steps = Batcher.step, itertools.count()
     waits = threading.Event()
 

@@ -88,7 +88,7 @@ def test_files(model: hybrid.Model, tmp_path: Path) -> None:
 
 
 def test_a_file_is_that_of_hybrid_run(model: hybrid.Model, gguf: Path, tmp_path: Path) -> None:
-    """Both ways, and neither reads anything again."""
+    """In both directions, and nothing is read again."""
     chat = model.chat(system="Brief.")
     chat.say("One", tokens=6, temperature=0)
     chat.save(tmp_path / "a.state")

@@ -1,4 +1,4 @@
-"""Functions as tools: what a model is told of them, and what becomes of its calls."""
+"""Functions as tools: the descriptions for a model, and the results of its calls."""
 
 import json
 from collections.abc import Callable
@@ -189,7 +189,7 @@ class Point(NamedTuple):
     ],
 )
 def test_arguments_have_their_types(hint: Any, schema: Any, given: Any, value: Any) -> None:
-    """The model is told a schema, its calls can be held to it, and the function gets a value of its type."""
+    """The model gets a schema, which can be enforced, and the function gets a value of its type."""
     got = []
 
     def takes(one: Any) -> None:

@@ -1,4 +1,4 @@
-"""The package `hybrid`: ten names, each with a text that says what it is, loaded when they are used."""
+"""The package `hybrid`: ten documented names, each loaded on first use."""
 
 import inspect
 import subprocess
@@ -47,7 +47,7 @@ def test_errors_are_there_without_a_model() -> None:
 
 
 def test_settings_name_all_samplers() -> None:
-    """A sampler that is added has a keyword, too."""
+    """A new sampler also needs a keyword."""
     from dataclasses import fields
 
     from hybrid.infer.answers.sampling import SamplingParams

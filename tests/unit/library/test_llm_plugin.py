@@ -1,4 +1,4 @@
-"""The plug-in for `llm`, by llm's own Python: conversations, streams, schemas, tools, embeddings."""
+"""The plug-in for `llm` through llm's Python API: conversations, streams, schemas, tools, embeddings."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(autouse=True)
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Registered as its entry point does, with a user's folder of the test's, and models that nobody else has."""
+    """Registered as by its entry point, with a user folder and models of the test's own."""
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path / "llm"))
     (tmp_path / "llm").mkdir()
     monkeypatch.setattr("hybrid.llm_plugin.here", list)
@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, gguf: Path) -> str:
 
 @pytest.fixture(scope="module")
 def thinker(tmp_path_factory: pytest.TempPathFactory, gguf: Path) -> Path:
-    """With a template that knows tools and thoughts."""
+    """A model whose template knows tools and thoughts."""
     path = tmp_path_factory.mktemp("thinker") / "thinker.gguf"
     shutil.copyfile(gguf, path)
     set_value(path, "tokenizer.chat_template", WITH_THOUGHTS)
@@ -239,8 +239,8 @@ def test_embeddings(asked: str, gguf: Path, bert: Path) -> None:
 def test_the_page_of_documentation(
     gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its commands, in its order, in one folder."""
-    from llm.cli import cli  # loads OpenAI's client, for which every process that collects tests would wait
+    """The page's commands, in order, in one folder."""
+    from llm.cli import cli  # loads OpenAI's client, which would delay every process that collects tests
 
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(gguf, tmp_path / "model.gguf")

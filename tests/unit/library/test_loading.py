@@ -1,4 +1,4 @@
-"""`hybrid.load`: what may be loaded, and how."""
+"""`hybrid.load`: what it loads, and how."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a model does in a notebook."""
+"""Methods of a model in a notebook."""
 
 import math
 import threading

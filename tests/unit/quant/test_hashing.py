@@ -1,4 +1,4 @@
-"""Hashes of weights, of tensors and of all; lists of them."""
+"""Hashes of weights, of single tensors and of all tensors; lists of hashes."""
 
 import hashlib
 from pathlib import Path

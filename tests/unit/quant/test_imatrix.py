@@ -1,4 +1,4 @@
-"""Importance matrices: what is written is read, sums are added, what cannot be is refused."""
+"""Importance matrices: written files are read, sums are added, incompatible ones are refused."""
 
 import struct
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_importance_is_the_mean_square() -> None:
 
 
 def test_merge_wants_one_model() -> None:
-    """Each with matrices of its own: refused, but for experts, which may have had nothing to add up."""
+    """Files with different matrices are refused, except for experts, which may have had no tokens."""
     entry = InputSums(np.ones((1, 4), np.float32), np.ones(1, np.float32))
     first = Imatrix({"blk.0.ssm_in.weight": entry, "blk.1.ffn_up_exps.weight": entry})
     with pytest.raises(
@@ -112,7 +112,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def legacy_bytes(chunks: bool = True) -> bytes:
-    """A .dat as llama-imatrix writes it: 2 chunks, two matrices, the second of three experts."""
+    """A .dat file of llama-imatrix: 2 chunks, two matrices, the second of three experts."""
     parts = [struct.pack("<i", 2)]
     for name, calls, values in (("blk.0.ssm_in.weight", 2, range(5)), ("blk.1.ffn_up_exps.weight", 1, range(21))):
         parts += [struct.pack("<i", len(name)), name.encode(), struct.pack("<ii", calls, len(values))]
@@ -140,7 +140,7 @@ def test_legacy_files_are_read(tmp_path: Path) -> None:
 
 
 def test_legacy_files_are_written(tmp_path: Path) -> None:
-    """Importance is kept but for rounding; what was never used counts evenly."""
+    """Importance is kept except for rounding; unused experts count evenly."""
     path = tmp_path / "x.dat"
     before = imatrix()
     before.write(path)

@@ -1,4 +1,4 @@
-"""The facts of a file, on a small hybrid written for the purpose."""
+"""The facts of a file, on a small hybrid written for these tests."""
 
 from pathlib import Path
 

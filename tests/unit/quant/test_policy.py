@@ -39,7 +39,7 @@ def model(shape: tuple[int, ...], *names: str, source: GGMLType = F32) -> dict[s
 
 
 def one(name: str, shape: tuple[int, ...], source: GGMLType, target: FileType, **options: object) -> Decision:
-    """The decision for a tensor beside an output matrix."""
+    """The decision for a tensor in a file with an output matrix."""
     tensors = model(shape, name, source=source) | model((8, 512), "output.weight")
     return decide(tensors, target, ModelTraits(4), Options(**options))[name]  # type: ignore[arg-type]
 
@@ -64,7 +64,7 @@ def test_others_keep_their_type(name: str, source: GGMLType, target: FileType) -
 
 @pytest.mark.parametrize(("shape", "is_matrix"), [((64,), False), ((1, 64), False), ((1, 2, 32), True), ((1,), False)])
 def test_vectors_are_no_matrices(shape: tuple[int, ...], is_matrix: bool) -> None:
-    """ggml does not count outer dimensions of one."""
+    """ggml does not count outer dimensions of size 1."""
     expected = Decision(Q8_0, Reason.ASKED) if is_matrix else Decision(F32, Reason.LEFT_ALONE)
     assert one("blk.0.ffn_up.weight", shape, F32, FileType.Q8_0) == expected
 
@@ -87,7 +87,7 @@ def test_ssm_x_and_dt(name: str, source: GGMLType) -> None:
 
 
 def test_gates_of_low_rank() -> None:
-    """The matrices of Kimi's decay stay F32, those of its gate do not; one of full rank is a matrix like others."""
+    """Kimi's low-rank decay matrices stay F32; its gate's matrices, and a decay matrix of full rank, do not."""
     names = [f"blk.0.ssm_{name}.weight" for name in ("f_a", "f_b", "g_a", "g_b", "beta")]
     decided = decide(model((64, 512), *names), FileType.Q8_0, ModelTraits(4))
     assert [d.type for d in decided.values()] == [F32, F32, Q8_0, Q8_0, Q8_0]
@@ -138,7 +138,7 @@ def test_pure_and_chosen_types() -> None:
     assert types(pure=True) == ["Q3_K"] * 4
     assert types(leave_output=True) == ["Q3_K", "F32", "Q5_K", "Q5_K"]
     assert types(output_type=F32, embedding_type=Q8_0) == ["Q8_0", "F32", "Q5_K", "Q5_K"]
-    # the first that matches, in any case; those that are chosen do not count as the first of the recipe
+    # the first match counts, ignoring case; matched tensors do not count as the recipe's first
     chosen = ((r"BLK\.0\.", Q4_0), ("attn_v", F16))
     assert types(tensor_types=chosen) == ["Q3_K", "Q6_K", "Q4_0", "F16"]
     assert types(tensor_types=((r"blk\.0", Q4_0),)) == ["Q3_K", "Q6_K", "Q4_0", "Q5_K"]
@@ -172,7 +172,7 @@ def test_options_that_fit_nothing() -> None:
     "name", ["hc_attn_fn", "indexer.proj", "indexer_compressor_gate", "attn_kv_a_mqa", "attn_k_b", "ssm_g_a"]
 )
 def test_what_an_architecture_leaves_alone(name: str) -> None:
-    """As llama-quantize does for GLM-5.3-Flash; of other architectures these are matrices like any."""
+    """llama-quantize leaves these of GLM-5.3-Flash alone; in other architectures they are ordinary matrices."""
     name = f"blk.0.{name}.weight"
     tensors = model((64, 512), name, source=BF16)
     assert decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="glm5-next"))[name] == Decision(BF16, Reason.LEFT_ALONE)
@@ -181,7 +181,7 @@ def test_what_an_architecture_leaves_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hc_ffn_fn", "attn_compressor_ape", "indexer_compressor_ape"])
 def test_what_is_left_alone_of_deepseek_v4(name: str) -> None:
-    """llama-quantize makes blocks of these, small as they are."""
+    """llama-quantize does quantize these small tensors."""
     tensors = model((64, 512), f"blk.0.{name}.weight", source=BF16)
     (decision,) = decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="deepseek4")).values()
     assert decision == Decision(BF16, Reason.LEFT_ALONE)
@@ -197,7 +197,7 @@ def test_what_an_architecture_has_eight_bits_for(name: str) -> None:
 
 
 def test_model_of() -> None:
-    """n_gqa is that of layer 0, like llama.cpp's: 0 where a hybrid begins with a layer without attention."""
+    """n_gqa is layer 0's, as in llama.cpp: 0 if a hybrid begins with a layer without attention."""
     keys = {"general.architecture": "jamba", "jamba.block_count": 32, "jamba.attention.head_count": 32}
     assert model_of(keys) == ModelTraits(32, n_gqa=1, arch="jamba")
     shared = {"jamba.attention.head_count_kv": np.array([0, 8], np.int32), "jamba.expert_count": 16}

@@ -1,4 +1,4 @@
-"""What `hybrid.quant` and `hybrid.convert` offer: complete, and nothing is imported that was not asked for."""
+"""The names that `hybrid.quant` and `hybrid.convert` offer: complete, and imported only on demand."""
 
 import ast
 import subprocess
@@ -30,7 +30,7 @@ def test_type_checkers_see_the_same() -> None:
 
 
 def test_no_module_is_called_like_a_name() -> None:
-    """`hybrid.quant.NAME` would be the module as soon as somebody imports that."""
+    """`hybrid.quant.NAME` would become the module once it is imported."""
     assert not {path.stem for path in FOLDER.iterdir()} & set(quant.__all__)
 
 

@@ -1,4 +1,4 @@
-"""The whole of quantizing a file: what is in the new one, what is refused, what is left behind."""
+"""Quantizing a file: the contents of the new file, refusals, leftovers."""
 
 import math
 import os
@@ -193,7 +193,7 @@ def test_quantizing_again_must_be_asked_for(tmp_path: Path) -> None:
     with GGUFFile.open(q8) as a, GGUFFile.open(tmp_path / "out.gguf") as b:
         name = "blk.2.ssm_in.weight"
         np.testing.assert_array_equal(b.raw(name), formats.encode(Q4_0, a.f32(name)))
-    # To the same type, and back to floats, nothing is made worse.
+    # Same type, or back to floats: nothing gets worse.
     q.quantize(q8, tmp_path / "same.gguf", "Q8_0")
     q.quantize(q8, tmp_path / "f32.gguf", "F32")
     with GGUFFile.open(q8) as a, GGUFFile.open(tmp_path / "same.gguf") as b, GGUFFile.open(tmp_path / "f32.gguf") as c:
@@ -271,7 +271,7 @@ def test_values_too_large_for_the_type(tmp_path: Path, target: str, value: float
 
 
 def test_large_values_that_fit_are_no_error(tmp_path: Path) -> None:
-    """Squares of these overflow f32, which must not be taken for NaN."""
+    """Squares of these values overflow f32, which must not be taken for NaN."""
     name = "blk.2.ssm_in.weight"
     x = weights(name)
     x[9, 9] = 1.2345e30
@@ -303,7 +303,7 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_types_that_can_only_be_read_are_a_source(tmp_path: Path) -> None:
-    """Like any quantized type: refused at first, requantized when allowed, decoded to floats as they are."""
+    """Like any quantized type: refused by default, requantized when allowed, decoded to floats unchanged."""
     kinds = {f"blk.{i}.ffn_up.weight": kind for i, kind in enumerate((GGMLType.Q4_K, GGMLType.IQ2_XXS, GGMLType.NVFP4))}
     raw = {name: random_blocks(kind, (5, 1536), np.random.default_rng(1)) for name, kind in kinds.items()}
     src = tmp_path / "in.gguf"
@@ -325,7 +325,7 @@ def test_types_that_can_only_be_read_are_a_source(tmp_path: Path) -> None:
 
 
 def wide_model(path: Path, kind: GGMLType = F32, n_expert: int = 3) -> Path:
-    """Matrices with rows of whole blocks of every type."""
+    """Matrices whose rows are whole blocks of every type."""
     shapes = {
         "token_embd.weight": (40, 256),
         "blk.0.attn_v.weight": (24, 256),
@@ -359,7 +359,7 @@ def importance_of(src: Path) -> Imatrix:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["Q4_K_M", "Q3_K_S", "IQ4_XS", "Q5_1"])
 def test_importance_reaches_every_matrix(tmp_path: Path, target: str) -> None:
-    """Each expert has its own; an expert that was never used counts evenly; the embedding has none."""
+    """Each expert has its own importance; unused experts count evenly; the embedding has none."""
     src = wide_model(tmp_path / "in.gguf")
     imatrix = importance_of(src)
     experts = imatrix.entries["blk.1.ffn_down_exps.weight"]
@@ -441,7 +441,7 @@ def test_effort_lowers_errors_at_the_same_size(tmp_path: Path) -> None:
 
 
 def split(src: Path, folder: Path) -> Path:
-    """The first of two parts of `src`, as llama-gguf-split makes them."""
+    """The first of two parts of `src`, split like llama-gguf-split."""
     with GGUFFile.open(src) as f:
         names = list(f.tensors)
         for i, of in enumerate((names[:1], names[1:])):
@@ -460,7 +460,7 @@ def split(src: Path, folder: Path) -> Path:
 
 
 def test_parts_of_a_model(tmp_path: Path) -> None:
-    """Read together: into one file, or into as many."""
+    """Read as one: written to one file, or to as many parts."""
     src = wide_model(tmp_path / "in.gguf")
     first = split(src, tmp_path)
     q.quantize(src, tmp_path / "whole.gguf", "Q4_K_M")

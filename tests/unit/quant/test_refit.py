@@ -1,4 +1,4 @@
-"""Scales fitted again: the weighted error of no block grows, and codes stay."""
+"""Refitted scales: no block's weighted error grows, and codes stay."""
 
 import numpy as np
 import pytest
@@ -7,18 +7,18 @@ from hybrid.quant.ggml import formats
 from hybrid.quant.ggml.types import TRAITS, GGMLType
 from hybrid.quant.refit import SCALES, refit
 
-# Least share of the squared error that goes away on normal weights.
+# Least reduction of the squared error on normal weights, as a share.
 GAIN = {GGMLType.IQ3_S: 0.05, GGMLType.Q4_0: 0.002, GGMLType.Q5_0: 0.001}
 
 
 def errors(kind: GGMLType, x: np.ndarray, raw: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Of each block."""
+    """The error of each block."""
     square = np.square(formats.decode(kind, raw).astype(np.float64) - x) * weights
     return square.reshape(-1, TRAITS[kind].block).sum(axis=1)
 
 
 def shares(kind: GGMLType, x: np.ndarray, raw: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """What is left of each block: <new, x> / <x, x>."""
+    """The remaining share of each block: <new, x> / <x, x>."""
     wide = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
         product, power = (
@@ -58,7 +58,7 @@ def test_no_block_is_worse(kind: GGMLType, weighted: bool) -> None:
 
 
 def test_exact_scales_stay() -> None:
-    """What has no error keeps its bytes, and so do types without such a scale."""
+    """Blocks without error keep their bytes, and so do types without such a scale."""
     x = np.tile(np.arange(-8, 8, dtype=np.float32), 32)[None]
     raw = formats.encode(GGMLType.Q4_0, x)
     new = raw.copy()

@@ -1,4 +1,4 @@
-"""Splitting, merging and editing GGUF files changes what was asked and nothing else."""
+"""Splitting, merging and editing GGUF files changes only what was asked for."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Choosing types under a size: the hull, the budget, and what noise is."""
+"""Choosing types for a target size: the hull, the budget, and the measure of noise."""
 
 import itertools
 from pathlib import Path
@@ -85,7 +85,7 @@ def test_a_size_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_not_a_matrix_counts_too(seed: int) -> None:
-    """With metadata and padding the file stays within the target, and nothing is given away."""
+    """With metadata and padding the file stays within the target, and no space is wasted."""
     choices, weight = random_candidates(6, seed)
 
     def file(types: dict[str, GGMLType], padded: int = 1) -> int:
@@ -100,7 +100,7 @@ def test_what_is_not_a_matrix_counts_too(seed: int) -> None:
 
 
 def test_noise_of_types(tmp_path: Path) -> None:
-    """Relative squares of errors, weighted by importance where there is any; rows of 32 have types of their own."""
+    """Relative squared errors, weighted by importance if given; rows of 32 have types of their own."""
     rng = np.random.default_rng(4)
     values = {
         "blk.0.ffn_up.weight": rng.standard_normal((48, 512)).astype(np.float32),
@@ -156,7 +156,7 @@ def test_large_matrices_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of threads, to the bit; a matrix is shared out in blocks of rows."""
+    """The same bits for any number of threads; a matrix is divided into blocks of rows."""
     rng = np.random.default_rng(5)
     values = {
         "blk.0.attn_q.weight": rng.standard_normal((33, 256)).astype(np.float32),
@@ -184,7 +184,7 @@ def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
-    """Named before anything is made of them; rows are those of the tensor, not of the sample."""
+    """Refused before any work; row numbers are the tensor's, not the sample's."""
     x = np.ones((40, 256), np.float32)
     x[37, 5] = np.nan
     with GGUFWriter(tmp_path / "in.gguf", "jamba") as w:

@@ -1,4 +1,4 @@
-"""What the chat tells about itself."""
+"""Commands with which the chat reports about itself."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Names of kept chats."""
+"""Names of saved chats."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The chat in the terminal: its loop, its commands, and the file it is kept in."""
+"""The chat in the terminal: its loop, its commands, and its file."""
 
 import os
 import signal
@@ -118,7 +118,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(capsys: pytest.CaptureFixture[
 
 
 def test_ctrl_c_behind_an_answer_does_not_stop_the_next(capsys: pytest.CaptureFixture[str]) -> None:
-    """It comes when the model has computed the last token, and the answer is still being printed."""
+    """Ctrl-C comes after the last token was computed, while the answer is still being printed."""
     model = FakeModel("abc", "next")
     chat = session(model, "one", "two")
     speak = chat.conversation.answer
@@ -144,7 +144,7 @@ def test_several_lines() -> None:
 
 
 def kept(model: FakeModel, path: Path, *lines: str, among_chats: bool = False) -> Keeper:
-    """A chat of these lines that was kept in `path` after each, and has not ended."""
+    """An unfinished chat of these lines, saved in `path` after each."""
     chat = session(model, *lines)
     keeper = Keeper(chat.conversation, path, among_chats)
     chat.keeper = keeper
@@ -170,7 +170,7 @@ def test_every_turn_is_kept_before_the_next_question(tmp_path: Path) -> None:
     kept(model, path, "a", "b", "/tree", "c")
     assert seen == [[], ["a"], ["a", "b"]] and questions(model, path) == ["a", "b", "c"]
     assert model.n_saved == 3, "nothing new after /tree"
-    # what a chat that was killed now goes on with
+    # the state from which a killed chat now continues
     again = talk(FakeModel("four"), Template())
     again.model.files = model.files  # type: ignore[attr-defined]
     again.load(path)

@@ -1,4 +1,4 @@
-"""A chat that outgrows its context (--context-shift): it goes on, and only other branches are processed again."""
+"""A chat that outgrows its context goes on (--context-shift); only other branches are processed again."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hybrid.quant.ggml.errors import Remedy, StateError, UsageError
 
 
 def grown(keep: int = 0, system: str = "", n_ctx: int = 60) -> tuple[FakeModel, Conversation]:
-    """Two turns, of which the second one is too long."""
+    """Two turns, the second one too long."""
     model = FakeModel("a" * 30, "b" * 40, "three", "four", n_ctx=n_ctx)
     chat = talk(model, Template(), keep=keep, system=system)
     assert said(chat.answer("q")) == "a" * 30

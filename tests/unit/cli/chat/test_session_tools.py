@@ -1,4 +1,4 @@
-"""Tools and thoughts in the chat: calls and their results, what is folded, and the commands for both."""
+"""Tools and thoughts in the chat: calls and results, folding, and the commands for both."""
 
 import json
 from pathlib import Path
@@ -18,12 +18,12 @@ CLOCK = '<call>{"name": "clock", "arguments": {}}</call>'
 
 @pytest.fixture(autouse=True)
 def unconstrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake says its script, whatever the grammar."""
+    """Makes the fake model say its script whatever the grammar."""
     monkeypatch.setattr("hybrid.infer.answers.chat.call_grammar.answer_grammar", lambda *given, **more: None)
 
 
 class Session:
-    """A chat that is played: lines in, and what stood before each."""
+    """A scripted chat: lines in, and the prompt shown before each."""
 
     def __init__(self, *script: str, tools: bool = True, **more: Any) -> None:
         self.model = FakeModel(*script, n_ctx=2000)

@@ -1,4 +1,4 @@
-"""/set and /system: what they show, take and refuse."""
+"""/set and /system: the values they show, take and refuse."""
 
 from dataclasses import fields
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ def chat() -> ChatSession:
 
 
 def told(chat: ChatSession, line: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a line has come to: an error as the chat shows it."""
+    """The output of a line: an error as the chat shows it."""
     lines = [line]
 
     def read(prompt: str) -> str:

@@ -1,6 +1,6 @@
-"""Results in the order of the parts, whatever happens to workers.
+"""Results come in the order of the parts, whatever happens to workers.
 
-Functions in functions are sent whole: workers do not have this file.
+Functions in functions are sent as a whole: workers do not have this file.
 """
 
 import os
@@ -77,7 +77,7 @@ def test_a_result_that_died_with_its_worker_is_computed_anew(connection: Cluster
     fetching.add(future)
     held, deadline = connection.client.who_has([future]), time.monotonic() + 60
     os.kill(first, signal.SIGKILL)
-    # its status would not do: the other worker may have computed it anew before it is looked at
+    # its status would not do: the other worker may already have recomputed it
     while connection.client.who_has([future]) == held and time.monotonic() < deadline:
         time.sleep(0.01)
     [(over, again)] = fetching.next()

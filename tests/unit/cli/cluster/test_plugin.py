@@ -1,4 +1,4 @@
-"""What a plugin of ours does on a worker of Dask."""
+"""Our plugin on a Dask worker."""
 
 from distributed import Client, LocalCluster
 
@@ -10,7 +10,7 @@ SIZE = 5 * Beginning.BYTES_PER_SECOND
 
 
 def test_a_beginning_that_moves_says_nothing_about_connections() -> None:
-    """Else the next ones would cost nothing any more: it has 500 MB as far as Dask knows, and takes a millisecond."""
+    """Otherwise later transfers would seem free: Dask takes a prefix for 500 MB, and it moves in a millisecond."""
     facts = WorkerFacts.here()
     how = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "memory_limit": 0}
     with LocalCluster(n_workers=2, **how) as cluster, Client(cluster) as client:

@@ -1,4 +1,4 @@
-"""Turns of a worker's tasks, and what it holds."""
+"""Turns of a worker's tasks, and the prefixes it keeps."""
 
 import sys
 import threading
@@ -69,7 +69,7 @@ def test_what_is_held_is_made_once_and_closed_by_the_last() -> None:
 
 
 def test_nothing_is_made_for_those_who_have_gone() -> None:
-    """Neither by a task that comes to it afterwards, nor by one that is in the middle of it."""
+    """Neither by a task that begins afterwards, nor by one in progress."""
     held, closed = Holding(), []
 
     class Thing:

@@ -1,4 +1,4 @@
-"""Answers over workers, where Dask itself does not behave."""
+"""Answers from workers while Dask misbehaves."""
 
 import io
 import time
@@ -22,7 +22,7 @@ N = 120
 
 
 class StubBatch:
-    """Three prompts after the other begin alike."""
+    """Every three consecutive prompts have a common prefix."""
 
     n_samples, max_tokens = 1, 20
 
@@ -40,7 +40,7 @@ def slow_answer(_key: str, _number: int, line: str, *_more: Any) -> Answered:
 
 @contextmanager
 def stub_workers(memory_limit: str | int = 0) -> Iterator[ClusterConnection]:
-    """Two of this process."""
+    """Two workers in this process."""
     how: dict[str, Any] = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
     with (
         LocalCluster(n_workers=2, host="127.0.0.1", protocol="tcp://", memory_limit=memory_limit, **how) as cluster,
@@ -51,7 +51,7 @@ def stub_workers(memory_limit: str | int = 0) -> Iterator[ClusterConnection]:
 
 @pytest.mark.exhaustive
 def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask refuses a task that needs more than a worker has: what it is told that beginnings take is less."""
+    """Dask refuses a task larger than a worker's memory: the size it is told for prefixes is smaller."""
     monkeypatch.setattr(prompt_worker, "answer", slow_answer)
     prompts, out, notes = [PromptLine(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
     with stub_workers("8GB") as connection:
@@ -62,7 +62,7 @@ def test_workers_with_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.exhaustive
 def test_what_dask_has_forgotten_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has cancelled answers of a cluster of 100 workers that came and went, while its scheduler was there."""
+    """Dask has cancelled answers on a cluster of 100 workers that came and went, while its scheduler was running."""
     monkeypatch.setattr(prompt_worker, "answer", slow_answer)
     prompts, out, notes = [PromptLine(i, "", None, line=f"line {i}") for i in range(N)], io.StringIO(), list[str]()
     with stub_workers() as connection:

@@ -1,4 +1,4 @@
-"""Stages on workers of a cluster: what is known before any is opened."""
+"""Stages on workers of a cluster: facts known before any stage is opened."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +16,7 @@ ELSEWHERE = ("another", MachineMemory(32 * GIB, 24 * GIB, None))
 
 
 def line(n: int, answers: dict[str, Any]) -> ClusterLine:
-    """On workers of whom this is said when they are asked for their memory."""
+    """A line of workers that give these answers when asked for their memory."""
     client = SimpleNamespace(
         status="running", loop=SimpleNamespace(asyncio_loop=None), run=lambda _function, on_error: answers
     )
@@ -31,7 +31,7 @@ def test_workers_of_one_machine_share_its_memory() -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_worker_that_goes_while_it_is_asked(n: int) -> None:
-    """Dask gives its error in place of an answer. AUTO takes those that are there."""
+    """Dask returns its error instead of an answer. AUTO takes the remaining workers."""
     gone = line(n, {"a": HERE, "b": OSError("timed out")})
     if not n:
         assert len(gone.machines()) == 1

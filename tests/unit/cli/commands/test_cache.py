@@ -1,4 +1,4 @@
-"""`hybrid cache`: lists, clears, and says what it did."""
+"""`hybrid cache` lists, clears, and reports."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def _checkpoint(folder: Path) -> Path:
 
 @pytest.fixture
 def conversions(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Of a folder that is there, one that changed, one that is gone, one that nobody wrote down; and one of demo's."""
+    """Conversions of a folder that is there, one that changed, one that is gone, one unrecorded; and one of demo's."""
 
     def convert(folder: Path, target: Path, **_: object) -> SimpleNamespace:
         target.write_bytes(bytes(1000))

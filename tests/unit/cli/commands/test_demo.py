@@ -1,4 +1,4 @@
-"""What the demo tells a newcomer to type."""
+"""The commands that the demo suggests to a newcomer."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `hybrid inspect` prints of a file."""
+"""The output of `hybrid inspect`."""
 
 import json
 from itertools import pairwise
@@ -138,14 +138,14 @@ def test_memory_as_json(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
         parts = [account[part] for part in ("weights", "working", "states", "keys_values", "positions")]
         assert account["total"] == sum(parts)
     assert data["fit"]["machine"]["available"] > 0 and data["fit"]["is_this_machine"]
-    assert data["n_ctx"] == 100_000  # the plain facts are those of the trained context, too
+    assert data["n_ctx"] == 100_000  # the plain facts are also those of the trained context
 
 
 @pytest.mark.parametrize(("value", "shown"), [((0, None), "0"), ((1 << 63, b.U64), "9223372036854775808")])
 def test_an_impossible_context(
     value: tuple[int, int | None], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is in the file is shown all the same; what running takes is refused."""
+    """The file's contents are shown all the same; the needs of running are refused."""
     model = tiny_models.FAMILIES["llama"]()
     model.set(".context_length", *value)
     path = model.write(tmp_path / "m.gguf")

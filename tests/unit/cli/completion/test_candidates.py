@@ -1,4 +1,4 @@
-"""What is offered at the end of a line."""
+"""Candidates offered at the end of a line."""
 
 from pathlib import Path
 

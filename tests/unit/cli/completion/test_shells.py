@@ -1,4 +1,4 @@
-"""Where scripts are installed, and which shell is meant."""
+"""Where scripts are installed, and for which shell."""
 
 import shutil
 import subprocess

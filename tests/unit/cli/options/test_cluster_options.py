@@ -1,4 +1,4 @@
-"""--cluster: what it takes, and what is said of anything else."""
+"""--cluster: accepted values, and the errors for others."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Groups of options in the place of a parameter."""
+"""Groups of options in place of a parameter."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

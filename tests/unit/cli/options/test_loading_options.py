@@ -1,4 +1,4 @@
-"""The options that load a model: declared once, the same in every command, and what becomes of them."""
+"""Options that load a model: declared once, equal in all commands, and the resulting settings."""
 
 import inspect
 from collections.abc import Iterator
@@ -43,10 +43,10 @@ def _options() -> Iterator[tuple[str, Any]]:
 
 
 def test_an_option_reads_alike_in_every_command() -> None:
-    """Same names, limits and help, but for what a context is the size of."""
+    """Same names, limits and help, except for what the context is counted for."""
     seen: dict[str, set[tuple[Any, ...]]] = {flag: set() for flag in FLAGS}
     for command, option in _options():
-        # typer keeps the first name where a default would be
+        # typer keeps the first name in the default's place
         names = (str(option.default), *(getattr(option, "param_decls", None) or ()))
         for flag in FLAGS.intersection(names):
             if (command, flag) not in LISTS | OTHER:
@@ -94,7 +94,7 @@ def test_processors_and_memory_here_are_for_work_here() -> None:
 
 
 def test_every_option_has_its_field() -> None:
-    """A field without an option is one that commands set themselves."""
+    """Commands themselves set the fields that have no option."""
     groups = (ThreadOptions, Pinning, Precision, Checkpoints)
     taken = {"n_ctx", "lora", *(f.name for group in groups for f in fields(group))} - {"pinning"}
     named = {"threads": "n_threads", "exact": "precision"}

@@ -1,4 +1,4 @@
-"""--spec mtp: the model's own head guesses, or the error says what is missing."""
+"""--spec mtp: the model's own head guesses, or the error names the missing part."""
 
 from pathlib import Path
 

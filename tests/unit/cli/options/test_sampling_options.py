@@ -1,4 +1,4 @@
-"""Every option of sampling reaches the library, in a command that takes them."""
+"""Every sampling option reaches the library, in a command that has them."""
 
 import re
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn in them, for few and many points, names from outside, and what is refused."""
+"""Plots: contents for few and many points, names from outside, and refusals."""
 
 import importlib.util
 import struct
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def texts(path: Path) -> list[str]:
-    """What can be read in an SVG."""
+    """The readable texts of an SVG."""
     return ["".join(e.itertext()) for e in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
 
 

@@ -1,4 +1,4 @@
-"""Who may read how much of a text at a time, and whose turn it is."""
+"""Which request may read how much of a text at a time, and in which turn."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -19,7 +19,7 @@ SECONDS = 0.001  # that a token takes
 
 
 class FakeService:
-    """Runs calls one at a time, when asked."""
+    """Runs calls one at a time, on demand."""
 
     def __init__(self) -> None:
         self.busy, self.most_waiting = False, 2
@@ -31,7 +31,7 @@ class FakeService:
         return future
 
     async def run(self, n: int = 1) -> None:
-        """n calls, as they come."""
+        """Run n calls in their order."""
         for _ in range(n):
             while not self.calls:
                 await asyncio.sleep(0)
@@ -41,7 +41,7 @@ class FakeService:
 
 
 class FakeReading(EmbedReading):
-    """Texts of so many tokens; notes what was read."""
+    """Texts as numbers of tokens; logs what was read."""
 
     def __init__(self, ids: Sequence[Sequence[int]], log: list[tuple[int, int]]) -> None:
         super().__init__(Pooling.LAST, ids)
@@ -65,7 +65,7 @@ class FakeReading(EmbedReading):
 
 
 def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A test that is a coroutine."""
+    """Make a coroutine a test."""
 
     @wraps(test)
     def run() -> None:
@@ -86,7 +86,7 @@ def made() -> tuple[FakeService, Embedding, list[tuple[int, int]], list[FakeRead
 
 @in_a_loop
 async def test_slices() -> None:
-    """Beside answers as many tokens as the time of a slice allows, alone more."""
+    """Beside answers a slice has as many tokens as its time allows; alone it has more."""
     service, embedding, log, _ = made()
     service.busy = True
     work = asyncio.ensure_future(embedding.vectors([[1] * 1000], normalize=False))
@@ -100,7 +100,7 @@ async def test_slices() -> None:
 
 @in_a_loop
 async def test_turns() -> None:
-    """A text is read to its end before another request's; between texts it is the other's turn."""
+    """A text is read to its end before another request's; between texts the other request has its turn."""
     service, embedding, log, _ = made()
     service.busy = True
     works = [asyncio.ensure_future(embedding.vectors([[i] * 40] * 2, normalize=False)) for i in (1, 2)]

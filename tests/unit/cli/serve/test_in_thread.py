@@ -1,4 +1,4 @@
-"""Work in a thread ends when its client goes."""
+"""Work in a thread ends when its client disconnects."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A large block that is freed does not make the next one come from an arena."""
+"""Freeing a large block does not make the next one come from an arena."""
 
 import os
 import subprocess

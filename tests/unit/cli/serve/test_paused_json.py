@@ -1,4 +1,4 @@
-"""Other threads get their turn while a large answer becomes JSON."""
+"""Other threads get their turn while a large answer is encoded as JSON."""
 
 import json
 from collections.abc import ItemsView
@@ -16,7 +16,7 @@ TOKENIZER: Any = SimpleNamespace(piece=lambda token: b"a%d" % token)
 
 
 def test_the_encoder_calls_python_for_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call is where the interpreter lets another thread run."""
+    """Only during a call may the interpreter let another thread run."""
     pieces = [TextPiece("a", i, TokenLogprobs(-1.5, ((i, -1.5), (7, -2.5)))) for i in range(20)]
     served: Any = SimpleNamespace(model=SimpleNamespace(tokenizer=TOKENIZER))
     job: Any = SimpleNamespace(drawing=SimpleNamespace(sampled=False))

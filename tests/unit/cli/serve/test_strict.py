@@ -1,4 +1,4 @@
-"""Fields of bodies that a schema does not have: passed over, told, and bounded."""
+"""Body fields outside the schema are ignored, reported, and limited."""
 
 from typing import Any, Literal
 
@@ -80,7 +80,7 @@ def test_a_body_of_unknown_fields_is_bounded() -> None:
 
 
 def test_names_of_ours_are_no_ones_elses() -> None:
-    """A client's field never stands in for a method or a property."""
+    """A client's field never replaces a method or a property."""
     names = ("warnings", "unheeded", "most", "check", "model_fields", "model_extra", "__dict__", "__class__")
     body = ChatRequest.model_validate({"messages": [HELLO], **dict.fromkeys(names, 5)})
     assert body.most is None and len(body.warnings) == len(names)

@@ -1,4 +1,4 @@
-"""What the log says of passed over fields: once to each client."""
+"""The log reports ignored fields once per client."""
 
 from hybrid.cli.serve import warning_log
 from hybrid.cli.serve.warning_log import WarningLog

@@ -1,4 +1,4 @@
-"""Which blocks of code are written again in colours, and that the screen has the same text then."""
+"""Which code blocks are rewritten in colours, with the same text on the screen."""
 
 import io
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Show = Callable[..., "Shown"]
 
 
 class Shown:
-    """A screen on which an answer was written."""
+    """A screen after an answer was written."""
 
     def __init__(self, columns: int) -> None:
         self.screen = pyte.HistoryScreen(columns, ROWS, history=1000)
@@ -26,7 +26,7 @@ class Shown:
 
     @property
     def lines(self) -> list[str]:
-        """All of it, also what is above the screen."""
+        """All lines, including those scrolled above the screen."""
         above = ["".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top]
         return [line.rstrip() for line in [*above, *self.screen.display]]
 
@@ -63,7 +63,7 @@ def show(monkeypatch: pytest.MonkeyPatch) -> Show:
 @pytest.mark.parametrize(
     ("text", "coloured"),
     [
-        ("```\ndef f(): pass\n```\n", False),  # of no language
+        ("```\ndef f(): pass\n```\n", False),  # without a language
         ("```nosuchlanguage\ndef f(): pass\n```\n", False),
         ("~~~python\ndef f(): pass\n~~~\n", True),
         ("- a list\n  ```python\n  def f(): pass\n  ```\n", True),
@@ -83,7 +83,7 @@ def test_which_blocks(text: str, coloured: bool, show: Show) -> None:
 
 @pytest.mark.parametrize("n", range(5, 14))
 def test_a_block_that_does_not_fit_stays_plain(n: int, show: Show) -> None:
-    """Its first lines are above the screen, where nobody can write: with 12 rows, 10 of code and the fence fit."""
+    """Lines above the screen cannot be rewritten: of 12 rows, 10 of code and the fence fit."""
     text = "So:\n```python\n" + "".join(f"def f{i}(): pass\n" for i in range(n)) + "```\n"
     t = show(text)
     assert t.lines == show(text, coloured=False).lines
@@ -93,7 +93,7 @@ def test_a_block_that_does_not_fit_stays_plain(n: int, show: Show) -> None:
 @pytest.mark.parametrize("width", [30, 39, 40, 41, 79, 80, 81, 100, 120])
 @pytest.mark.parametrize("char", ["a", "漢", "é", "e\u0301", "\u200b", "👩\u200d💻", "\t"])
 def test_lines_of_any_width(width: int, char: str, show: Show) -> None:
-    """Whatever a terminal makes of them: what stands above the block and below it is still there."""
+    """However a terminal wraps them, the lines above and below the block stay."""
     text = f"above\n```python\nx = '{char * width}'\ny = 1\n```\nbelow\n"
     assert show(text).lines == show(text, coloured=False).lines
 
@@ -122,7 +122,7 @@ def test_terminals_without_room() -> None:
 
 
 def test_long_blocks_are_left_alone(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some languages take long to read what is long."""
+    """Highlighting long code takes long in some languages."""
     asked: list[Any] = []
     monkeypatch.setattr(code_blocks, "LONGEST", 20)
     monkeypatch.setattr("hybrid.cli.console.coloured_code", lambda *given: asked.append(given))

@@ -1,4 +1,4 @@
-"""What is completed in a chat: commands, and what may follow them."""
+"""Completion in a chat: commands and their arguments."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The bar of progress in a notebook: with functions as a kernel has them, and IPython's own where it is installed."""
+"""The progress bar in a notebook, with functions like a kernel's, and with IPython's where installed."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -72,7 +72,7 @@ def test_outside_of_ipython(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_real_display_takes_it() -> None:
-    """IPython's own functions, where it is installed."""
+    """With IPython's own functions, where installed."""
     interactive = pytest.importorskip("IPython.core.interactiveshell")
     shell = interactive.InteractiveShell.instance()
     try:

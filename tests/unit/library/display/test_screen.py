@@ -1,4 +1,4 @@
-"""What people read: numbers, names, and the bar of progress in a terminal."""
+"""Output for people: numbers, names, and the progress bar in a terminal."""
 
 import re
 import time
@@ -39,7 +39,7 @@ def test_progress_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_the_rate_is_of_what_came_since_the_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a download that goes on, the bytes of the first time did not come in no time."""
+    """Bytes that an earlier download left do not count for a resumed one's rate."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
@@ -55,7 +55,7 @@ def test_the_rate_is_of_what_came_since_the_start(
 def test_progress_shows_names_of_tensors_as_they_are(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file may call its tensors as it likes: neither rich's markup nor an escape of the terminal may come of it."""
+    """A file may give tensors any name: rich's markup and terminal escapes must have no effect."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     with ProgressBar("work", "bytes", delay=0) as progress:

@@ -1,4 +1,4 @@
-"""Which files of a checkpoint are downloaded: exactly those that a conversion reads."""
+"""Exactly the files of a checkpoint that a conversion reads are downloaded."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def test_what_is_chosen_converts_to_the_same_file(bundled: Path, tmp_path: Path)
 def test_nothing_else_is_opened_by_a_conversion(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every name that the conversion of any folder of the tests asks for is one of those."""
+    """Checks every name that conversions of the tests' folders ask for."""
     asked: set[str] = set()
     original = Path.is_file
 

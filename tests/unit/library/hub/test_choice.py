@@ -34,7 +34,7 @@ def test_without_a_type(repository: str) -> None:
 
 @pytest.mark.parametrize("repository", hub_listings.LISTINGS)
 def test_every_model_has_a_type_and_can_be_chosen(repository: str) -> None:
-    """By its tag where no other has it, and by each of its files."""
+    """By its tag, if no other model has it, and by each of its files."""
     found = models(repository)
     tags = [model.tag for model in found]
     for model in found:

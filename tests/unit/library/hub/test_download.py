@@ -1,4 +1,4 @@
-"""Disks that are full, cannot be written, or have no links."""
+"""Disks that are full, read-only, or without links."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""What is a name on a hub, and what can only be a path."""
+"""Which strings are names on a hub, and which can only be paths."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Shapes by a config: the sizes of the published models, and files that load."""
+"""Shapes from a config: sizes of the published models, and files that load."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def small(name: str) -> ConfigShape:
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
-        # as the models' cards state them, with what the file holds twice or not at all
+        # as stated on the models' cards, plus tensors that the file holds twice, or minus those it lacks
         ("olmo3-7b", 7.30), ("qwen1.5-moe-a2.7b", 14.32), ("glm-4-9b", 9.40), ("seed-oss-36b", 36.15),
         ("apertus-8b", 8.053), ("phi-3.5-moe", 41.87), ("afm-4.5b", 4.62),
         ("command-r-35b", 34.98), ("minitron-4b", 4.19), ("mixtral-8x7b", 46.7), ("gemma-2b", 2.506),
@@ -58,7 +58,7 @@ def small(name: str) -> ConfigShape:
         ("ling-3-tiny", 7.9), ("deepseek-v2-lite", 15.7),
         ("glm-5.3-flash", 320 - 7.3),  # stated with a layer that guesses ahead
         ("glm-5.3-slice", 3.245),
-        ("gemma3n-e2b", 4.458 - 0.021), ("gemma3n-e4b", 6.87),  # without keys of layers that do not use theirs
+        ("gemma3n-e2b", 4.458 - 0.021), ("gemma3n-e4b", 6.87),  # without the keys of layers that do not use them
         ("llama-4-scout", 107.8), ("llama-4-maverick", 400.7), ("llama-4-slice", 4.85),
         ("deepseek-v4-flash", 284.0), ("deepseek-v4-slice", 3.227),
     ],
@@ -96,7 +96,7 @@ def test_a_file_loads(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", [FileType.Q8_0, FileType.Q4_K_M])
 def test_types_of_an_architecture_with_rules_of_its_own(target: FileType, tmp_path: Path) -> None:
-    """As `hybrid quantize` has them."""
+    """The same types as by `hybrid quantize`."""
     shape = small("glm5-next-plain")
     types = {t.name: kind for t, kind in tensor_types(shape, target, ssm_f32=True)}
     with GGUFFile.open(write_shape(shape, tmp_path / "model.gguf", FileType.F16)) as gguf:
@@ -109,7 +109,7 @@ def test_types_of_an_architecture_with_rules_of_its_own(target: FileType, tmp_pa
 @pytest.mark.parametrize("name", ["rwkv6", "rwkv7", "falcon-h1", "kimi-linear"])
 @pytest.mark.parametrize("target", [FileType.Q8_0, FileType.Q4_K_M])
 def test_types_are_those_of_quantize(name: str, target: FileType, tmp_path: Path) -> None:
-    """Of a converted file in F16, quantized as llama-quantize does."""
+    """The types of a converted F16 file, quantized like llama-quantize."""
     shape = small(name)
     types = {t.name: kind for t, kind in tensor_types(shape, target, ssm_f32=False)}
     with GGUFFile.open(write_shape(shape, tmp_path / "model.gguf", FileType.F16)) as gguf:

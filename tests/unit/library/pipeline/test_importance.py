@@ -1,4 +1,4 @@
-"""Importance collected in several goes: what is kept on the way, and what cannot be gone on with."""
+"""Importance collected in several runs: what is saved on the way, and files that cannot be continued."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ MODEL: Any = SimpleNamespace(gguf=SimpleNamespace(tensors={NAME: SimpleNamespace
 
 @pytest.fixture(autouse=True)
 def chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every chunk adds 1 to all sums, and 3 rows."""
+    """Makes every chunk add 1 to all sums, and 3 rows."""
 
     def collect(model: Any, text: str, *, n_ctx: int, chunks: int | None, first: int) -> Iterator[Any]:
         for done in range(first + 1, TOTAL + 1):

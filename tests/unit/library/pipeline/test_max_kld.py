@@ -29,7 +29,7 @@ def size(types: Mapping[str, GGMLType]) -> int:
 
 
 def search(most: float, power: float, factor: float) -> tuple[TypeChoice, list[float]]:
-    """Of a model in which matrices add up to factor * sum ** power; what was measured on the way."""
+    """Search with a model whose divergence is factor * sum ** power; also the divergences measured on the way."""
     seen: list[float] = []
 
     def trial(types: Mapping[str, GGMLType]) -> TypeChoice:
@@ -45,7 +45,7 @@ def test_close_to_the_limit(share: float, power: float, factor: float) -> None:
     limit = factor * (LEAST + share * (MOST - LEAST)) ** power
     choice, seen = search(limit, power, factor)
     assert choice.kld.value <= limit, f"{choice.kld.value} of {limit} after {seen}"
-    # a step of the largest matrix is all that separates it from the smallest types that the sum allows
+    # at most one step of the largest matrix away from the smallest types that the sum allows
     exact = within(FOUND, SENSITIVITY, (limit / factor) ** (1 / power))
     assert choice.nbytes <= 1.06 * size(exact), f"{choice.nbytes} bytes, {size(exact)} would do; measured {seen}"
     assert len(seen) <= 8
@@ -59,7 +59,7 @@ def test_what_cannot_be_reached_and_what_is_enough() -> None:
 
 
 def test_within_takes_the_best_steps() -> None:
-    """At any limit no larger than it has to be: dropping one step goes over it."""
+    """At any limit no larger than needed: without any one step the limit is exceeded."""
     sizes = []
     for share in (0.0, 0.05, 0.3, 0.7, 1.0):
         limit = LEAST + share * (MOST - LEAST) + 1e-12

@@ -1,4 +1,4 @@
-"""What MODEL may be, and when a folder is converted again."""
+"""Accepted values of MODEL, and when a folder is converted again."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files were run lately."""
+"""Recently run files."""
 
 import json
 import os

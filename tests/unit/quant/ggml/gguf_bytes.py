@@ -1,4 +1,4 @@
-"""GGUF files put together byte by byte, independently of our writer, so that each field can be made wrong."""
+"""GGUF files built byte by byte, independently of our writer, so that each field can be made wrong."""
 
 import struct
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ def default_infos() -> list[bytes]:
 
 @dataclass
 class GGUF:
-    """A sound little file, unless a field says otherwise."""
+    """A small sound file, unless a field says otherwise."""
 
     magic: bytes = b"GGUF"
     version: int = 3

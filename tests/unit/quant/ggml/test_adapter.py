@@ -1,4 +1,4 @@
-"""LoRA adapters in GGUF: the factor that a reader owes, and files that are refused."""
+"""LoRA adapters in GGUF: the factor that a reader applies, and refused files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""One grammar of sizes, one way to print them."""
+"""All sizes are parsed by one grammar and printed in one way."""
 
 import re
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_what_is_written_can_be_read(nbytes: int) -> None:
 
 
 def test_sizes_are_written_here_only() -> None:
-    """`23.0 MB` in one message and `22.0 MiB` in the next were the same file. (Rates of memory are per second.)"""
+    """`23.0 MB` in one message and `22.0 MiB` in the next were the same file. (Memory rates are per second.)"""
     pattern = re.compile(r"\} ?[KMGT]i?B\b(?!/s)")
     elsewhere = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

@@ -1,4 +1,4 @@
-"""Lists of processors: as taskset takes them, in their order, and what is wrong with one in a line."""
+"""Lists of processors in taskset's syntax and in the given order; one-line errors."""
 
 import os
 

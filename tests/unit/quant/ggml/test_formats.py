@@ -30,7 +30,7 @@ def test_golden_blocks(kind: GGMLType) -> None:
 @pytest.mark.exhaustive  # bytes of the same encoders are golden: above, and in test_formats_encoders.py
 @pytest.mark.parametrize("kind", [F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, TQ1_0, TQ2_0, MXFP4], ids=lambda k: k.name)
 def test_same_as_the_gguf_package(kind: GGMLType) -> None:
-    """Enough blocks to reach roundings that one in a million weights meets."""
+    """Enough blocks to reach roundings that occur once in a million weights."""
     rng = np.random.default_rng(1)
     block = max(TRAITS[kind].block, 32)
     x = rng.standard_normal((40_000 * 32 // block, block)).astype(np.float32)
@@ -85,7 +85,7 @@ def test_q4_0_scale_has_the_sign_of_the_first_largest() -> None:
 
 
 def test_blocks_of_zeros() -> None:
-    """As ggml: d is +0 in Q8_0, -0 in Q4_0, also when the zeros are negative."""
+    """As in ggml: d is +0 in Q8_0, -0 in Q4_0, also when the zeros are negative."""
     for x in (np.zeros(32, np.float32), -np.zeros(32, np.float32)):
         assert formats.encode(Q8_0, x).tobytes() == bytes(34)
         assert formats.encode(Q4_0, x).tobytes() == b"\x00\x80" + b"\x88" * 16
@@ -93,7 +93,7 @@ def test_blocks_of_zeros() -> None:
 
 @pytest.mark.parametrize("kind", [k for k in WRITTEN if k not in (F32, BF16, MXFP4)], ids=lambda k: k.name)
 def test_tiny_weights_become_zeros(kind: GGMLType) -> None:
-    """1 / d overflows f32 where d is subnormal; what is stored is zero, not garbage."""
+    """1 / d overflows f32 if d is subnormal; the stored weights are zero, not garbage."""
     x = np.linspace(-1e-41, 1e-41, 256, dtype=np.float32)
     assert not formats.decode(kind, formats.encode(kind, x)).any()
 
@@ -120,7 +120,7 @@ def test_f16_beyond_its_range_is_infinite() -> None:
 
 @pytest.mark.parametrize("kind", WRITTEN, ids=lambda k: k.name)
 def test_shapes_chunks_and_outputs(kind: GGMLType) -> None:
-    """Three dimensions, more values than one chunk, not a whole number of chunks, input not contiguous."""
+    """Three dimensions, more values than a chunk, an incomplete last chunk, non-contiguous input."""
     traits = TRAITS[kind]
     n = math.lcm(traits.block, 96)
     middle = 160 * 96 // n
@@ -192,7 +192,7 @@ def test_q5_layouts() -> None:
 
 
 def test_ternary_layouts() -> None:
-    """The weight at each place of a block, spelt out; all others are 0."""
+    """The weight at each index of a block, spelt out; all others are 0."""
     for place in (0, 31, 32, 159, 160, 175, 239, 240, 243, 255):
         x = np.zeros(256, np.float32)
         x[place] = -2
@@ -221,7 +221,7 @@ def test_fp4_takes_the_smaller_of_two_that_are_equally_near() -> None:
 
 
 def test_nvfp4_scales() -> None:
-    """Nearest, halves upwards; subnormals; 448 for all from 256 on; 0 for groups that are too small."""
+    """Round to nearest, ties up; subnormals; 448 from 256 on; 0 for groups that are too small."""
     d = np.array([1, 1.0625, 1.0624, 0.5 + 1e-3, 3 * 2.0**-9, 2.5 * 2.0**-9, 2.0**-10, 2.0**-11, 255, 256, 448, 1e6])
     x = np.zeros((len(d), 64), np.float32)
     x[:, 3] = 6 * d

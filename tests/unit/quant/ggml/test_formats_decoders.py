@@ -1,4 +1,4 @@
-"""Decoders of all block formats: against ggml's own results, and bit by bit against the gguf package."""
+"""Decoders of all block formats: against ggml's results, and bit by bit against the gguf package."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def bits(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", BLOCKS, ids=lambda k: k.name)
 def test_as_ggml_decodes(kind: GGMLType) -> None:
-    """Equal bits; of a NaN only that it is one, since compilers choose its sign."""
+    """Equal bits, except the bits of a NaN: compilers choose its sign."""
     expected = GOLDEN[f"{kind.name}_decoded"]
     assert len(expected) == 9
     values = formats.decode(kind, GOLDEN[kind.name])
@@ -67,7 +67,7 @@ def test_same_bits_as_the_gguf_package(kind: GGMLType) -> None:
 
 @pytest.mark.parametrize("kind", BLOCKS, ids=lambda k: k.name)
 def test_chunks_views_and_outputs(kind: GGMLType) -> None:
-    """More blocks than a chunk has, not a whole number of chunks, rows that are not contiguous."""
+    """More blocks than a chunk, an incomplete last chunk, non-contiguous rows."""
     traits = TRAITS[kind]
     raw = random_blocks(kind, (3, 83, 1024), np.random.default_rng(2))
     assert raw.shape == (3, 83, 1024 // traits.block * traits.nbytes)
@@ -91,13 +91,13 @@ def test_as_ggml_encodes(kind: GGMLType) -> None:
     encoded = formats.encode(kind, GOLDEN["x"])
     expected = GOLDEN[f"{kind.name}_encoded"].reshape(encoded.shape)
     if kind is GGMLType.IQ3_S:
-        # where 32 weights are zeros, but not all 256, ggml writes the codes behind them 32 weights too early
+        # after 32 zero weights (unless all 256 are zero) ggml writes the codes 32 weights too early
         encoded, expected = encoded[1:], expected[1:]
     np.testing.assert_array_equal(encoded, expected)
 
 
 def test_zeros_among_others_stay_in_place() -> None:
-    """ggml's IQ3_S loses the place of what follows 32 zeros (see above); ours has an error as elsewhere."""
+    """ggml's IQ3_S misplaces the codes after 32 zeros (see above); ours has only a usual error."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((5, 256)).astype(np.float32)
     x[:4, 64:96] = 0
@@ -119,7 +119,7 @@ def test_zeros_among_others_stay_in_place() -> None:
     ],
 )  # fmt: skip
 def test_what_ggml_encoded_decodes_to_the_weights(kind: str, error: float) -> None:
-    """Every code of a real block in its place: a relative error as large as the format's step."""
+    """Every code of a real block is at its index: the relative error is as small as the format's step."""
     x = GOLDEN["x"].astype(np.float64)[8:]
     values = formats.decode(GGMLType[kind], GOLDEN[f"{kind}_encoded"]).reshape(16, 256)[8:]
     relative = np.sqrt(np.square(values - x).mean() / np.square(x).mean())
@@ -200,7 +200,7 @@ def test_a_file_with_every_type(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["q4_k", "q3_k"])
 def test_packed_scales(name: str) -> None:
-    """Each 6-bit scale put together bit by bit from the layout tables."""
+    """Each 6-bit scale is assembled bit by bit from the layout tables."""
     packed = np.random.default_rng(5).integers(0, 256, (50, 12), np.uint8)
     for row in packed:
         p = row.tolist()

@@ -1,4 +1,4 @@
-"""The searching encoders: bytes of ggml's own, no worse where there is room, the same whatever rows are beside them."""
+"""The searching encoders: ggml's bytes, or no worse where there is a choice; rows are independent."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ WEIGHTED = [kind for kind in GGMLType if FORMATS[kind].weighted]
 @pytest.mark.parametrize("suffix", ["", "_weighted"])
 def test_bytes_are_ggmls(kind: GGMLType, suffix: str) -> None:
     if kind.name + suffix not in GOLDEN:
-        # ggml stops the process; ours is as with importance 1
+        # ggml stops the process; ours takes importance 1
         x = GOLDEN["x"]
         equal = formats.encode(kind, x, importance=np.ones(x.shape[1], np.float32))
         np.testing.assert_array_equal(formats.encode(kind, x), equal)
@@ -69,7 +69,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
 
 
 def test_rows_are_added_in_order() -> None:
-    """In f32 from the first to the last: 2^24 + 1 + 1 stays 2^24, and 1 + 1 + 2^24 does not."""
+    """In f32, first to last: 2^24 + 1 + 1 stays 2^24, and 1 + 1 + 2^24 does not."""
     big = np.float32(1 << 24)
     x = np.array([[big, 1, 1], [1, 1, big], [0, 0, 0]], np.float32)
     assert columns.row_sums(x).tolist() == [big, big + 2, 0]

@@ -1,4 +1,4 @@
-"""The kernels that `quantize` encodes and decodes with, against the numpy code of the formats, to the bit."""
+"""`quantize`'s kernels for encoding and decoding against the formats' numpy code, to the bit."""
 
 import numpy as np
 import pytest
@@ -107,7 +107,7 @@ def test_error_sums(n: int) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e20])
 @pytest.mark.parametrize("where", [3, 39])
 def test_error_sums_tell_what_is_no_number(value: float, where: int) -> None:
-    """In whole vectors and behind them, where 1e20 has a square."""
+    """In whole vectors, where the square of 1e20 overflows, and after them, where it does not."""
     x = np.ones((3, 40), np.float32)
     y, out = x.copy(), np.zeros((3, 3))
     y[1, where] = value

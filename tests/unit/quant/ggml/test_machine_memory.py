@@ -1,4 +1,4 @@
-"""What memory a process can have: the machine's, that of its control groups, and what it may map."""
+"""A process's memory: limits of the machine, of its control groups, and of its mappings."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def write(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of 16 GiB, of which 12 are available."""
+    """A machine with 16 GiB, 12 of them available."""
     monkeypatch.setattr(mm, "_physical", lambda: 32 * GIB)
     write(tmp_path, "proc/meminfo", f"MemTotal:  {16 << 20} kB\nMemFree: 99 kB\nMemAvailable:   {12 << 20} kB\n")
     write(tmp_path, "proc/self/cgroup", "0::/a/b\n")
@@ -53,7 +53,7 @@ def test_who_shares_a_memory(root: Path) -> None:
 
 @linux
 def test_a_limit_of_any_group_holds(root: Path) -> None:
-    """Pages of files do not count as used: the system gives them up."""
+    """The page cache does not count as used: the system can drop it."""
     write(root, "sys/fs/cgroup/a/memory.max", f"{8 * GIB}\n")
     write(root, "sys/fs/cgroup/a/memory.current", f"{5 * GIB}\n")
     assert seen(root) == (8, 3)
@@ -108,7 +108,7 @@ def test_limits_of_the_process(which: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
     assert before == ENDLESS >> 40
-    assert 1 << 30 < after < 1 << 31  # less what the process has mapped already
+    assert 1 << 30 < after < 1 << 31  # minus the bytes that the process has mapped already
 
 
 def test_this_machine() -> None:

@@ -1,4 +1,4 @@
-"""llama-quantize's mixes on the tensor names of hybrids and transformers, as its own rules give them."""
+"""llama-quantize's mixes for the tensor names of hybrids and transformers, by its own rules."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def layers(types: dict[str, GGMLType], part: str, kind: GGMLType) -> list[int]:
 
 
 def test_q4_k_m_of_jamba_mini() -> None:
-    """32 layers, 4 with attention, 16 experts: the layers as llama-quantize prints them."""
+    """32 layers, 4 with attention, 16 experts: types per layer as llama-quantize prints them."""
     types = mixed_types(FileType.Q4_K_M, shapes(32, [4, 12, 20, 28], "ffn_down_exps"), ModelTraits(32, n_expert=16))
     assert layers(types, "attn_v", Q4) == [4, 12] and layers(types, "attn_v", Q6) == [20, 28]
     more = [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]

@@ -1,6 +1,6 @@
-"""Nodes of memory: which there are, policies that come and go, and what is said where the system has none of it.
+"""NUMA nodes: which exist, temporary policies, and messages on systems without them.
 
-What calls the kernel does so on machines with one node, too: its policies are those of several.
+Tests that call the kernel also do so on machines with one node, with policies for several.
 """
 
 import ctypes
@@ -118,7 +118,7 @@ def test_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("machine", "number"), [("x86_64", 239), ("aarch64", 236)])
 def test_calls_have_the_numbers_of_the_processor(monkeypatch: pytest.MonkeyPatch, machine: str, number: int) -> None:
-    """And the answer is a set of nodes: here 0, 2 and 65."""
+    """The answer is a set of nodes: here 0, 2 and 65."""
 
     def answers(called: int, mode: int, mask: int, bits: int, address: int, flags: int) -> int:
         assert (called, mode, address, flags) == (number, 0, 0, 4)
@@ -151,7 +151,7 @@ def test_one_node_is_a_note(
 
 
 def test_the_kernel_is_there_where_it_should_be() -> None:
-    """On Linux with nodes in /sys these tests are not skipped for a fault of ours."""
+    """On Linux with nodes in /sys, no fault of ours may skip these tests."""
     if sys.platform == "linux" and len(machine_nodes()) > 0:
         try:
             numa.usable_nodes()

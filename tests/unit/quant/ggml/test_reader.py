@@ -1,4 +1,4 @@
-"""Reading sound files. Damaged ones: test_reader_damaged.py."""
+"""Reading sound files. test_reader_damaged.py reads damaged ones."""
 
 import struct
 import time
@@ -84,7 +84,7 @@ def test_version_2_and_other_alignment(tmp_path: Path) -> None:
 
 
 def test_values_not_aligned_for_f32_are_copied(tmp_path: Path) -> None:
-    """An alignment of 1 is allowed, and numpy's views of it must not be handed to code that assumes aligned floats."""
+    """An alignment of 1 is allowed, but code that assumes aligned floats must not get numpy's views of it."""
     key_values = [b.pair("general.alignment", b.U32, struct.pack("<I", 1)), b.pair("x", b.STR, b.string("ab"))]
     x = np.arange(15, dtype=np.float32)
     for pad in range(4):
@@ -153,7 +153,7 @@ def test_not_a_file(tmp_path: Path, make, error: type[HybridError], message: str
 
 @pytest.mark.soak
 def test_a_vocabulary_of_65k_opens_quickly(tmp_path: Path) -> None:
-    """Many times what it takes: a decode of every string or a quadratic walk shows, a slow machine does not."""
+    """The limit is many times the usual time: it detects decoding every string or quadratic time, not slow machines."""
     with GGUFWriter(tmp_path / "vocab.gguf", "test") as w:
         w.add("tokenizer.ggml.tokens", [f"token number {i}" for i in range(65_536)])
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Files that are cut off, wrong or hostile: each is refused with one line that says what was found."""
+"""Files that are cut off, wrong or hostile are refused with one line that says what was found."""
 
 import math
 import struct
@@ -179,7 +179,7 @@ def refusal(folder: Path, raw: bytes) -> HybridError:
     path = folder / "model.gguf"
     path.write_bytes(raw)
     with pytest.raises(HybridError) as caught, GGUFFile.open(path) as f:
-        # What opening puts off: the values.
+        # Values, which are checked after opening.
         for key in f.metadata:
             value = f.metadata[key]
             if not isinstance(value, (str, int, float)):
@@ -231,7 +231,7 @@ def test_cut_off_data_names_the_first_tensor_that_lacks(tmp_path: Path) -> None:
 
 
 def test_no_single_changed_byte_escapes(tmp_path: Path) -> None:
-    """Every byte of the header set to 0, 0x7f and 0xff: the file opens and reads, or is refused in one line."""
+    """Every byte of the header is set to 0, 0x7f and 0xff: the file is read, or refused in one line."""
     raw = b.changed()
     path = tmp_path / "model.gguf"
     refused = 0

@@ -1,4 +1,4 @@
-"""Files are replaced whole: whatever kills the writer, the old one survives and nothing is left for long."""
+"""Files are replaced as a whole: if the writer is killed, the old file survives and leftovers are removed soon."""
 
 import re
 import resource
@@ -90,7 +90,7 @@ def test_no_room(tmp_path: Path, small_files: None) -> None:
 
 
 def test_a_new_file_that_is_taken_for_one_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process may look between the making of the file and its lock, and remove it."""
+    """Another process may see a file before it is locked, and remove it."""
     flock, removed = replacing.flock, []
 
     def late(fd: int, how: int) -> None:
@@ -153,20 +153,20 @@ WRITERS: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WRITERS)
 def test_an_interrupt_at_any_line(name: str, tmp_path: Path) -> None:
-    """On the way into `with` and out of it: no unfinished file stays when the process ends."""
+    """On the way into `with` and out of it: no unfinished file remains after the process."""
     # In a thread of its own: CPython keeps an exception as the one being handled if a trace raises at its `except`.
     with ThreadPoolExecutor(1) as pool:
         lines = pool.submit(_interrupt_at_every_line, WRITERS[name], tmp_path).result()
     assert (tmp_path / "out").exists() and lines > 20
     with pytest.raises(ValueError) as raised:
         raise ValueError
-    assert raised.value.__context__ is None  # later tests see nothing of it
+    assert raised.value.__context__ is None  # hidden from later tests
 
 
 def _interrupt_at_every_line(writer_of: Callable[[Path], AbstractContextManager[Any]], folder: Path) -> int:
-    """-> the lines at which a writer's `with` was interrupted, one run each, until one came to its end."""
+    """Interrupt a writer's `with` at one more line in each run until a run finishes; return the number of lines."""
     with writer_of(folder / "out"):
-        pass  # what is compiled and kept at the first time has thousands of lines, after which the next run would end
+        pass  # the first run compiles and caches, in thousands of lines; the next run would end within them
     (folder / "out").unlink()
     lines, ended = 0, False
     while not ended:

@@ -1,4 +1,4 @@
-"""Pipes and devices are refused by name, before they are opened: a reader would wait for a pipe."""
+"""Pipes and devices are refused by name before they are opened: opening a pipe would wait."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_device_is_refused(reader: str, tmp_path: Path) -> None:
-    """A device stands for a pipe, too, which would hold a test that fails for ever."""
+    """A device stands in for a pipe, on which a failing test would hang."""
     path = tmp_path / "input"
     path.symlink_to("/dev/null")
     with pytest.raises(HybridError, match=r"input.* is not a regular file"):
@@ -42,7 +42,7 @@ def test_a_device_is_refused(reader: str, tmp_path: Path) -> None:
 def test_a_pipe_in_the_folder_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     os.mkfifo(tmp_path / "model.safetensors")
-    # with a writer, what opens the pipe does not wait; it would find no file of tensors in it
+    # with a writer, opening the pipe does not wait; there would be no file of tensors in it
     ends = os.open(tmp_path / "model.safetensors", os.O_RDWR | os.O_NONBLOCK)
     with pytest.raises(UsageError, match=r"model\.safetensors is not a regular file\. Give the path of the weights\."):
         _ = Checkpoint(tmp_path).tensors

@@ -1,4 +1,4 @@
-"""Models in parts: written at the right places, read as one, refused when something is missing or foreign."""
+"""Models in parts: written at the right offsets, read as one, refused if a part is missing or foreign."""
 
 import os
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def write(path: Path, names: list[str] | None = None, **limits: int) -> SplitWri
 
 
 def test_a_part_has_no_more_than_it_may(tmp_path: Path) -> None:
-    """Sizes count the padding up to the alignment: 160, 256, 64 and 352 bytes."""
+    """Sizes include padding to the alignment: 160, 256, 64 and 352 bytes."""
     size = {name: -(-4 * WIDTH * n // 32) * 32 for name, n in ROWS.items()}
     assert list(size.values()) == [160, 256, 64, 352]
     for limit, expected in ((415, [1, 2, 1]), (416, [2, 2]), (480, [3, 1]), (10, [1, 1, 1, 1]), (831, [3, 1])):

@@ -1,4 +1,4 @@
-"""Expressions that split text, tried before they are used."""
+"""Expressions that split text are tried before use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Numbers and sizes against the tables that the gguf package publishes."""
+"""Numbers and sizes of types against the tables of the gguf package."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ NEWER = {"Q2_0"}  # in llama.cpp, not in the package
 
 
 def test_types() -> None:
-    """Every type of the package is a weight type with its size, or named as something else."""
+    """Every type of the package is a weight type with its size, or listed as another type."""
     for theirs in GGMLQuantizationType:
         if int(theirs) in OTHER_TYPE_NAMES:
             assert OTHER_TYPE_NAMES[int(theirs)] == theirs.name
@@ -32,13 +32,13 @@ def test_file_types() -> None:
 
 def test_most_weights_of_a_file_type_are_of_its_name() -> None:
     for file_type, kind in FILE_TYPE_WEIGHT.items():
-        # those that llama-quantize makes of other types than their names say
+        # file types whose names differ from the types that llama-quantize uses
         if file_type not in (FileType.IQ2_S, FileType.IQ2_M, FileType.IQ3_XS, FileType.IQ3_M):
             assert file_type.name.startswith(kind.name)
 
 
 def test_kernels_take_the_size_of_a_block_from_the_table() -> None:
-    """`b * 144` would state a format's size a second time; 32 and 64 are numbers of weights and of codes, too."""
+    """`b * 144` would repeat a format's size; 32 and 64 are also numbers of weights and codes."""
     sizes = {traits.nbytes for traits in TRAITS.values() if traits.nbytes > 4}
     stated = [
         f"{path.name}:{node.lineno}"

@@ -1,4 +1,4 @@
-"""Text of files: the mark is taken off, and one function reads every file of other programs."""
+"""Text files: the byte order mark is removed, and one function reads every file of other programs."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from hybrid.quant.ggml.utf8 import decoded
 
 ROOT = Path(__file__).resolve().parents[4]
 MARK = b"\xef\xbb\xbf"
-# Files that this program or this machine wrote.
+# Files written by this program or this machine.
 OWN = {
     "infer/kernels/build/cache_folders.py",
     "library/hub/folders.py",

@@ -1,4 +1,4 @@
-"""What the writer puts down, what it refuses, and that nothing stays behind when it fails."""
+"""What the writer writes and refuses; nothing remains after a failure."""
 
 import contextlib
 import errno
@@ -219,7 +219,7 @@ def test_parts_add_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("max_bytes", [0, 400])
 def test_put_in_any_order(tmp_path: Path, max_bytes: int) -> None:
-    """The same files as one write after the other, also in parts; a part takes nothing before it was begun."""
+    """The same files as sequential writes, also in parts; a part accepts no data before it was begun."""
     rng = np.random.default_rng(0)
     tensors = {name: rng.integers(0, 256, (n, 34), dtype=np.uint8) for name, n in (("a", 3), ("b", 10), ("c", 7))}
     files = []
@@ -272,7 +272,7 @@ def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.M
 def file_limit() -> Iterator[None]:
     """Writes beyond 64 KiB of a file fail, in the system and not in a mock.
 
-    Not a fixture: pytest's own output, written before fixtures end, may be a file too.
+    Not a fixture: pytest's own output, written before fixtures end, may also be a file.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -368,7 +368,7 @@ def test_links_are_followed_and_modes_are_ordinary(tmp_path: Path) -> None:
 
 
 def test_pairs_are_copied_byte_for_byte(tmp_path: Path) -> None:
-    """Also those whose strings are not UTF-8, and of types that `add` would not choose."""
+    """Also pairs with strings that are not UTF-8, and of types that `add` would not choose."""
     stored = [
         *b.default_key_values(),
         b.pair("odd", b.ARR, b.array(b.STR, [b.string(b"\xff")])),
@@ -382,7 +382,7 @@ def test_pairs_are_copied_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_memory_stays_constant(tmp_path: Path) -> None:
-    """64 MB in parts of 64 KB: what Python allocates at its peak stays under 8 MB."""
+    """64 MB in parts of 64 KB: Python's peak allocation stays under 8 MB."""
     tracemalloc = pytest.importorskip("tracemalloc")
     n = 1 << 24
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Anthropic's conversations as OpenAI's."""
+"""Anthropic conversations translated to OpenAI's format."""
 
 import json
 from typing import Any

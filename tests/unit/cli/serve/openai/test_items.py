@@ -54,7 +54,7 @@ def test_two_answers_stay_two_messages() -> None:
 
 
 def test_events_are_the_items() -> None:
-    """Deltas joined are the whole; each item begins and ends once."""
+    """Joined deltas give the whole; each item begins and ends once."""
     told: list[dict[str, Any]] = []
 
     def send(kind: str, **more: Any) -> str:

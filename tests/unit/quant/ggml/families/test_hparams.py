@@ -1,4 +1,4 @@
-"""Keys of a family: which are written, and in what order. How they are read is tested with damaged files."""
+"""A family's keys: which are written, and in what order. Damaged files test how they are read."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Encoding in one pass against the numpy code of the formats and `error_sums`, to the bit."""
+"""One-pass encoding against the formats' numpy code and `error_sums`, to the bit."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_what_goes_another_way() -> None:
 
 
 def test_halves_without_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the processor has the instructions, they give what the integers give."""
+    """Instructions for halves, where the processor has them, give the integer code's results."""
 
     def compiled() -> tuple[object, object]:
         bits_of, half_of = njit(halves.half_bits.py_func), njit(halves.of_half.py_func)  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def test_halves_without_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_codes_of_floats_of_any_length() -> None:
-    """Rows that are no whole vectors take the kernels of `halves`."""
+    """Rows with incomplete vectors take the kernels of `halves`."""
     x = np.random.default_rng(5).standard_normal((3, 37)).astype(np.float32)
     for kind in (GGMLType.F16, GGMLType.BF16):
         out = np.zeros((3, 74), np.uint8)
