@@ -89,7 +89,7 @@ def test_hidden_states_are_what_logits_are_made_of(model: LoadedModel) -> None:
     )
     assert rows.shape == (3, 64) and none.shape == (0, 64) and seen[-1] == (43, 43)
     assert seq.tokens == IDS and other.tokens == IDS[:3], "the slots know what they were given"
-    # the next token is that of a sequence that got the same tokens by eval
+    # the next token equals the one after the same tokens by eval
     goes_on = model.runner.step(seq, 261)
     other.clear()
     model.eval([Work(other, IDS, "none")])

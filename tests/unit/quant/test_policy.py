@@ -172,7 +172,7 @@ def test_options_that_fit_nothing() -> None:
     "name", ["hc_attn_fn", "indexer.proj", "indexer_compressor_gate", "attn_kv_a_mqa", "attn_k_b", "ssm_g_a"]
 )
 def test_what_an_architecture_leaves_alone(name: str) -> None:
-    """llama-quantize leaves these of GLM-5.3-Flash alone; in other architectures they are ordinary matrices."""
+    """llama-quantize leaves these alone in GLM-5.3-Flash; in other architectures they are ordinary matrices."""
     name = f"blk.0.{name}.weight"
     tensors = model((64, 512), name, source=BF16)
     assert decide(tensors, FileType.Q4_K_M, ModelTraits(4, arch="glm5-next"))[name] == Decision(BF16, Reason.LEFT_ALONE)

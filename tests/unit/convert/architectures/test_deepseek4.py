@@ -231,7 +231,7 @@ def test_a_head_that_guesses_ahead_as_it_is_published(tmp_path: Path, data_dir: 
 
 @pytest.mark.parametrize("without", ["asked", "another head"])
 def test_heads_that_are_left_out(without: str, tmp_path: Path, data_dir: Path) -> None:
-    """On request, and if they guess in another way, like those of later models."""
+    """On request, and if they guess in another way, as in later models."""
     tokenizer = data_dir / "checkpoints" / "mamba-bf16"
     folder = random_heads.write("deepseek4-yarn-mtp", tmp_path / "model")
     if without == "another head":

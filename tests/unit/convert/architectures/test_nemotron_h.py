@@ -49,7 +49,7 @@ def test_it_is_a_block_with_attention_and_experts(folder: Path, data_dir: Path) 
 
 @pytest.mark.parametrize("without", ["asked", "another layer"])
 def test_it_is_left_out(without: str, folder: Path, data_dir: Path) -> None:
-    """On request, and as a whole if its layers differ from those of published heads."""
+    """On request, and as a whole if its layers differ from published heads."""
     if without == "another layer":
         path = folder / "model.safetensors"
         other = {name.replace("mtp.layers.1.mixer.gate.", "mtp.layers.1.in."): x for name, x in load_file(path).items()}

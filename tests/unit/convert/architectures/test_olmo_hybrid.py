@@ -34,7 +34,7 @@ def checkpoint(folder: Path, *, released: bool) -> Path:
         written[p + "feedforward_layer_norm.weight"] = written.pop(p + "post_attention_layernorm.weight")
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    # in one order, that of the file
+    # in the file's order
     save_file({name: np.ascontiguousarray(x) for name, x in written.items()}, folder / "model.safetensors")
     return folder
 

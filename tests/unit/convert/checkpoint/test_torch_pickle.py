@@ -28,7 +28,7 @@ def opened(tmp_path):
     return write
 
 
-# --- what is sound ---
+# --- sound files ---
 
 
 def test_reads_values(opened):
@@ -93,7 +93,7 @@ def test_pickle_of_python_itself():
         assert PickleMachine("x").run(pickle.dumps(data, protocol)) == data
 
 
-# --- what is hostile ---
+# --- hostile files ---
 
 
 class Calls:

@@ -19,7 +19,7 @@ def test_keys(tmp_path: Path) -> None:
     keys = {key.removeprefix("tokenizer.ggml."): value for key, value, _ in vocabulary.key_values()}
     assert keys["model"] == "plamo2" and keys["pre"] == "default" and keys["add_space_prefix"] is False
     assert keys["tokens"] == [*(row[0] for row in rows()), f"[PAD{n}]", f"[PAD{n + 1}]"]
-    # scores are those of the file, for tokens too that tokenizer_config.json names
+    # the file's scores, also for tokens that tokenizer_config.json names
     assert keys["scores"][:n] == [row[1] for row in rows()]
     control = [TokenType.UNKNOWN] + [TokenType.CONTROL] * 4
     assert keys["token_type"][:5] == control and keys["token_type"][-1] == TokenType.UNUSED

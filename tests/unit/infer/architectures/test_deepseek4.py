@@ -97,7 +97,7 @@ def test_what_is_kept(file: Path) -> None:
 
 
 def test_importance_of_the_grouped_output(file: Path) -> None:
-    """One row of sums for what is one matrix in the file: every group of every token counts."""
+    """The file has one matrix, so one row of sums: every group of every token counts."""
     text = "A window, and what is left of what came before it: " * 9
     with LoadedModel.load(file, n_ctx=32, n_threads=1) as model:
         *_, last = collect(model, text, n_ctx=32, chunks=2)

@@ -135,7 +135,7 @@ def test_types_of_the_small_ssm_matrices() -> None:
     assert [types("jamba-3b", FileType.Q4_0, True)[name] for name in names] == [f32, f32, q4_0, f32]
     assert [types("jamba-3b", FileType.Q4_0, False)[name] for name in names] == [q4_0, q4_0, q4_0, f32]
     assert types("jamba-3b", FileType.BF16, True)["blk.0.ssm_x.weight"] is GGMLType.BF16
-    # rows of 160 are no whole blocks of 256, those of 48 (mamba-130m) none of 32
+    # rows of 160 are not whole blocks of 256, rows of 48 (mamba-130m) not of 32
     assert types("jamba-3b", GGMLType.Q4_K, False)["blk.0.ssm_dt.weight"] is GGMLType.Q5_0
     assert types("mamba-130m", q8_0, False)["blk.0.ssm_dt.weight"] is GGMLType.F16
     assert types("mamba-130m", GGMLType.IQ1_S, False)["blk.0.ssm_dt.weight"] is GGMLType.F16

@@ -139,7 +139,7 @@ def test_as_many_threads_as_processors() -> None:
 
 @pytest.mark.parametrize("load", [LoadedModel.load, Encoder.load])
 def test_processors_are_checked_before_a_file_is_read(load: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cpus: "):  # Linux: there is none; macOS: no call
+    with pytest.raises(UsageError, match="cpus: "):  # Linux: no such processor; macOS: no call
         load(tmp_path / "none.gguf", cpus=[65535])
 
 

@@ -58,7 +58,7 @@ def test_as_templates_write_them(name: str) -> None:
         assert squeezed(written_calls(calls, CALLS)) in squeezed(rendered(name, 2))
 
 
-# a brace after the arguments closes an enclosing JSON object: AnswerReader reads that of JsonCall only
+# a brace after the arguments closes an enclosing JSON object: AnswerReader reads it for JsonCall only
 @pytest.mark.parametrize("name", sorted({*NAMES_OF_TEMPLATES} - {"Apertus-8B-Instruct"}))
 def test_they_are_read_as_they_were(name: str) -> None:
     properties = {"days": {"type": "integer"}, "list": {"type": "array"}}

@@ -48,7 +48,7 @@ def test_templates_that_write_arguments_as_they_like() -> None:
     more = NamedCall('<call>{"name": "', '", "strict": true, "arguments": ', "}</call>")
     with_more = each("{'name': c.function.name, 'strict': true, 'arguments': c.function.arguments} | tojson")
     assert with_more.calls == CallFormat("<call>", "", "", more)
-    # HTML's escapes change what is written
+    # HTML's escapes change the written text
     assert each(f"{whole} | tojson | e") == ChatFormat()
 
 

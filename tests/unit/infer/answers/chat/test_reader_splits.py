@@ -1,4 +1,4 @@
-"""Random answers in all formats: what was written is read, also in pieces, and any damage reads the same in pieces."""
+"""Random answers in all formats are read back, and read the same in any pieces, also when damaged."""
 
 import ast
 import json

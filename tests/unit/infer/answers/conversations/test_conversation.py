@@ -101,7 +101,7 @@ def test_whatever_is_taken_back_costs_only_what_is_new() -> None:
 
 
 class Thinking(Template):
-    """A template that shows the thoughts of the last answer only, as those of thinking models do."""
+    """A template that shows the thoughts of the last answer only, like templates of thinking models."""
 
     def render(self, messages: list[dict[str, Any]], add_generation_prompt: bool = True, **more: Any) -> str:
         kept = [
