@@ -1,4 +1,4 @@
-"""Long texts in slices give the tokens of the whole text, and waiting threads get a turn between slices."""
+"""Long texts in slices give the tokens of the whole text; between slices, encoding stops if nobody waits for it."""
 
 from itertools import product
 
