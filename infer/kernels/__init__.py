@@ -1,3 +1,3 @@
 """Kernels and the emitter that writes them."""
 
-from .build import sources as sources  # first: see there
+from .build import sources as sources  # first, for the reason in sources.py

@@ -1,25 +1,24 @@
-"""The executor: threads share the ops of a program without waiting for one another's presence.
+"""The executor: threads run the ops of a program together, and an op needs no particular thread.
 
 A program is an array of op records of RECORD int64: the kernel's address, then its fields (emit/fields.py). An op is
-`nth` shares of work, kernel(args, share, nth) for share = 0 .. nth - 1. A thread takes the next share that nobody has
-taken; whoever completes the last one publishes the next op. So an op needs all its shares done, but no particular
-thread: one that the system has put to sleep between two shares is not missed, the others do its work, and when it comes
-back it takes part in whatever op is running then. Only a share that was begun has to be waited for. Kernels must not
-wait for each other.
+`nth` shares of work, kernel(args, share, nth) for share = 0 .. nth - 1. A thread takes the next untaken share; the
+thread that completes the last share publishes the next op. When the system puts a thread to sleep between two shares,
+the others do its work, and it joins the current op when it wakes. The others wait only for shares already begun.
+Kernels must not wait for each other.
 
-STATE is an i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking is
-one atomic addition, and its result says for which op: a thread that is late by any number of ops (or runs) cannot take
-shares of a finished op. The fields of the job are only read between taking a share and completing it, when no run can
-end.
+STATE is an i64: shares taken, shares done, and the generation, which grows by one with every op of every run. Taking a
+share is one atomic addition, whose result names the op: a thread that is late by any number of ops (or runs) cannot
+take a share of a finished op. The fields of the run are read only between taking a share and completing it, when no run
+can end.
 
-From 8 threads on the shares are divided among groups, each with a word like STATE on a cache line of its own: a thread
-takes from its group, who completes a group's last share reports to ROOT, and who completes the last group publishes the
-next op to all. So a line is written by 4 to 8 threads instead of all. STATE itself then changes where a run begins and
-ends only. What a group leaves untaken for the time of SPIN, because its threads are not there, others take.
+From 8 threads on the shares are divided among groups, each with a word like STATE on its own cache line. A thread takes
+shares from its group; whoever completes a group's last share adds to ROOT, and whoever completes the last group
+publishes the next op to all. So 4 to 8 threads write a line, not all. STATE itself then changes only when a run begins
+or ends. Shares that a group leaves untaken longer than SPIN are taken by others.
 
-A thread without work pauses, then yields, then parks: with more threads than cores, or a busy neighbour, it may be in
-the way of the thread it waits for, which the system moves to a core that is idle. A thread that has worked for a while
-yields before it takes the next share: to be put to sleep with nothing in its hands keeps nobody waiting.
+A thread without work pauses, then yields, then parks: with more threads than cores, or a busy neighbour, it may occupy
+the core that another thread needs, and the system moves threads to idle cores. A thread that has worked for WORK
+microseconds yields before its next share: while it holds none, nobody waits for it.
 """
 
 import ctypes
@@ -34,17 +33,17 @@ from .groups import n_groups
 # STATE: bits 0-11 shares taken, 12-23 shares done, 24-62 generation
 _BITS = 12
 TAKEN, DONE, GENERATION = (1 << _BITS) - 1, 1 << _BITS, 2 * _BITS
-CLOSED = 1 << (_BITS - 1)  # shares that count as taken while there is no run
+CLOSED = 1 << (_BITS - 1)  # set in "shares taken" while there is no run, so that no share can be taken
 
-# bytes from `sync`; what different threads write lies on cache lines of its own
+# byte offsets from `sync`; words that different threads write lie on separate cache lines
 ASLEEP, WAKES, CALLER_ASLEEP, CALLER_WAKES = 128, 136, 144, 152
 STOP, EXIT = 256, 264
 PROGRAM, N_OPS, BASE, STAMPS, N_SHARES, TICKS_PER_US, STOPPER = 384, 392, 400, 408, 416, 424, 432
-ROOT, GROUPS, GROUP_BYTES = 512, 640, 128  # groups completed since ever; a word for each group
+ROOT, GROUPS, GROUP_BYTES = 512, 640, 128  # groups completed, over all ops and runs; then a word for each group
 SYNC_BYTES = GROUPS + 64 * GROUP_BYTES  # for 512 threads
 
-# Microseconds without work until a thread yields, and until it parks, within a run and after one. Waking costs 30, so
-# short waits are not slept through; and Linux moves a waiting thread to an idle core only 500 after it last ran.
+# Microseconds without work until a thread yields, until it parks within a run, and until it parks after a run. Waking
+# costs 30, too much for short waits; Linux moves a waiting thread to an idle core only 500 after it last ran.
 SPIN, YIELD, LINGER = 8, 600, 1000
 WORK = 1000  # microseconds of work after which a thread yields
 STAY = 20_000  # microseconds after which the caller returns, so that signals are handled
@@ -55,7 +54,7 @@ def _ticks(e):
     return e.call("llvm.readcyclecounter" if e.isa.x86 else "llvm.readsteadycounter", I64)
 
 
-# Sequentially consistent, where "store mine, then load the other's" has to meet "store the other's, then load mine".
+# Sequentially consistent: two threads that each store their own word, then load the other's, cannot both miss a store.
 @emit("i64,i64->void")
 def _swap(e, address, value):
     e.b.atomic_rmw("xchg", e.b.inttoptr(address, I64.as_pointer()), value, "seq_cst")
@@ -80,7 +79,9 @@ def _futex(e, word, operation, value, timeout):
 
 @emit("i64,i64,i64->void")
 def park(e, word, expected, microseconds):
-    """Sleep until `wake`, unless the word has changed already; 0 microseconds: for any time. May return early."""
+    """Sleep until `wake`, at most `microseconds` (0: no limit); not if the word is no longer `expected`. May return
+    early.
+    """
     b = e.b
     if sys.platform != "linux":
         short = b.icmp_signed("==", microseconds, const(I64, 0))
@@ -102,25 +103,25 @@ def wake(e, word):
 
 @device
 def _word(sync, group, groups):
-    """The word of a group; with a single group, STATE."""
+    """Address of a group's word; of STATE if there is one group."""
     return sync if groups == 1 else sync + GROUPS + GROUP_BYTES * group
 
 
 @device
 def _first(group, groups, nth):
-    """First share of a group."""
+    """Index of the first share of a group."""
     return group * nth // groups
 
 
 @device
 def _publish(sync, state, groups, home, taken):
-    """Make `state` known, where `taken` of the shares of the group `home` are the caller's already; and wake who can
-    work on it, or wait for its end."""
+    """Store `state` in all words and wake sleeping workers (if a run goes on) and the caller. The first `taken` shares
+    of the group `home` belong to this thread already."""
     for k in range(1, groups):
         _swap(_word(sync, (home + k) % groups, groups), state)
     _swap(_word(sync, home, groups), state + taken)
     if groups > 1 and state & CLOSED:
-        _swap(sync, state)  # last: who sees it may begin a run
+        _swap(sync, state)  # last: a caller that sees it may begin a run
     if state & CLOSED == 0 and _look(sync + ASLEEP) > 0:
         _count(sync + WAKES, 1)
         wake(sync + WAKES)
@@ -131,7 +132,7 @@ def _publish(sync, state, groups, home, taken):
 
 @device
 def _left(sync, home, groups, nth):
-    """The next group after `home` with shares left; `home` if there is none."""
+    """The next group after `home` with untaken shares; `home` if no group has any."""
     for k in range(1, groups):
         group = (home + k) % groups
         if atomic_load(_word(sync, group, groups)) & TAKEN < _first(group + 1, groups, nth) - _first(
@@ -143,8 +144,8 @@ def _left(sync, home, groups, nth):
 
 @device
 def _wait(sync, state, is_caller, per_us, home, groups, nth):
-    """Until the word of the group `home` is of another generation, another group needs help, or the thread has slept
-    once. Returns the group to take from."""
+    """Wait until the word of group `home` has another generation, another group has untaken shares, or the thread has
+    slept once. Returns the group to take from."""
     generation = state >> GENERATION
     word = _word(sync, home, groups)
     limit = (LINGER if state & CLOSED else YIELD) * per_us
@@ -154,7 +155,7 @@ def _wait(sync, state, is_caller, per_us, home, groups, nth):
         if waited < SPIN * per_us:
             pause()
         elif waited < limit:
-            for _ in range(10):  # easy on the other half of a core with two threads
+            for _ in range(10):  # leaves the core to its other hardware thread
                 pause()
             sched_yield()
             group = _left(sync, home, groups, nth)
@@ -174,7 +175,7 @@ def _wait(sync, state, is_caller, per_us, home, groups, nth):
 
 @device
 def _begin(sync, before, program, n_ops, stamps, groups):
-    """Publish the first op of a run, whose generation follows `before`."""
+    """Publish the first op of a run, with generation `before` + 1."""
     sti(sync + PROGRAM, program)
     sti(sync + N_OPS, n_ops)
     sti(sync + BASE, before + 1)
@@ -182,13 +183,13 @@ def _begin(sync, before, program, n_ops, stamps, groups):
     if stamps:
         sti(stamps, _ticks())
     if groups > 1:
-        _swap(sync, (before + 1) << GENERATION)  # first: the run may end before this thread goes on
+        _swap(sync, (before + 1) << GENERATION)  # first: the run may end before this thread continues
     _publish(sync, (before + 1) << GENERATION, groups, 0, 0)
 
 
 @device
 def _next(sync, i, state, now):
-    """STATE of the op after op i, which ended at `now`; closed when the run ends with it."""
+    """STATE after op i, which ended at `now` ticks: of the next op, or CLOSED if the run ends with op i."""
     times = ldi(sync + STAMPS)
     if times:
         sti(times + 8 * (i + 1), now)
@@ -201,14 +202,14 @@ def _next(sync, i, state, now):
 
 
 def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of all threads
-    """Take part in runs. Returns the ticks of now when sync is 0.
+    """Take part in runs, as a worker or as the caller. `sync` 0: only returns the current ticks.
 
-    Worker: program is 0, `before` its number; returns when EXIT is set, which one call more makes known to those
-    asleep. Caller: begins the run if STATE is still closed at generation `before`, and returns when it has ended, or
-    after a while: to be called again until STATE is closed at another generation. stamps: i64[n_ops + 1], when each op
-    ended, or 0.
+    Worker: `program` is 0, `before` its number; returns when EXIT is set. One more such call wakes the workers that
+    sleep. Caller: begins the run if STATE is still closed at generation `before`; returns when the run has ended, or
+    after STAY microseconds: to be called again until STATE is closed at another generation. `stamps`: i64[n_ops + 1],
+    ticks at the start and at the end of each op, or 0.
 
-    A run ends early, after an op, when the i64 at STOP is not 0, or the one whose address is at STOPPER, if it is one.
+    A run ends early, after an op, when the i64 at STOP is not 0, or the i64 whose address (if not 0) is at STOPPER.
     """
     if sync == 0:
         return _ticks()
@@ -217,7 +218,7 @@ def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of a
     groups = n_groups(nth)
     if is_caller and atomic_load(sync) >> GENERATION == before:
         _begin(sync, before, program, n_ops, stamps, groups)
-    # where it belongs: the group of the share that has its number
+    # the thread's own group: the group of the share that has the thread's number
     home = 0 if is_caller else ((before + 1) * groups - 1) // nth
     home_word, home_first = _word(sync, home, groups), _first(home, groups, nth)
     home_size = _first(home + 1, groups, nth) - home_first
@@ -242,7 +243,7 @@ def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of a
             if state & CLOSED:
                 if is_caller:
                     if atomic_load(sync) & CLOSED == 0:
-                        sched_yield()  # whoever ends the run is just about to say so
+                        sched_yield()  # the thread that ends the run is about to store STATE
                     return 0
                 if atomic_load(sync + EXIT) != 0:
                     _count(sync + WAKES, 1)
@@ -267,7 +268,7 @@ def _execute(sync, before, program, n_ops, stamps):  # noqa: C901  the loop of a
                 now = _ticks()
                 state, taken = _next(sync, i, state, now), 0
                 if state & CLOSED == 0 and now - rested <= WORK * per_us:
-                    share, taken = 0, 1  # taken before anyone else can see it
+                    share, taken = 0, 1  # taken before another thread can see the op
                     group, word, first, size = home, home_word, home_first, home_size
                 _publish(sync, state, groups, home, taken)
         if group != home and atomic_load(home_word) & TAKEN < home_size:
@@ -279,7 +280,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 
 
 def executor() -> Callable[[int, int, int, int, int], int]:
-    """The compiled executor as a C function; ctypes releases the GIL while it runs."""
+    """The compiled executor as a ctypes function, which releases the GIL while it runs."""
     return _PROTOTYPE(EXECUTE.address)
 
 
@@ -289,7 +290,7 @@ def advance(a, tid, nth, *, n_seg: Address, seg: Address, pos: Address, slot: Ad
 
     n_seg i64, seg i64 [n_seg][4] (see recurrent/states.py), pos and slot i64 [tok], n_past i64 [slot].
 
-    The last op of every program that changes a memory: whether a run took effect is then written by the run itself.
+    The last op of every program that changes a memory, so that the run itself records that it took effect.
     """
     if tid == 0:
         for s in range(ldi(n_seg)):

@@ -3,15 +3,15 @@
     ctl      i64 [3]        number of tokens, of segments, of outputs
     pos      i64 [tok]      index of the token in its sequence, called its position here
     slot     i64 [tok]      its sequence: a row of the table; tokens of one sequence are neighbours, in order
-    counter  i64            of work items, zero before each run
+    counter  i64            the next work item; zero before each run
     keys, values, table     the caches, and where the pages of a sequence lie in them: see kv.py
 
 The order of a query's sums follows from its position alone. Positions are taken in blocks of BLOCK, with the online
-softmax from block to block, and in chunks of CHUNK, each summed from nothing; both begin at multiples of their size.
-The results of the chunks are merged in ascending order (`merge_record`), after the sink if there is one. So the
-chunks of one token may be shared out among threads, which read every key and value once, and neither that, nor the
-other queries of a tile, nor the split of a prompt changes a bit. Cache positions after the query's own may hold
-anything, even NaN.
+softmax from block to block, and in chunks of CHUNK, each summed from zero; both begin at multiples of their size. The
+results of the chunks are merged in ascending order (`merge_record`), starting with the sink if there is one. So the
+chunks of one token may be shared among threads, which read every key and value once, and neither that, nor the other
+queries of a tile, nor the split of a prompt changes a bit. Cache positions after the query's own may hold anything,
+even NaN.
 """
 
 import numpy as np
@@ -50,9 +50,9 @@ from .attention_tile import (
 from .kv import F32_KV, KV_TYPES, PAGE, row_size
 
 CHUNK = 512  # positions whose result is merged as one
-SHARED_TOKENS = 8  # tokens of a batch whose positions may be shared out among threads, at most
+SHARED_TOKENS = 8  # maximum tokens of a batch whose chunks may be shared among threads
 assert PAGE % BLOCK == 0 and CHUNK % PAGE == 0
-WIDE_HEAD = 128  # heads beyond it have tiles of half as many rows, for the second-level cache
+WIDE_HEAD = 128  # wider heads have tiles of half as many rows, to fit the second-level cache
 
 _LOG2E, _ONE = np.float32(LOG2E), np.float32(1.0)
 
@@ -63,8 +63,8 @@ def attention_scratch_bytes(d_head: int) -> int:
 
 
 def chunk_records(n_tok: int, n_head: int, n_kv: int, n_ctx: int, n_threads: int, window: int = 0) -> int:
-    """Records that sharing out the positions of batches of up to n_tok tokens can need; 0: it never is."""
-    # with more tokens than this there is work for all threads anyway, see `shared_chunks`
+    """Maximum number of records when batches of up to n_tok tokens share chunks among threads; 0 if they never do."""
+    # batches with more tokens have work for all threads anyway, see `shared_chunks`
     tokens = min(n_tok, SHARED_TOKENS, (4 * n_threads - 1) // n_kv) if n_threads > 1 else 0
     n_chunk = (n_ctx - 1) // CHUNK + 1
     if window > 0:
@@ -78,7 +78,7 @@ def chunk_record_bytes(d_value: int) -> int:
 
 @device
 def shared_chunks(n_tok, pos, n_head, n_kv, window, room, nth):
-    """Chunks of a token, when the chunks are to be shared out among threads; otherwise 0."""
+    """Number of chunks per token if the chunks are to be shared among threads; otherwise 0."""
     if nth == 1 or n_tok * n_kv >= 4 * nth:
         return 0
     last = 0
@@ -98,15 +98,15 @@ def first_seen(p, window, aligned):
 
 @device
 def start_with_sink(total, sinks, head):
-    """A record with nothing but a head's sink: a weight of 1 under its logit, and no value."""
+    """Put a head's sink into an empty record: its logit (base 2) is the maximum, and the sum of weights is 1."""
     stf(total, ldf(sinks + 4 * head) * _LOG2E)
     stf(total + 4, _ONE)
 
 
 @device
 def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
-    """What work item i is: a chunk, a KV head, the first query head, how many, the first token. The last tokens have
-    most to do and come first."""
+    """Work item i: (chunk, KV head, first query head, number of query heads, first token). The last tokens, with the
+    most work, come first."""
     chunk, i = i % max(1, n_chunk), i // max(1, n_chunk)
     rest = i % (n_kv * parts)
     h_kv = rest // parts
@@ -117,7 +117,7 @@ def place_of_item(i, n_chunk, n_kv, parts, group, per_tile, n_tile, tile):
 
 @device
 def end_of_run(t, end, slot, pos, start, window, aligned):
-    """The tokens from t on that are of its sequence, and of its window where windows are aligned."""
+    """End of the tokens from t on that share its sequence and, if windows are aligned, its window."""
     u = t + 1
     while u < end and ldi(slot + 8 * u) == ldi(slot + 8 * t) and (aligned == 0 or ldi(pos + 8 * u) < start + window):
         u += 1
@@ -126,7 +126,8 @@ def end_of_run(t, end, slot, pos, start, window, aligned):
 
 @device
 def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos, sinks):
-    """Row by row `heads` heads, from h0 on, of every token from t on; behind n_row rows without a query."""
+    """Enter the queries into rows: heads h0 .. h0 + heads - 1 of each token from t on. Rows n_row .. n_pad - 1 get no
+    query."""
     for r in range(n_pad):
         w = t + r // heads
         if r < n_row:
@@ -140,7 +141,7 @@ def enter_queries(tile, n_row, n_pad, heads, q, ldq, t, h0, d_head, factor, pos,
 
 @device
 def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, window, aligned, records, n_head, n_chunk):
-    """The results of chunk c: added up in the tile, or kept as records when chunks are shared out (n_chunk > 0)."""
+    """Merge the results of chunk c into the tile's totals; if chunks are shared (n_chunk > 0), copy them to records."""
     for r in range(n_row):
         w = t + r // heads
         p = ldi(pos + 8 * w)
@@ -155,13 +156,13 @@ def leave_chunk(tile, c, n_row, heads, t, h0, d_head, d_value, pos, window, alig
 
 @device
 def leave_rows(tile, n_row, heads, t, h0, d_head, d_value, out, ldout):
-    """The sums of all chunks, written to the rows of their tokens and heads."""
+    """Write the outputs over all chunks to the rows of `out`."""
     for r in range(n_row):
         target = out + (t + r // heads) * ldout + (h0 + r % heads) * d_value * 4
         leave_row(total_record(tile, r, d_head), target, d_value)
 
 
-IN_REGISTERS = 32  # rows up to which keys and values are converted on reading
+IN_REGISTERS = 32  # up to this many rows, keys and values are converted in registers; with more, unpacked to scratch
 direct_scores, direct_values, unpack = make_direct_scores(F32_KV), make_direct_values(F32_KV), make_unpack(F32_KV)
 ITEM, SCALE = F32_KV.item, F32_KV.scale
 
@@ -177,22 +178,21 @@ def attention(  # noqa: C901  one loop nest
 
         out = sum_j w_j V_j / sum_j w_j,  w_j = exp(s_j - maximum),  j <= pos (and j > pos - window)
         s_j = scale * q . K_j,  with a cap: cap * tanh(scale * q . K_j / cap)   (Gemma 2, arXiv:2408.00118)
-        with sinks: out = sum_j w_j V_j / (exp(sink - maximum) + sum_j w_j), the maximum is of the sink too (gpt-oss,
+        with sinks: out = sum_j w_j V_j / (exp(sink - maximum) + sum_j w_j), maximum over the sink also (gpt-oss,
         arXiv:2508.10925)
 
     q                    f32 [tok][head][d_head] after rope
-    keys, values         the caches, with the batch's own keys and values in them; of LATENT_ATTENTION keys alone, whose
-                         last d_value values are the values
+    keys, values         the caches, which contain the batch's own keys and values; LATENT_ATTENTION reads keys only,
+                         whose last d_value values are the values
     table, table_stride  i64 [sequence][page]; bytes from row to row
-    out                  f32 [tok][head][d_value]; may be q where d_value = d_head, the width of queries and keys; never
-                         more than that
+    out                  f32 [tok][head][d_value]; d_value <= d_head; may be q if they are equal
     scratch              scratch_bytes for each thread: see `attention_scratch_bytes`
     window               0: none; otherwise a query sees the last `window` positions, itself included
-    aligned              windows begin at multiples of their size: a query at p sees the positions from
+    aligned              not 0: windows begin at multiples of their size: a query at p sees the positions from
                          p // window * window on (chunked attention, Llama 4)
     cap                  0: none
     sinks                f32 [head], logits; 0: none
-    records              n_records of them, see `chunk_records`; the results left there are for `attention_merge`
+    records              room for n_records, see `chunk_records`; written for `attention_merge`
 
     Reference: tests/reference/attention.py on keys and values read back from the cache. Error: 5e-6 of max(1, |out|)
     (d_head 128, scores of deviation 3; 1e-6 at d_head 16).
@@ -225,7 +225,7 @@ def attention(  # noqa: C901  one loop nest
             start = first_seen(ldi(pos + 8 * t), window, aligned)
             u = end_of_run(t, end, slot, pos, start, window, aligned)
             final = ldi(pos + 8 * (u - 1))
-            if aligned:  # these tokens see from the same position on
+            if aligned:  # all of these tokens see positions from `start` on
                 reach = ~start
             c0, c1 = start // CHUNK, final // CHUNK + 1
             if n_chunk > 0:
@@ -269,7 +269,7 @@ def attention_merge(
     scratch: Address, scratch_bytes: Int, window: Int = 0, records: Address, n_records: Int, sinks: Address = 0,
     aligned: Int = 0,
 ):  # fmt: skip
-    """Merges the chunks of `attention` when they were shared out; otherwise does nothing. Fields as there."""
+    """Merge the chunks of `attention` if they were shared among threads; otherwise do nothing. Fields as there."""
     n_tok = ldi(ctl)
     n_chunk = shared_chunks(n_tok, pos, n_head, n_kv, window, n_records, nth)
     if n_chunk > 0:
@@ -302,8 +302,8 @@ ATTENTION: dict[str, Kernel] = {
     for kind in KV_TYPES.values()
 }
 
-# Values that are parts of keys are transposed, however few rows there are: of latent attention all heads are in a tile.
-# Processors with AVX-512 have the second-level cache for whole blocks.
+# Latent attention always unpacks, however few the rows: its values must be transposed out of the keys, and a tile holds
+# all heads. The second-level cache of processors with AVX-512 has room for whole blocks.
 _BLOCKS = LANES == 16
 LATENT_ATTENTION: dict[str, Kernel] = {
     kind.name: variant(

@@ -1,8 +1,8 @@
-"""Values that are the last part of keys, as latent attention has them: taken out of the keys of a block.
+"""Latent attention: the values are the last part of the keys, and are taken out of the keys of a block.
 
-Keys have positions in the lanes (kv.py), the sums of outputs have values in the lanes. So data used by all rows of a
-tile is unpacked and transposed: a whole block where the cache has room for it (`make_unpack_keys`), otherwise 16
-positions at a time for the scores and 16 values at a time for the outputs, which stay in the first-level cache
+Keys have positions in the lanes (kv.py); the sums of outputs have values in the lanes. So the keys are unpacked and
+transposed once for all rows of a tile: a whole block if the cache has room (`make_unpack_keys`), otherwise 16 positions
+at a time for the scores and 16 values at a time for the outputs, which stay in the first-level cache
 (`make_latent_scores`, `make_latent_values`).
 """
 
@@ -13,13 +13,14 @@ from .attention_products import add_unpacked, scores_of_group, unpack_keys
 from .attention_tile import SLAB, Tile
 from .kv import F32_KV, K_LANES, KVType, load16, rounded_up
 
-SIDE = 8  # of the squares that are transposed in registers
+SIDE = 8  # side of the squares that are transposed in registers
 
 
 def _take(at: Tile, g: Value, keys: Value, d: Value, last: Value | None) -> None:
-    """Values d .. d + SIDE - 1 of group g of 16 positions, whose keys are f32 [d_pad][16] from the first value on.
+    """Transpose values d .. d + SIDE - 1 of group g of 16 positions into the tile; keys f32 [d_pad][16], from the first
+    value on.
 
-    last: index that is read in place of values beyond it; None: no values are beyond.
+    last: index of the last value, read again in place of values beyond it; None: no value is beyond it.
     """
     e, b = at.e, at.e.b
     target = b.add(at.values, b.mul(b.ashr(d, const(I64, 4)), const(I64, SLAB)))
@@ -37,7 +38,7 @@ def _take(at: Tile, g: Value, keys: Value, d: Value, last: Value | None) -> None
 def make_unpack_keys(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64", apart=True)
     def unpack(e, tile, k, v, row, vrow, d_head, d_value, seen):
-        """As `unpack` of attention_products.py, with the last d_value values of keys for values; v is not read."""
+        """`unpack` of attention_products.py, with the last d_value values of the keys as values; v is not read."""
         b = e.b
         at = Tile(e, tile, d_head)
         size, first = b.shl(row, const(I64, 4)), b.shl(b.sub(d_head, d_value), const(I64, 6))
@@ -61,7 +62,7 @@ def make_unpack_keys(kind: KVType) -> Any:
 # --- a part at a time -------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64")
 def left_packed(e, tile, k, v, row, vrow, d_head, d_value, seen):
-    """As `unpack` of attention_products.py: nothing is unpacked yet; returns the stored keys."""
+    """Replaces `unpack` of attention_products.py: unpacks nothing and returns the address of the packed keys."""
     return k
 
 
@@ -75,7 +76,7 @@ def _size(at: Tile, kind: KVType) -> Value:
 def make_latent_scores(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def latent_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
-        """As `unpacked_scores` of attention_products.py, on keys in the cache's format."""
+        """`unpacked_scores` of attention_products.py, for keys still packed as in the cache."""
         b = e.b
         at = Tile(e, tile, d_head)
         size = _size(at, kind)
@@ -95,7 +96,7 @@ def make_latent_scores(kind: KVType) -> Any:
 def make_latent_values(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def latent_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, seen):
-        """As `unpacked_values` of attention_products.py, on keys in the cache's format."""
+        """`unpacked_values` of attention_products.py, for keys still packed as in the cache."""
         b = e.b
         at = Tile(e, tile, d_head)
         size, first, last = _size(at, kind), b.sub(d_head, d_value), b.sub(d_head, const(I64, 1))
@@ -121,7 +122,7 @@ def make_latent_values(kind: KVType) -> Any:
 
 
 def _dim(at: Tile, kind: KVType, source: Value, d: Value) -> Value:
-    """Value d of the keys of 16 positions."""
+    """Value d of the keys of 16 positions, f32 lanes."""
     e, b, width = at.e, at.e.b, K_LANES * kind.item
     x = load16(e, kind, source, b.mul(d, const(I64, width)))
     if not kind.scale:

@@ -1,7 +1,7 @@
 """Queries times keys and weights times values, for a tile of queries and a block of positions (see attention_tile.py).
 
-Few rows (up to DIRECT) convert keys and values in registers, as they come from memory; more rows unpack a block into
-scratch once, as f32, and go over it several rows at a time. Both read the same numbers and add them in the same order:
+With few rows, `direct_*` convert keys and values in registers as they read them; with more rows, `unpack` writes a
+block to scratch once, as f32, for `unpacked_*`. Both ways read the same numbers and add them in the same order:
 a score is one chain of fma over d_head, an output one chain over the positions of a chunk, ascending.
 """
 
@@ -14,13 +14,14 @@ from .kv import F32_KV, GROUP, K_LANES, VECTOR, KVType, load16, rounded_up
 
 
 def scale16(e: Emitter, scales: Value, offset: Value | int) -> Value:
-    """One f16 in 16 lanes of f32. Repeated before it is widened: a single one would wait for what its register held."""
+    """One f16 in 16 lanes of f32. Repeated before it is widened: converting a single f16 would wait for its register's
+    previous value."""
     eight = e.half(e.splat(e.load(I16, scales, offset), 8))
     return e.cat(eight, eight)
 
 
 def scale_place(e: Emitter, d: Value) -> Value:
-    """Bytes from a row's first scale to the scale of value d."""
+    """Byte offset of the scale of value d from a row's first scale."""
     return e.b.shl(e.b.ashr(d, const(I64, 5)), const(I64, 1))
 
 
@@ -31,8 +32,8 @@ def _scores(
 ) -> None:  # fmt: skip
     """Scores of `rows` queries with blocks of 16 positions.
 
-    q f32 [rows], `line` bytes apart; `keys` are the addresses of blocks of K; p f32 [rows][BLOCK]. `soon`: memory to
-    ask for meanwhile, as much at each address as a block of K has.
+    q f32 [rows][d_head], rows `line` bytes apart; `keys`: addresses of blocks of K; p f32 [rows][BLOCK], written.
+    `soon`: addresses to prefetch meanwhile, as many bytes at each as the values of a block of K.
     """
     n = len(keys)
 
@@ -64,7 +65,7 @@ def _write_scores(  # noqa: C901  one loop nest
         return acc
 
     def span(start: Value | int, stop: Value, acc: list[Value], scales: list[Value]) -> list[Value]:
-        """Dimensions start .. stop - 1, one cache line per iteration, with one prefetch for it."""
+        """Dimensions start .. stop - 1. With `soon`, one iteration takes a cache line, which is prefetched once."""
         step = 64 // width if soon else 1
 
         def dims(d: Value, acc: list[Value]) -> list[Value]:
@@ -100,7 +101,7 @@ def _write_scores(  # noqa: C901  one loop nest
 def make_direct_scores(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_scores(e, tile, n_row, k, v, row, vrow, d_head, seen):
-        """Scores of some rows with the positions 0 .. seen of a block; asks for its values meanwhile.
+        """Scores of n_row rows with positions 0 .. seen of a block; prefetches the block's values meanwhile.
 
         k and v are addresses of the block, `row` and `vrow` the bytes of a position in them.
         """
@@ -113,7 +114,7 @@ def make_direct_scores(kind: KVType) -> Any:
             n = GROUPS_OF[rows]
 
             def groups(g: Value, _: list[Value]) -> None:
-                # groups after the last that the queries see repeat it; their scores are masked
+                # groups after the last that the queries see read the last again; their scores are masked
                 here = [at_most(e, b.add(g, const(I64, i)), last) for i in range(n)]
                 keys = [b.add(k, b.mul(size, i)) for i in here]
                 values = [b.add(v, b.mul(vsize, b.add(g, const(I64, i)))) for i in range(n)]
@@ -128,8 +129,8 @@ def make_direct_scores(kind: KVType) -> Any:
 
 
 def _few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> None:
-    """take(rows, r) for all rows: DIRECT at a time, then as many as the rest needs, of which the last may be rows
-    without a query."""
+    """Call take(rows, r) for all rows: DIRECT at a time, then once for the rest, with the least of GROUPS_OF that is
+    enough. The last of these rows may have no query."""
     b = e.b
     whole = b.and_(n_row, const(I64, -DIRECT))
     e.loop(whole, lambda r, _: take(DIRECT, r), step=DIRECT)
@@ -143,14 +144,15 @@ def _few_rows(e: Emitter, n_row: Value, take: Callable[[int, Value], None]) -> N
 
 
 def _by_rows(e: Emitter, n_row: Value, micro: Value, take: Callable[[int, Value], None]) -> None:
-    """take(rows, r) for all rows, `micro` at a time: MICRO or DIRECT, of which the last may be rows without a query."""
+    """Call take(rows, r) for all rows, `micro` (MICRO or DIRECT) at a time. The last rows may have no query."""
     for rows in (MICRO, DIRECT):
         with e.b.if_then(e.b.icmp_signed("==", micro, const(I64, rows))):
             e.loop(n_row, lambda r, _, rows=rows: take(rows, r), step=rows)  # type: ignore[misc]
 
 
 def scores_of_group(at: Tile, n_row: Value, micro: Value, keys: Sequence[Value], g: Value, b0: Value) -> None:
-    """Scores of all rows with group g of 16 positions of a block at b0 and later groups; keys f32 [d_pad][16]."""
+    """Scores of all rows with groups of 16 positions, from group g of a block at b0 on; one per address in `keys`, of
+    f32 [d_pad][16]."""
     e, b = at.e, at.e.b
 
     def take(rows: int, r: Value) -> None:
@@ -173,7 +175,7 @@ def unpacked_scores(e, tile, n_row, micro, keys, d_head, b0, seen):
         key = b.add(keys, b.mul(g, size))
         scores_of_group(at, n_row, micro, [e.at(key, b.mul(size, const(I64, i))) for i in range(AT_ONCE)], g, b0)
 
-    # of a pair, the second may lie behind `seen`: its scores are masked
+    # the second group of a pair may lie after `seen`: its scores are masked
     e.loop(b.add(b.ashr(seen, const(I64, 4)), const(I64, 1)), group, step=AT_ONCE)
 
 
@@ -184,9 +186,9 @@ def _add(
 ) -> None:  # fmt: skip
     """out [rows][16 * vectors] += weights [rows][j] * values [j] for j = first .. stop - 1, one fma each.
 
-    `source` and `scales` are of position 0, `step` is the bytes from one position to the next; rows of `out` are
-    `record` bytes apart. Vectors are `apart` bytes from one another, 0: they are neighbours, and several begin where a
-    group does. `soon`: memory to ask for meanwhile, per position as many bytes as values are read.
+    `source` and `scales`: addresses for position 0; `step`: bytes from one position to the next; rows of `out` are
+    `record` bytes apart. Vectors of values are `apart` bytes apart; 0: they are adjacent, and if there are several the
+    first begins a group of GROUP. `soon`: addresses to prefetch, per position as many bytes as the values have.
     """
     apart = apart or 16 * kind.item
 
@@ -224,10 +226,10 @@ def _add_ragged(
     at: Tile, kind: KVType, rows: int, vectors: int, where: tuple[Value, Value, Value, Value], offset: Value,
     *source: Value, apart: int = 0,
 ) -> None:  # fmt: skip
-    """`_add` of vectors at `offset` bytes of the outputs, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
+    """`_add` to the vectors at byte `offset` of the records, for rows r .. r + rows - 1; `where`: r, n_row, b0, window.
 
-    The positions that all of these rows see are added for all together, before and after them what only some see, so
-    that an output always sums over ascending positions and nothing else. Rows without a query see what others do.
+    Positions that all of these rows see are added for all rows together, earlier and later ones for the single rows
+    that see them. So an output sums exactly the positions it sees, ascending. Rows without a query get the common ones.
     """
 
     def body(e: Emitter, tile: Value, d_head: Value, *given: Value) -> None:
@@ -267,7 +269,7 @@ def _add_ragged(
 def make_direct_values(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
     def direct_values(e, tile, n_row, next_keys, v, vrow, d_head, d_value, b0, window):
-        """Some rows add weights times values of a block; asks for the next block of keys meanwhile.
+        """Add weights times the values of a block to n_row rows; prefetches the next block of keys meanwhile.
 
         v is the address of the block, `vrow` the bytes of a position in it.
         """
@@ -305,7 +307,8 @@ def make_direct_values(kind: KVType) -> Any:
 def add_unpacked(
     at: Tile, n_row: Value, micro: Value, vectors: int, d: Value, slab: Value, b0: Value, window: Value
 ) -> None:
-    """All rows add weights times values d .. d + 16 * vectors - 1 of a block; slab f32 [BLOCK][16], SLAB apart."""
+    """Add weights times values d .. d + 16 * vectors - 1 of a block to all rows; slabs f32 [BLOCK][16], SLAB bytes
+    apart, the first at `slab`."""
     b = at.e.b
     offset = b.add(b.shl(d, const(I64, 2)), const(I64, HEAD))
 
@@ -318,7 +321,7 @@ def add_unpacked(
 
 @emit("i64,i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
 def unpacked_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, seen):
-    """All rows add weights times the unpacked values of a block, at b0, of which positions 0 .. seen are there."""
+    """Add weights times the unpacked values of a block at b0 to all rows; only positions 0 .. seen are unpacked."""
     b = e.b
     at = Tile(e, tile, d_head)
 
@@ -338,7 +341,7 @@ def unpacked_values(e, tile, n_row, micro, keys, d_head, d_value, b0, window, se
 
 # --- unpacking --------------------------------------------------------------------------------------------------------
 def unpack_keys(at: Tile, kind: KVType, source: Value, g: Value) -> None:
-    """Group g of 16 positions, whose keys are at `source`, as f32."""
+    """Write the keys at `source`, of group g of 16 positions, to the tile as f32."""
     e, b = at.e, at.e.b
     width, target = K_LANES * kind.item, at.keys_of(g)
 
@@ -364,7 +367,8 @@ def unpack_keys(at: Tile, kind: KVType, source: Value, g: Value) -> None:
 def make_unpack(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64,i64,i64,i64,i64->i64", apart=True)
     def unpack(e, tile, k, v, row, vrow, d_head, d_value, seen):
-        """Positions 0 .. seen of a block as f32, keys (unless they are f32) and values; returns where the keys are."""
+        """Unpack positions 0 .. seen of a block to the tile as f32, keys (unless they are f32) and values. Returns the
+        address of the unpacked keys."""
         b = e.b
         at = Tile(e, tile, d_head)
         size, v_pad = b.shl(row, const(I64, 4)), rounded_up(e, d_value)
@@ -385,7 +389,7 @@ def make_unpack(kind: KVType) -> Any:
             groups = b.add(b.ashr(seen, const(I64, 4)), const(I64, 1))
             e.loop(groups, lambda g, _: unpack_keys(at, kind, b.add(k, b.mul(g, size)), g))
         e.loop(b.add(seen, const(I64, 1)), values)
-        # keys in f32 are as they should be; blocks lie behind one another
+        # keys in f32 need no unpacking; the blocks of K are adjacent
         return at.keys if kind is not F32_KV else k
 
     return unpack

@@ -1,9 +1,9 @@
 """The tile of the attention kernels: its scratch, its rows, the online softmax, and the results of chunks.
 
-A tile is up to TILE_ROWS rows, a row is one query (token, head); all use one KV head. It takes BLOCK positions at a
-time: scores, softmax, values (attention_products.py has the first and the last).
+A tile is up to TILE_ROWS rows; a row is one query (token, head); all rows use one KV head. A step takes BLOCK
+positions: scores, softmax, values (attention_products.py has the first and the last).
 
-The scratch of a tile, and the record in which the result of a chunk of positions is kept:
+The result of a chunk of positions is kept as
     record   f32 [16 + v_pad]: largest score, sum of weights, 14 unused, outputs not yet divided by the sum
 """
 
@@ -17,33 +17,33 @@ from .kv import K_LANES, VECTOR, padded_head, rounded_up
 
 LANES = host().lanes
 BLOCK = 64  # positions of one step of the online softmax
-TILE_ROWS = 96  # rows of a tile, at most
-# rows in registers at once. MICRO comes nearest to the processor's peak; DIRECT leaves registers to convert with, and
+TILE_ROWS = 96  # maximum rows of a tile
+# rows in registers at once. MICRO comes nearest to the processor's peak; DIRECT leaves registers for conversion, and
 # wastes less when it is the better divisor of the number of rows
 MICRO, DIRECT = (6, 4) if LANES == 8 else (12, 8)
-# groups of 16 positions (or values) that these rows meet at once: sums for all of them stay in registers
+# groups of 16 positions (or values) that MICRO rows are multiplied with at once: all their sums stay in registers
 AT_ONCE = 1 if LANES == 8 else 2
-# the same for rows that convert in registers, for each number of rows that has code of its own
+# the same for rows that convert in registers: {rows: groups}, for each number of rows with its own code
 GROUPS_OF = {1: 4, 4: 1} if LANES == 8 else {1: 4, 4: 4, 8: 2}
-LOWEST = -3.0e38  # a maximum before the first score
+LOWEST = -3.0e38  # the maximum before the first score
 HEAD = 64  # bytes of a record before its outputs
 
 GROUPS = BLOCK // K_LANES
 _WEIGHTS = 0  # f32 [row][BLOCK]: scores, then weights, of the current block
 _SUMS = _WEIGHTS + TILE_ROWS * BLOCK * 4  # f32 [row][16]: sum of the weights of the chunk, by position modulo 16
 _WHERE = _SUMS + TILE_ROWS * K_LANES * 4  # i64 [row]: position of the query, ascending; negative: no query
-_FACTOR = _WHERE + TILE_ROWS * 8  # f32 [row]: what sums under the previous maximum are worth
+_FACTOR = _WHERE + TILE_ROWS * 8  # f32 [row]: factor of the sums under the previous maximum
 _QUERY = _FACTOR + TILE_ROWS * 4  # f32 [row][d_pad]: queries times a factor
-# then, with sizes that depend on d_head, which the width of values does not exceed:
+# then, with sizes that depend on d_head (d_value <= d_head):
 #   records of the chunk, records of all chunks   [row]
 #   keys of a block    f32 [BLOCK / 16][d_pad][16]
-#   values of a block  f32 [d_pad / 16][BLOCK + 1][16], one more so that columns do not share cache sets
+#   values of a block  f32 [d_pad / 16][BLOCK + 1][16]; the extra row keeps columns from sharing cache sets
 SLAB = (BLOCK + 1) * 64
 
 
 @device
 def rows_at_once(n_row):
-    """MICRO rows do a seventh more work in the same time than DIRECT, unless too many of them have no query."""
+    """MICRO or DIRECT, the faster for n_row rows: MICRO does a seventh more work per time, but may waste more rows."""
     if n_row <= DIRECT or (n_row + DIRECT - 1) // DIRECT * DIRECT * 8 < (n_row + MICRO - 1) // MICRO * MICRO * 7:
         return DIRECT
     return MICRO
@@ -51,8 +51,8 @@ def rows_at_once(n_row):
 
 @device
 def heads_of_tile(group, rows, tasks, nth):
-    """Query heads in a tile of up to `rows` rows: the whole `group` of a KV head, or a part of it where there are fewer
-    tasks than threads."""
+    """Number of query heads in a tile of up to `rows` rows: the whole `group` of a KV head, or a part of it if there
+    are fewer tasks than threads."""
     n = min(group, rows)
     parts = (nth + tasks - 1) // tasks
     if parts > 1:
@@ -65,13 +65,13 @@ def record_bytes(d_value: int) -> int:
 
 
 def tile_bytes(d_head: int) -> int:
-    """Scratch of one thread."""
+    """Scratch bytes of one thread."""
     d_pad = padded_head(d_head)
     return _QUERY + TILE_ROWS * (4 * d_pad + 2 * record_bytes(d_head)) + BLOCK * d_pad * 4 + d_pad // 16 * SLAB
 
 
 class Tile:
-    """Addresses in the scratch at `base`."""
+    """Addresses of the parts of a tile in the scratch at `base`."""
 
     def __init__(self, e: Emitter, base: Value, d_head: Value) -> None:
         self.e, self.base, self.d_head = e, base, d_head
@@ -87,7 +87,7 @@ class Tile:
         self.values = b.add(self.keys, b.mul(self.d_pad, const(I64, BLOCK * 4)))
 
     def keys_of(self, g: Value) -> Value:
-        """The unpacked keys of group g of 16 positions."""
+        """Address of the unpacked keys of group g of 16 positions."""
         return self.e.b.add(self.keys, self.e.b.mul(g, self.e.b.shl(self.d_pad, const(I64, 6))))
 
     def row(self, part: int, r: Value, size: int) -> Value:
@@ -103,11 +103,12 @@ class Tile:
         return self.e.b.add(self.total, self.e.b.mul(r, self.record))
 
     def last(self, r: Value, b0: Value) -> Value:
-        """Last position that row r sees, from b0; negative if none."""
+        """Last position that row r sees, relative to b0; negative if it sees none of the block."""
         return self.e.b.sub(self.e.load(I64, self.row(_WHERE, r, 8)), b0)
 
     def first(self, r: Value, b0: Value, window: Value) -> Value:
-        """First position that row r sees, from b0. A negative `window` is ~ the first position of all rows."""
+        """First position that row r sees, relative to b0, at least 0. A negative `window` is ~position: all rows see
+        from that position on."""
         b, zero = self.e.b, const(I64, 0)
         near = b.add(b.sub(self.last(r, b0), window), const(I64, 1))
         fixed = b.sub(b.xor(window, const(I64, -1)), b0)
@@ -131,7 +132,7 @@ def _each16(e: Emitter, d_pad: Value, source: Value, target: Value, change: Call
 # --- rows -------------------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64,f32,i64->void", apart=True)
 def enter_row(e, tile, r, source, d_head, factor, position):
-    """Row r: its query times `factor`, nothing summed up. `position` negative: a row without a query."""
+    """Set up row r: its query times `factor`, its position, an empty total. Negative `position`: no query, zeros."""
     b = e.b
     at = Tile(e, tile, d_head)
     query = b.add(at.query, b.mul(r, at.line))
@@ -160,13 +161,13 @@ def _clear_record(e: Emitter, record: Value, d_pad: Value) -> None:
 
 @emit("i64,i64->void", apart=True)
 def clear_record(e, record, d_value):
-    """Nothing summed up."""
+    """Make a record empty."""
     _clear_record(e, record, rounded_up(e, d_value))
 
 
 @emit("i64,i64,i64->void", apart=True)
 def begin_chunk(e, tile, n_row, d_head):
-    """Rows start to sum anew."""
+    """Start the sums of a new chunk in n_row rows."""
     at = Tile(e, tile, d_head)
 
     def body(r: Value, _: list[Value]) -> None:
@@ -178,7 +179,7 @@ def begin_chunk(e, tile, n_row, d_head):
 
 @emit("i64,i64,i64->i64")
 def end_chunk(e, tile, r, d_head):
-    """Complete the record of the chunk of row r; returns its address."""
+    """Complete the chunk record of row r with its sum of weights; returns the record's address."""
     at = Tile(e, tile, d_head)
     record = at.chunk_record(r)
     e.store(e.halving_sum(e.load(VECTOR, at.row(_SUMS, r, 4 * K_LANES))), record, 4)
@@ -187,7 +188,7 @@ def end_chunk(e, tile, r, d_head):
 
 @emit("i64,i64,i64->i64")
 def total_record(e, tile, r, d_head):
-    """Address of the record of all chunks of row r."""
+    """Address of the record of row r over all chunks."""
     return Tile(e, tile, d_head).total_record(r)
 
 
@@ -198,7 +199,7 @@ def copy_record(e, source, target, d_value):
 
 @emit("i64,i64,i64->void", apart=True)
 def merge_record(e, total, chunk, d_value):
-    """total = total and the next chunk, both under the larger of their maxima. An empty total changes nothing."""
+    """Add the next chunk to `total`, both scaled to the larger of their maxima. An empty total contributes nothing."""
     b = e.b
     before, latest = e.load(F32, total), e.load(F32, chunk)
     top = e.intr("maxnum", before, latest)
@@ -219,7 +220,7 @@ def merge_record(e, total, chunk, d_value):
 
 @emit("i64,i64,i64->void", apart=True)
 def leave_row(e, record, target, d_value):
-    """target f32 [d_value] = outputs of a record divided by its sum."""
+    """target f32 [d_value] = outputs of a record divided by its sum of weights."""
     b = e.b
     total = e.load(F32, record, 4)
     whole = b.and_(d_value, const(I64, -16))
@@ -259,12 +260,12 @@ def _mask(e: Emitter, p: Value, low: Value, high: Value) -> None:
 
 
 def _larger(e: Emitter, a: Value, b: Value) -> Value:
-    """max(a, b), where a NaN may be dropped: it comes back with the weights. One instruction on x86."""
+    """max(a, b); may drop a NaN, which the weights bring back. One instruction on x86."""
     return e.b.select(e.b.fcmp_ordered(">", a, b), a, b)
 
 
 def _maximum(e: Emitter, p: Value, top: Value, fall: Value) -> None:
-    """The maximum of a row goes up; by how much is written to `fall`, as a number that is not positive."""
+    """Update the maximum of a row at `top` with scores p; writes the old maximum minus the new, <= 0, to `fall`."""
     parts = [e.load(VECTOR, p, 4 * K_LANES * i) for i in range(GROUPS)]
     while len(parts) > 1:
         parts = [_larger(e, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
@@ -281,7 +282,7 @@ def _maximum(e: Emitter, p: Value, top: Value, fall: Value) -> None:
 def _soften(e: Emitter, p: Value, top: Value, sums: Value, factor: Value) -> None:
     """Scores (base 2) of a row and block -> weights, in place. A NaN stays NaN.
 
-    Masked ones weigh 2^-126, which is nothing beside the 1 of the maximum; no value is ever multiplied by them.
+    Masked scores get the weight 2^-126, negligible beside the maximum's 1; it is never multiplied with a value.
     """
     b = e.b
     now = e.splat(e.load(F32, top), K_LANES)
@@ -295,16 +296,16 @@ def _soften(e: Emitter, p: Value, top: Value, sums: Value, factor: Value) -> Non
 
 @emit("i64,i64,i64,i64,i64,f32->void", apart=True)
 def soften(e, tile, n_row, d_head, b0, window, cap):
-    """Turns the scores of a block into weights, and rescales earlier sums to the new maximum.
+    """Turn the scores of a block into weights, and rescale the earlier sums to the new maximum.
 
-    cap 0: none; otherwise scores come divided by the soft cap, and `cap` is the cap times log2(e).
+    cap: 0: none; otherwise the scores come divided by the soft cap, and `cap` is the soft cap times log2(e).
     """
     b = e.b
     at = Tile(e, tile, d_head)
     end = const(I64, BLOCK - 1)
 
     def seen(r: Value) -> tuple[Value, Value, Value]:
-        """First and last position that row r sees, and whether there is one in this block."""
+        """First and last position that row r sees, and whether it sees any in this block."""
         first, last = at.first(r, b0, window), at.last(r, b0)
         return first, last, b.and_(b.icmp_signed(">=", last, const(I64, 0)), b.icmp_signed("<=", first, end))
 

@@ -1,7 +1,7 @@
-"""Around the attention of pairs of heads whose outputs are subtracted: queries laid out for it, and the difference.
+"""Differential attention: outputs of pairs of heads are subtracted. These kernels run before and after the attention.
 
-Keys of a pair are one head of 2 d values, and so are its values: each query takes its half of the keys' head, with
-zeros in the other half. Ye et al. 2024, arXiv:2410.05258.
+The keys of a pair are stored as one head of 2 n values, as are its values: each query gets zeros in the half that
+belongs to the other query's keys. Ye et al. 2024, arXiv:2410.05258.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ MINUS = np.float32(-1.0)
 
 @kernel
 def spread_pairs(a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_pair: Int, n: Int):
-    """out[t][p] = [x[t][p][0], zeros], [zeros, x[t][p][1]].
+    """Pad queries with zeros: out[t][p] = [x[t][p][0], zeros], [zeros, x[t][p][1]].
 
     x    f32 [tok][n_pair][2][n]
     out  f32 [tok][n_pair][2][2 n]

@@ -1,26 +1,27 @@
-"""Keys and values in memory: their types, their layout, and the kernel that stores them.
+"""The cache of keys and values: its types, its layout, and the kernel that stores into it.
 
     ctl   i64 [3]         number of tokens, of segments, of outputs
     pos   i64 [tok]       index of the token in its sequence, called its position here
     slot  i64 [tok]       its sequence: a row of the table
-    table i64 [slot][page]  where a sequence has the positions PAGE * page and following; rows are `stride` bytes
+    table i64 [slot][page]  the page in K and V that holds positions PAGE * page .. of a sequence; rows are
+                            `table_stride` bytes
     K     [page][head_kv][PAGE / 16] blocks of 16 positions:  values [d_pad][16], then scales f16 [group][16]
     V     [page][head_kv][PAGE] rows:                         values [v_pad], then scales f16 [group]
 
-Sequences with a common beginning share its pages. K has positions in the lanes, so that a score needs no sum over
-lanes. d_pad is d_head, the width of a head's keys, rounded up to 16, v_pad likewise d_value. With latent attention the
-last d_value values of a key are its values: there is no V. The types:
+Sequences with a common prefix share its pages. K has positions in the lanes, so that a score needs no sum over lanes.
+d_pad is d_head, the width of a head's keys, rounded up to a multiple of 16; v_pad is d_value rounded up. With latent
+attention the last d_value values of a key are its values: there is no V. The types:
 
     f32   as computed
     f16   rounded to nearest even. Finite values beyond 65504 become +-65504: an infinity would make every later token
-          NaN, where a key so large decides the softmax alone anyway. Infinity and NaN are unchanged.
+          NaN, and a key so large decides the softmax alone anyway. Infinity and NaN are stored unchanged.
     q8_0  groups of 32 values of a head (the last may be shorter): scale = max |x| / 127 in f16, codes rint(x / scale)
           in i8. A group with an infinity or NaN has the scale NaN.
 
-A value read back is the f16 widened, or code * scale, both exact in f32: kernels differ in how they read, not in what.
+A value read back is the f16 widened, or code * scale, both exact in f32, so all kernels read the same numbers.
 
 Perplexity of the bundled model (BF16, 444 chunks of 256 tokens of its held-out text): f32 9.72039, f16 9.72037, q8_0
-9.72044, with a standard error of 0.10. So f16 is the default, and f32 where results are to be exact.
+9.72044, with a standard error of 0.10. So f16 is the default; f32 is for exact results.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, e
 from ..emit.fields import Address, Int
 
 K_LANES = 16  # positions side by side in K
-PAGE = 64  # positions of a page, a multiple of what attention reads at once
+PAGE = 64  # positions of a page, a multiple of the block that attention reads at once
 GROUP = 32  # values that share a scale
 
 VECTOR = Vec(F32, 16)
@@ -39,14 +40,14 @@ VECTOR = Vec(F32, 16)
 
 @dataclass(frozen=True)
 class KVType:
-    """How keys and values are kept: bytes of a value, and of the scale of GROUP values (0: no scale)."""
+    """Type of a cache: bytes of a value (`item`), and of the scale of GROUP values (`scale`; 0: no scale)."""
 
     name: str
     item: int
     scale: int = 0
 
     def row_bytes(self, d_head: int) -> int:
-        """Bytes of one head of one position, in K; of a width of values: in V."""
+        """Bytes of one head at one position, in K; with d_value as `d_head`, in V."""
         return self.item * padded_head(d_head) + self.scale * n_groups(d_head)
 
 
@@ -60,17 +61,18 @@ def pages_of(n: int) -> int:
 
 
 def rows_of_page(every: int) -> int:
-    """Rows of a page of which there is one for every `every` tokens: at token % PAGE // every for the last of them."""
+    """Rows of a page in a store with one row per `every` tokens; the row of a group whose last token is `token` is
+    token % PAGE // every."""
     return -(-PAGE // every)
 
 
 def padded_head(d_head: int) -> int:
-    """Values in memory of a head of `d_head`: a multiple of 16."""
+    """d_head rounded up to a multiple of 16: the values of a head in memory."""
     return -(-d_head // 16) * 16
 
 
 def n_groups(d_head: int) -> int:
-    """Scales of a head."""
+    """Number of scales of a head."""
     return -(-d_head // GROUP)
 
 
@@ -126,10 +128,10 @@ def _to_half(e: Emitter, x: Value) -> Value:
     special = b.icmp_unsigned(">=", size, const(ty, 0x7F800000))
     largest = const(ty, 0x477FE000)  # 65504
     bounded = b.select(b.icmp_unsigned(">", size, largest), largest, size)
-    # half of the last place kept, less one if that is even; and 112 less in the exponent
+    # add half a unit of the last bit kept, less one if that bit is even; lower the exponent by 112
     odd = b.and_(b.lshr(bounded, const(ty, 13)), const(ty, 1))
     normal = b.lshr(b.sub(b.add(bounded, b.add(odd, const(ty, 0xFFF))), const(ty, 112 << 23)), const(ty, 13))
-    # below 2^-14: added to 1/2, whose last place is 2^-24, as the smallest f16
+    # below 2^-14: added to 1/2, whose last bit is 2^-24, the smallest f16
     shifted = b.fadd(b.bitcast(bounded, x.type), const(x.type, 0.5))
     small = b.sub(b.bitcast(shifted, ty), const(ty, 0x3F000000))
     half = b.select(b.icmp_unsigned("<", bounded, const(ty, 0x38800000)), small, normal)
@@ -142,7 +144,7 @@ def _to_half(e: Emitter, x: Value) -> Value:
 def make_encode_row(kind: KVType) -> Any:
     @emit("i64,i64,i64->void")
     def encode(e, source, target, d_pad):
-        """f32 [d_pad] -> a row of V."""
+        """Encode f32 [d_pad] as a row of V at `target`."""
         b = e.b
 
         def plain(d: Value, _: list[Value]) -> None:
@@ -188,7 +190,7 @@ def make_encode_row(kind: KVType) -> Any:
 def _spread(kind: KVType) -> Any:
     @emit("i64,i64,i64,i64->void")
     def spread(e, source, target, d_pad, d_head):
-        """A row as in V -> one lane of a block of K; `target` is the place of its first value."""
+        """Copy a row in the layout of V into one lane of a block of K; `target`: address of the lane's first value."""
         b = e.b
 
         def place(ty: Any, size: int, source: Value, target: Value) -> Any:
@@ -210,7 +212,7 @@ def _spread(kind: KVType) -> Any:
 
 @device
 def row_size(n, item, scale):
-    """`KVType.row_bytes` of n values, in kernels."""
+    """`KVType.row_bytes(n)`, for kernels."""
     return (n + 15) // 16 * 16 * item + (n + 31) // 32 * scale
 
 
@@ -226,7 +228,7 @@ def kv_store(
     """Write the keys and values of the batch into the cache. One kernel per type: see KV_STORE.
 
     ctl, pos, slot       batch control
-    k, v                 f32 [tok][head_kv][d_head] and [d_value], which is not more; keys after rope
+    k, v                 f32 [tok][head_kv][d_head] and [tok][head_kv][d_value], d_value <= d_head; keys after rope
     keys, values         the caches, on 16-byte boundaries; values 0: only keys are written, v is not read
     table, table_stride  i64 [sequence][page]; bytes from row to row
     scratch              scratch_bytes for each thread: see `store_scratch_bytes`

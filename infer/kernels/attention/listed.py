@@ -1,13 +1,13 @@
-"""Attention of every token over its own list of rows, for indexed and compressed attention: the cost depends on the
-length of the list, not on the depth of the text.
+"""Attention of each token over its own list of rows, for indexed and compressed attention: the cost depends on the
+length of the list, not on the length of the context.
 
-    lists   i32 [tok][n]    ascending; an item x >= 0 is the row of token x of the sequence in the first store, x < 0 is
-                            row ~x of the second, which has a row for every `every` tokens (row_store.py)
-    counts  i64 [tok]       items of each list
+    lists   i32 [tok][n]    ascending; an item x >= 0 is the row of token x of the sequence in the first store; x < 0 is
+                            row ~x of the second store, which has one row per `every` tokens (row_store.py)
+    counts  i64 [tok]       number of items in each list
 
-A block of BLOCK items is fetched into the tile (attention_tile.py), then all heads of a group go over it. The order of
-a query's sums follows from its list alone, in chunks of CHUNK items as in attention.py, so neither the other tokens of
-the batch nor the number of threads changes a bit.
+A block of BLOCK items is fetched into the tile (attention_tile.py), then multiplied with all heads of a group. The
+order of a query's sums follows from its list alone, in chunks of CHUNK items as in attention.py, so neither the other
+tokens of the batch nor the number of threads changes a bit.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ _LOG2E, _UNCAPPED = np.float32(LOG2E), np.float32(0.0)
 
 
 def make_fetch(kind: KVType) -> Any:
-    """A row's values of a store, 16 at a time, as f32."""
+    """The function that reads a key and a value of a store and writes them, as f32, into the tile."""
 
     def row(e: Emitter, source: Value, n: Value, take: Any) -> None:
         n_pad = rounded_up(e, n)
@@ -55,7 +55,7 @@ def make_fetch(kind: KVType) -> Any:
 
     @emit("i64,i64,i64,i64,i64,i64->void", apart=True)
     def fetch(e, tile, j, key, value, d_head, d_value):
-        """Item j of a block: its key and its value, at these addresses, into the tile."""
+        """Write item j of a block into the tile: the key and the value at these addresses."""
         b = e.b
         at = Tile(e, tile, d_head)
         group, lane = b.ashr(j, const(I64, 4)), b.and_(j, const(I64, K_LANES - 1))
@@ -75,7 +75,7 @@ def make_fetch(kind: KVType) -> Any:
 
 @emit("i64,i64->i64")
 def tile_keys(e, tile, d_head):
-    """Where the keys of a block are in the tile."""
+    """Address of the keys of a block in the tile."""
     return Tile(e, tile, d_head).keys
 
 
@@ -89,16 +89,16 @@ def listed_attention(
     table: Address, table_stride: Int, out: Address, ldout: Int, n_head: Int, n_kv: Int, d_head: Int, d_value: Int,
     scale: Float, scratch: Address, scratch_bytes: Int, counter: Counter, sinks: Address = 0,
 ):  # fmt: skip
-    """Attention with grouped heads over listed rows. One kernel per type of the stores: see LISTED.
+    """Attention with grouped heads over listed rows. One kernel per type of the store: see LISTED.
 
         out = sum_j w_j V_j / (exp(sink) + sum_j w_j),  w_j = exp(scale * q . K_j),  j in the token's list
 
     q                          f32 [tok][head][d_head]
     lists, counts              see the head of this file; bytes from list to list
     keys, values               the first store: rows of n_kv heads; may be the same
-    entry_keys, entry_values   the second, and `every`, the number of tokens per row of it; 0: no second store
+    entry_keys, entry_values   the second store, with one row per `every` tokens; 0: no second store
     table, table_stride        i64 [sequence][page]; bytes from row to row
-    out                        f32 [tok][head][d_value], d_value <= d_head; without a sink and with an empty list NaN
+    out                        f32 [tok][head][d_value], d_value <= d_head; NaN for an empty list without a sink
     scratch                    scratch_bytes for each thread: see `attention_scratch_bytes`
     sinks                      f32 [head], logits; 0: none
 

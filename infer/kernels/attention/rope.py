@@ -1,8 +1,8 @@
-"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864): pairs of values of a head turn with the position.
+"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864): pairs of values of a head rotate with the position.
 
 ctl      i64 [3]       number of tokens, of segments, of outputs
 pos      i64 [tok]     position of the token: its index in the sequence unless positions were shifted or divided
-counter  i64           of work items, zero before each run
+counter  i64           the next work item; zero before each run
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from ..build.jit import kernel
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi
 from ..emit.fields import Address, Counter, Int
 
-ROTATE_ITEM = 4096  # values rotated by one item
+ROTATE_ITEM = 4096  # values rotated by one work item
 
 NORM, NEOX = 0, 1  # styles of `rope`
 
@@ -23,7 +23,7 @@ NORM, NEOX = 0, 1  # styles of `rope`
 def rope_turns(
     n_rot: int, freq_base: float, freq_scale: float = 1.0, factors: npt.ArrayLike | None = None
 ) -> npt.NDArray[np.float64]:
-    """Radians by which each pair turns per position, f64 [n_rot / 2]:
+    """Radians by which each pair rotates per position, f64 [n_rot / 2]:
     pair i by freq_scale * freq_base ** (-2 i / n_rot) / factors[i]."""
     turns = float(freq_base) ** (-2.0 * np.arange(n_rot // 2, dtype=np.float64) / n_rot) * freq_scale
     return turns if factors is None else turns / np.asarray(factors, np.float64)
@@ -39,19 +39,19 @@ def rope_table(
 ) -> npt.NDArray[np.float32]:
     """cos and sin of `rope`: f32 [n_ctx, n_rot / 2, 2], computed in float64.
 
-    Pairs turn with the position as `rope_turns` says; both are times `magnitude`.
+    The angles are position * `rope_turns`; cos and sin are multiplied with `magnitude`.
     """
     return rope_rows(0, n_ctx, rope_turns(n_rot, freq_base, freq_scale, factors), magnitude)
 
 
 def rope_rows(first: int, end: int, turns: npt.NDArray[np.float64], magnitude: float = 1.0) -> npt.NDArray[np.float32]:
-    """The rows of positions first..end of `rope_table`: f32 [end - first, n_rot / 2, 2]."""
+    """Rows first .. end - 1 of `rope_table`: f32 [end - first, n_rot / 2, 2]."""
     angle = np.arange(first, end, dtype=np.float64)[:, None] * turns
     return np.stack([np.cos(angle) * magnitude, np.sin(angle) * magnitude], axis=-1).astype(np.float32)
 
 
 def _rotate(width: int, neox: bool) -> Callable[..., Any]:
-    """`width` pairs from pair i on: (a, b) -> (a cos - b sin, a sin + b cos)."""
+    """Emits the rotation of `width` pairs from pair i on: (a, b) -> (a cos - b sin, a sin + b cos)."""
 
     def rotate(e: Emitter, x: Value, table: Value, i: Value, half: Value) -> None:
         b = e.b

@@ -1,9 +1,9 @@
-"""Rows that layers keep in the pages of keys and values (memory/rows.py): how they lie there, and who stores them.
+"""Rows that layers keep in the pages of keys and values (memory/rows.py): layout, and the kernel that writes them.
 
     rows  [page][row][head] of values [n_pad], then scales f16 [group]: as V, see kv.py
 
-There is a row for every `every` tokens of a sequence, counted from its beginning, which belongs to the last of them: to
-the token at position p where p + 1 is a multiple of `every`. It is row p % PAGE // every of the page of p.
+A sequence has one row for each group of `every` tokens, counted from its beginning. The row belongs to the group's last
+token, at a position p where p + 1 is a multiple of `every`. It is row p % PAGE // every of the page of p.
 """
 
 from ..build.jit import Kernel, kernel, variant
@@ -24,11 +24,10 @@ def row_store(
     a, tid, nth, *, ctl: Address, pos: Address, slot: Address, x: Address, ldx: Int, rows: Address, table: Address,
     table_stride: Int, n_head: Int, n: Int, every: Int, scratch: Address, scratch_bytes: Int,
 ):  # fmt: skip
-    """Writes rows of the batch into the store, for tokens that complete a group of `every`. One kernel per
-    type: see ROW_STORE.
+    """Write the rows of tokens that complete a group of `every` into the store. One kernel per type: see ROW_STORE.
 
     ctl, pos, slot       batch control
-    x                    f32 [tok][head][n]; what other tokens have there is not read
+    x                    f32 [tok][head][n]; rows of other tokens are not read
     rows                 the store, on 16-byte boundaries
     table, table_stride  i64 [sequence][page]; bytes from row to row
     scratch              scratch_bytes for each thread: see `row_scratch_bytes`

@@ -1,12 +1,12 @@
-"""Which rows a token attends to: the entries that stand for groups of `every` tokens are scored by an indexer, the best
-are chosen, and written as the list that attention goes over (listed.py). Lightning indexer, DeepSeek-V3.2.
+"""Choose the rows that a token attends to: an indexer scores entries, each for a group of `every` tokens, and the best
+entries are written as the list that attention reads (listed.py). Lightning indexer, DeepSeek-V3.2.
 
     ctl, pos, slot  batch control: see kv.py
-    entry e         is of tokens e * every .. (e + 1) * every - 1; a token sees it from the last of these on
+    entry e         stands for tokens e * every .. (e + 1) * every - 1; the last of these and later tokens see it
     scores          f32 [tok][entry], rows `score_stride` bytes apart, each with room for a multiple of 16
 
-Where a token sees no more entries than are to be chosen, all are, and none of its scores is computed or read. The
-choice for a token depends only on its own scores and position.
+A token that sees at most `n_best` entries gets them all; its scores are then neither computed nor read. The choice for
+a token depends only on its own scores and position.
 """
 
 from ..build.jit import Kernel, device, kernel, variant
@@ -18,8 +18,8 @@ from .attention_tile import BLOCK, TILE_ROWS, Tile, enter_row, rows_at_once, til
 from .kv import F32_KV, K_LANES, KV_TYPES, PAGE, VECTOR, KVType, row_size
 from .listed import make_fetch, tile_keys
 
-PART = 256  # entries that a thread scores before it takes others
-DIGITS = 256  # values of a digit of an order
+PART = 256  # entries that one work item scores
+DIGITS = 256  # values of a digit of `order_of`
 assert PART % BLOCK == 0
 
 
@@ -29,21 +29,21 @@ def index_scratch_bytes(n: int) -> int:
 
 
 def choice_scratch_bytes() -> int:
-    """Scratch of `choose_rows` for one thread: how many scores have each digit."""
+    """Scratch of `choose_rows` for one thread: the number of scores with each digit."""
     return 8 * DIGITS
 
 
 def score_row_bytes(n_ctx: int, every: int) -> int:
-    """Bytes from row to row of the scores, for texts of n_ctx tokens."""
+    """Bytes from row to row of the scores, for contexts of n_ctx tokens."""
     return 4 * (-(-(n_ctx // every) // K_LANES) * K_LANES)
 
 
 @emit("i64,i64,i64,i64,i64,i64,i64,i64->void", apart=True)
 def add_heads(e: Emitter, tile, d, r, n_head, weights, target, n, more):
-    """target[j] = (old value, if `more`) + sum over heads h of max(0, score[h][j]) * weights[h], for j < n rounded
-    up to 16. Scores are in rows r .. r + n_head - 1 of the tile.
+    """target[j] = (target[j] if `more` else 0) + sum over heads h of max(0, score[h][j]) * weights[h], for j < n
+    rounded up to 16. The scores are in rows r .. r + n_head - 1 of the tile.
 
-    weights: f32 [n_head], 0: none. Heads ascending.
+    weights: f32 [n_head]; 0: all are 1. Heads ascending.
     """
     b, zero = e.b, const(VECTOR, 0.0)
     at = Tile(e, tile, d)
@@ -75,7 +75,7 @@ fetch, ITEM, SCALE = make_fetch(F32_KV), F32_KV.item, F32_KV.scale
 
 @device
 def seen_entries(pos, t, every):
-    """Entries that token t of the batch sees."""
+    """Number of entries that token t of the batch sees."""
     return (ldi(pos + 8 * t) + 1) // every
 
 
@@ -86,18 +86,18 @@ def index_scores(
     n_best: Int, scale: Float, scores: Address, score_stride: Int, scratch: Address, scratch_bytes: Int,
     counter: Counter,
 ):  # fmt: skip
-    """Scores of the entries that the tokens see, of tokens that see more than n_best. One kernel per type of the store:
+    """Score the entries that each token sees, for tokens that see more than n_best. One kernel per type of the store:
     see INDEX_SCORES.
 
         score[t][e] = sum over heads h of weights[t][h] * max(0, scale * q[t][h] . key[e])
 
     q        f32 [tok][head][n]
     weights  f32 [tok][head]; 0: all are 1
-    keys     a store of one row for every `every` tokens (row_store.py), of n values
+    keys     a store with one row of n values per `every` tokens (row_store.py)
     scores   written: see the head of this file
 
-    Sums over n as in attention, then over heads ascending. Reference: tests/reference/selection.py on keys as they are
-    kept. Error: 2e-6 of the sum over heads of |weights * scale| * |q| * |key|.
+    Sums over n as in attention, then over heads ascending. Reference: tests/reference/selection.py on keys read back
+    from the store. Error: 2e-6 of the sum over heads of |weights * scale| * |q| * |key|.
     """
     n_tok, mine = ldi(ctl), scratch + tid * scratch_bytes
     size, per_page = row_size(n, ITEM, SCALE), (PAGE + every - 1) // every
@@ -145,7 +145,7 @@ def index_scores(
 
 @emit("i64->i64")
 def order_of(e: Emitter, address):
-    """A number below 2^32 of the f32 there, larger for larger ones; 0 and -0 have the same."""
+    """An integer below 2^32 that sorts as the f32 at `address` does; 0 and -0 give the same."""
     b = e.b
     x = b.bitcast(b.fadd(e.load(F32, address), const(F32, 0.0)), I32)
     negative = b.icmp_signed("<", x, const(I32, 0))
@@ -154,7 +154,7 @@ def order_of(e: Emitter, address):
 
 @device
 def weakest_chosen(scores, n, n_best, counts):
-    """The order of the least of the n_best largest of n scores, and how many with this order are among these."""
+    """(`order_of` the smallest of the n_best largest of n scores, how many of these n_best have this order)."""
     found, left = 0, n_best
     for shift in range(24, -1, -8):
         for d in range(DIGITS):
@@ -178,12 +178,12 @@ def choose_rows(
     as_entries: Int = 0, window: Int = 0, lists: Address, list_stride: Int, counts: Address, scratch: Address,
     scratch_bytes: Int, counter: Counter,
 ):  # fmt: skip
-    """Writes the lists of all tokens: of the entries that a token sees the n_best with the largest scores (ties: the
-    lower index), or all where it sees no more.
+    """Write the list of each token: of the entries that it sees, the n_best with the largest scores (ties: the lower
+    index), or all if there are at most n_best.
 
     n_best         0: all entries, whatever their number
-    as_entries     0: the list has the tokens of the chosen entries, then the tokens after the last whole group, itself
-                   included. Otherwise the entries themselves, as ~e, then the last `window` tokens
+    as_entries     0: the list has the tokens of the chosen entries, then the tokens after the last whole group, up to
+                   the token itself. Otherwise the entries themselves, as ~e, then the last `window` tokens
     lists, counts  written: see listed.py; bytes from list to list
     scratch        scratch_bytes for each thread: see `choice_scratch_bytes`
 

@@ -1,11 +1,11 @@
-"""Where machine code is kept: which folder fits this machine and this version, who may write it, what else is there.
+"""Folders of cached machine code: the one for this machine and version, its safety, and removal of old ones.
 
-A folder is named after what all code depends on: our version, numba and LLVM, the CPU and its features. The files in
-it are named after the kernel and the sources it was made from (sources.py): who edits one compiles what depends on it.
-The folder lies in the user's cache directory or, when that cannot be written, in a directory that only the user owns,
-under the system's temporary one. Files in it are executed: a folder that someone else owns or may write is not used.
+A folder is named after a digest of our version, numba, LLVM, the CPU and its features. Its files are named after the
+kernel and its sources (sources.py): kernels that depend on an edited source are compiled again. The folder is in the
+user's cache directory or, if that cannot be written, in the user's own directory under the system's temporary one.
+Files in it are executed, so a folder that another user owns or may write is not used.
 
-`about.json` in each folder describes it for people; its modification time is the last use of the folder.
+`about.json` in each folder describes it for people; its modification time is when the folder was last used.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ from hybrid.quant.ggml.user_folders import cache_folder, former_cache_folders
 from ..emit.isa import cpu_features, cpu_target, host
 
 ABOUT = "about.json"
-KEEP_DAYS = 60  # a folder that was not used for so long is removed when another one is made
-KEEP_KERNEL_DAYS = 14  # a kernel that nobody used for so long, of sources that were edited
+KEEP_DAYS = 60  # a folder unused for longer is removed when another is made
+KEEP_KERNEL_DAYS = 14  # a kernel unused for longer is removed: its sources were probably edited
 _NAME = re.compile("[0-9a-f]{16}")
 Which = Literal["current", "old", "all"]
 
 
 @dataclass(frozen=True)
 class Owner:
-    """What the code of a folder was made by and for."""
+    """The software that compiled the code of a folder, and the CPU it is for."""
 
     version: str
     cpu: str
@@ -60,12 +60,12 @@ class Owner:
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """A folder of machine code. Times are UTC, RFC 3339; what an older version did not write down is empty."""
+    """A folder of machine code. Times are UTC, RFC 3339; values that an older version did not record are empty."""
 
     path: Path
     in_use: bool
     trouble: str | None
-    """Why it is not used, although it might fit."""
+    """Why the folder must not be used, or None."""
     n_kernels: int
     nbytes: int
     last_used: str
@@ -97,24 +97,21 @@ def owner() -> Owner:
 
 
 def roots() -> list[Path]:
-    """Directories of such folders, the preferred one first."""
-    # of the second one level, for it and the folders in it are what `trouble` looks at
+    """Directories that may contain the folders, preferred first."""
+    # the second adds one level only, because `trouble` checks a folder and its parent
     candidates = [cache_folder() / "kernels", Path(tempfile.gettempdir()) / f"hybrid-lm-{os.geteuid()}"]
-    # without a home directory the first would be relative to wherever we are
+    # without a home directory the first would be relative to the current directory
     return [root for root in candidates if root.is_absolute()]
 
 
 def former_roots() -> list[Path]:
-    """Where earlier versions kept their folders, for `hybrid cache` to show and remove."""
+    """Directories that earlier versions used, for `hybrid cache` to show and remove."""
     return [root / "kernels" for root in former_cache_folders() if root.is_absolute()]
 
 
 @cache
 def folder() -> Path | None:
-    """The folder in use, made if necessary; None when no folder can be trusted and written.
-
-    A read-only folder is used when it has kernels.
-    """
+    """The folder in use, made if necessary: the first trusted one that is writable or has kernels; or None."""
     name = owner().digest
     for root in roots():
         place = root / name
@@ -135,7 +132,7 @@ def folder() -> Path | None:
 
 
 def _make(place: Path) -> bool:
-    """Make the folder and those above it that are missing, for this user alone. True when it was not there."""
+    """Make the folder and its missing parents, for this user alone. True if the folder did not exist."""
     missing = [p for p in (place, *place.parents) if not p.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -146,7 +143,7 @@ def _make(place: Path) -> bool:
 
 
 def trouble(place: Path) -> str | None:
-    """Why this folder may be, or become, another user's: machine code in it must not be executed."""
+    """Why machine code in this folder must not be executed (another user owns or may write it), or None."""
     for path, what in ((place, "it"), (place.parent, "the folder above")):
         try:
             status = path.lstat()
@@ -162,7 +159,7 @@ def trouble(place: Path) -> str | None:
 
 
 def _note_use(place: Path) -> None:
-    """Write `about.json` if it is missing; otherwise its time says when the folder was used, to the hour."""
+    """Write `about.json` if it is missing; otherwise, at most once an hour, set its time and remove stale kernels."""
     path = place / ABOUT
     try:
         if path.exists():
@@ -178,7 +175,7 @@ def _note_use(place: Path) -> None:
 
 
 def note_kernel_use(path: Path) -> None:
-    """The time of a kernel's file says when it was used, to the day."""
+    """Set the time of a kernel's file to now, at most once a day."""
     try:
         if time.time() - path.stat().st_mtime > 86400:
             os.utime(path)
@@ -187,7 +184,7 @@ def note_kernel_use(path: Path) -> None:
 
 
 def _remove_stale(place: Path) -> None:
-    """Remove the kernels that nobody used for long: sources that were edited leave some behind."""
+    """Remove kernels unused for KEEP_KERNEL_DAYS: edited sources leave some behind."""
     oldest = time.time() - KEEP_KERNEL_DAYS * 86400
     for path in place.glob("*.bin"):
         try:
@@ -226,13 +223,13 @@ def _unused(root: Path) -> list[Path]:
 
 
 def remove(places: list[Path]) -> None:
-    """Remove folders. Processes that loaded code from them go on; what cannot be removed stays."""
+    """Remove folders. Processes that loaded code from them continue; files that cannot be removed stay."""
     for place in places:
         shutil.rmtree(place, ignore_errors=True)
 
 
 def folders() -> list[CacheFolder]:
-    """All folders of all versions, the most recently used first."""
+    """All folders of all versions, most recently used first."""
     ours = [root / owner().digest for root in roots()]
     used = next((place for place in ours if place.is_dir() and not trouble(place)), None)
     known = []
@@ -268,7 +265,7 @@ def _describe(place: Path, in_use: bool) -> CacheFolder:
 
 
 def clear(which: Which) -> list[CacheFolder]:
-    """Removes the folder in use, all other folders ("old"), or all; returns the removed ones."""
+    """Remove the folder in use, all other folders ("old"), or all. Returns the removed folders."""
     wanted = [f for f in folders() if which == "all" or f.in_use == (which == "current")]
     remove([f.path for f in wanted])
     for root in former_roots():

@@ -1,13 +1,12 @@
-"""From a kernel's Python function to machine code: numba's front end, and LLVM once.
+"""From a kernel's Python function to machine code: numba's front end, then LLVM, once.
 
-numba by itself serves functions of any kind. It runs passes for features that kernels do not use, finds the type of
-every call among all its libraries, optimizes every function on its own and again when they are linked, and makes code
-with wrappers for Python of all that a kernel calls. Here a kernel takes only the necessary steps: numba reads it,
-infers its types and writes LLVM's representation; its callees are declared in a way that costs nothing to look up; all
-of it is optimized together, once, and compiled once. The time to compile a model's kernels is half of numba's own (see
-docs/decisions.md).
+numba itself serves all kinds of functions. It runs passes for features that kernels do not use, searches all its
+libraries for the type of every call, optimizes every function alone and again when they are linked, and compiles Python
+wrappers for all callees. Here a kernel gets only the steps it needs: numba reads it, infers its types and writes LLVM
+IR; finding its callees costs nothing; all is optimized together once and compiled once. Compiling a model's kernels
+takes half of numba's own time (see docs/decisions.md).
 
-Nothing is vectorized that is not written with vectors: kernels are, where it pays.
+LLVM does not vectorize: kernels are written with vectors where it pays.
 """
 # This module is imported when a kernel has to be compiled.
 # ruff: noqa: TID253
@@ -46,15 +45,15 @@ _OPERATORS = {
     operator.and_, operator.or_, operator.lshift, operator.rshift, bool,
 }  # fmt: skip
 _KINDS = {"i64": types.int64, "f32": types.float32, "f64": types.float64, "i32": types.int32, "void": types.void}
-# what a call is: the types of its arguments -> its type and a function (context, builder, type, arguments) -> value
+# argument types of a call -> its type, and a function (context, builder, type, arguments) -> value that writes it
 _Call = tuple[Any, Callable[[Any, Any, Any, Sequence[Value]], Value]]
 
 
 class _Callee(types.Callable, types.Opaque):
-    """Type of a global that kernels call."""
+    """numba type of a global that kernels call."""
 
     def __init__(self, what: Any, call: Callable[..., _Call]) -> None:
-        self._what, self._call = what, call  # `what` is kept, so that its id stays its own
+        self._what, self._call = what, call  # `what` is kept alive, so that its id stays unique
         self._calls: dict[tuple[Any, ...], Any] = {}
         super().__init__(f"{type(what).__name__} {what.__name__} {id(what)}")
 
@@ -106,7 +105,7 @@ def _device(device: Device) -> Callable[..., _Call]:
 
 
 def _extreme(builtin: "_Builtin") -> Callable[..., _Call]:
-    """Python's min or max of several i64 or several f32: the first is kept unless another is less, or greater."""
+    """Python's min or max of several i64 or several f32: the first unless another is less (or greater)."""
 
     def call(*args: Any) -> _Call:
         kind = args[0]
@@ -141,8 +140,8 @@ class _Global:
 
 
 def _load_registries() -> None:
-    """What numba knows of types and functions. It looks for a BLAS meanwhile, for which it imports scipy where that is
-    installed: 0.6 s for what kernels do not use. Whoever uses numba beside finds it as ever, when it is asked for."""
+    """Load numba's registries of types and functions, but delay its search for a BLAS, which imports scipy if installed
+    (0.6 s) and which kernels do not need. Other users of numba get the BLAS on first use."""
     from numba.np import linalg
 
     look = linalg.ensure_blas
@@ -162,7 +161,7 @@ def _load_registries() -> None:
 
 
 class _Later:
-    """Whether something is so, asked when it matters."""
+    """A condition, evaluated when it is tested."""
 
     def __init__(self, ask: Callable[[], bool]) -> None:
         self._ask = ask
@@ -178,7 +177,7 @@ def _global(what: Any) -> _Global:
 
 
 def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with its callees replaced by objects that numba understands."""
+    """A copy of the function whose callees are replaced by objects that numba can type, with positional fields."""
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
         what = scope.get(name, _BUILTINS.get(name))
@@ -194,7 +193,7 @@ def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # --- the front end ----------------------------------------------------------------------------------------------------
 class _Library(CPUCodeLibrary):
-    """LLVM modules of a kernel and of its callees, linked and not optimized."""
+    """LLVM modules of a kernel and its callees, linked but not optimized."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
         self._final_module.link_in(ll_module)
@@ -206,7 +205,7 @@ class _Library(CPUCodeLibrary):
 
 
 class _Typing(type(cpu_target.typing_context)):  # type: ignore[misc]
-    """numba's knowledge of types, with the types of operators on numbers kept: finding one takes 0.3 ms."""
+    """numba's typing context, plus a cache for operators on numbers: each lookup takes 0.3 ms."""
 
     def __init__(self) -> None:
         self.__dict__ = cpu_target.typing_context.__dict__
@@ -223,8 +222,8 @@ class _Typing(type(cpu_target.typing_context)):  # type: ignore[misc]
 
 
 class _Lower(Lower):
-    """numba's way to LLVM's operations, straight for operators on numbers: it would first try whether there is another
-    way for each operand that is a constant, which there is for powers only, and takes 1 ms for each operator."""
+    """numba's lowering to LLVM, direct for operators on numbers: numba would first look for a special version for each
+    constant operand, which only powers have, at 1 ms per operator."""
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         wanted = self.fndesc.calltypes[expr]
@@ -241,7 +240,7 @@ class _Lower(Lower):
 
 @cache
 def _operation(op: Any, args: tuple[Any, ...]) -> Any:
-    """An operator on numbers of these types, as numba knows it, and its signature."""
+    """numba's function for an operator on numbers of these types, and its signature."""
     function = _TYPING.resolve_value_type(op)
     return function, function.get_call_type(_TYPING, args, {})
 
@@ -281,7 +280,7 @@ _TYPING = _Typing()
 
 
 def _lowered(function: Callable[..., Any], args: Sequence[Any], result: Any) -> tuple[Any, _Library]:
-    """What numba knows of the function, and its code; `result` None: to be inferred."""
+    """numba's descriptor of the function, and its LLVM code; `result` None: inferred."""
     target = cpu_target.target_context
     flags: Any = compiler.Flags()
     flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = flags.enable_ssa = True
@@ -294,9 +293,9 @@ def _lowered(function: Callable[..., Any], args: Sequence[Any], result: Any) -> 
 
 
 def _add_entry(symbol: str, source: KernelSource, lowered: Any, library: _Library) -> None:
-    """A C function that reads the fields of a record and calls the kernel with them, inline.
+    """Add a C function `symbol` that reads the fields of a record and calls the kernel with them.
 
-    numba's function has an address for the result and tells of exceptions, which kernels do not raise.
+    numba's own function takes an address for its result and returns an exception status, which kernels do not need.
     """
     target = cpu_target.target_context
     module = target.create_module("entry")
@@ -324,13 +323,13 @@ def _add_entry(symbol: str, source: KernelSource, lowered: Any, library: _Librar
 
 # --- LLVM -------------------------------------------------------------------------------------------------------------
 def machine() -> Any:
-    """LLVM's description of the processor that numba compiles for."""
+    """LLVM's target machine, for the processor that numba compiles for."""
     return cpu_target.target_context.codegen()._tm
 
 
 @global_compiler_lock
 def optimized(kernel: KernelSource) -> tuple[Any, str]:
-    """The LLVM module of a kernel after all passes, and the name of its function, the only one that others see."""
+    """The optimized LLVM module of a kernel, and the name of its only visible function."""
     args, result = normalize_signature(kernel.signature)
     fields = [types.float32 if field.kind is Kind.FLOAT else types.int64 for field, _ in kernel.parameters]
     lowered, library = _lowered(kernel.function, [*args, *fields], result)
@@ -349,7 +348,7 @@ def optimized(kernel: KernelSource) -> tuple[Any, str]:
 
 
 def compile_kernel(kernel: KernelSource) -> CompiledObject:
-    """Machine code of a kernel. It refers to nothing but functions of the C library."""
+    """Machine code of a kernel. It calls only functions of the C library."""
     module, symbol = optimized(kernel)
     foreign = [f.name for f in module.functions if f.is_declaration and f.name.startswith(("numba_", "NRT_", "Py"))]
     assert not foreign, f"{kernel.name} needs Python: {foreign}"

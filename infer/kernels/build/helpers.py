@@ -1,7 +1,7 @@
-"""Other processes that compile kernels, too: numba compiles under one lock, so threads would not help.
+"""Helper processes that compile kernels; numba compiles under one lock, so threads would not help.
 
-A helper is a process that says which kernels it can compile, their files in a line. Then it is told one of these, a
-line, compiles it into the disk cache and says a line again, until its input ends (`help_compiling`).
+A helper prints a line with the files of all kernels that it can compile. Then it reads one of these from a line,
+compiles that kernel into the disk cache and prints a line, until its input ends (`help_compiling`).
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Compiled(Protocol):
-    """What helpers know of a kernel."""
+    """The part of a kernel that helpers need."""
 
     @property
     def file(self) -> str: ...
@@ -26,16 +26,16 @@ K = TypeVar("K", bound=Compiled)
 
 
 class Helpers(Generic[K]):
-    """Kernels that are to be compiled, handed out in their order: to each helper by a thread, and to the caller.
+    """A queue of kernels to compile, handed out in order to `n` helpers, by a thread each, and to the caller.
 
-    command  arguments of Python for a process that ends in `help_compiling`
+    command  arguments of Python for a process that runs `help_compiling`
     """
 
     def __init__(self, kernels: Iterable[K], command: Sequence[str], n: int) -> None:
         self._left, self._changed, self._under_way = list(kernels), Condition(), 0
         self._processes: list[tuple[subprocess.Popen[str], Thread]] = []
         for _ in range(n):
-            with suppress(OSError):  # then there are fewer
+            with suppress(OSError):  # then there are fewer helpers
                 process = subprocess.Popen(
                     [sys.executable, *command],
                     stdin=subprocess.PIPE,
@@ -48,11 +48,11 @@ class Helpers(Generic[K]):
                 thread.start()
 
     def __len__(self) -> int:
-        """Kernels that nobody has."""
+        """Number of kernels not handed out."""
         return len(self._left)
 
     def take(self) -> K | None:
-        """The next kernel, for the caller to compile; None if helpers have taken the rest."""
+        """The next kernel, for the caller to compile; None if all are handed out."""
         with self._changed:
             return self._left.pop(0) if self._left else None
 
@@ -65,7 +65,7 @@ class Helpers(Generic[K]):
             return item
 
     def wait(self) -> None:
-        """Until no helper compiles any more. What one did not finish can be taken again."""
+        """Wait until no helper compiles. Kernels that a helper did not finish can then be taken again."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way)
 
@@ -99,14 +99,14 @@ class Helpers(Generic[K]):
         for process, thread in self._processes:
             thread.join()
             assert process.stdin is not None and process.stdout is not None
-            with suppress(OSError):  # the helper has gone: it reads nothing more
+            with suppress(OSError):  # unsent input
                 process.stdin.close()
             process.stdout.close()
             process.wait()
 
 
 def help_compiling(kernels: Iterable[Compiled]) -> None:
-    """A helper's part: of these kernels the ones that it is told to compile."""
+    """Run a helper process: compile the kernels that standard input names."""
     by_file = {item.file: item for item in kernels}
 
     def say(line: str) -> None:

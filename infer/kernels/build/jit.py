@@ -1,11 +1,11 @@
 """Kernels: functions `void(args, tid, nth)` compiled on demand, kept on disk, called by address from a program.
 
-`args` is the address of an op record (see emit/fields.py), `tid` of `nth` threads is calling. A kernel takes its share
-of disjoint outputs, allocates nothing and never raises.
+`args` is the address of an op record (see emit/fields.py); thread `tid` of `nth` calls. A kernel computes its share of
+disjoint outputs, allocates nothing and never raises.
 
-numba compiles a kernel once per machine (compiler.py); object_cache.py keeps the machine code and links it again later,
+numba compiles a kernel once per machine (compiler.py); object_cache.py keeps the machine code and links it later,
 without numba, whose import alone takes longer than everything else at the start of a warm run. Therefore nothing here
-imports numba before a kernel really has to be compiled: pieces, devices and kernels are plain objects until then.
+imports numba until a kernel must be compiled: pieces, devices and kernels are plain objects until then.
 """
 
 import gc
@@ -25,7 +25,7 @@ CompileProgress = Callable[[str, int, int], None]
 
 
 class Kernel(KernelSource):
-    """A kernel that is linked from the disk cache, or compiled, when its address is first asked for."""
+    """A kernel that is linked from the disk cache, or compiled, when its address is first read."""
 
     def __init__(self, function: Callable[..., Any], *args: Any, **how: Any) -> None:
         super().__init__(function, *args, **how)
@@ -44,11 +44,11 @@ class Kernel(KernelSource):
         return self._address
 
     def use(self, address: int, keep: Any, *, from_cache: bool) -> None:
-        """`keep` owns the machine code at `address`."""
+        """Set the address of the machine code, which `keep` owns."""
         self._address, self._keep, self.from_cache = address, keep, from_cache
 
     def compile(self) -> None:
-        """Compile with numba and write the machine code to the cache."""
+        """Compile with numba, write the machine code to the cache, and link it."""
         from .compiler import compile_kernel
 
         compiled = compile_kernel(self)
@@ -57,16 +57,16 @@ class Kernel(KernelSource):
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
-    """@kernel on `def op(a, tid, nth, *, x: Address, ldx: Int, ...)`, whose keyword-only parameters are the fields of
-    the op's records (emit/fields.py)."""
+    """Make a Kernel: @kernel on `def op(a, tid, nth, *, x: Address, ldx: Int, ...)`, whose keyword-only parameters are
+    the fields of the op's records (emit/fields.py)."""
     return Kernel(function)
 
 
 def variant(
     template: Kernel | Callable[..., Any], name: str, /, *, without: Iterable[str] = (), **pieces: Any
 ) -> Kernel:
-    """The kernel `template` with some of its globals replaced, e.g. the unpacking of a weight type, and with all of its
-    fields but those `without`."""
+    """The kernel `template` with some globals replaced (`pieces`), e.g. the unpacking of a weight type, and the fields
+    `without` removed."""
     source = template.function if isinstance(template, Kernel) else template
     return Kernel(with_globals(source, name, pieces), without=without)
 
@@ -78,7 +78,7 @@ def _use(compiled: dict[Kernel, CompiledObject], *, from_cache: bool) -> None:
 
 
 def load_cached(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Links the kernels in the disk cache; returns the others."""
+    """Link the kernels that the disk cache has; returns the others."""
     _use({k: code for k in kernels if (code := read(k.file)) is not None}, from_cache=True)
     return [k for k in kernels if not k.ready]
 
@@ -89,14 +89,14 @@ def compile_kernels(
     helper: Sequence[str] = (),
     n_processes: int = 2,
 ) -> float:
-    """Make sure that all are ready; returns the seconds spent.
+    """Link or compile all kernels that are not ready; returns the seconds spent.
 
-    progress(name, done, total) before each that is compiled here, and at the end if any had to be compiled. `helper`
-    is the command of `n_processes` - 1 helpers, each of which has three kernels at least (helpers.py).
+    progress(name, done, total) is called before each kernel compiled here and, if any was missing, at the end.
+    `helper`: command of up to `n_processes` - 1 helper processes (helpers.py), at most one per three kernels.
     """
     start = time.perf_counter()
     wanted = [k for k in dict.fromkeys(kernels) if not k.ready]
-    # the longest first, so that nobody begins one when the others are done
+    # longest first, so that no process begins a long one last
     missing = sorted(load_cached(wanted), key=lambda k: -k.code_size)
     n_helpers = min(n_processes - 1, (len(missing) - 1) // 3) if helper and folder() is not None else 0
     with _few_collections(), Helpers(missing, helper, n_helpers) as helpers:
@@ -108,7 +108,7 @@ def compile_kernels(
             helpers.wait()
             if not helpers:
                 break
-        # of helpers, but for a cache that could not be written
+        # link the kernels of helpers; compile them here if the cache could not be written
         for item in load_cached([k for k in missing if not k.ready]):
             item.compile()
     if progress and missing:
@@ -117,14 +117,14 @@ def compile_kernels(
 
 
 def serve_helper(kernels: Iterable[Kernel]) -> None:
-    """Runs in a helper: compiles the kernels that it is told to."""
+    """Run a helper process: compile the kernels that its input names."""
     with _few_collections():
         help_compiling(kernels)
 
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """A compiler makes many objects and little garbage: looking for it as often as usual takes a tenth of the time."""
+    """Collect garbage rarely: a compiler makes little, and the usual rate takes a tenth of the time."""
     usual = gc.get_threshold()
     gc.set_threshold(200_000, *usual[1:])
     try:

@@ -1,4 +1,4 @@
-"""What a kernel is before it is machine code: its function, the fields of its records, the sources it is made from."""
+"""A kernel before compilation: its function, the fields of its records, the sources it is made from."""
 
 import inspect
 import types as python_types
@@ -14,26 +14,26 @@ KERNEL_SIGNATURE = "void(int64,int64,int64)"
 
 
 class Device:
-    """A function that kernels call; compiled into each of them."""
+    """A function that kernels call; it is compiled into each of them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.__name__ = function, function.__name__
 
 
 def device(function: Callable[..., Any]) -> Any:
-    """@device on a function that is called by kernels."""
+    """Make a function callable from kernels: @device."""
     return Device(function)
 
 
 class KernelSource:
     """A function f(a, tid, nth, *, fields) that becomes `void(args, tid, nth)`; `a` is args, the address of a record.
 
-    declaration  whose keyword-only parameters are the fields of the records; the function itself unless given
-    without      fields of it that this kernel does not have
-    names        of parameters whose field has another name
-    signature    of the machine code, where it is another one
+    declaration  function whose keyword-only parameters are the fields of the records; default: `function`
+    without      fields of `declaration` that this kernel lacks
+    names        parameter -> name of its field, if it differs
+    signature    of the machine code
 
-    Its name must be unique among kernels made from the same sources: name and sources identify the cached file.
+    The name must be unique among kernels of the same sources: name and sources identify the cached file.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class KernelSource:
         self.layout = declared.named(self.name, without)
         own = (declared if declaration is function else Layout.of(function)).fields
         self.parameters = tuple((field, (names or {}).get(field.name, field.name)) for field in own)
-        """The function's parameters, each with the name of its field. Fields in `without` are zero."""
+        """The function's parameters, each with the name of its field. Parameters of the fields `without` are zero."""
         for field, name in self.parameters:
             place = declared.find(name)
             assert place is not None and place[1].kind is field.kind, f"{self.name} reads {name}, {field.kind.value}"
@@ -59,16 +59,16 @@ class KernelSource:
 
     @cached_property
     def file(self) -> str:
-        """Name under which the cache keeps it."""
+        """Name of the kernel's file in the cache."""
         return f"{self.name}-{digest(*sorted(self._modules | self._modules_of_callees()))}"
 
     def _modules_of_callees(self) -> set[str]:
-        """Where the pieces and devices are defined that the function names: a variant's may come from anywhere."""
+        """Modules that define the pieces and devices the function calls: a variant's may come from anywhere."""
         return {callee.__module__ for callee in _callees(self.function)}
 
     @cached_property
     def code_size(self) -> int:
-        """Bytes of Python's code for the kernel and all that it calls: how long it takes to compile, more or less."""
+        """Bytes of Python bytecode of the kernel and its callees: estimates the time to compile."""
         seen: dict[Any, int] = {}
         pending: list[Any] = [self.function]
         while pending:
@@ -83,7 +83,7 @@ class KernelSource:
 
 
 def _callees(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """The pieces and devices that a function names."""
+    """The Python functions of the pieces and devices that a function names."""
     for name in function.__code__.co_names:
         match function.__globals__.get(name):
             case Piece(body=callee) | Device(function=callee):
@@ -95,7 +95,7 @@ def _code_size(code: python_types.CodeType) -> int:
 
 
 def with_globals(function: Callable[..., Any], name: str, scope: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function under another name, with some of its globals replaced."""
+    """A copy of the function under another name, with some globals replaced."""
     missing = [item for item in scope if item not in function.__code__.co_names]
     assert not missing, f"{function.__name__} does not use {missing}"
     copy = python_types.FunctionType(function.__code__, {**function.__globals__, **scope}, name, function.__defaults__)

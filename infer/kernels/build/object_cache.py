@@ -1,7 +1,7 @@
-"""Machine code on disk: one file per kernel, linked into the process by LLVM's linker, no compiler involved.
+"""Machine code on disk: one file per kernel, linked into the process by LLVM's linker, without a compiler.
 
-Files are either written completely or not at all, and are checked before they are used, so processes may start at the
-same time and a damaged file only means that a kernel is compiled again. Which folder they are in: cache_folders.py.
+Files are written completely or not at all, and checked before use, so processes may start at the same time, and a
+damaged file only means that a kernel is compiled again. Their folder: cache_folders.py.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def _path(name: str) -> Path | None:
 
 
 def read(name: str) -> CompiledObject | None:
-    """The kernel of this name, or None when the cache does not have a complete one."""
+    """The kernel of this name, or None if the cache has no complete one."""
     path = _path(name)
     if path is None:
         return None
@@ -51,7 +51,7 @@ def read(name: str) -> CompiledObject | None:
 
 
 def write(name: str, kernel: CompiledObject) -> None:
-    """Keep a kernel; a cache that cannot be written is not an error."""
+    """Write a kernel to the cache; does nothing if the cache cannot be written."""
     path = _path(name)
     if path is None:
         return
@@ -61,7 +61,7 @@ def write(name: str, kernel: CompiledObject) -> None:
 
 
 def link(objects: list[CompiledObject]) -> Any:
-    """One engine with all the objects' code, which it owns; None when there are no objects."""
+    """One LLVM engine that owns the code of all objects; None if there are no objects."""
     if not objects:
         return None
     llvm.initialize_native_target()

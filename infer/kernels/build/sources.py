@@ -1,7 +1,7 @@
-"""Which sources a kernel's machine code was made from: its module, and what that imports within `kernels`.
+"""Digests of the sources of a kernel's machine code: its module, and the modules that it imports.
 
-Read before any other module of the package is imported: so machine code of an old emitter cannot be kept under the
-digest of one that is edited while a process runs.
+The sources are read before any other module of the package is imported: if the emitter is edited while a process runs,
+code of the old emitter cannot be kept under the digest of the new one.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ from pathlib import Path
 _PACKAGE = __name__.rsplit(".", 2)[0]
 _TOP = _PACKAGE.partition(".")[0]
 _ROOT = Path(__file__).parents[_PACKAGE.count(".") + 1]
-# also where an import stands in a function; names are listed in parentheses or up to the end of the line
+# also imports within functions; names are listed in parentheses or up to the end of the line
 _IMPORT = re.compile(rb"^[ \t]*from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 
 
 def _path(module: str) -> Path | None:
-    """The file of a module of ours; None when the name is not of one."""
+    """The file of one of our modules; None for other names."""
     top, _, rest = module.partition(".")
     if top != _TOP:
         return None
@@ -40,7 +40,8 @@ def _imports(source: bytes, package: str) -> Iterator[str]:
 
 
 def _read() -> dict[str, tuple[bytes, tuple[str, ...]]]:
-    """Hash and imports of every module of the package, and of our modules that they import."""
+    """Module name -> (hash, imported names), for every module of the package; also for other modules of ours that these
+    import, with no imports."""
     here = Path(__file__).parents[1]
     sources: dict[str, tuple[bytes, tuple[str, ...]]] = {}
     outside: set[str] = set()
@@ -63,14 +64,15 @@ _SOURCES = _read()
 
 @cache
 def digest(*modules: str) -> str:
-    """Digest of the sources that kernels in these modules depend on. Modules elsewhere (tests) are allowed."""
+    """Digest of all sources that a kernel from these modules depends on. `modules` may be outside the package (in
+    tests)."""
     key = hashlib.sha256()
     pending = [module for module in modules if module in _SOURCES]
     for module in modules:
         if module in _SOURCES:
             continue
         file = getattr(sys.modules.get(module), "__file__", None)
-        # a kernel without a named source file (python -c) cannot be recognized again
+        # code without a file (python -c), or in a module without one, gets a new digest each time
         source = Path(file).read_bytes() if file else secrets.token_bytes()
         key.update(source)
         pending += _imports(source, module.rpartition(".")[0])

@@ -1,4 +1,4 @@
-"""The emitter's basis: LLVM's types, memory, calls, vectors and loops."""
+"""The emitter's base class: LLVM types, memory, calls, vectors and loops."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -57,9 +57,9 @@ class EmitterCore:
         return self.b.inttoptr(self.b.ptrtoint(slot, I64), PTR)
 
     def prefetch(self, pointer: Value, offset: int, level: int = 3, *, write: bool = False) -> None:
-        """Ask for the cache line at pointer + offset, to be read, or written, soon (any address is allowed).
+        """Prefetch the cache line at pointer + offset for reading, or writing (any address is allowed).
 
-        level 3: L1, 2: L2.
+        level 3: into L1, 2: into L2.
         """
         place = self.at(pointer, offset)
         self.call("llvm.prefetch.p0", VOID, place, const(I32, int(write)), const(I32, level), const(I32, 1))
@@ -78,9 +78,9 @@ class EmitterCore:
         return f"i{ty.width}" if isinstance(ty, ir.IntType) else ty.intrinsic_name
 
     def function(self, name: str, body: Callable[..., Value], *args: Value, result: Any = VOID) -> Value:
-        """Call body(e, *args) as a function of its own, written once per module.
+        """Call body(e, *args) as a separate LLVM function, emitted once per module under `name`.
 
-        For code that is used in several places, or has long loops: kernels become smaller and compile faster.
+        For code that is used in several places, or loops long: kernels become smaller and compile faster.
         """
         fn = self.module.globals.get(name)
         if fn is None:
@@ -93,7 +93,7 @@ class EmitterCore:
         return self.b.call(fn, args)
 
     def intr(self, name: str, *args: Value) -> Value:
-        """Overloaded LLVM intrinsic whose operands and result share one type."""
+        """Call an overloaded LLVM intrinsic whose operands and result share one type."""
         return self.call(f"llvm.{name}.{self._suffix(args[0].type)}", args[0].type, *args)
 
     def fma(self, a: Value, b: Value, acc: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Elementary functions in f32, the same operations and so the same bits on every target."""
+"""Elementary functions in f32: the same operations, and so the same bits, on every target."""
 
 import math
 
@@ -11,7 +11,7 @@ class ElementaryFunctions(EmitterCore):
     """Functions of f32 lanes."""
 
     def at_least(self, x: Value, low: float) -> Value:
-        """max(x, low); NaN stays NaN (one instruction on x86, which llvm.maxnum is not)."""
+        """max(x, low); NaN stays NaN. One instruction on x86, unlike llvm.maxnum."""
         bound = const(x.type, low)
         return self.b.select(self.b.fcmp_ordered("<", x, bound), bound, x)
 
@@ -48,7 +48,7 @@ class ElementaryFunctions(EmitterCore):
         return b.fdiv(x, b.fadd(const(ty, 1.0), self.exp2(t)))
 
     def softplus(self, x: Value) -> Value:
-        """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)), log1p(u) = 2 artanh(u / (2 + u)) by its series."""
+        """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)); log1p(u) = 2 artanh(u / (2 + u)) by its series."""
         b, ty = self.b, x.type
         u = self.exp_nonpositive(b.fneg(self.intr("fabs", x)))
         s = b.fdiv(u, b.fadd(u, const(ty, 2.0)))
@@ -61,8 +61,7 @@ class ElementaryFunctions(EmitterCore):
     def tanh(self, x: Value) -> Value:
         """Hyperbolic tangent of f32 lanes, within 1.8 ulp; NaN stays NaN.
 
-        |x| < 0.55: x + x^3 p(x^2), p fitted to (tanh(x) / x - 1) / x^2 with least largest error; else
-        1 - 2 / (exp(2 |x|) + 1).
+        |x| < 0.55: x + x^3 p(x^2), p the minimax fit of (tanh(x) / x - 1) / x^2; else 1 - 2 / (exp(2 |x|) + 1).
         """
         b, ty = self.b, x.type
         size = self.intr("fabs", x)
@@ -73,15 +72,15 @@ class ElementaryFunctions(EmitterCore):
         small = self.fma(b.fmul(p, s), x, x)
         power = self.exp2(b.fmul(self.at_most(size, 10.0), const(ty, 2 * LOG2E)))
         large = b.fsub(const(ty, 1.0), b.fdiv(const(ty, 2.0), b.fadd(power, const(ty, 1.0))))
-        # with the sign of x, also for -0
+        # with the sign of x, even of -0
         return self.intr("copysign", b.select(b.fcmp_ordered("<", size, const(ty, 0.55)), small, large), x)
 
     def gelu(self, x: Value) -> Value:
         """x Phi(x), Phi the normal distribution, for f32 lanes: relative error 6e-7 for |x| < 4, 4e-7 of max(1, |x|)
         elsewhere; NaN stays NaN. Hendrycks & Gimpel 2016, arXiv:1606.08415.
 
-        Phi(-|x|) = erfc(y) / 2 with y = |x| / sqrt(2), and erfc(y) = exp(-y^2) t p(t) with t = 1 / (1 + 0.4 y), p
-        fitted with least largest relative error, 1.0e-8.
+        Phi(-|x|) = erfc(y) / 2 with y = |x| / sqrt(2), and erfc(y) = exp(-y^2) t p(t) with t = 1 / (1 + 0.4 y), p the
+        fit with minimax relative error, 1.0e-8.
         """
         b, ty = self.b, x.type
         one = const(ty, 1.0)

@@ -1,8 +1,8 @@
-"""SIMD written once: a small emitter over llvmlite IR, and `emit`, which makes a function that writes IR callable from
-numba-compiled kernels.
+"""SIMD code for all targets: a small emitter over llvmlite IR, and `emit`, which makes a function that writes IR
+callable from numba-compiled kernels.
 
-Vectors are LLVM vectors of any width; LLVM splits vectors wider than a register. No fast-math flag is ever set:
-what may be contracted (fma) or reassociated is written out, so that the bits of a result do not depend on the target.
+Vectors are LLVM vectors of any width; LLVM splits vectors wider than a register. No fast-math flag is ever set: fma and
+the order of sums are written out, so that the bits of a result do not depend on the target.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class _BFloat(ir.types.Type):
-    """LLVM's bfloat, which llvmlite has no name for."""
+    """LLVM's bfloat type, which llvmlite lacks."""
 
     intrinsic_name = "bf16"
 
@@ -36,11 +36,11 @@ class _BFloat(ir.types.Type):
 
 
 class Emitter(ElementaryFunctions):
-    """Writes IR at the position of an IRBuilder: also number formats, dot products, tables and reductions."""
+    """Writes IR at the position of an IRBuilder; adds number formats, dot products, tables and reductions."""
 
     # --- F16 and BF16 ---
     def half(self, bits: Value) -> Value:
-        """i16 (or a vector of them) holding binary16 -> f32."""
+        """binary16 in i16, scalar or vector -> f32."""
         if self.isa.arch == "any" or (self.isa.x86 and self.isa.dot == "plain"):
             return self._half_in_integers(bits)
         if isinstance(bits.type, Vec):
@@ -49,7 +49,7 @@ class Emitter(ElementaryFunctions):
         return self.b.fpext(self.b.bitcast(bits, F16), F32)
 
     def _half_in_integers(self, bits: Value) -> Value:
-        """`half` without F16C, for which LLVM would call a function that not every system has."""
+        """`half` without F16C, where LLVM would call a function that not every system has."""
         b, n = self.b, bits.type.count if isinstance(bits.type, Vec) else 0
         ints, floats = (Vec(I32, n), Vec(F32, n)) if n else (I32, F32)
         wide = b.zext(bits, ints)
@@ -62,15 +62,15 @@ class Emitter(ElementaryFunctions):
         return b.bitcast(b.or_(size, b.shl(b.and_(wide, const(ints, 0x8000)), const(ints, 16))), floats)
 
     def bfloat(self, bits: Value) -> Value:
-        """Vector of i16 holding bfloat16 -> f32."""
+        """bfloat16 in a vector of i16 -> f32."""
         n = bits.type.count
         wide = self.b.shl(self.b.zext(bits, Vec(I32, n)), const(Vec(I32, n), 16))
         return self.b.bitcast(wide, Vec(F32, n))
 
     def dot_pairs(self, acc: Value, a: Value, c: Value) -> Value:
-        """<16 x f32> += two products of BF16, of the high halves of a lane's dwords first, then of the low ones.
+        """<16 x f32> += two products of BF16: of the high halves of a lane's dwords, then of the low halves.
 
-        Without the instruction as two fma, which is what its description says. It also takes subnormal numbers for
+        Without the instruction: two fma, as its description says. The instruction also treats subnormal numbers as
         zero, so processors may differ below 2^-126.
         """
         if self.isa.bf16 and self.isa.x86:
@@ -84,7 +84,7 @@ class Emitter(ElementaryFunctions):
         return self.fma(low[0], low[1], self.fma(high[0], high[1], acc))
 
     def to_bf16(self, x: Value) -> Value:
-        """f32 lanes -> i16 with BF16, rounded to nearest even; NaN stays NaN."""
+        """f32 lanes -> BF16 in i16, rounded to nearest even; NaN stays NaN."""
         ty = Vec(I32, x.type.count)
         bits = self.b.bitcast(x, ty)
         odd = self.b.and_(self.b.lshr(bits, const(ty, 16)), const(ty, 1))
@@ -94,7 +94,7 @@ class Emitter(ElementaryFunctions):
 
     # --- NEON ---
     def sdot(self, acc: Value, a: Value, c: Value) -> Value:
-        """<4 x i32> += sums of four products of <16 x i8>, signed."""
+        """<4 x i32> += sums of four neighbouring products of <16 x i8>, signed."""
         if self.isa.dot == "neon":
             return self.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, acc, a, c)
         wide = Vec(I32, 16)
@@ -104,7 +104,7 @@ class Emitter(ElementaryFunctions):
         return acc
 
     def add_neighbours(self, a: Value, c: Value) -> Value:
-        """Two vectors of integers -> sums of neighbours in a, then sums of neighbours in c."""
+        """Two vectors of integers -> the sums of neighbours of a, then of c."""
         n = a.type.count
         if self.isa.dot == "neon" and n * a.type.element.width == 128:
             return self.call(f"llvm.aarch64.neon.addp.{self._suffix(a.type)}", a.type, a, c)
@@ -113,7 +113,7 @@ class Emitter(ElementaryFunctions):
 
     # --- tables ---
     def table(self, name: str, content: bytes) -> Value:
-        """Address of constant bytes, one copy per module, called `name`."""
+        """Address of constant bytes, one copy per module and `name`."""
         name = f"hybrid.{name}"
         constant = self.module.globals.get(name)
         if constant is None:
@@ -129,7 +129,7 @@ class Emitter(ElementaryFunctions):
         return self.b.inttoptr(self.b.ptrtoint(constant, I64), PTR)
 
     def lookup16(self, values: Sequence[int], index: Value) -> Value:
-        """values[i] for every i (0..15) of a vector of 16, 32 or (for 16 lanes of 32 bits) 64 i8."""
+        """values[i] for every i (0 .. 15) of a vector of 16, 32 or, on paths of 16 lanes, 64 i8."""
         ty = index.type
         assert len(values) == 16 and ty.count in (16, 32, 64)
         if self.isa.x86 and self.isa.dot != "plain":
@@ -141,7 +141,7 @@ class Emitter(ElementaryFunctions):
             parts = [self.part(index, k, 16) for k in range(0, ty.count, 16)]
             looked_up = [self.call("llvm.aarch64.neon.tbl1.v16i8", half, table, p) for p in parts]
             return looked_up[0] if ty.count == 16 else self.cat(looked_up[0], looked_up[1])
-        # a tree of selections by the bits of the index: no instruction of a target needed
+        # a tree of selections by the bits of the index, which needs no special instruction
         candidates = [const(ty, v) for v in values]
         for bit in range(4):
             chosen = self.b.icmp_unsigned("!=", self.b.and_(index, const(ty, 1 << bit)), const(ty, 0))
@@ -150,7 +150,7 @@ class Emitter(ElementaryFunctions):
 
     # --- reductions in a documented order ---
     def halving_sum(self, v: Value) -> Value:
-        """Sum of the lanes: upper half onto lower half until one is left."""
+        """Sum of the lanes: the upper half is added to the lower half until one lane is left."""
         n, is_int = v.type.count, isinstance(v.type.element, ir.IntType)
         while n > 1:
             n //= 2
@@ -166,9 +166,9 @@ class Emitter(ElementaryFunctions):
         return self.lane(v, 0)
 
     def merged(self, rows: Sequence[Value], step: int, combine: Callable[[Value, Value], Value]) -> list[Value]:
-        """Vectors of 8 32-bit lanes -> half as many. Both halves of each then hold lanes of 2 (step 0) or, merged once
-        more (step 1), 4 of `rows` in turn: all that there were in that half, combined."""
-        # interleaving, not even and odd lanes: from those LLVM makes horizontal additions, which are slow everywhere
+        """Vectors of 8 32-bit lanes -> half as many, lanes combined in pairs within each half. After step 0 each half
+        holds lanes of 2 rows in turn; after step 1, applied to that result, one lane for each of 4 rows."""
+        # interleaved, not even and odd lanes: LLVM would make horizontal additions, which are slow everywhere
         singles = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
         pairs = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
         low, high = (singles, pairs)[step]
@@ -178,21 +178,21 @@ class Emitter(ElementaryFunctions):
         ]
 
     def even_odd(self, v: Value) -> tuple[Value, Value]:
-        """<16 x i16> -> its even lanes, its odd lanes, as <8 x i32>."""
+        """<16 x i16> -> (even lanes, odd lanes), each <8 x i32>."""
         ty = Vec(I32, 8)
         pairs, sixteen = self.b.bitcast(v, ty), const(ty, 16)
         return self.b.ashr(self.b.shl(pairs, sixteen), sixteen), self.b.ashr(pairs, sixteen)
 
     def lower_upper(self, a: Value, c: Value) -> tuple[Value, Value]:
-        """Two vectors of 8 lanes -> their first halves, their second halves."""
+        """Two vectors of 8 lanes -> (their first halves, their second halves), each one vector."""
         return self.shuffle(a, [0, 1, 2, 3, 8, 9, 10, 11], c), self.shuffle(a, [4, 5, 6, 7, 12, 13, 14, 15], c)
 
     def reduce8(self, rows: Sequence[Value], combine: Callable[[Value, Value], Value]) -> tuple[Value, Value]:
-        """8 vectors of 8 32-bit lanes -> two: of each vector its first four lanes combined, and its last four."""
+        """8 vectors of 8 32-bit lanes -> two: lane i holds the first, or the last, four lanes of vector i combined."""
         return self.lower_upper(*self.merged(self.merged(rows, 0, combine), 1, combine))
 
     def chain_total(self, chains: Sequence[Value]) -> Value:
-        """Total of the 16 chains of a row (see matmul.py), the same additions whoever calls it.
+        """Total of the 16 chains (partial sums) of a row, always in this order.
 
         q_i = (((0 + c_i) + c_(i+4)) + c_(i+8)) + c_(i+12);  total = (((0 + q_0) + q_1) + q_2) + q_3
         `chains`: 16 values of one type.
@@ -235,7 +235,7 @@ class Emitter(ElementaryFunctions):
 
 
 class Piece:
-    """A function that writes IR, callable from kernels."""
+    """A function that writes IR, to be called from kernels."""
 
     def __init__(self, body: Callable[..., Value], sig: str, isa: ISA | None, apart: bool) -> None:
         self.body, self.sig, self.isa, self.apart, self.__name__ = body, sig, isa, apart, body.__name__
@@ -245,9 +245,9 @@ class Piece:
 
 
 def emit(sig: str, isa: ISA | None = None, *, apart: bool = False) -> Callable[[Callable[..., Value]], Any]:
-    """@emit('i64,f32->void') on `def piece(e: Emitter, address, x)`: makes it callable from kernels.
+    """Make a function callable from kernels: @emit('i64,f32->void') on `def piece(e: Emitter, address, x)`.
 
-    apart: as a function of its own (see `Emitter.function`) instead of inline.
+    apart: as a separate function (see `Emitter.function`) instead of inline.
     """
     return lambda body: Piece(body, sig, isa, apart)
 
@@ -293,13 +293,13 @@ def ldi(e: Emitter, address: Value) -> Value:
 
 @emit("i64->i64")
 def ldi32(e: Emitter, address: Value) -> Value:
-    """An i32, its sign kept."""
+    """Load an i32, sign-extended."""
     return e.b.sext(e.load(I32, address), I64)
 
 
 @emit("i64,i64->void")
 def sti32(e: Emitter, address: Value, value: Value) -> None:
-    """An i32, of the low half."""
+    """Store the low half as an i32."""
     e.store(e.b.trunc(value, I32), address)
 
 

@@ -1,14 +1,14 @@
-"""Op records: the fields that a kernel declares, the values that an op gives them, and how pieces read them.
+"""Op records: the fields that a kernel declares, the values that an op gives them, and how emitted code reads them.
 
 A kernel's fields are the keyword-only parameters of its function. Its record has an int64 for each, in that order:
 
     Address   memory, in a program's arena or anywhere else
     Int       i64
     Float     f32, in the low half
-    Counter   address of an i64 that is zero when a run begins; the program has one for each op that asks for one
+    Counter   address of an i64 that is zero when a run begins; a program has one per op whose kernel declares it
 
-A field with a default may be left out. Strides in bytes go with their rows: field `ldx` with `x`, field `ld` with all
-rows that have none of their own. Who gives rows gives their strides, and where `x` is left out so is `ldx`.
+A field with a default may be omitted. A stride in bytes comes with its rows: field `ldx` is the stride of `x`, field
+`ld` the stride of all rows without their own. Without `x`, `ldx` is omitted also.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ import numpy as np
 from .core import F32, I64, EmitterCore, Value, const
 
 RECORD = 32  # int64 of an op record: the kernel's address and up to 31 fields; four cache lines
-OF_THE_OP = ("name", "nbytes", "flops", "work")  # properties of an op besides its fields: see `Builder.op`
+OF_THE_OP = ("name", "nbytes", "flops", "work")  # an op's arguments that are not fields: see `Builder.op`
 
 
 class Kind(Enum):
@@ -40,21 +40,21 @@ Counter = Annotated[int, Kind.COUNTER]
 
 @dataclass(frozen=True)
 class Field:
-    """`default` None: an op has to give it."""
+    """A field of a record. Without a `default`, every op must give its value."""
 
     name: str
     kind: Kind
     default: int | float | None = None
 
     def accepts(self, value: Any) -> bool:
-        """Floats and integers are not taken for one another; what an address may be is up to who writes the record."""
+        """Whether the type of `value` fits: FLOAT takes floats, INT integers, the others anything but floats."""
         if self.kind is Kind.INT:
             return isinstance(value, int | np.integer)
         is_float = isinstance(value, float | np.floating)
         return is_float if self.kind is Kind.FLOAT else not is_float
 
     def word(self, value: int | float) -> int:
-        """The int64 of a record."""
+        """The value as the int64 of a record."""
         if self.kind is Kind.FLOAT:
             return int(np.float32(value).view(np.uint32))
         return int(value)
@@ -71,24 +71,24 @@ class Layout:
         names = [field.name for field in self.fields]
         assert len(names) < RECORD, f"{self.kernel} has {len(names)} fields, a record has room for {RECORD - 1}"
         taken = sorted({*names} & {*OF_THE_OP})
-        assert not taken, f"{self.kernel}: no fields can be called {taken}"
+        assert not taken, f"{self.kernel}: fields cannot have the names {taken}"
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Layout":
-        """What a function declares."""
+        """The layout that a function's keyword-only parameters declare."""
         code, defaults = function.__code__, function.__kwdefaults__ or {}
         names = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
         fields = []
         for name in names:
             kind = getattr(function.__annotations__.get(name), "__metadata__", (None,))[0]
-            assert isinstance(kind, Kind), f"{function.__name__}: field {name} has none of the types of fields"
+            assert isinstance(kind, Kind), f"{function.__name__}: field {name} is not an Address, Int, Float or Counter"
             fields.append(Field(name, kind, defaults.get(name)))
         return cls(function.__name__, tuple(fields))
 
     def named(self, kernel: str, without: Iterable[str] = ()) -> "Layout":
-        """The layout for a kernel of another name, without the fields `without`."""
+        """The layout of another kernel, which lacks the fields `without`."""
         unknown = {*without} - {field.name for field in self.fields}
-        assert not unknown, f"{kernel} has no fields {sorted(unknown)} that could be missing"
+        assert not unknown, f"{kernel}: cannot remove {sorted(unknown)}, which are not fields"
         return replace(self, kernel=kernel, fields=tuple(f for f in self.fields if f.name not in without))
 
     @cached_property
@@ -97,20 +97,20 @@ class Layout:
 
     @cached_property
     def _strides(self) -> dict[str, str]:
-        """The field with the stride of each that may be rows."""
+        """Field that may be rows -> the field with its stride."""
         names = self._places.keys()
         return {name: own for name in names if (own := "ld" + name if "ld" + name in names else "ld") in names}
 
     def find(self, name: str) -> tuple[int, Field] | None:
-        """Place and field."""
+        """Index and field of a name, or None."""
         return self._places.get(name)
 
     def arranged(
         self, given: Mapping[str, Any], strides: Mapping[str, int], counter: Callable[[], Any]
     ) -> list[tuple[Field, Any]]:
-        """Every field with its value. `given`: by name, None counts as absent; `strides`: of fields that are rows.
+        """Every field with its value. `given`: values by name, None: omitted; `strides`: of the fields that are rows.
 
-        Raises TypeError for fields that are missing, that there are not, and for values that do not fit.
+        Raises TypeError for missing fields, unknown fields, and values of the wrong type.
         """
         values = {name: value for name, value in given.items() if value is not None}
         self._add_strides(values, strides)
@@ -134,7 +134,7 @@ class Layout:
         return record
 
     def _add_strides(self, values: dict[str, Any], strides: Mapping[str, int]) -> None:
-        """Adds the strides of rows; zeros for rows that are left out."""
+        """Add the strides of rows to `values`, and zeros for the own strides of omitted rows."""
         filled: dict[str, int] = {}
         for name, stride in strides.items():
             own = self._strides.get(name)
@@ -150,7 +150,7 @@ class Layout:
 
 # --- in the emitter ---------------------------------------------------------------------------------------------------
 class RowsAt:
-    """One column (or a vector of columns) of rows: element t lies t * stride bytes after `start`."""
+    """One column (or a vector of columns) of rows: element t is t * stride bytes after `start`."""
 
     def __init__(self, e: EmitterCore, start: Value, stride: Value) -> None:
         self.e, self.start, self.stride = e, start, stride
@@ -166,7 +166,7 @@ class RowsAt:
 
 
 class Fields:
-    """The fields of a record by name, loaded where they are asked for. of: the Kernel, or its layout."""
+    """The fields of a record as attributes; each access emits a load. of: the Kernel, or its layout."""
 
     def __init__(self, e: EmitterCore, record: Value, of: Any) -> None:
         self._e, self._record = e, record
@@ -176,14 +176,14 @@ class Fields:
         return load_field(self._e, self._record, self._layout, name)
 
     def rows(self, name: str, token: Value, column: Value, stride: str = "") -> RowsAt:
-        """Rows of the field `name`, from `token` and `column` on; their stride is the field `ld` + name."""
+        """Rows of the field `name`, from `token` and `column` on; their stride is the field `stride` or `ld` + name."""
         b, ld = self._e.b, getattr(self, stride or "ld" + name)
         offset = b.add(b.mul(token, ld), b.shl(column, const(I64, 2)))
         return RowsAt(self._e, self._e.at(getattr(self, name), offset), ld)
 
 
 def load_field(e: EmitterCore, record: Value, layout: Layout, name: str) -> Value:
-    """A field's i64 or f32."""
+    """Load a field as i64 or f32."""
     place = layout.find(name)
     if place is None:
         raise AttributeError(f"{layout.kernel} has no field {name}")

@@ -1,7 +1,7 @@
-"""What the CPU that numba compiles for can do, and which of our code paths that selects.
+"""The features of the CPU that numba compiles for, and the code path that they select.
 
-The features come from numba's own target (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES override it), so that a lesser path can
-be forced on any machine and the cached machine code always fits the key under which numba stores it.
+The features come from numba's own target (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES override it), so a lesser path can be
+forced on any machine, and cached machine code always fits its key.
 """
 
 import os
@@ -15,12 +15,12 @@ import llvmlite.binding as llvm
 class ISA:
     """Target of the emitter: architecture, vector width in 32-bit lanes, and how 8-bit integers are multiplied.
 
-    dot   'vnni'  x86 vpdpbusd: u8 x s8, four products a lane
+    dot   'vnni'  x86 vpdpbusd: u8 x s8, four products per lane
           'avx2'  x86 vpmaddwd / vpmaddubsw
-          'neon'  arm64 sdot: s8 x s8, four products a lane
-          'plain' whatever LLVM makes of widening multiplications
-    bf16  vdpbf16ps pays: BF16 weights are multiplied with activations rounded to BF16, but for exact precision
-    near  the cache into which products with single columns prefetch their weights, 3: the first level, 2: the second
+          'neon'  arm64 sdot: s8 x s8, four products per lane
+          'plain' widening multiplications, compiled as LLVM chooses
+    bf16  vdpbf16ps pays: BF16 weights are multiplied with activations rounded to BF16, except in exact precision
+    near  the cache into which products with single columns prefetch their weights, 3: first level, 2: second level
     """
 
     name: str
@@ -35,16 +35,16 @@ class ISA:
         return self.arch == "x86"
 
 
-# Zen 4 generates 5 to 18 % faster with the first level than with the second, Zen 5 as fast; Zen 3 showed no difference.
+# Zen 4 generates 5 to 18 % faster with the first level than with the second; Zen 5 and Zen 3 showed no difference.
 AVX512_BF16 = ISA("avx512-bf16", "x86", 16, "vnni", bf16=True, near=3)
 AVX512_VNNI = ISA("avx512-vnni", "x86", 16, "vnni", near=3)
 AVX_VNNI = ISA("avx2-vnni", "x86", 8, "vnni")
 AVX2 = ISA("avx2", "x86", 8, "avx2")
 PLAIN_X86 = ISA("plain", "x86", 8, "plain")
-# 8 lanes are two registers: tiles, and the order of attention's sums, are as for AVX2.
+# 8 lanes are two registers: the tiles and the order of attention's sums are the same as for AVX2.
 NEON = ISA("neon", "arm64", 8, "neon")
 PLAIN_ARM = ISA("plain", "arm64", 8, "plain")
-# Code paths of x86, the best first, each with the LLVM features that its code uses.
+# Code paths of x86, best first, each with the LLVM features that its code uses.
 PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
     (AVX512_BF16, ("avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16")),
     (AVX512_VNNI, ("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
@@ -52,12 +52,12 @@ PATHS: tuple[tuple[ISA, tuple[str, ...]], ...] = (
     (AVX2, ("avx2", "fma", "f16c")),
     (PLAIN_X86, ()),
 )
-# LLVM's names of processors with Golden Cove's cores, or the next. One thread of an Emerald Rapids, the one that was
-# measured: vdpbf16ps 89 GFLOP/s, fma of f32 170. So BF16 weights meet f32 there, as on every other path. Twice the
-# distance of prefetching made single columns 1.1 to 1.25 times as fast (Q8_0, Q4_K, F16, with 1 and 16 threads; 6, 12
-# and 16 kB are slower).
+# LLVM's names of processors with Golden Cove or later cores. Measured on one thread of an Emerald Rapids: vdpbf16ps 89
+# GFLOP/s, fma of f32 170. So BF16 weights are multiplied with f32 there, as on the other paths. Twice the prefetch
+# distance made single columns 1.1 to 1.25 times as fast (Q8_0, Q4_K, F16, with 1 and 16 threads; 6, 12 and 16 kB are
+# slower).
 GOLDEN_COVE = {"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"}
-# Same structure as AVX512_BF16 and NEON without their instructions, so that it can be tested on any machine.
+# The structure of AVX512_BF16 and NEON without their instructions, for tests on any machine.
 PLAIN_WIDE = ISA("plain-wide", "any", 16, "vnni-emulated", bf16=True, near=3)
 PLAIN_NEON = ISA("plain-neon", "any", 8, "neon-emulated")
 # LLVM turns this into `sdot` if its target has it.
@@ -74,7 +74,7 @@ declare i32 @llvm.vector.reduce.add.v16i32(<16 x i32>)
 
 
 def cpu_features() -> frozenset[str]:
-    """LLVM names of the features that numba compiles for."""
+    """LLVM's names of the CPU features that numba compiles for."""
     forced = os.environ.get("NUMBA_CPU_FEATURES")
     if forced is None:
         return frozenset(k for k, on in llvm.get_host_cpu_features().items() if on)
@@ -87,10 +87,10 @@ def cpu_target() -> str:
 
 
 def has_sdot(triple: str, cpu: str, features: frozenset[str]) -> bool:
-    """Whether LLVM has aarch64's `sdot` when it compiles for this.
+    """Whether LLVM uses aarch64's `sdot` when it compiles for this target.
 
-    The features alone do not tell: LLVM 22 omits `dotprod` on Linux, and names no features on macOS;
-    it follows from the name of the CPU. Where it does not, NUMBA_CPU_FEATURES=+neon,+dotprod says so.
+    The features alone do not tell: LLVM 22 omits `dotprod` on Linux, and names no features on macOS; LLVM derives
+    `sdot` from the CPU's name. If it cannot, NUMBA_CPU_FEATURES=+neon,+dotprod states it.
     """
     if "dotprod" in features:
         return True
@@ -119,10 +119,11 @@ def prefetch_ahead() -> int:
 
 
 def has(isa: ISA, feature: str) -> bool:
-    """Whether code for this path may use a feature that the path does not promise: only for this very processor."""
+    """Whether code for path `isa` may use a feature outside the path's list: only if the path is the host's and its CPU
+    has the feature."""
     return isa == host() and feature in cpu_features()
 
 
 def used_features() -> tuple[str, ...]:
-    """The features that select the path of `host` and that its code uses."""
+    """The features that select the path `host()` and that its code uses."""
     return ("neon", "dotprod") if host() is NEON else dict(PATHS).get(host(), ())

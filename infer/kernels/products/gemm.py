@@ -1,8 +1,8 @@
 """Products with many columns (prompts, batches): tokens in the SIMD lanes.
 
 A thread takes a chunk of weight rows, unpacks them once into its scratch (gemm_unpack.py: integer codes and scales, or
-f32), and runs over all tiles of columns with a register tile of R rows x C vectors of columns (gemm_tiles.py). A weight
-is broadcast; nothing but the activations is transposed, once per input (pack.py). The order of accumulation is that of
+f32), and multiplies them with all tiles of columns, in register tiles of R rows x C vectors of columns (gemm_tiles.py).
+Weights are broadcast; only the activations are transposed, once per input (pack.py). The order of accumulation is as in
 gemv.py.
 """
 
@@ -22,16 +22,16 @@ from .pack_codes import LINES
 __all__ = ["ROWS", "Tile", "gemm", "make_gemm", "make_pairs_gemm", "scheme", "scratch_bytes", "tiles"]
 
 V8F = Vec(F32, 8)
-SKEW = 8  # bytes after whole cache lines from row to row: rows read in turn shall not meet in one bank of the cache
-TILES = 2  # of columns that share what a chain reads of the rows while it is in the first-level cache
+SKEW = 8  # bytes between rows after whole cache lines, so that rows read in turn are in different cache banks
+TILES = 2  # tiles of columns that use a chain of the rows while it is in the first-level cache
 FLOAT_SPLIT = 128  # elements of a chain of floats that are multiplied at a time: 8 KB of the columns of a tile
-AHEAD = 384 << 10  # bytes of the weights of the next chunk that are prefetched; fits beside this one (see products.py)
+AHEAD = 384 << 10  # bytes prefetched of the next chunk's weights; fits beside this chunk (see products.py)
 ROWS = 24  # a chunk of rows is a multiple of this: of every tile's rows, and of the 8 of the output transposition
 
 
 @emit("i64,i64,i64,i64->void")
 def _store8(e, source, line, y, ldy):
-    """8 rows x 8 columns of the tile's output, transposed to 8 rows of y."""
+    """Transpose 8 rows x 8 columns of the tile's output to 8 rows of y."""
     b = e.b
     vectors = [e.load(V8F, source, b.mul(line, const(I64, r))) for r in range(8)]
     for j, v in enumerate(e.transpose8(vectors)):
@@ -40,7 +40,7 @@ def _store8(e, source, line, y, ldy):
 
 @device
 def _store_tile(out, cols, y, ldy, n_rows, n_cols):
-    """out f32 [row][cols] -> y[column][row], only what exists."""
+    """out f32 [row][cols] -> y[column][row], for n_rows and n_cols."""
     line = 4 * cols
     for c in range(0, n_cols, 8):
         for r in range(0, n_rows, 8):
@@ -54,15 +54,15 @@ def _store_tile(out, cols, y, ldy, n_rows, n_cols):
 
 @emit("i64,i64->void")
 def _clear(e, out, n):
-    """n floats, a multiple of 8, become zero."""
+    """Set n floats, a multiple of 8, to zero."""
     e.loop(e.b.shl(n, const(I64, 2)), lambda o, _: e.store(const(V8F, 0.0), out, o, 32), step=32)
 
 
 @emit("i64,i64,i64->void")
 def _write_soon(e, y, ldy, n_cols):
-    """Ask for the cache line at y of every column, to be written soon.
+    """Prefetch the cache line at y of every column for writing.
 
-    Columns of y lie far apart: the processor does not see it coming, and a store waits until its line is there.
+    The processor does not predict them, since columns are far apart, and a store would wait for its line.
     """
     if e.isa.lanes == 16:
         e.loop(n_cols, lambda c, _: e.prefetch(e.at(y, e.b.mul(c, ldy)), 0, write=True))
@@ -70,7 +70,7 @@ def _write_soon(e, y, ldy, n_cols):
 
 @emit("i64,i64->void")
 def _read_soon(e, address, n_lines):
-    """Ask for cache lines, which go to the second-level cache."""
+    """Prefetch cache lines into the second-level cache."""
     e.loop(n_lines, lambda k, _: e.prefetch(e.at(address, e.b.shl(k, const(I64, 6))), 0, 2))
 
 
@@ -88,13 +88,13 @@ READ_AHEAD = 0
 
 @device
 def row_stride(n_units, record):
-    """Bytes from row to row of a chain: its units one after the other, and some room."""
+    """Bytes from row to row of a chain: its units, rounded up to cache lines, plus SKEW."""
     return ((n_units + 15) // 16 * record + 63) // 64 * 64 + SKEW
 
 
 @device
 def _chunk(w, groups, expert_stride, stride, rows, n_chunks, n_passes, i):
-    """Where the rows of chunk i begin."""
+    """Address of the rows of chunk i."""
     return w + ldi(groups + 8 + i // n_chunks // n_passes * 24) * expert_stride + i % n_chunks * rows * stride
 
 
@@ -104,15 +104,15 @@ def gemm(  # noqa: C901  one loop nest
     counter: Counter, groups: Address, expert_stride: Int, scratch: Address, scratch_bytes: Int, rows: Int,
     n_passes: Int, columns: Int,
 ):  # fmt: skip
-    """Fields: gemv.py. Scratch: units, unpacked [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
+    """y = W x. Fields: gemv.py. Scratch: units [16 chains][rows][]; f32 out, q, chain [TILES][rows][cols]; zeros.
 
-    The columns of some tiles meet all rows of the chunk chain by chain: what a chain reads lies together and stays in
-    the first-level cache meanwhile, the chunk in the second. Chains are added up as `Emitter.chain_total` says: a tile
-    adds its chain to those before it, which are zeros for the first of a quarter, and leaves the sum in q, or after the
-    last adds it to `out`. Floats are multiplied SPLIT elements of a chain at a time, whose sums wait in `chain`. Tiles
-    wait for no memory, unpacking for nothing else: so the weights that this thread will probably unpack next are asked
-    for meanwhile, and come to the second-level cache. All rows meet the first `columns` of a group before the next, as
-    many as stay in the last level of the cache meanwhile.
+    TILES tiles of columns are multiplied with all rows of the chunk, chain by chain: a chain's data are adjacent and
+    stay in the first-level cache, the chunk in the second. Chains are added as in `Emitter.chain_total`: a tile adds
+    its chain to the sum of the previous ones (zeros for the first of a quarter) and stores it in q or, after the last
+    of the quarter, adds it to `out`. Floats are multiplied SPLIT elements of a chain at a time, with partial sums in
+    `chain`. Tiles never wait for memory, unpacking for nothing else: so during the tiles the weights that this thread
+    will probably unpack next are prefetched into the second-level cache. All rows are multiplied with `columns` of a
+    group, as many as stay in the last-level cache, before the next `columns`.
     """
     codes = scratch + tid * scratch_bytes
     n_units = K // UNIT
@@ -125,7 +125,7 @@ def gemm(  # noqa: C901  one loop nest
     n_chains = min(16, n_units)
     n_chunks = (N + rows - 1) // rows
     total = ldi(groups) * n_passes * n_chunks
-    near = nth // n_groups(nth)  # threads that take from one counter: so far on is what this one takes next, probably
+    near = nth // n_groups(nth)  # threads that share a counter: this thread's next chunk is probably i + near
     step = 0
     while True:
         i, step = next_chunk(counter, total, tid, nth, step)
@@ -182,7 +182,7 @@ def gemm(  # noqa: C901  one loop nest
 
 
 def scratch_bytes(kind: GGMLType, tile: Tile, K: int, rows: int, *, integer: bool, isa: ISA) -> int:
-    """Scratch that one thread needs (a multiple of 64)."""
+    """Bytes of scratch for one thread (a multiple of 64)."""
     unit, record = (32, scheme(kind, isa).record) if integer else (1, 4)
     size: int = (
         16 * rows * row_stride.function(K // unit, record)
@@ -232,7 +232,7 @@ def make_gemm(kind: GGMLType, tile: Tile, *, integer: bool, isa: ISA | None = No
 
 
 def make_pairs_gemm(tile: Tile, isa: ISA) -> Kernel:
-    """BF16 weights times pairs of BF16; the field K counts pairs, which are moved about as if they were f32."""
+    """The kernel for BF16 weights times pairs of BF16; the field K counts pairs, which are unpacked as if f32."""
     tile = float_tile_of(tile)
     return variant(
         gemm,

@@ -1,4 +1,4 @@
-"""Loops of the register tiles of the products with many columns: of integers (see gemm_schemes.py), and of floats."""
+"""Register tiles of the products with many columns: integer tiles (see gemm_schemes.py) and float tiles."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from .pack_codes import LINES
 
 
 def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
-    """acc += products of one dword of codes per lane. ub: acc is <2 lanes x i16>, else <lanes x i32>."""
+    """acc += products of one dword of codes per lane. acc: <2 lanes x i16> for `ub`, else <lanes x i32>."""
     b = e.b
     n = x.type.count
     if how.name == "vnni" and e.isa.dot == "vnni":
@@ -31,7 +31,7 @@ def _dot(e: Emitter, how: Scheme, acc: Value, w: Value, x: Value) -> Value:
     if how.name == "sdot":
         byte = Vec(I8, 16)
         w, x = ([b.bitcast(e.part(v, k, 4), byte) for k in range(0, n, 4)] for v in (w, x))
-        # in this order LLVM finds the form of sdot that multiplies with one dword of w
+        # in this order LLVM selects the form of sdot that multiplies with one dword of w
         sums = [e.sdot(e.part(acc, 4 * k, 4), v, u) for k, (u, v) in enumerate(zip(w, x, strict=True))]
         return sums[0] if n == 4 else e.cat(*sums)
     # any target: widen, multiply, add neighbours
@@ -49,18 +49,18 @@ _TILE_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64->void"
 
 
 class _Block:
-    """A block of 32 of all rows and columns of a tile: addresses and computed values."""
+    """A block of 32 of all rows and columns of a tile: addresses, loads and products."""
 
     def __init__(self, e: Emitter, how: Scheme, tile: Tile, x: Value, rows: list[Value]) -> None:
         self.e, self.how, self.tile, self.x, self.rows = e, how, tile, x, rows
 
     def moved(self, offset: Value) -> "_Block":
-        """Columns at an offset; the rows are the same."""
+        """The block with its columns' address moved by `offset` bytes; the rows are the same."""
         return _Block(self.e, self.how, self.tile, self.e.at(self.x, offset), self.rows)
 
     # --- numbers of columns and rows ---
     def line(self, ty: Value, k: int) -> list[Value]:
-        """Line k after the codes, one vector per group of columns."""
+        """Line k after the codes of the columns, one vector per `tile.lanes` columns."""
         C, L = self.tile.vectors, self.tile.lanes
         return [self.e.load(ty, self.x, ((self.how.steps + k) * C + j) * 4 * L, 32) for j in range(C)]
 
@@ -68,14 +68,14 @@ class _Block:
         return self.line(Vec(F32, self.tile.lanes), 0)
 
     def pair_sums(self, half: int | None) -> list[Value]:
-        """Sums of the first and of the last two s8 of the dwords, i16, of one half or of the block."""
+        """i16 `pair` sums (see pack.py) of x over half `half`, or over the block (None)."""
         ty = Vec(I16, 2 * self.tile.lanes)
         if half is not None:
             return self.line(ty, 1 + half)
         return [self.e.b.add(u, v) for u, v in zip(self.line(ty, 1), self.line(ty, 2), strict=True)]
 
     def sums(self, half: int | None) -> list[Value]:
-        """Sums of x over the block or a half, i32."""
+        """i32 sums of x over half `half`, or over the block (None)."""
         if self.how.packing != "dots":
             return [_add_pairs(self.e, p) for p in self.pair_sums(half)]
         ty = Vec(I32, self.tile.lanes)
@@ -83,13 +83,13 @@ class _Block:
         return [self.e.b.sub(u, v) for u, v in zip(sums, self.line(ty, 2), strict=True)] if half == 0 else sums
 
     def number(self, r: int, place: int, kind=F32) -> Value:
-        """Number `place` of a row, in all lanes."""
+        """Number `place` after the codes of row r, in all lanes."""
         number = self.e.load(kind, self.rows[r], 32 * self.how.code_bytes + 4 * place)
         return self.e.splat(number, self.tile.lanes)
 
     # --- integer sums ---
     def begin(self, half: int | None, n_rows: int) -> list[Value]:
-        """What the sums of products start from."""
+        """Start values of the sums of products: -base times the sums of x."""
         e, base = self.e, self.how.base
         if self.how.name == "ub":
             ty = Vec(I16, 2 * self.tile.lanes)
@@ -100,7 +100,7 @@ class _Block:
         return [values[k % len(values)] for k in range(n_rows * self.tile.vectors)]
 
     def step(self, s: Value, acc: list[Value], some: range, unroll: int) -> list[Value]:
-        """`unroll` steps of some of the tile's rows."""
+        """Add `unroll` steps, from step s on, for some of the tile's rows."""
         e, b, tile = self.e, self.e.b, self.tile
         C, L = tile.vectors, tile.lanes
         ty, acc = Vec(I32, L), list(acc)
@@ -118,7 +118,7 @@ class _Block:
         return acc
 
     def products(self, some: range) -> list[Value]:
-        """Sums of products of some of the tile's rows, without a loop: with factors, both halves times theirs."""
+        """Sums of products of some of the tile's rows, without a loop; each half multiplied with its factor, if any."""
         if not self.how.halves:
             return self._steps(range(self.how.steps), self.begin(None, len(some)), some)
         middle = self.how.steps // 2
@@ -129,7 +129,7 @@ class _Block:
         ]
 
     def _with_factors(self, r: int, first: Value, second: Value) -> Value:
-        """Sums of both halves of a block of row r -> of the block, i32."""
+        """first * its factor + second * its factor, for the sums of both halves of a block of row r; i32."""
         e, b = self.e, self.e.b
         if self.how.factors == 1:
             interleaved = b.or_(b.and_(first, const(first.type, 0xFFFF)), b.shl(second, const(first.type, 16)))
@@ -148,13 +148,13 @@ class _Block:
         return acc
 
     def halves_of_rows(self) -> list[range]:
-        """The tile's rows in two parts, if their sums and the sums of half a block shall stay in registers."""
+        """The tile's rows; with factors in two parts, so that all sums, also of half blocks, fit the registers."""
         R = self.tile.rows
         return [range(R // 2), range(R // 2, R)] if self.how.halves else [range(R)]
 
 
 def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
-    """<2 n x i16>, times factors -> sums of neighbours, <n x i32>."""
+    """<2 n x i16> times factors (None: 1) -> sums of neighbours, <n x i32>."""
     b, n = e.b, v.type.count // 2
     factors = const(v.type, 1) if factors is None else factors
     if n == 8 and e.isa.x86 and e.isa.dot != "plain":
@@ -167,13 +167,13 @@ def _add_pairs(e: Emitter, v: Value, factors: Value | None = None) -> Value:
 
 
 def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = None):
-    """One chain of one register tile: q = before + the chain's products, f32 [R][cols].
+    """Piece for one chain of one register tile: q = before + the chain's products, f32 [R][cols].
 
-    Where `out` is not 0 this is added to `out` instead of written to q. Chains are whole: `start` is that of
-    `make_float_tile`, and nothing here.
+    If `out` is not 0, the sum is added to `out` instead. `start` is unused: chains are whole, unlike in
+    `make_float_tile`.
 
     `x`: the chain's blocks of a packed tile. `rows`: the first row's blocks, each 32 codes, f32 scale, factors
-    (see Scheme), f32 -min[n_min]. Both lie one after the other.
+    (see Scheme), f32 -min[n_min]. The blocks of both are adjacent.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
@@ -207,7 +207,7 @@ def make_int_tile(kind: GGMLType, how: Scheme, tile: Tile, isa: ISA | None = Non
 
 
 def _leave(e: Emitter, chain: list[Value], before: Value, q: Value, out: Value) -> None:
-    """Adds a chain's sums to the sums of earlier chains: in q, or in `out` if that is not 0."""
+    """q = before + chain or, if `out` is not 0, out += before + chain; `before`: sums of the previous chains."""
     size = 4 * chain[0].type.count
     values = [e.b.fadd(e.load(v.type, before, size * k, 32), v) for k, v in enumerate(chain)]
     with e.b.if_else(e.b.icmp_signed("!=", out, const(I64, 0))) as (last, others):
@@ -223,9 +223,9 @@ _BlockAt = Callable[[Value], _Block]
 
 
 def _chain_in_registers(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, length: Value) -> Callable[[int], Value]:
-    """The chain's sums, carried beside the integer sums of a block.
+    """The chain's sums, in registers beside the integer sums of a block.
 
-    Nothing is stored on the way: on Zen 4 a clump of stores holds up instructions with three operands (vpdpbusd, fma).
+    Nothing is stored meanwhile: on Zen 4 a cluster of stores delays instructions with three operands (vpdpbusd, fma).
     """
     C = tile.vectors
 
@@ -233,7 +233,7 @@ def _chain_in_registers(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, le
         here, chain = block(i), list(chain)
         d = here.scales()
         for some in here.halves_of_rows():
-            # an address of its own, as far as LLVM knows: it would keep what both parts read, and spill it
+            # length >> 62 is 0, but LLVM does not know: it would keep the data that both parts read, and spill them
             part = here.moved(e.b.lshr(length, const(I64, 62))) if some[0] else here
             for k, isum in enumerate(part.products(some), some[0] * C):
                 chain[k] = e.fma(e.to_f32(isum), e.b.fmul(here.number(k // C, 0), d[k % C]), chain[k])
@@ -244,7 +244,7 @@ def _chain_in_registers(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, le
 
 
 def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, length: Value) -> Callable[[int], Value]:
-    """The chain's sums, if the sums of a block take the registers."""
+    """The chain's sums, in memory, for tiles whose block sums need the registers."""
     b, R, C, L = e.b, tile.rows, tile.vectors, tile.lanes
     vi, vf = Vec(I32, L), Vec(F32, L)
     chain = e.stack(vf, R * C)
@@ -254,8 +254,8 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
     def products(here: _Block) -> list[Value]:
         if how.halves:
             return [isum for some in here.halves_of_rows() for isum in here.products(some)]
-        # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. A few turns it
-        # would unroll, if it knew their number
+        # a loop, not 16 steps in a row: LLVM's scheduler would mix them and spill the accumulators. Where the steps are
+        # few, their number is hidden, since LLVM would unroll them
         few = how.name == "sdot" or (how.name == "vnni" and C == 2)
         hidden = b.lshr(length, const(I64, 56)) if few else const(I64, 0)
         step = lambda s, acc: here.step(s, acc, range(R), how.unroll)
@@ -266,7 +266,7 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
         acc = products(here)
         d = here.scales()
         given = [b.mul(v, const(vi, how.restore)) for v in here.sums(None)] if how.restore else []
-        # an address that changes, as far as LLVM knows: it would keep the sums in registers, and spill them
+        # length >> 62 is 0, but LLVM does not know: it would keep the sums in registers, and spill them
         slot = e.at(chain, b.mul(i, b.lshr(length, const(I64, 62))))
         for r in range(R):
             scale = here.number(r, 0)
@@ -285,10 +285,10 @@ def _chain_in_memory(e: Emitter, block: _BlockAt, how: Scheme, tile: Tile, lengt
 
 
 def make_float_tile(tile: Tile, isa: ISA | None = None, *, bf16_pairs: bool = False):
-    """Part of a chain: start [R][cols] + products of f32 (or pairs of BF16) of each row and column.
+    """Piece for part of a chain: start [R][cols] + products of f32 (or pairs of BF16) of each row and column.
 
-    Where `before` is 0 the chain goes on, and the sums are left in q; where it ends they go where those of
-    `make_int_tile` do.
+    If `before` is 0, the chain continues and the sums are stored in q; otherwise it ends, and the sums are stored or
+    added as in `make_int_tile`.
     """
     R, C, L = tile.rows, tile.vectors, tile.lanes
     vf = Vec(F32, L)
@@ -299,7 +299,7 @@ def make_float_tile(tile: Tile, isa: ISA | None = None, *, bf16_pairs: bool = Fa
         rows = [e.at(w, b.mul(w_stride, const(I64, r))) for r in range(R)]
 
         def step(p, acc, width=1):
-            """`width` elements of each row and column."""
+            """Add the products of `width` elements, from element p on, of each row and column."""
             acc = list(acc)
             xp = e.at(x, b.mul(p, const(I64, 4 * tile.cols)))
             o = b.shl(p, const(I64, 2))

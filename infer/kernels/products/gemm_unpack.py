@@ -1,4 +1,4 @@
-"""Rows of weights unpacked for the products with many columns: codes or floats, chain after chain (see gemv.py)."""
+"""Unpacking of weight rows for the products with many columns: codes or floats, chain after chain (see gemv.py)."""
 
 from hybrid.quant.ggml.types import GGMLType
 
@@ -11,7 +11,7 @@ V8F, V32I8, V32I16 = Vec(F32, 8), Vec(I8, 32), Vec(I16, 32)
 
 
 def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value | None, group: int) -> Value:
-    """Codes of a group as the tile reads them: u8, or s16 times their factors."""
+    """Codes of a group as the tile reads them: u8 or s8 codes plus how.add, or s16 codes times their factors."""
     b = e.b
     if how.name == "s16":
         wide = b.sext(codes, V32I16) if block.signed else b.zext(codes, V32I16)
@@ -26,7 +26,7 @@ def _stored(e: Emitter, block: IntBlock, how: Scheme, codes: Value, subs: Value 
 
 
 def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noqa: C901  its kernel counts, too
-    """A row of blocks -> records (see make_int_tile): block k is number k // 16 of chain k % 16."""
+    """Piece: a row of blocks -> records (see make_int_tile); block k is number k // 16 of chain k % 16."""
     block = INT_BLOCKS[kind]
 
     def int_unpack(e: Emitter, source, out, chain_stride, n_blocks):  # noqa: C901  one loop nest
@@ -49,7 +49,7 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noq
                 numbers.append(b.bitcast(g.subs, Vec(I32, 8)))
             elif how.factors:
                 wide = b.sext(g.subs, Vec(I32, 16))
-                if how.name == "ub":  # the same factor for both neighbours
+                if how.name == "ub":  # the factor in both i16 of a dword
                     wide = b.or_(b.and_(wide, const(wide.type, 0xFFFF)), b.shl(wide, const(wide.type, 16)))
                 numbers.append(b.bitcast(wide, Vec(I64, 8)))
             numbers += [b.fneg(v) for v in g.mins]
@@ -81,19 +81,19 @@ def make_int_unpack(kind: GGMLType, how: Scheme, isa: ISA | None = None):  # noq
 
 
 def make_float_unpack(kind: GGMLType):  # noqa: C901  its kernel counts, too
-    """n elements (a multiple of 16) of a row -> f32: element k is number k // 16 of chain k % 16."""
+    """Piece: K elements (a multiple of 16) of a row -> f32; element k is number k // 16 of chain k % 16."""
     block = FLOAT_BLOCKS[kind]
 
     def float_unpack(e: Emitter, source, out, chain_stride, K):  # noqa: C901  one loop nest
         b = e.b
 
         def transposed(vectors: list[Value], turn: Value) -> None:
-            """8 vectors of 16 elements, of turns turn..turn+7, to 16 chains."""
+            """Store 8 vectors of 16 elements as numbers turn .. turn + 7 of the 16 chains."""
             for h in (0, 8):
                 for j, v in enumerate(e.transpose8([e.part(v, h, 8) for v in vectors])):
                     e.store(v, out, b.add(b.mul(chain_stride, const(I64, h + j)), b.shl(turn, const(I64, 2))))
 
-        batch = max(1, 128 // block.weights)  # blocks that make up whole groups of 8 vectors
+        batch = max(1, 128 // block.weights)  # blocks that make whole groups of 8 vectors
 
         def whole(i, _):
             p = e.at(source, b.mul(i, const(I64, batch * block.nbytes)))

@@ -1,14 +1,14 @@
-"""Products with few columns (decoding): one weight row at a time, straight from the mapped file.
+"""Products with few columns (decoding): one weight row at a time, directly from the mapped file.
 
-Order of accumulation (the same in gemm.py, so that prompt and decode agree to the bit). A row forms 16 chains: of its
-blocks of 32 for integer products, of its single elements for float products; chain c takes units c, c + 16, c + 32...
-and adds them one after the other, starting from +0. The 16 chains are added as `Emitter.chain_total` says.
+Order of accumulation (the same in gemm.py, so that prompt and decode agree to the bit). A row forms 16 chains of units:
+blocks of 32 for integer products, single elements for float products. Chain c adds units c, c + 16, c + 32... one after
+the other, starting from +0. `Emitter.chain_total` defines how the 16 chains are added.
 
-    integer  chain += float(sum of 32 integer products) * (scale * d_x), one fma; the integer sum is exact and contains
-             the factors of 16 weights that some types have (`sub`). What minima take off has chains of its own,
+    integer  chain += float(sum of 32 integer products) * (scale * d_x), one fma; the integer sum is exact and includes
+             the factors of 16 weights that some types have (`sub`). Minima have separate chains,
              chain += -min * (float(sum of the 32 or 16 x) * d_x), which are added to the others at the end
     float    chain += w * x, one fma
-    pairs    (BF16 weights where the processor has vdpbf16ps) a unit is two elements, whose products are added to the
+    pairs    (BF16 weights if the processor has vdpbf16ps) a unit is two elements, whose products are added to the
              chain, see `Emitter.dot_pairs`; x is rounded to BF16
 
 Fields of a product y = W x for every column of every group:
@@ -22,7 +22,7 @@ Fields of a product y = W x for every column of every group:
     groups         i64 [0] number of groups, then per group: expert, first column, number of columns
     expert_stride  bytes from expert to expert
     scratch, scratch_bytes, rows      GEMM only: scratch_bytes for each thread; rows of a chunk
-    n_passes, columns                 GEMM only: how often rows are read, and the columns of a group each time
+    n_passes, columns                 GEMM only: passes over the rows, and columns of a group in each pass
 """
 
 from collections.abc import Callable
@@ -39,13 +39,13 @@ from .row_products import RowProducts, totals_of
 from .wide_products import WideProducts
 
 V8F, V16F = Vec(F32, 8), Vec(F32, 16)
-MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # of weights that a thread takes at a time
-Prefetch = Callable[[Value, Value], None]  # asks for memory in turn i of n
+MOST_BYTES, LEAST_BYTES = 192 << 10, 16 << 10  # maximum and minimum bytes of weights in a chunk
+Prefetch = Callable[[Value, Value], None]  # (i, n): prefetches memory in iteration i of n
 _GEMV_SIGNATURE = "i64,i64,i64,i64,i64,i64,i64->void"
 
 
 def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
-    """rows r0..r1 of one column. x record: s8 q[K], f32 d[K/32], i16 sums of q [K/16]."""
+    """Piece for rows r0 .. r1 - 1 of one column. x record: s8 q[K], f32 d[K/32], i16 sums of q [K/16]."""
 
     def int_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
         """f32 y[r] for r0 <= r < r1."""
@@ -66,7 +66,7 @@ def make_int_gemv(kind: GGMLType, isa: ISA | None = None):
         turns, n = b.lshr(rows.n_groups, const(I64, 3)), rows.n_chains
 
         def product(r: Value, p: Value) -> Value:
-            """Row r at the address p: sixteen groups at a time, then eight, then the rest."""
+            """The product of row r at address p: sixteen groups at a time, then eight, then the rest."""
 
             def eight(i, chains):
                 first = b.shl(i, const(I64, 3))
@@ -94,10 +94,10 @@ def float_rows(
     bf16_pairs: bool,
     prefetch: Prefetch | None = None,
 ) -> list[list[Value]]:
-    """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): per row the totals of chains.
+    """Rows times columns of f32 x[K], K a multiple of 16 (of the block for block types): totals [row][column].
 
     bf16_pairs (kind F32): the elements of rows and columns are pairs of BF16, see `Emitter.dot_pairs`.
-    prefetch: called instead of prefetching the next part of the rows.
+    prefetch: called instead of the default, which prefetches later parts of the rows.
     """
     b, multiply = e.b, _multiply_pairs if bf16_pairs else _multiply
     shift = const(I64, block.weights.bit_length() - 1)
@@ -112,7 +112,7 @@ def float_rows(
                 e.prefetch(q, prefetch_ahead() + line, e.isa.near)
 
     def whole(i, chains):
-        """Multiplies block i of every row with the columns."""
+        """Multiply block i of every row with the columns."""
         places = [e.at(row, b.mul(i, const(I64, block.nbytes))) for row in rows]
         o = b.shl(b.shl(i, shift), const(I64, 2))
         if prefetch is None:
@@ -138,7 +138,7 @@ def float_rows(
 
 
 def make_float_gemv(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
-    """rows r0..r1 of one column; see float_rows."""
+    """Piece for rows r0 .. r1 - 1 of one column; see float_rows."""
     block = FLOAT_BLOCKS[kind]
 
     def float_gemv(e: Emitter, w, stride, x, y, r0, r1, K):
@@ -167,9 +167,9 @@ def piece(w, stride, x, y, r0, r1, K):  # replaced in every variant
 
 @device
 def next_rows(counter, groups, N, stride, tid, nth, step):
-    """The next chunk of rows of a group of columns that nobody has taken: the group's record (0: none left), r0, r1,
-    and the next `step`: see chunks.py."""
-    # long runs of memory are read fastest, but nobody shall wait long for the last chunk
+    """The next untaken chunk of rows of a group of columns: (the group's record, or 0 if none is left; r0, r1; the
+    `step` for the next call, see chunks.py)."""
+    # long runs of memory are read fastest, but nobody should wait long for the last chunk
     share = ldi(groups) * N * stride // (8 * nth)
     chunk = max(4, min(max(share, LEAST_BYTES), MOST_BYTES) // stride)
     n_chunks = (N + chunk - 1) // chunk
@@ -185,7 +185,7 @@ def gemv(
     a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
     counter: Counter, groups: Address, expert_stride: Int,
 ):  # fmt: skip
-    """Chunks of rows; within a chunk the columns one after the other, so that the rows come from the cache."""
+    """y = W x by chunks of rows; within a chunk one column after the other, so that the rows come from the cache."""
     step = 0
     while True:
         group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step)

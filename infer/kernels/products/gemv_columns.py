@@ -1,10 +1,10 @@
-"""Products with a few columns (batches, speculation): rows straight from the mapped file, read once for all.
+"""Products with a few columns (batches, speculation): rows directly from the mapped file, read once for all columns.
 
-The fields and the order of accumulation are those of gemv.py; so are the columns but for the order of their s8
-(pack.py). Weights are unpacked into registers and multiplied with the columns one after the other. Nothing is computed
-for columns that are not there, so 2 sequences, or an expert's 3 tokens, cost what they need. To bring the weights into
-the order of sorted columns takes as long as two columns do: one or two are met as gemv.py does it. With more than eight
-a register tile (gemm.py), in which a broadcast weight meets 16 columns at once, is faster.
+The fields, the order of accumulation and the columns, except the order of their s8 (pack.py), are as in gemv.py.
+Weights are unpacked into registers and multiplied with one column after the other. There is no padding: 2 sequences, or
+an expert's 3 tokens, cost only what they need. Sorting the weights like the columns takes as long as two columns, so
+one or two columns are computed as in gemv.py. For more than eight, a register tile (gemm.py), which multiplies a
+broadcast weight with 16 columns at once, is faster.
 """
 
 from collections.abc import Callable
@@ -28,21 +28,21 @@ _SIGNATURE = "i64,i64,i64,i64,i64,i64,i64,i64,i64,i64->void"
 class LaneSums:
     """Exact integer sums of eight groups of 32 at once: lane g of vector k is dword k of group g, of codes and of x.
 
-    The codes are brought into this order once for all columns, whose sums then need no additions across lanes.
+    The codes are sorted so once for all columns; the sums then need no additions across lanes.
     """
 
     def __init__(self, e: Emitter, block: IntBlock) -> None:
         self.e, self.block = e, block
         self.x86_dot = e.isa.dot == "avx2"
-        # x86 multiplies u8 with s8: signed codes become unsigned, or move their sign to x
+        # x86 multiplies u8 with s8: signed codes become unsigned, or move their signs to x
         self.added = 0
         if block.signed:
             self.added = (
                 128 if e.isa.dot.startswith("vnni") else SMALL if self.x86_dot and block.largest <= SMALL else 0
             )
         self.bias = self.added + (block.bias or 0)
-        # dwords whose products are added before the sum is multiplied with the factors of half a group; vpmaddubsw sums
-        # two products in 16 bits, into which this many fit
+        # dwords whose products are added before multiplication with the factors of half a group; vpmaddubsw gives sums
+        # of two products in 16 bits, and `fitting` of them add up without overflow
         self.run = 4
         if self.x86_dot:
             largest = block.largest + self.bias
@@ -50,13 +50,13 @@ class LaneSums:
             self.run = min(fitting, 4) if block.subs else fitting
 
     def weights(self, g: Groups) -> list[Value]:
-        """8 x <32 x i8>, dword by dword."""
+        """The codes of eight groups, 8 x <32 x i8>, sorted by dwords."""
         b = self.e.b
         codes = [b.add(c, const(V32I8, self.added)) for c in g.codes] if self.added else g.codes
         return [b.bitcast(v, V32I8) for v in self.e.transpose8([b.bitcast(c, V8I) for c in codes])]
 
     def isums(self, weights: list[Value], subs: Value | None, x: Value, first: Value) -> Value:
-        """<8 x i32>, up to `bias` times the sub-weighted sums of x."""
+        """<8 x i32>: the integer sums, still including `bias` times the sub-weighted sums of x."""
         e, b = self.e, self.e.b
         xq = e.at(x, b.shl(first, const(I64, 5)))
         columns = [e.load(V32I8, xq, 32 * k) for k in range(8)]
@@ -103,17 +103,17 @@ class LaneSums:
 
 
 def is_wide(kind: GGMLType, isa: ISA) -> bool:
-    """Whether rows meet columns sixteen groups at a time (wide_columns.py)."""
+    """Whether rows are multiplied with columns sixteen groups at a time (wide_columns.py)."""
     return has_sixteen(kind, isa)
 
 
 def form(kind: GGMLType, isa: ISA) -> str:
-    """The form of integer columns that rows of this type meet: a key of pack.PACK_COLUMNS."""
+    """The form of integer columns for rows of this type: a key of pack.PACK_COLUMNS."""
     return "wide" if is_wide(kind, isa) else "columns"
 
 
 class Eights:
-    """A row times n columns, eight groups at a time; the chains of a column are for even and for odd turns."""
+    """A row times n columns, eight groups per turn; a column has chains for even turns and for odd turns."""
 
     def __init__(self, e: Emitter, block: IntBlock, x: Value, x_stride: Value, K: Value, n: Value) -> None:
         self.e, self.x, self.x_stride, self.n = e, x, x_stride, n
@@ -139,11 +139,11 @@ class Eights:
         e.loop(nbytes, lambda o, _: e.store(const(V8F, 0.0), self.chains, o, 32), step=32)
 
     def run(self, row: Value, begun: Value, take: Callable[[Value, Value], None]) -> None:
-        """From the turn `begun` on, with the chains so far; `take` is given each column and its product."""
+        """Continue the stored chains from turn `begun` on, then call take(column, product) for each column."""
         e, b, rows = self.e, self.e.b, self.rows
 
         def eight(i, _):
-            """Unpacks the i-th eight groups of the row once, and multiplies them with all columns."""
+            """Multiply the i-th eight groups of the row, unpacked once, with all columns."""
             first = b.shl(i, const(I64, 3))
             g = whole(e, rows.unpack(row, first))
             weights, parity = self.sums.weights(g), b.and_(i, const(I64, 1))
@@ -166,7 +166,7 @@ class Eights:
 
 
 def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its kernel counts, too
-    """rows r0..r1 of n columns, at most MOST; x records as for gemv."""
+    """Piece for rows r0 .. r1 - 1 of n <= MOST columns; x records as for gemv."""
 
     def int_columns(e: Emitter, w, stride, x, x_stride, y, ldy, r0, r1, K, n):
         """f32 y[column][r] for r0 <= r < r1."""
@@ -209,7 +209,7 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its
         is_whole = b.icmp_signed("==", b.shl(begun, const(I64, 8)), K)
 
         def some(first, _):
-            """ROWS * TURNS rows from `first` on, sixteen groups at a time, then eight at a time."""
+            """ROWS * TURNS rows from `first` on, sixteen groups at a time; the rest of each row by eights."""
             count = e.intr("smin", b.sub(r1, first), const(I64, ROWS * TURNS))
             last = b.sub(count, const(I64, 1))
             sixteens.run(count, lambda k: address(b.add(first, e.intr("smin", k, last))))
@@ -237,14 +237,14 @@ def make_int_columns(kind: GGMLType, isa: ISA | None = None):  # noqa: C901  its
 def _in_parts(
     e: Emitter, following: Value, turn_bytes: int, first: Value, whole: Value, width: int, least: int
 ) -> Prefetch:
-    """Asks for the rows that come next, an equal part of them in every pass over the columns.
+    """Prefetcher of the next rows, an equal part of them in every pass over the columns.
 
-    Otherwise the first pass over the rows waits for memory, which the others, whose rows are in the cache, do not use.
-    They go to the second-level cache: columns fill the first.
+    Otherwise the first pass would wait for memory, and the others, with rows in the cache, would not use it. The rows
+    go to the second-level cache: columns fill the first.
 
     following   address of the next rows
-    turn_bytes  of a turn of a loop over those before, which there are as many of
-    first, whole, width  a pass begins with the column `first`, and there are `whole` / `width` passes, `least` or more
+    turn_bytes  bytes of the current rows, as many as the next, that an iteration of the loop over them reads
+    first, whole, width  a pass begins with column `first`; there are `whole` / `width` passes, at least `least`
     """
     b, fraction = e.b, 16
     n_passes, done = (b.udiv(v, const(I64, width)) for v in (whole, first))
@@ -260,11 +260,10 @@ def _in_parts(
 
 
 def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bool = False):
-    """rows r0..r1 of n columns of f32 x[K], see gemv.make_float_gemv.
+    """Piece for rows r0 .. r1 - 1 of n columns of f32 x[K], see gemv.make_float_gemv.
 
-    A chain is added to once in the four to six cycles that an fma takes, so eight registers of chains have to be under
-    way: of as many columns, or of two rows. The more rows, the less is read of the columns, which leave the first-level
-    cache when they are many.
+    A chain can be added to once per fma latency, four to six cycles, so eight registers of chains must be in flight: of
+    as many columns, or of two rows. More rows read less of the columns, which, if many, leave the first-level cache.
     """
     block = FLOAT_BLOCKS[kind]
 
@@ -274,7 +273,7 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
         last, last_row = b.sub(n, const(I64, 1)), b.sub(r1, const(I64, 1))
 
         def some(rows: list[Value], first: Value, count: int, prefetch: Prefetch | None) -> None:
-            """`count` columns; past the last one it is repeated, and stored again."""
+            """`count` columns from `first` on; after the last column the last is computed and stored again."""
             places = [e.intr("smin", b.add(first, const(I64, j)), last) for j in range(count)]
             columns = [e.at(x, b.mul(c, x_stride)) for c in places]
             pointers = [e.at(w, b.mul(r, stride)) for r in rows]
@@ -284,14 +283,14 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                     e.store(total, e.at(y, b.mul(c, ldy)), b.shl(r, const(I64, 2)))
 
         def passes(n_rows: int, width: int, narrow: int = 0, least: int = 0) -> None:
-            """Rows times `width` columns at a time; a rest of `narrow` or fewer columns is done together.
+            """`n_rows` rows times `width` columns at a time; if at most `narrow` columns remain, these in one pass.
 
-            least: of such passes; then the rows that come next are asked for in all of them.
+            least: minimum number of passes, which then all prefetch the next rows; 0: default prefetch.
             """
             whole = b.and_(b.add(n, const(I64, width - 1 - narrow)), const(I64, -width))
 
             def together(r, _):
-                """Multiplies `n_rows` rows from r on with all columns; beyond the last row, that one is repeated."""
+                """`n_rows` rows from row r on times all columns; after the last row the last is repeated."""
                 rows = [r, *(e.intr("smin", b.add(r, const(I64, k)), last_row) for k in range(1, n_rows))]
                 following = e.at(w, b.mul(e.intr("smin", b.add(r, const(I64, n_rows)), last_row), stride))
 
@@ -313,8 +312,8 @@ def make_float_columns(kind: GGMLType, isa: ISA | None = None, *, bf16_pairs: bo
                 with more:
                     passes(2, MOST)
             return
-        # A chain is two of the 16 registers of AVX2, or four of NEON's 32. Codes are unpacked for a whole block: no
-        # registers for a third row of them.
+        # A chain takes two of AVX2's 16 registers, or four of NEON's 32. Codes are unpacked for a whole block, which
+        # leaves no registers for a third row.
         n_rows = 3 if kind in LOAD16 and e.isa.x86 and e.isa.dot != "plain" else 2
         with b.if_else(b.icmp_signed("<=", n, const(I64, 2))) as (two, more):
             with two:
@@ -334,7 +333,7 @@ def gemv_columns(
     a, tid, nth, *, w: Address, stride: Int, x: Address, x_stride: Int, y: Address, ldy: Int, N: Int, K: Int,
     counter: Counter, groups: Address, expert_stride: Int,
 ):  # fmt: skip
-    """Chunks of rows; up to MOST columns at a time meet each row."""
+    """y = W x by chunks of rows, with up to MOST columns at a time."""
     step = 0
     while True:
         group, r0, r1, step = next_rows(counter, groups, N, stride, tid, nth, step)
@@ -345,7 +344,7 @@ def gemv_columns(
         c, end = first, first + n
         while c < end:
             left = end - c
-            # never UNSORTED columns or less behind others, which are sorted
+            # the last pass must not have UNSORTED columns or fewer: the group's columns are sorted
             count = left if left <= MOST else MOST if left > MOST + UNSORTED else left // 2
             columns_piece(rows, stride, x + c * x_stride, x_stride, y + c * ldy, ldy, r0, r1, K, count)
             c += count

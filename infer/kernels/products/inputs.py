@@ -1,4 +1,4 @@
-"""What weights are multiplied by: sums of the squares of each column, for importance matrices."""
+"""Sums of the squares of the inputs of weights, per column, for importance matrices."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ V16F = Vec(F32, 16)
 
 @emit("i64,i64,i64->void")
 def _add_squares(e, x, sums, n):
-    """sums += x * x, with one rounding, for n values."""
+    """sums += x * x for n values, rounded once."""
 
     def add(ty):
         def one(offset):
@@ -30,12 +30,12 @@ def _add_squares(e, x, sums, n):
 def square_sums(
     a, tid, nth, *, groups: Address, x: Address, ldx: Int, index: Address = 0, n: Int, sums: Address, counts: Address
 ):
-    """Adds the squares of the inputs of a product to sums, column by column, row after row in their order.
+    """sums[expert] += x * x for the rows x of a product's inputs, in their order; counts[expert] += number of rows.
 
     groups  see gemv.py
     index   i64, the row of x for each of the product's columns; 0: column c is row c
     sums    f32 [expert][n]
-    counts  f32 [expert], how many rows were added
+    counts  f32 [expert]
     """
     lines = (n + 15) // 16
     first, last = lines * tid // nth * 16, min(lines * (tid + 1) // nth * 16, n)
@@ -53,12 +53,12 @@ def square_sums(
 
 @dataclass(eq=False)
 class SquareSums:
-    """Where `square_sums` adds, by the name of the weight."""
+    """The running sums and counts of `square_sums`, by name of the weight."""
 
     _running: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def addresses(self, name: str, n_expert: int, n: int) -> tuple[int, int]:
-        """Addresses of sums f32 [n_expert, n] and counts f32 [n_expert]; always the same ones."""
+        """Addresses of the sums f32 [n_expert, n] and counts f32 [n_expert] of a weight; they never change."""
         if name not in self._running:
             self._running[name] = np.zeros((n_expert, n), np.float32), np.zeros(n_expert, np.float32)
         sums, counts = self._running[name]
@@ -66,14 +66,14 @@ class SquareSums:
         return int(sums.ctypes.data), int(counts.ctypes.data)
 
     def clear(self) -> None:
-        """Resets all sums."""
+        """Set all sums and counts to zero."""
         for sums, counts in self._running.values():
             sums[:] = counts[:] = 0
 
     def take(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Sums f32 [expert, column] and counts f32 [expert] added since the last call.
+        """Return and clear the sums, f32 [expert, column], and counts, f32 [expert], of weights with a count above 0.
 
-        To be called every few thousand rows: sums in f32 lose small additions when they grow.
+        Call it every few thousand rows: large sums in f32 lose small additions.
         """
         taken = {name: (x.copy(), counts.copy()) for name, (x, counts) in self._running.items() if counts.any()}
         self.clear()

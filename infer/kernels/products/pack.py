@@ -1,22 +1,22 @@
-"""Columns of activations in the form in which the products read them.
+"""Packing of columns of activations into the forms that the products read.
 
 GEMV, integer   per column: s8 q[K], f32 d[K/32], i16 sum[K/16]
-    of several  the same, but where a group has more than UNSORTED columns eight whole blocks of 32 are sorted by
-                dwords: the first of each block, the second...
-    wide        sixteen whole blocks are sorted so, eight of them (their d and sums, too) in the order EIGHT_PLACES;
-                eight that are left as `of several`
+    of several  the same, but if a group has more than UNSORTED columns, each eight whole blocks of 32 are sorted by
+                dwords: the first dword of each block, then the second...
+    wide        each sixteen whole blocks are sorted so, each eight of them (also their d and sums) in the order
+                EIGHT_PLACES; a remaining eight as in `of several`
 GEMV, float     per column: f32 x[K], K rounded up to 16 with zeros
 GEMV, pairs     per column: BF16 x[K]
 GEMM, integer   per tile of `cols` columns, chain after chain (see gemv.py), and block of 32: dword[steps][cols], f32
-                d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: sums over
-                half h of the block of the values that are first or second, and third or fourth, of four neighbours.
-                `dots`: four s8, and i32 sum[2][cols] instead: over the block, and over its second half
-GEMM, float     per tile: f32 [K][cols], element k at place (k % 16) * (K / 16) + k / 16: chain after chain
-GEMM, pairs     as GEMM, float, of the columns of GEMV, pairs, two BF16 in the place of an f32
+                d[cols], i16 pair[2][cols][2]; a dword holds four s8 (8 steps) or two s16 (16 steps). pair[h]: two sums
+                over half h of the block: of the first and second values of each four neighbours, and of the third and
+                fourth. `dots`: four s8, and i32 sum[2][cols] instead: over the block, and over its second half
+GEMM, float     per tile: f32 [K][cols], element k at index (k % 16) * (K / 16) + k / 16: chain after chain
+GEMM, pairs     as `GEMM, float`, from columns packed as `GEMV, pairs`, two BF16 in place of an f32
 
 d and q: see pack_codes.py.
 
-Fields, the same for all packers, although some do not use all of them:
+Fields, the same for all packers, even if one does not use them:
     x, ldx       f32 rows of n values
     out, stride  bytes from column to column, or from tile to tile
     n, K         length of the source rows, and padded
@@ -32,12 +32,12 @@ from .pack_codes import make_int_column, make_int_tile
 
 V8F = Vec(F32, 8)
 CHUNK = 32  # blocks of 32 values that a thread packs at a time
-UNSORTED = 2  # columns that are used unsorted: for more columns, their groups of 32 are sorted once
+UNSORTED = 2  # maximum columns whose dwords stay unsorted
 
 
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _float_tile(e, rows, out, cols, k0, k1, K):
-    """Elements k0..k1 (multiples of 8) of 8 columns."""
+    """Pack elements k0 .. k1 - 1 (k0, k1 multiples of 8) of 8 columns."""
     b = e.b
     line = b.shl(cols, const(I64, 2))
     per_chain = b.lshr(K, const(I64, 4))
@@ -138,7 +138,8 @@ def tile_piece(rows, out, cols, b0, b1, n_blocks):  # replaced in every variant
 
 @device
 def _gather(rows, x, ldx, index, column, n):
-    """Addresses of the source rows of 8 columns; columns past the last repeat it (their results are never stored)."""
+    """Write the addresses of the source rows of 8 columns to `rows`; after the n-th the last is repeated (its results
+    are never stored)."""
     for j in range(8):
         _put(rows + 8 * j, _source(x, ldx, index, column + min(j, n - 1)))
 

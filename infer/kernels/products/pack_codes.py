@@ -1,6 +1,6 @@
-"""Activations as 8-bit codes: how pack.py writes integer columns and tiles, in the forms that it lists.
+"""Activations as 8-bit codes: integer columns and tiles for pack.py, in the forms that it lists.
 
-x = d * q with d = max |x| / 127 of the 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
+x = d * q with d = max |x| / 127 of a block of 32 (f32; llama.cpp rounds it to f16), q = x / d rounded to nearest even.
 """
 
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const, emit
@@ -9,11 +9,11 @@ from ..emit.isa import ISA
 V8F, V8I, V16I16, V32I8 = Vec(F32, 8), Vec(I32, 8), Vec(I16, 16), Vec(I8, 32)
 LINES = 3  # 4-byte numbers per column and block beside the dwords
 BLOCK = 128  # bytes of 32 floats
-EIGHT_PLACES = (0, 2, 4, 6, 1, 3, 5, 7)  # the order of blocks in which wide_columns.py finds dwords of pairs of blocks
+EIGHT_PLACES = (0, 2, 4, 6, 1, 3, 5, 7)  # the order of blocks in the lanes of wide_columns.py
 
 
 def chain_place(e: Emitter, i: Value, n: Value) -> Value:
-    """Where unit i of n lies when they are sorted into 16 chains of units c, c + 16, c + 32..."""
+    """The index of unit i of n after sorting into 16 chains of units c, c + 16, c + 32..."""
     b = e.b
     chain = b.and_(i, const(I64, 15))
     longer = e.intr("smin", chain, b.and_(n, const(I64, 15)))
@@ -22,7 +22,7 @@ def chain_place(e: Emitter, i: Value, n: Value) -> Value:
 
 
 def _maximum(e: Emitter, a: Value, c: Value) -> Value:
-    """The maximum of magnitudes as bits; a NaN is larger than all numbers and stays."""
+    """Maximum of magnitudes as bits; a NaN is larger than all numbers, so it stays."""
     return e.intr("smax", a, c)
 
 
@@ -33,7 +33,7 @@ def _magnitudes(e: Emitter, parts: list[Value]) -> Value:
 
 
 def _steps(e: Emitter, peak: Value) -> tuple[Value, Value]:
-    """Largest magnitudes (f32) -> d and 1 / d."""
+    """Largest magnitudes (f32) -> (d, 1 / d), with 1 / 0 = 0."""
     b, ty = e.b, peak.type
     one = const(ty, 127.0)
     positive = b.fcmp_ordered(">", peak, const(ty, 0.0))
@@ -55,7 +55,7 @@ def _codes(e: Emitter, v: Value, inverse: Value) -> Value:
 
 
 def _quantize8(e: Emitter, sources: list[Value]) -> tuple[list[list[Value]], Value]:
-    """8 blocks of 32 floats -> per block four vectors of 8 codes (i32), and <8 x f32> d."""
+    """8 blocks of 32 floats -> (four vectors of 8 codes (i32) per block, <8 x f32> d)."""
     b = e.b
     blocks = [[e.load(V8F, p, 32 * k) for k in range(4)] for p in sources]
     peaks = _maximum(e, *e.reduce8([_magnitudes(e, parts) for parts in blocks], lambda a, c: _maximum(e, a, c)))
@@ -65,7 +65,7 @@ def _quantize8(e: Emitter, sources: list[Value]) -> tuple[list[list[Value]], Val
 
 
 def _as_bytes(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
-    """Four vectors of 8 codes -> <8 x i32> of four s8 each, and which dword of the block each lane is."""
+    """Four vectors of 8 codes -> (<8 x i32> of four s8 each, the dword of the block in each lane)."""
     b = e.b
     if e.isa.x86 and e.isa.dot != "plain":
         words = [e.call("llvm.x86.avx2.packssdw", V16I16, q[k], q[k + 1]) for k in (0, 2)]
@@ -74,7 +74,7 @@ def _as_bytes(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
 
 
 def _as_words(e: Emitter, q: list[Value]) -> tuple[Value, list[int]]:
-    """Two vectors of 8 codes -> <8 x i32> of two s16 each, and which dword of the half block each lane is."""
+    """Two vectors of 8 codes -> (<8 x i32> of two s16 each, the dword of the half block in each lane)."""
     if e.isa.x86 and e.isa.dot != "plain":
         return e.b.bitcast(e.call("llvm.x86.avx2.packssdw", V16I16, *q), V8I), [0, 1, 4, 5, 2, 3, 6, 7]
     return e.b.bitcast(e.b.trunc(e.cat(q[0], q[1]), V16I16), V8I), list(range(8))
@@ -95,13 +95,13 @@ def _word_pairs(e: Emitter, v: Value) -> Value:
 
 
 def _low_high(e: Emitter, low: Value, high: Value) -> Value:
-    """Two <8 x i32> -> one with `low` and `high` as the halves of each lane."""
+    """Two <8 x i32> -> one with the i16 `low` and `high` in each lane."""
     b = e.b
     return b.or_(b.and_(low, const(V8I, 0xFFFF)), b.shl(high, const(V8I, 16)))
 
 
 def make_int_column(form: str):
-    """Blocks b0..b1 of one column; b0 is a multiple of 16. `is_sorted`: 0, 1; whether `columns` are."""
+    """Piece for blocks b0 .. b1 - 1 of one column; b0 is a multiple of 16. is_sorted: 0 or 1, for form `columns`."""
 
     def int_column(e: Emitter, x, out, K, b0, b1, is_sorted):
         b = e.b
@@ -163,12 +163,12 @@ def make_int_column(form: str):
 
 
 def _half_sums(e: Emitter, quads: list[Value]) -> Value:
-    """8 x 8 sums of four codes -> <8 x i32>: in each the sums of both halves of a block as i16."""
+    """8 x 8 sums of four codes -> <8 x i32>: per block, the sums of its two halves as i16."""
     return _low_high(e, *e.reduce8(quads, e.b.add))
 
 
 def make_int_tile(form: str, isa: ISA | None = None):
-    """Blocks b0..b1 of 8 columns, whose row addresses are in `rows`, into a tile of `cols` columns."""
+    """Piece: blocks b0 .. b1 - 1 of 8 columns, whose row addresses are in `rows`, -> a tile of `cols` columns."""
     steps = 16 if form == "s16" else 8
 
     def int_tile(e: Emitter, rows, out, cols, b0, b1, n_blocks):

@@ -1,6 +1,6 @@
 """Integer products of a row of blocks with packed columns, eight groups of 32 weights at a time.
 
-Shared by gemv.py (one column) and gemv_columns.py (several); the order of accumulation is said in gemv.py.
+Shared by gemv.py (one column) and gemv_columns.py (several); for the order of accumulation see gemv.py.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ..weights import Groups, IntBlock, eight_groups, one_block, signed
 
 V4I, V8I, V8F = Vec(I32, 4), Vec(I32, 8), Vec(F32, 8)
 V32I8, V16I16 = Vec(I8, 32), Vec(I16, 16)
-SMALL = 16  # signed codes up to this become unsigned where it pays
+SMALL = 16  # signed codes up to this magnitude may be made unsigned by adding it
 
 Rest = Callable[[Value, Value, Value, list[Value]], list[Value]]
 
@@ -19,16 +19,16 @@ Rest = Callable[[Value, Value, Value, list[Value]], list[Value]]
 class GroupProducts:
     """Exact integer products of groups of 32 codes with 32 s8 of x, as vectors of partial sums.
 
-    `partial` gives per group a vector whose elements add up to the sum over (code - `bias`) * sub * x, up to `bias`
-    times the sub-weighted sum of x, which the caller takes off for all groups together: <8 x i32>; on NEON <4 x i32>,
-    still without sub; where x86 multiplies bytes <16 x i16>, still without sub. `sums` adds the last as i16 for as long
-    as the results fit, which leaves few vectors to be widened, or multiplied by subs.
+    `partial` gives per group a vector whose elements add up to the sum over code * sub * x, where codes include `bias`;
+    the caller subtracts `bias` times the sub-weighted sum of x for all groups together. The vector is <8 x i32>; not
+    yet multiplied with sub, it is <4 x i32> on NEON and <16 x i16> where x86 multiplies bytes. `sums` adds the latter
+    as i16 as long as the results fit, so that few vectors must be widened or multiplied.
     """
 
     def __init__(self, e: Emitter, block: IntBlock) -> None:
         self.e, self.block = e, block
         self.vnni = e.isa.dot.startswith("vnni") and not block.subs
-        # x86 multiplies u8 with s8: signed codes become unsigned by what is added, or move their sign to x
+        # x86 multiplies u8 with s8: signed codes become unsigned by adding `added`, or move their signs to x
         self.added = 0
         if block.signed and self.vnni:
             self.added = 128
@@ -36,10 +36,10 @@ class GroupProducts:
             self.added = SMALL
         self.moves_signs = block.signed and not self.added and e.isa.dot in ("avx2", "vnni")
         self.bias = self.added + (block.bias or 0)
-        self.fitting = (1 << 15) // (127 * (block.largest + self.bias))  # products whose sum an i16 holds
+        self.fitting = (1 << 15) // (127 * (block.largest + self.bias))  # number of products whose sum fits an i16
 
     def partial(self, codes: Value, x: Value, subs: Value | None, group: int, signs: Value | None = None) -> Value:
-        """`signs`: of the codes, see Groups."""
+        """Partial sums of a group. codes, signs, subs: of the group, see Groups; `group`: its index in subs."""
         e, b, block = self.e, self.e.b, self.block
         if self.moves_signs:
             # |w| <= 128 and |x| <= 127: a pair of products is at most 32512, so vpmaddubsw does not saturate
@@ -51,7 +51,7 @@ class GroupProducts:
         if self.added:
             codes = b.add(codes, const(V32I8, self.added - 256 if self.added > 127 else self.added))
         if self.vnni and e.isa.dot == "vnni":
-            # LLVM knows AVX-VNNI's and AVX-512's instruction by one name
+            # LLVM has one name for AVX-VNNI's and AVX-512's instruction
             return e.call("llvm.x86.avx512.vpdpbusd.256", V8I, const(V8I, 0), codes, x)
         if e.isa.dot in ("avx2", "vnni"):
             return e.call("llvm.x86.avx2.pmadd.ub.sw", V16I16, codes, x)
@@ -80,7 +80,7 @@ class GroupProducts:
         e, b = self.e, self.e.b
         if partials[0].type == V4I:
             parts = [e.add_neighbours(partials[i], partials[i + 1]) for i in range(0, 8, 2)]
-            if subs is not None:  # here are 16 sums in the order of the 16 factors: no lane has to be repeated
+            if subs is not None:  # 16 sums in the order of the 16 factors: no lane must be repeated
                 wide = b.sext(subs, Vec(I32, 16))
                 parts = [b.mul(v, e.part(wide, 4 * k, 4)) for k, v in enumerate(parts)]
             return e.cat(e.add_neighbours(parts[0], parts[1]), e.add_neighbours(parts[2], parts[3]))
@@ -89,7 +89,7 @@ class GroupProducts:
             return b.bitcast(b.add(b.bitcast(a, kind), b.bitcast(c, kind)), V8I)
 
         kind, rows = partials[0].type, [b.bitcast(v, V8I) for v in partials]
-        # of which groups the dwords in both halves of a register are
+        # groups: for each register, the groups of the dwords in its two halves
         for step, groups in enumerate(([[k] * 4 for k in range(8)], [[k, k + 1] * 2 for k in range(0, 8, 2)])):
             if kind == V16I16 and 4 << step > self.fitting:
                 factors = [self._factors(subs, [2 * g + half for half in (0, 1) for g in of]) for of in groups]
@@ -103,7 +103,7 @@ class GroupProducts:
         return widened(e, b.bitcast(add(*halves), kind))
 
     def _factors(self, subs: Value | None, numbers: list[int]) -> Value:
-        """<16 x i16> that dwords of two sums are multiplied by: the subs of these numbers."""
+        """<16 x i16>: the subs of these indices, each twice, or 1 without subs."""
         return const(V16I16, 1) if subs is None else self.e.shuffle(subs, [n for n in numbers for _ in range(2)])
 
     def sum_of_one(self, partial: Value) -> Value:
@@ -111,7 +111,7 @@ class GroupProducts:
 
 
 def widened(e: Emitter, sums: Value) -> Value:
-    """i16 sums -> i32 sums of neighbours; i32 sums are unchanged."""
+    """i16 sums -> i32 sums of neighbours; i32 sums unchanged."""
     return pair_sums(e, sums, const(V16I16, 1)) if sums.type == V16I16 else sums
 
 
@@ -127,13 +127,13 @@ def pair_sums(e: Emitter, a: Value, c: Value) -> Value:
 class RowProducts:
     """Rows of K weights of a type times packed columns: s8 q[K], f32 d[K/32], i16 sums of q [K/16].
 
-    Chains come as <8 x f32>: the products of eight groups, and with minima also what these take off.
+    Chains are lists of <8 x f32>, one lane per group of a turn: [products] or, with minima, [products, minima].
     """
 
     def __init__(self, e: Emitter, block: IntBlock, K: Value) -> None:
         self.e, self.block, self.K = e, block, K
         self.products = GroupProducts(e, block)
-        self.bias = self.products.bias  # what the codes in `isums` have too much
+        self.bias = self.products.bias  # included in the codes of `isums`
         self.ahead: Value = const(I64, prefetch_ahead())  # prefetch distance in bytes
         self.n_groups = e.b.lshr(K, const(I64, 5))
         self.n_chains = 1 + (block.n_min > 0)
@@ -144,21 +144,21 @@ class RowProducts:
         return self.e.at(row, b.mul(b.lshr(group, const(I64, shift)), const(I64, self.block.nbytes)))
 
     def scales_and_sums(self, x: Value) -> tuple[Value, Value]:
-        """Addresses of a column's d and of its sums of q."""
+        """(address of a column's d, address of its sums of q)."""
         x_d = self.e.at(x, self.K)
         return x_d, self.e.at(x_d, self.e.b.shl(self.n_groups, const(I64, 2)))
 
     def unpack(self, row: Value, first: Value) -> Groups:
-        """Eight groups of a row."""
+        """Unpack eight groups of a row from group `first` on."""
         q = self._at(row, first)
         for line in range(0, 8 // self.block.groups * self.block.nbytes, 64):
             self.e.prefetch(self.e.at(q, self.ahead), line, self.e.isa.near)
         return eight_groups(self.e, self.block, q)
 
     def isums(self, g: Groups, x: Value, first: Value, last: Value | None = None) -> Value:
-        """<8 x i32>: the integer sums of eight groups, beginning with group `first` of the column; biases included.
+        """<8 x i32>: the integer sums of eight groups, from group `first` of the column on; bias included.
 
-        last: the last of the eight that the column has, for which it stands in place of those after it.
+        last: index (0 to 7) of the last group that the column has; it is read in place of later ones. None: 7.
         """
         e = self.e
         places = self._places(8, last, 5)
@@ -171,7 +171,7 @@ class RowProducts:
         return self.products.sums(partials, g.subs)
 
     def _places(self, n: int, last: Value | None, shift: int) -> list[Value | int]:
-        """Bytes from the first of n parts of 2^shift bytes to each, of those after `last` to that."""
+        """Byte offsets of n parts of 2^shift bytes; those after `last` get the offset of `last`."""
         if last is None:
             return [k << shift for k in range(n)]
         e = self.e
@@ -180,9 +180,9 @@ class RowProducts:
     def add(
         self, g: Groups, isum: Value, bias: int, x: Value, first: Value, chains: list[Value], left: Value | None = None
     ) -> list[Value]:
-        """Eight groups added to their chains. `bias`: what the codes in the integer sums have too much.
+        """Add eight groups to their chains. `bias`: the bias of the codes in `isum`.
 
-        left: number of groups that exist; what is read for the others adds +0. None: all exist.
+        left: how many of the groups exist; the others add +0. None: all.
         """
         e, b = self.e, self.e.b
         x_d, x_sum = self.scales_and_sums(x)
@@ -206,10 +206,10 @@ class RowProducts:
         return chains
 
     def rest(self, row: Value, x: Value, begin: Value, chains: list[Value], following: Value) -> list[Value]:
-        """`add_rest`, eight groups at once where they can be read: `following` is how many rows follow this one.
+        """`add_rest`, but with eight groups at once if they can be read; `following`: number of rows after this one.
 
-        A column's bytes are a multiple of 64 (program/products.py), which the sums of 1 or 3 groups do not leave room
-        for to be read as those of eight. With registers of 256 bits this takes longer than one group after the other.
+        A column's bytes are a multiple of 64 (program/products.py); with 1 or 3 groups left, reading the sums of eight
+        would exceed them. With 256-bit registers this is slower than one group after the other.
         """
         e, b = self.e, self.e.b
         left = b.sub(self.n_groups, begin)
@@ -225,7 +225,7 @@ class RowProducts:
         return e.loop(b.xor(at_once, const(I64, 1)), lambda _i, c: self.add_rest(row, x, begin, c), chains)
 
     def add_rest(self, row: Value, x: Value, begin: Value, chains: list[Value]) -> list[Value]:
-        """The row's last groups, less than eight, from `begin`; lanes without a group add +0."""
+        """Add the row's last groups, fewer than eight, from `begin` on; lanes without a group add +0."""
         e, b, block = self.e, self.e.b, self.block
         assert block.weights < 256, "rows are whole blocks"
         x_d, x_sum = self.scales_and_sums(x)
@@ -240,7 +240,7 @@ class RowProducts:
                 group(b.add(k, const(I64, j)), c, d, mins)
 
         def group(k: Value, codes: Value, d: Value, mins: list[Value]) -> None:
-            """The k-th group from `begin`: its sum and scale, what its minima take off, each in lane k."""
+            """Store the sum, scale and minimum terms of group begin + k in lane k."""
             i = b.add(begin, k)
             o, lane = b.shl(i, const(I64, 2)), b.shl(k, const(I64, 2))
             partial = self.products.partial(codes, e.load(V32I8, x, b.shl(i, const(I64, 5))), None, 0)
@@ -263,7 +263,8 @@ class RowProducts:
         return added
 
     def finish(self, row: Value, x: Value, turns: Value, following: list[Value], others: list[Value]) -> Value:
-        """The row's product, after `turns` times eight groups. `following`: the chains whose turn it is."""
+        """Add the row's groups after `turns` times eight; returns its product. `following`: the next turn's chains;
+        `others`: the other ones."""
         e, b = self.e, self.e.b
         if self.block.weights < 256:
             begin = b.shl(turns, const(I64, 3))
@@ -275,12 +276,12 @@ class RowProducts:
 
 
 def totals_of(rows: RowProducts, row: Value, columns: list[Value]) -> list[Value]:
-    """The products of a row with columns, for all of which it is unpacked once."""
+    """The products of a row with columns; the row is unpacked once for all."""
     e, b, n = rows.e, rows.e.b, rows.n_chains
     turns = b.lshr(rows.n_groups, const(I64, 3))
 
     def of(k: int, chains: list[Value]) -> tuple[list[Value], list[Value]]:
-        """Chains of column k: the current ones, and the others."""
+        """Chains of column k: (of the next turn, the others)."""
         return chains[2 * n * k :][:n], chains[2 * n * k + n :][:n]
 
     def eight(i: Value, chains: list[Value]) -> list[Value]:
@@ -296,7 +297,7 @@ def totals_of(rows: RowProducts, row: Value, columns: list[Value]) -> list[Value
 
 
 def _sums_of(e: Emitter, x_sums: Value, n_min: int) -> list[Value]:
-    """Sums of q that belong to the minima of 8 groups: of the whole groups, or of their two halves."""
+    """The sums of q for each of n_min minima of 8 groups: over whole groups, or over their halves."""
     if n_min == 0:
         return []
     if n_min == 1:

@@ -1,9 +1,9 @@
-"""Products with a few columns in registers of 512 bits: sixteen groups of 32 weights of two rows at once per column.
+"""Products with a few columns in 512-bit registers: sixteen groups of 32 weights of two rows times a column at once.
 
 Lane l of vector k is dword k of group `PLACES[l]`, of codes and of x (pack.py sorts the columns so). So a column needs
-no addition across lanes, and the 16 chains of a row are one register. A column is loaded once for both rows: with one,
-loads would be what binds. The sums, and the order in which they are added, are those of row_products.py; what a row has
-beyond whole sixteens is done as in gemv_columns.py.
+no addition across lanes, and the 16 chains of a row are one register. A column is loaded once for both rows: with one
+row, loads would limit the speed. The sums and their order are as in row_products.py; groups beyond whole sixteens are
+computed as in gemv_columns.py.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from .pack_codes import EIGHT_PLACES
 from .wide_products import WideProducts
 
 V16I, V16F, V64I8, V32I16 = Vec(I32, 16), Vec(F32, 16), Vec(I8, 64), Vec(I16, 32)
-ROWS = 2  # rows that are multiplied with a column together
-TURNS = 2  # times ROWS rows use a part of the columns while it is in the first-level cache
-MOST = 8  # columns that rows meet at a time
-PART = 48  # sixteens of groups of all columns in that part: 30 KB
-AHEAD = 8192  # approximate prefetch distance in bytes of rows
+ROWS = 2  # rows multiplied with a column together
+TURNS = 2  # TURNS * ROWS rows use the same part of the columns while it is in the first-level cache
+MOST = 8  # maximum columns at a time
+PART = 48  # sixteens of groups in that part, over all columns: 30 KB
+AHEAD = 8192  # prefetch distance in bytes of rows, approximately
 PLACES = [*EIGHT_PLACES, *(8 + g for g in EIGHT_PLACES)]  # groups in the order of the lanes
 _NATURAL = [PLACES.index(g) for g in range(16)]
 
@@ -37,7 +37,7 @@ class SixteenGroups:
         self.factors, self.bias_factors = self._subs(g.subs)
 
     def _subs(self, subs: Value | None) -> tuple[list[Value], Value]:
-        """The factors of the first and of the second half of each group, i32, and what sums of x take off per half."""
+        """(factors of the first and second halves of the groups, i32; -bias * factor for the sums of x per half)."""
         e, b, bias = self.e, self.e.b, self.rows.bias
         if subs is None:
             return [], const(V32I16, -bias)
@@ -47,7 +47,7 @@ class SixteenGroups:
 
 
 class SixteenOfColumn:
-    """What rows read of a column, for sixteen groups of 32."""
+    """Sixteen groups of 32 of a column, for any number of rows."""
 
     def __init__(self, rows: WideProducts, x: Value, first: Value) -> None:
         e, self.rows = rows.e, rows
@@ -60,7 +60,7 @@ class SixteenOfColumn:
         self._bias: Value | None = None
 
     def times(self, rows: list[SixteenGroups], chains: list[list[Value]]) -> list[list[Value]]:
-        """Products with the groups of some rows added to their chains: of products, and of what minima take off."""
+        """Add the products with the groups of some rows to their chains: of products, and of minima."""
         e, b, added = self.e, self.e.b, []
         for g, isum, of_row in zip(rows, self._isums(rows), chains, strict=True):
             now = list(of_row)
@@ -71,7 +71,7 @@ class SixteenOfColumn:
         return added
 
     def _isums(self, rows: list[SixteenGroups]) -> list[Value]:
-        """<16 x i32> per row: the integer sums with their factors."""
+        """<16 x i32> per row: the integer sums, factors included, bias subtracted."""
         b, isums = self.e.b, [self._bias_of(g) for g in rows]
         if not rows[0].factors:
             return self._dots(rows, 0, 8, isums)
@@ -81,14 +81,14 @@ class SixteenOfColumn:
         return isums
 
     def _dots(self, rows: list[SixteenGroups], first: int, n: int, totals: list[Value]) -> list[Value]:
-        """Dword by dword for all rows, so that few of them are in registers at a time."""
+        """totals + products of dwords first .. first + n - 1; dword by dword for all rows, to need few registers."""
         for k in range(first, first + n):
             x = self.e.load(V64I8, self._codes, 64 * k)
             totals = [self.rows.dot(g.weights[k], x, total) for g, total in zip(rows, totals, strict=True)]
         return totals
 
     def _bias_of(self, groups: SixteenGroups) -> Value:
-        """<16 x i32>: less what the codes of the groups have too much, the same for all rows without factors."""
+        """<16 x i32>: -bias times the sums of x, with factors; without factors it is the same for all rows."""
         if not self.rows.bias:
             return const(V16I, 0)
         if groups.factors:
@@ -98,14 +98,14 @@ class SixteenOfColumn:
 
 
 def _by_dword(e: Emitter, registers: list[Value]) -> list[Value]:
-    """8 x <64 x i8>, two groups in each -> 8 x <64 x i8>: vector k has dword k of every group, in the order PLACES."""
+    """8 x <64 x i8> of two groups each -> 8 x <64 x i8>: vector k has dword k of every group, in the order PLACES."""
     v = [e.b.bitcast(codes, V16I) for codes in registers]
 
     def zipped(a: Value, c: Value, places: tuple[int, ...]) -> Value:
-        """The same places of every 128 bits of a and c (from 16 on)."""
+        """Lanes `places` of every 128 bits of a (0 to 3) and c (16 to 19)."""
         return e.shuffle(a, [4 * quad + i for quad in range(4) for i in places], c)
 
-    quads = []  # of groups 0 to 7 and 8 to 15: per 128 bits dword k (or 4 + k) of four groups
+    quads = []  # for groups 0 to 7 and 8 to 15: per 128 bits dword k (or 4 + k) of four groups
     for f in (0, 4):
         low = [zipped(v[f + j], v[f + j + 1], (0, 16, 1, 17)) for j in (0, 2)]
         high = [zipped(v[f + j], v[f + j + 1], (2, 18, 3, 19)) for j in (0, 2)]
@@ -118,16 +118,15 @@ def _by_dword(e: Emitter, registers: list[Value]) -> list[Value]:
 
 
 class Sixteens:
-    """The whole sixteens of some rows times n columns: 16 chains of products, and with minima of what they take off.
-
-    Rows are ROWS * TURNS at most, `stride` bytes apart. They are multiplied with the columns part by part.
+    """The whole sixteens of up to ROWS * TURNS rows times n columns, part by part of the columns: 16 chains of
+    products and, with minima, of minima. Rows are `stride` bytes apart.
     """
 
     def __init__(
         self, e: Emitter, kind: GGMLType, stride: Value, x: Value, x_stride: Value, K: Value, n: Value
     ) -> None:
         self.e, self.rows, self.x, self.x_stride, self.n = e, WideProducts(e, kind, K), x, x_stride, n
-        # the same part of a later row, which others of these rows do not prefetch
+        # prefetch the same part of a later row, which the other rows do not prefetch
         b = e.b
         later = b.mul(b.add(b.udiv(const(I64, AHEAD // ROWS), stride), const(I64, 1)), const(I64, ROWS))
         self.rows.ahead = b.mul(stride, later)
@@ -143,7 +142,7 @@ class Sixteens:
         return [self.e.load(V16F, self._place(c, r), 64 * k, 64) for k in range(self.n_chains)]
 
     def run(self, count: Value, address: Callable[[Value], Value]) -> None:
-        """All sixteens of `count` rows; past the last one it is repeated. `address` is given a row, from 0 on."""
+        """Compute all sixteens of `count` rows; address(row) must repeat the last row's address after it."""
         e, b, rows, n = self.e, self.e.b, self.rows, self.n
         zeros = b.mul(n, const(I64, 64 * ROWS * TURNS * self.n_chains))
         e.loop(zeros, lambda o, _: e.store(const(V16F, 0.0), self.chains, o, 64), step=64)
@@ -176,11 +175,11 @@ class Sixteens:
         e.loop(self.n, column)
 
     def halves(self, c: Value, r: Value) -> list[list[Value]]:
-        """The chains of the first and of the second eight groups of sixteen, <8 x f32>."""
+        """The chains of the first and of the second eight groups, <8 x f32>, in their natural order."""
         return [[self.e.shuffle(v, _NATURAL[h : h + 8]) for v in self._load(c, r)] for h in (0, 8)]
 
     def totals(self, count: Value, take: Callable[[Value, Value, Value], None]) -> None:
-        """The chains added up as `Emitter.chain_total` says; `take` is given column, row and total."""
+        """Call take(column, row, total) for all; total = `Emitter.chain_total` of the chains."""
         e, b = self.e, self.e.b
         last_row, last = (b.sub(v, const(I64, 1)) for v in (count, self.n))
 
@@ -200,7 +199,7 @@ class Sixteens:
 
 
 def _four_totals(e: Emitter, chains: list[Value]) -> list[Value]:
-    """`Emitter.chain_total` of four vectors, side by side: in each quarter of a register one of them."""
+    """`Emitter.chain_total` of four vectors at once, each in a quarter of a register."""
     b = e.b
 
     def quarters(a: Value, c: Value, first: int, step: int) -> Value:

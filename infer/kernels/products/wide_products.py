@@ -1,7 +1,7 @@
-"""Integer products of a row with one column in registers of 512 bits: two groups of 32 weights side by side,
-sixteen groups at a time.
+"""Integer products of a row with one column in 512-bit registers: two groups of 32 weights side by side, sixteen groups
+at a time.
 
-The sums, and the order in which they are added to the chains, are as in row_products.py.
+The sums, and the order in which chains add them, are as in row_products.py.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _ODD = [q + i for q in range(0, 16, 4) for i in (1, 3, 17, 19)]
 
 
 class WideProducts(RowProducts):
-    """RowProducts for 16 lanes: a group's 32 products are two quads of a register, eight groups are four registers."""
+    """RowProducts for 16 lanes: the sums of a group are two quads of a register, eight groups are four registers."""
 
     def __init__(self, e: Emitter, kind: GGMLType, K: Value) -> None:
         super().__init__(e, INT_BLOCKS[kind], K)
@@ -35,13 +35,13 @@ class WideProducts(RowProducts):
         self._largest = min(255, self.block.largest + self.bias)
 
     def unpack(self, row: Value, first: Value) -> Groups:
-        """Eight groups of a row; codes are four times <64 x i8> (weights/pairs.py)."""
+        """Unpack eight groups of a row; codes 4 x <64 x i8> (weights/pairs.py)."""
         e, p = self.e, self._at(row, first)
         g = numbers_of_pairs(e, self.block, p, super().unpack(row, first))
         return Groups(PAIRS[self.kind](e, p), g.scale, g.mins, g.subs)
 
     def sixteen(self, row: Value, first: Value) -> Groups:
-        """Sixteen groups of a row (weights/sixteen.py)."""
+        """Unpack sixteen groups of a row (weights/sixteen.py)."""
         e, p = self.e, self._at(row, first)
         for line in range(0, 16 // self.block.groups * self.block.nbytes, 64):
             e.prefetch(e.at(p, self.ahead), line, e.isa.near)
@@ -50,8 +50,8 @@ class WideProducts(RowProducts):
     def row(
         self, row: Value, x: Value, turns: Value, eight: Callable[[Value, list[Value]], list[Value]], rest: Rest
     ) -> Value:
-        """A row's product of `turns` times eight groups and less than eight. `eight` adds the groups of a turn to the
-        first half of its chains, <8 x f32>, and gives the second half first; `rest` adds the rest."""
+        """The product of a row of `turns` times eight groups plus fewer than eight. `eight` adds a turn's groups to the
+        first half of its chains, <8 x f32>, and returns the second half first; `rest` adds the last groups."""
         e, b, n = self.e, self.e.b, self.n_chains
         n_sixteens, odd = b.lshr(turns, const(I64, 1)), b.and_(turns, const(I64, 1))
         chains = e.loop(
@@ -78,8 +78,7 @@ class WideProducts(RowProducts):
         return e.chain_total_lanes(chains[0] if n == 1 else b.fadd(chains[0], chains[1]))
 
     def _sixteen(self, row: Value, x: Value, first: Value, chains: list[Value]) -> list[Value]:
-        """Sixteen groups, beginning with group `first`, added to all chains: <16 x f32> of products, and with minima
-        of what these take off."""
+        """Add sixteen groups from `first` on to the chains, <16 x f32>: of products and, if any, of minima."""
         e, b = self.e, self.e.b
         xq, g = e.at(x, b.shl(first, const(I64, 5))), self.sixteen(row, first)
         dots = [self.dot(codes, e.load(V64I8, xq, 64 * k), const(V16I, 0)) for k, codes in enumerate(g.codes)]
@@ -94,10 +93,10 @@ class WideProducts(RowProducts):
         return chains
 
     def _sums_of_sixteen(self, dots: list[Value], subs: Value | None, x_sums: Value) -> Value:
-        """<16 x i32>: the integer sums of sixteen groups, without biases, from the products with two in each vector."""
+        """<16 x i32>: the integer sums of sixteen groups, bias subtracted; `dots`: their products, two per vector."""
         e, b = self.e, self.e.b
         once = [self._first_merge(dots[k], dots[k + 1]) for k in range(0, 8, 2)]
-        # of either eight: quad h, lane k: half h % 2 of group 2 k + h // 2
+        # in each eight, quad h, lane k: half h % 2 of group 2 k + h // 2
         twice = [self._second_merge(once[k], once[k + 1]) for k in (0, 2)]
         if subs is not None and self._fit_in_16_bits(16):
             words = e.call("llvm.x86.avx512.packssdw.512", V32I16, *twice)
@@ -118,11 +117,11 @@ class WideProducts(RowProducts):
         return isum
 
     def sums_of_x(self, x_sums: Value, n_min: int) -> list[Value]:
-        """Sums of x that belong to the minima: of whole groups, or of their halves."""
+        """The sums of x for each of n_min minima: over whole groups, or over their halves."""
         return self._even_and_odd(x_sums) if n_min == 2 else [self.added_pairs(x_sums, const(V32I16, 1))] * n_min
 
     def _even_and_odd(self, v: Value) -> list[Value]:
-        """<32 x i16> -> two <16 x i32>."""
+        """<32 x i16> -> the even lanes, the odd lanes, each <16 x i32>."""
         b, shift = self.e.b, const(V16I, 16)
         wide = b.bitcast(v, V16I)
         return [b.ashr(b.shl(wide, shift), shift), b.ashr(wide, shift)]
@@ -144,7 +143,7 @@ class WideProducts(RowProducts):
             for codes, place in zip(g.codes, places, strict=True)
         ]
         once = [self._first_merge(dots[k], dots[k + 1]) for k in (0, 2)]
-        # quad h: of every register the sum over half h % 2 of its group h // 2
+        # quad h, lane k: the sum over half h % 2 of group h // 2 of register k
         halves = self._second_merge(*once)
         if g.subs is not None:
             factors = e.shuffle(g.subs, [4 * k + h for h in range(4) for k in range(4)])
@@ -165,14 +164,14 @@ class WideProducts(RowProducts):
         return total
 
     def _first_merge(self, a: Value, c: Value) -> Value:
-        """Per quad: two sums that a has to give, two of c."""
+        """Per quad: two partial sums of a, two of c (in an order that `_second_merge` knows)."""
         if self._fit_in_16_bits(4):
             return self._add_words(a, c)
         # a0 + a2, c0 + c2, a1 + a3, c1 + c3
         return self.e.b.add(self.e.shuffle(a, _FIRST_TWO, c), self.e.shuffle(a, _LAST_TWO, c))
 
     def _second_merge(self, a: Value, c: Value) -> Value:
-        """Per quad: the totals of the two vectors in a, then of the two in c."""
+        """Per quad: the totals of the two vectors merged in a, then of the two merged in c."""
         e, b = self.e, self.e.b
         if self._fit_in_16_bits(8):
             return self._add_words(a, c)
@@ -183,7 +182,7 @@ class WideProducts(RowProducts):
         return self.e.isa.dot == "vnni" and n * 127 * self._largest <= INT16
 
     def _add_words(self, a: Value, c: Value) -> Value:
-        """Neighbours of a and of c added, per quad, through 16 bits."""
+        """Neighbours of a, then of c, added within each quad; the inputs must fit 16 bits."""
         e = self.e
         words = e.call("llvm.x86.avx512.packssdw.512", V32I16, a, c)
         return e.call("llvm.x86.avx512.pmaddw.d.512", V16I, words, const(V32I16, 1))

@@ -1,4 +1,4 @@
-"""Causal depthwise convolutions over time, of a few taps.
+"""Causal depthwise convolutions over time, with few taps.
 
     s[t] = bias + sum_k w[k] * x[t - (d_conv - 1) + k]      k ascending, one fma each
 
@@ -10,12 +10,12 @@
     x                  f32 [tok][n_channel]
     w                  f32 [d_conv][n_channel], oldest tap first; d_conv at least 2
     bias               f32 [n_channel]; 0: none
-    state, stride      f32 [row][d_conv - 1][n_channel], oldest input first; read, then the last d_conv - 1 inputs;
+    state, stride      f32 [row][d_conv - 1][n_channel], the last d_conv - 1 inputs, oldest first; read and written;
                        bytes from row to row
     y                  f32 [tok][n_channel], not x
-    before, after      f32 [tok][n_channel], conv1d_gated only; it keeps before * x
+    before, after      f32 [tok][n_channel], conv1d_gated only, whose state keeps before * x
 
-Time runs in tiles, so that a row is touched in pieces of whole cache lines.
+Tokens are processed in tiles, so that a row is accessed in whole cache lines.
 Reference: tests/reference/recurrent.py. Error: 7e-7 of max(1, |y|).
 """
 
@@ -30,7 +30,7 @@ from .states import GROUP, copy_floats, enter_state, next_part, optional, strip_
 TILE = 16  # tokens of a tile
 PIECE, ROWS = "i64,i64,i64,i64,i64,i64->void", "i64,i64,i64,i64,i64->void"
 
-# what a convolution's sum becomes: (emitter, fields, sum, vector type, first token, channel) -> token -> value
+# turns a convolution's sum into y: (emitter, fields, vector type, first token, channel) -> (sum, token) -> value
 Finish = Callable[[Emitter, Fields, Any, Value, Value], Callable[[Value, Value], Value]]
 
 
@@ -48,7 +48,7 @@ def _gated(e: Emitter, f: Fields, ty: Any, u: Value, c: Value) -> Callable[[Valu
 
 
 def _row(e: Emitter, f: Fields, first: Value, state: Value, c: Value) -> Callable[[Value], Value]:
-    """Address of input t of the segment that begins at row `first`; inputs before it lie in the state."""
+    """Function: t -> address of input t of the segment that begins at row `first`; inputs t < 0 are in the state."""
     b = e.b
     x, ldw = f.rows("x", first, c), b.shl(f.n_channel, const(I64, 2))
     kept = e.at(state, b.add(b.shl(c, const(I64, 2)), b.mul(b.sub(f.d_conv, const(I64, 1)), ldw)))
@@ -56,7 +56,7 @@ def _row(e: Emitter, f: Fields, first: Value, state: Value, c: Value) -> Callabl
 
 
 def _few_taps(layout: Layout, width: int, taps: int, finish: Finish) -> Any:
-    """m tokens from t of the segment that begins at row `first`, for `width` channels; the taps stay in registers."""
+    """Piece for m tokens from t on of the segment that begins at row `first`, `width` channels; taps in registers."""
 
     def few_taps(e: Emitter, a: Value, first: Value, state: Value, t: Value, c: Value, m: Value) -> None:
         b, ty, f = e.b, Vec(F32, width), Fields(e, a, layout)
@@ -79,7 +79,7 @@ def _few_taps(layout: Layout, width: int, taps: int, finish: Finish) -> Any:
 
 
 def _any_taps(layout: Layout, width: int, finish: Finish) -> Any:
-    """The same for any number of taps, the same bits."""
+    """`_few_taps` for any number of taps, with the same bits."""
 
     def any_taps(e: Emitter, a: Value, first: Value, state: Value, t: Value, c: Value, m: Value) -> None:
         b, ty, f = e.b, Vec(F32, width), Fields(e, a, layout)
@@ -104,7 +104,7 @@ def _any_taps(layout: Layout, width: int, finish: Finish) -> Any:
 
 @emit(ROWS)
 def _gate_inputs(e, a, u, c0, c1, m):
-    """x *= before, for m tokens from row u and channels c0..c1."""
+    """x *= before, for m tokens from row u and channels c0 .. c1 - 1."""
     b, f = e.b, Fields(e, a, conv1d_gated)
     x, gate = f.rows("x", u, c0), f.rows("before", u, c0)
     size = b.shl(b.sub(c1, c0), const(I64, 2))
@@ -127,7 +127,7 @@ def _no_gate(e, a, u, c0, c1, m):
 
 
 def _make_keep_inputs(layout: Layout) -> Any:
-    """The last d_conv - 1 inputs become the state, for `width` channels from c0."""
+    """Piece: copies the last d_conv - 1 inputs into the state, for `width` channels from c0 on."""
 
     def keep_inputs(e: Emitter, a: Value, first: Value, state: Value, n: Value, c0: Value, width: Value) -> None:
         b, f = e.b, Fields(e, a, layout)
@@ -156,7 +156,7 @@ def _conv(
     stride: Int, y: Address, ldy: Int, n_channel: Int, d_conv: Int, counter: Counter, before: Address, ldbefore: Int,
     after: Address, ldafter: Int,
 ):  # fmt: skip
-    """Items, history and tiles; the template of the kernels below."""
+    """The template of the kernels below: work items, state and tiles."""
     n_seg = ldi(ctl + 8)
     strip = strip_of(n_channel, n_seg, nth, 512)
     c0 = c1 = s = 0
@@ -190,7 +190,7 @@ def _conv(
 
 
 def _make(name: str, taps: int, finish: Finish, gate: Any, without: tuple[str, ...] = ()) -> Kernel:
-    """A convolution whose fast path has `taps` taps."""
+    """Make a convolution with a fast path for `taps` taps."""
     layout = Layout.of(_conv).named(name, without)
     return variant(
         _conv,

@@ -1,10 +1,10 @@
-"""A causal depthwise convolution over time that is given at the last few tokens at once, as a second convolution behind
-it reads it.
+"""A causal depthwise convolution over time whose output for each token contains the last few tokens, which a second
+convolution reads.
 
     y[t][j] = bias + sum_k w[k] * x[t - (n_window - 1) - (d_conv - 1) + j + k]      k ascending, one fma each
 
-so y[t][n_window - 1] is the convolution at t, and y[t][0] the convolution n_window - 1 tokens before. Before the first
-token x is 0, and the convolution of zeros is the bias: the second convolution also sees that.
+So y[t][n_window - 1] is the convolution at t, and y[t][0] the convolution n_window - 1 tokens earlier. Before the first
+token x is 0, so the second convolution sees the bias there.
 """
 
 from ..build.jit import kernel
@@ -41,12 +41,12 @@ def conv1d_windows(
     a, tid, nth, *, ctl: Address, seg: Address, x: Address, ldx: Int, w: Address, bias: Address, state: Address,
     stride: Int, y: Address, ldy: Int, part: Int, n_channel: Int, d_conv: Int, n_window: Int, counter: Counter,
 ):  # fmt: skip
-    """See above. Its state has the inputs that both convolutions read.
+    """The convolution above. Its state has the inputs that both convolutions need.
 
     ctl, seg, counter  batch control, see states.py
     x                  f32 [tok][n_channel]
     w, bias            f32 [d_conv][n_channel], oldest tap first, and f32 [n_channel]
-    state, stride      f32 [row][d_conv + n_window - 2][n_channel], oldest input first; read, then the last inputs;
+    state, stride      f32 [row][d_conv + n_window - 2][n_channel], the last inputs, oldest first; read and written;
                        bytes from row to row
     y, part            f32 [tok][n_window][n_channel], not x; `part` bytes from one window of a token to the next
 

@@ -3,9 +3,9 @@ channel of the keys). Batch control, items and states: see states.py.
 
     S = diag(gate) S;  S = S + k (beta (v - S^T k))^T;  y = S^T q
 
-Tokens pass one after the other. What a token adds is known only after a whole pass over the state, so it is added in
-the next token's pass, and y = (diag(gate) S)^T q + (k . q) beta (v - S^T k) needs no pass of its own: per token the
-state is read once and written once, with four operations per element.
+Tokens are processed in sequence. A token's addition is known only after a whole pass over the state, so it is added in
+the next token's pass, and y = (diag(gate) S)^T q + (k . q) beta (v - S^T k) needs no extra pass: per token the state is
+read once and written once, with four operations per element.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +20,18 @@ from ..emit.fields import Address, Counter, Fields, Float, Int
 from .head_scan import head_scan
 from .states import GROUP, F32Array, each_group, load_lanes, sigmoid, store_lanes
 
-CHUNK = 512  # gates that a thread handles at a time
+CHUNK = 512  # gates that a thread computes at a time
 
 
 def decay_rates(a: npt.ArrayLike, n_channel: int = 1) -> F32Array:
-    """A of the file (negative, [head]) -> rate of `delta_prepare`: A * log2(e), one for each of a head's gates."""
+    """A of the file (negative, [head]) -> `rate` of `delta_prepare`: A * log2(e), once for each of a head's gates."""
     return np.repeat((np.asarray(a, np.float64) * LOG2E).astype(np.float32), n_channel)
 
 
 # --- before the scan --------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64->void")
 def _normalize(e, a, t, h):
-    """q and k of head h of token t. Squares are summed in 16 lanes, halved at the end; missing lanes are zero."""
+    """Normalize q and k of k head h of token t. Squares are summed in 16 lanes, halved at the end."""
     b, f, ty, zero = e.b, Fields(e, a, delta_prepare), Vec(F32, GROUP), const(I64, 0)
     for name in ("q", "k"):
         row = f.rows(name, t, b.mul(h, f.d_k), "ld").at(zero)
@@ -53,7 +53,7 @@ def _normalize(e, a, t, h):
 
 @emit("i64,i64,i64,i64->void")
 def _gates(e, a, t, c, n):
-    """n gates from c of token t."""
+    """Compute n gates from c on of token t."""
     b, f, column = e.b, Fields(e, a, delta_prepare), e.b.shl(c, const(I64, 2))
     row, bias, rate = f.rows("gate", t, c).at(const(I64, 0)), e.at(f.gate_bias, column), e.at(f.rate, column)
     floor = e.splat(f.floor, GROUP)
@@ -99,8 +99,8 @@ def delta_prepare(
     q, k             f32 rows after convolution: [tok][k head][d_k] both
     gate             f32 [tok][n_gate]: heads, or heads x d_k
     beta             f32 [tok][head]
-    gate_bias, rate  f32 [n_gate]; rate = A * log2(e), see `decay_rates`; of gates with a floor: A itself, positive
-    floor            lowest * log2(e), negative: no gate is below exp(lowest); 0: gates as low as they get
+    gate_bias, rate  f32 [n_gate]; rate = A * log2(e), see `decay_rates`; with a floor: A itself, positive
+    floor            lowest * log2(e), negative: no gate is below exp(lowest); 0: no limit
 
     Reference: tests/reference/recurrent.py. Error: 1e-6 of max(1, |value|).
     """
@@ -120,7 +120,7 @@ def delta_prepare(
 # --- the scan ---------------------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _lanes(e, a, first, n, head, lane, state):
-    """n tokens from row `first` for up to 16 lanes of a head. With 32, a CPU of 16 registers would spill the sums."""
+    """Scan n tokens from row `first` on for up to 16 lanes of a head. With 32, 16 registers would not hold the sums."""
     b, f, ty = e.b, Fields(e, a, delta_scan), Vec(F32, GROUP)
     column, left = b.add(b.mul(head, f.d_v), lane), b.sub(f.d_v, lane)
     key_column = b.mul(b.srem(b.sdiv(head, f.repeat), f.n_k_head), f.d_k)
@@ -137,7 +137,8 @@ def _lanes(e, a, first, n, head, lane, state):
         return e.splat(e.load(F32, row, b.shl(i, const(I64, 2))), GROUP)
 
     def token(t: Value, added: Sequence[Value]) -> list[Value]:
-        """What token t adds to the state (times its k); `added`: what the token before still has to add, if any."""
+        """Compute y of token t; returns its addition to the state, without the factor k. `added`: the same of the
+        previous token, still pending, or ()."""
         krow, qrow, grow = k.at(t), q.at(t), gates.at(t)
         before = k.at(b.sub(t, const(I64, 1)))
 
@@ -177,7 +178,7 @@ def delta_scan(
     beta: Address, ldbeta: Int, state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, n_k_head: Int,
     repeat: Int, d_k: Int, d_v: Int, n_channel: Int, counter: Counter,
 ):  # fmt: skip
-    """Scan of the gated delta rule (see above) over what `delta_prepare` left.
+    """Scan of the gated delta rule (see above) on the results of `delta_prepare`.
 
     ctl, seg, counter  batch control
     q, k, v            f32 rows: q and k [tok][k head][d_k], v [tok][head][d_v]
@@ -188,7 +189,7 @@ def delta_scan(
     repeat             head h reads k head (h // repeat) % n_k_head
     n_channel          1 or d_k
 
-    Sums over d_k: even channels and odd ones by fma in ascending order, from 0, then the two sums; k . q in 16 lanes,
+    Sums over d_k: even and odd channels apart, by fma in ascending order from 0, then the two sums; k . q in 16 lanes,
     halved at the end.
     Reference: tests/reference/recurrent.py. Error: 2e-7 of max(1, |y|), 1.3e-7 of max(1, |S|).
     """

@@ -1,8 +1,7 @@
-"""Scans whose state is a matrix for every head: which heads, lanes and tokens pass together. Batch control, items and
-states: see states.py.
+"""Template of scans whose state is a matrix for every head. Batch control, items and states: see states.py.
 
-A thread takes a block of heads of a segment. Tokens pass in tiles, all heads of the block tile by tile,
-and `strip` lanes of a head at a time.
+A thread takes a block of heads of a segment. For each tile of tokens it computes all heads of the block, `strip` lanes
+of a head at a time.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,7 @@ def scan_heads(
     a, tid, nth, *, ctl: Address, seg: Address, state: Address, stride: Int, n_head: Int, width: Int, depth: Int,
     counter: Counter,
 ):  # fmt: skip
-    """The template of all these scans. state f32 [row][head][width / 16][depth][16], rows `stride` bytes apart."""
+    """The template of these scans. state f32 [row][head][width / 16][depth][16], rows `stride` bytes apart."""
     n_seg = ldi(ctl + 8)
     head_bytes = 4 * ((width + GROUP - 1) // GROUP * GROUP) * depth
     block = block_of(n_head, n_seg, nth)
@@ -49,10 +48,10 @@ def scan_heads(
 def head_scan(
     lanes: Any, *, width: str = "d", depth: str = "d", strip: int = GROUP
 ) -> Callable[[Callable[..., Any]], Kernel]:
-    """@head_scan(lanes) on a function that declares the fields of the records and does nothing: a scan over them.
+    """Make a scan kernel: @head_scan(lanes) on a function without a body that declares the fields of the records.
 
     lanes(record, first token, number of tokens, head, first lane, address of its part of the state) does the work.
-    width, depth: the fields with a head's lanes, and with the rows of its state.
+    width, depth: names of the fields with the number of a head's lanes and of its state's rows.
     """
 
     def scan(declaration: Callable[..., Any]) -> Kernel:

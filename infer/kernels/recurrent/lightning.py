@@ -1,5 +1,5 @@
-"""What stands in front of the scan of lightning attention, which is that of Mamba-2: a head of values is its x, keys
-are its B and queries its C, and its decay is the same for every token. Qin et al. 2024, arXiv:2401.04658"""
+"""Inputs of lightning attention's scan, which is `mamba2_scan`: a head's values are x, its keys B, its queries C; the
+decay is the same for every token. Qin et al. 2024, arXiv:2401.04658"""
 
 from ..build.jit import kernel
 from ..emit.emitter import Emitter, Value, emit, ldi
@@ -20,7 +20,7 @@ def _silu(e: Emitter, x: Value, out: Value, n: Value) -> None:
 def lightning_inputs(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, d: Int
 ):
-    """out[t] = silu of the values of all heads, then of keys, then of queries: rows as `mamba2_scan` takes them.
+    """out[t] = silu of the values of all heads, then of the keys, then of the queries: rows for `mamba2_scan`.
 
     count  of tokens
     x      f32 [tok][head][3][d]: query, key and value of every head

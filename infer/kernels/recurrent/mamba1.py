@@ -16,14 +16,14 @@ TILE = 16  # tokens of a tile
 
 
 def scan_decay(a: npt.ArrayLike) -> F32Array:
-    """A of the file (negative, [channel, d_state]) -> A2 of `mamba1_scan`: A * log2(e), arranged as the state."""
+    """A of the file (negative, [channel, d_state]) -> `decay` of `mamba1_scan`: A * log2(e), arranged as the state."""
     arranged: F32Array = arrange_heads((np.asarray(a, np.float64) * LOG2E).astype(np.float32)[None])[0]
     return arranged
 
 
 class _Channels:
-    """`width` channels from c of a group, for tokens from row u: what both forms of the scan read and write.
-    gated: by z, which is none of the fields otherwise."""
+    """The operands of both forms of the scan: `width` channels from c of a group, for tokens from row u on.
+    gated: y is multiplied with silu(z); otherwise there is no field z."""
 
     def __init__(self, e: Emitter, a: Value, u: Value, c: Value, width: int, gated: bool) -> None:
         b, f, ty = e.b, Fields(e, a, mamba1_scan if gated else mamba1_scan_ungated), Vec(F32, width)
@@ -40,7 +40,7 @@ class _Channels:
         self._e, self._ty = e, ty
 
     def step(self, t: Value) -> tuple[Value, Value]:
-        """delta and x of token t."""
+        """(delta, x) of token t."""
         e, ty = self._e, self._ty
         return e.softplus(e.b.fadd(self.dt.load(ty, t), self.bias)), self.x.load(ty, t)
 
@@ -51,7 +51,7 @@ class _Channels:
 
 
 def _scan(width: int, gated: bool) -> Callable[..., Any]:
-    """m tokens of `width` channels of a group, token by token; the state stays in memory (L1)."""
+    """Piece: scans m tokens of `width` channels of a group, token by token; the state stays in memory (L1)."""
 
     def scan(e: Emitter, a: Value, u: Value, c: Value, state: Value, m: Value) -> None:
         b, ty, ch = e.b, Vec(F32, width), _Channels(e, a, u, c, width, gated)
@@ -83,10 +83,10 @@ def _scan(width: int, gated: bool) -> Callable[..., Any]:
 
 
 def _scan_tile(width: int, gated: bool) -> Callable[..., Any]:
-    """The same for up to TILE tokens, the same bits: state by state, with time as the inner loop.
+    """`_scan` for up to TILE tokens, with the same bits: state by state, with time as the inner loop.
 
-    The exponentials of a state are a loop of their own, two tokens side by side: they take three quarters of the
-    operations, and a chain of 14 dependent ones leaves the units idle unless many chains are in flight.
+    The exponentials of a state have their own loop, two tokens side by side: they are three quarters of the operations,
+    each a chain of 14 dependent ones, which leaves the units idle unless many chains are in flight.
     """
 
     def scan_tile(e: Emitter, a: Value, u: Value, c: Value, state: Value, m: Value) -> None:
@@ -144,7 +144,7 @@ def _scan_tile(width: int, gated: bool) -> Callable[..., Any]:
 
 
 def _pieces(gated: bool) -> tuple[Any, Any, Any]:
-    """For tiles of whole groups, for single tokens of whole groups, and of single channels."""
+    """The pieces for tiles of whole groups, for single tokens of whole groups, and for single channels."""
     scan = emit("i64,i64,i64,i64,i64->void")
     return scan(_scan_tile(GROUP, gated)), scan(_scan(GROUP, gated)), scan(_scan(1, gated))
 
@@ -158,7 +158,7 @@ def mamba1_scan(
     decay: Address, skip: Address, b: Address, ldb: Int, c: Address, ldc: Int, z: Address, ldz: Int, state: Address,
     stride: Int, y: Address, ldy: Int, n_channel: Int, d_state: Int, counter: Counter,
 ):  # fmt: skip
-    """Selective scan of Mamba-1 with everything around it. Gu & Dao 2023, arXiv:2312.00752.
+    """Selective scan of Mamba-1, with its steps, skip and gate. Gu & Dao 2023, arXiv:2312.00752.
 
         delta = softplus(dt + dt_bias)
         h[n]  = exp(delta * A[n]) * h[n] + (delta * x) * B[n]        n = 0 .. d_state - 1
@@ -176,8 +176,7 @@ def mamba1_scan(
     y                  f32 [tok][n_channel]; may be x or z
 
     Even states are added to D * x, odd ones to 0, both by fma in ascending order; then the two sums.
-    Reference: tests/reference/recurrent.py. Error: 1.3e-6 of max(1, |y|)
-    with 16 states, 3.4e-6 with 65.
+    Reference: tests/reference/recurrent.py. Error: 1.3e-6 of max(1, |y|) with 16 states, 3.4e-6 with 65.
     """
     n_seg = ldi(ctl + 8)
     strip = strip_of(n_channel, n_seg, nth, 2048)

@@ -1,7 +1,7 @@
 """State space duality, the layer of Mamba-2. Dao & Gu 2024, arXiv:2405.21060. Batch control and states: states.py.
 
-Tokens pass one after the other, two of them in every pass over a head's state. The chunked form of the paper would need
-two multiply-adds per state and token instead of three, but its sums depend on where a chunk begins.
+Tokens are processed in sequence, two in each pass over a head's state. The paper's chunked form would need two
+multiply-adds per state and token instead of three, but its sums depend on where a chunk begins.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ from ..emit.fields import Address, Counter, Fields, Float, Int
 from .head_scan import head_scan
 from .states import GROUP, F32Array, load_lanes, store_lanes
 
-STRIP = 32  # lanes of a head that pass together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
+STRIP = 32  # lanes of a head processed together: 4 registers of 8 lanes for the state, 8 for the sums of two tokens
 
 
 def decay_rate(a: npt.ArrayLike) -> F32Array:
-    """A of the file (negative, [head]) -> A2 of `mamba2_steps`: A * log2(e)."""
+    """A of the file (negative, [head]) -> `rate` of `mamba2_steps`: A * log2(e)."""
     return (np.asarray(a, np.float64) * LOG2E).astype(np.float32)
 
 
 # --- step sizes and decays --------------------------------------------------------------------------------------------
 @emit("i64,i64,i64,i64->void")
 def _steps(e, a, t, h, n):
-    """16 heads from h of token t, of which n exist."""
+    """Steps and decays of heads h .. h + n - 1 of token t, n <= 16."""
     b, f, ty = e.b, Fields(e, a, mamba2_steps), Vec(F32, GROUP)
     column = b.shl(h, const(I64, 2))
     zero = const(I64, 0)
@@ -38,7 +38,7 @@ def _steps(e, a, t, h, n):
     )
     step = e.softplus(b.fadd(raw, bias))
     low, high = e.splat(f.low, GROUP), e.splat(f.high, GROUP)
-    # written such that NaN stays NaN
+    # written so that NaN stays NaN
     step = b.select(b.fcmp_ordered("<", step, low), low, step)
     step = b.select(b.fcmp_ordered(">", step, high), high, step)
     assert step.type == ty
@@ -69,7 +69,7 @@ def mamba2_steps(
 
 # --- the scan ---------------------------------------------------------------------------------------------------------
 def _strip(groups: int) -> Any:
-    """n tokens from row `first` for up to 16 * groups lanes of a head."""
+    """Piece: scans n tokens from row `first` on for up to 16 * groups lanes of a head."""
 
     def strip(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
         b, f = e.b, Fields(e, a, mamba2_scan)
@@ -117,7 +117,7 @@ def _strip(groups: int) -> Any:
                 sums = e.loop(f.d_state, state_row, sums)
                 for j, u in enumerate(at):
                     total = sums[j * groups : (j + 1) * groups]
-                    # without a gate, x is read in its place and not used
+                    # without a gate, x is read instead and not used
                     gates = load_lanes(e, b.select(ungated, x.at(u), z.at(u)), left, groups)
                     gated = [
                         b.select(ungated, v, b.fmul(v, e.sigmoid_times(w))) for v, w in zip(total, gates, strict=True)

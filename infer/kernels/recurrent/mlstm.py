@@ -1,10 +1,10 @@
-"""What surrounds the scan of the mLSTM, a matrix memory with exponential gates. Beck et al. 2024, arXiv:2405.04517;
-Beck et al. 2025, arXiv:2503.13427. Batch control, items and states: see states.py.
+"""Kernels before and after the scan of the mLSTM, a matrix memory with exponential gates. Beck et al. 2024,
+arXiv:2405.04517; Beck et al. 2025, arXiv:2503.13427. Batch control, items and states: see states.py.
 
-    C = exp(log f + m' - m) C + exp(i - m) k v^T;  n likewise with k;  m = max(log f + m', i), m' the m before
+    C = exp(log f + m' - m) C + exp(i - m) k v^T;  n likewise with k;  m = max(log f + m', i), m' the previous m
     h = C^T q / (max(|n . q|, exp(-m)) + eps)
 
-n is C for a value that is always 1, so `mamba2_scan` does all of it: heads of [v, 1], B = k, C = q.
+n is C for a value that is always 1, so `mamba2_scan` computes both: heads of [v, 1], B = k, C = q.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ V16F = Vec(F32, GROUP)
 
 @emit("i64,i64,i64,i64,i64,i64->void")
 def _gates(e, a, u, c, state, n, m):
-    """m tokens from row u for up to 16 heads from c, of which n exist."""
+    """`mlstm_gates` of m tokens from row u for heads c .. c + n - 1, n <= 16."""
     b, f, column, zero = e.b, Fields(e, a, mlstm_gates), e.b.shl(c, const(I64, 2)), const(I64, 0)
     cap = e.splat(f.cap, GROUP)
 
@@ -70,7 +70,7 @@ def mlstm_gates(
     ldgate_f: Int, bias_f: Address, cap: Float, state: Address, stride: Int, gain: Address, ldgain: Int,
     decay: Address, lddecay: Int, low: Address, ldlow: Int, n_head: Int, counter: Counter,
 ):  # fmt: skip
-    """Factors of the scan from the gates, which are capped first: g = cap * tanh((g + bias) / cap).
+    """Factors of the scan from the gates, which are first capped: g = cap * tanh((g + bias) / cap).
 
         log f = -softplus(-f);  m = max(log f + m', i)
         gain = exp(i - m);  decay = exp(log f + m' - m);  low = exp(-m)
@@ -102,7 +102,7 @@ def mlstm_inputs(
     a, tid, nth, *, count: Address, v: Address, ldv: Int, k: Address, ldk: Int, q: Address, ldq: Int, out: Address,
     ldout: Int, n_head: Int, d_k: Int, d_v: Int,
 ):  # fmt: skip
-    """out[t] = [v, 1] of every head, then k, then q: rows as `mamba2_scan` takes them. v f32 [tok][head][d_v], k and q
+    """out[t] = [v, 1] of every head, then k, then q: rows for `mamba2_scan`. v f32 [tok][head][d_v], k and q
     f32 [tok][head][d_k]."""
     for t in range(tid, ldi(count), nth):
         values, row = v + t * ldv, out + t * ldout
@@ -143,12 +143,12 @@ def mlstm_output(
     a, tid, nth, *, count: Address, y: Address, ldy: Int, low: Address, ldlow: Int, gate: Address, ldgate: Int,
     weight: Address, out: Address, ldout: Int, n_head: Int, d: Int, eps: Float, norm_eps: Float,
 ):  # fmt: skip
-    """h = y[:d] / (max(|y[d]|, low) + eps) of every head, its layer norm without a bias, and the output gate:
+    """h = y[:d] / (max(|y[d]|, low) + eps) for every head, then layer norm without a bias, and the output gate:
     out = (h - mean(h)) / sqrt(var(h) + norm_eps) * weight * sigmoid(gate).
 
     count   of tokens
-    y       f32 [tok][head][d + 1], of the scan
-    low     f32 [tok][head], of `mlstm_gates`
+    y       f32 [tok][head][d + 1], from the scan
+    low     f32 [tok][head], from `mlstm_gates`
     gate    f32 [tok][head][d]
     weight  f32 [head][d]
     out     f32 [tok][head][d], not y

@@ -1,15 +1,15 @@
-"""Groups of tokens pooled to one entry each: what compressors of keys and values, and index keys of groups, are.
+"""Pooling of groups of tokens to one entry each, for compressed keys and values and for index keys of groups.
 
     entry = sum_j w_j * u_j        per channel, over the tokens j = 0 .. every - 1 of a group
-    w_j = 1 / every, or softmax_j(z_j + ape_j) where there are gates z
+    w_j = 1 / every, or softmax_j(z_j + ape_j) with gates z
 
-Overlapping, every token has two halves of n channels in u, z and ape: the sum goes over the first halves of the group
-before (if there is one) and the second halves of the group itself. DeepSeek-V4, section 2.3
+Overlapping: u, z and ape have two halves of n channels per token, and the sum is over the first halves of the previous
+group (if there is one) and the second halves of the group itself. DeepSeek-V4, section 2.3
 
-Groups are counted from the beginning of a sequence: token p is of group p // every, whose entry comes with its last
-token. Until then tokens are kept, each in the slot of its position, so that none is moved when another comes:
+Groups are counted from the beginning of a sequence: token p is in group p // every, whose entry is computed at its last
+token. Until then tokens are kept, each in a slot that follows from its position, so that none is ever moved:
 
-    state  f32 [row][slot][u | z]     slot p % every, none for the last token of a group
+    state  f32 [row][slot][u | z]     slot p % every; the last token of a group needs none
                                       overlapping: slot p % (2 * every)
 """
 
@@ -19,23 +19,23 @@ from ..emit.fields import Address, Counter, Int
 from ..rows.elementwise import over_values
 from .states import copy_floats, enter_state, next_part, strip_of, zero_fill
 
-STRIP = 512  # channels of an item, at most
+STRIP = 512  # maximum channels of an item
 V16F, V1F = Vec(F32, 16), Vec(F32, 1)
 
 
 def pool_scratch_bytes() -> int:
-    """Scratch of `pool_rows` for one thread: of a strip the highest score and the sum of weights of every channel."""
+    """Scratch of `pool_rows` for one thread: the highest score and the sum of weights for each channel of a strip."""
     return 2 * 4 * STRIP
 
 
 def pool_slots(every: int, *, overlapping: bool) -> int:
-    """Tokens that are kept for groups of `every`."""
+    """Number of slots: tokens that are kept for groups of `every`."""
     return 2 * every if overlapping else every - 1
 
 
 @emit("i64,i64,i64,i64,i64->void")
 def _raise_to(e: Emitter, top, z, ape, n, begins):
-    """top = max(top, z + ape), z + ape alone if it `begins`; a NaN stays."""
+    """top = max(top, z + ape), or z + ape if `begins` != 0; a NaN stays."""
     b = e.b
     fresh = b.icmp_signed("!=", begins, begins.type(0))
 
@@ -104,12 +104,12 @@ def pool_rows(  # noqa: C901  one loop nest
     ape: Address = 0, ldape: Int = 0, state: Address, stride: Int, out: Address, ldout: Int, n: Int, every: Int,
     overlapping: Int, scratch: Address, scratch_bytes: Int, counter: Counter,
 ):  # fmt: skip
-    """The entries of those tokens of the batch with which a group is complete; rows of others are not written.
+    """Compute the entry of each group that a token of the batch completes; rows of other tokens are not written.
 
     ctl, seg, counter  batch control, see states.py
     pos                i64 [tok]: index of the token in its sequence
     u, z               f32 [tok][n], overlapping [tok][2][n]; z 0: none, and the entry is the mean
-    ape                f32 [every][...], as wide as z: wanted with z; ldape bytes from row to row, which may be 0
+    ape                f32 [every][...], as wide as z; required with z; ldape bytes from row to row, which may be 0
     state, stride      f32 [row][slot][...], see above; read and written; bytes from row to row
     out                f32 [tok][n], neither u nor z
     scratch            scratch_bytes for each thread: see `pool_scratch_bytes`

@@ -16,12 +16,12 @@ POWER = 8.0  # c of the paper
 
 
 def lru_rate(recurrent_param: npt.ArrayLike) -> F32Array:
-    """Lambda of the checkpoint [channel] -> rate of `rg_lru`: -8 * softplus(Lambda) * log2(e)."""
+    """Lambda of the checkpoint [channel] -> `rate` of `rg_lru`: -8 * softplus(Lambda) * log2(e)."""
     return (-POWER * LOG2E * np.logaddexp(0.0, np.asarray(recurrent_param, np.float64))).astype(np.float32)
 
 
 def _one_minus_exp2(e: Emitter, t: Value) -> Value:
-    """1 - 2^t for t <= 0, exact to the last bits near t = 0 too: what 1 - exp2(t) is not. NaN stays NaN.
+    """1 - 2^t for t <= 0, exact to the last bits even near t = 0, unlike 1 - exp2(t). NaN stays NaN.
 
     With r = rint(t) and p = 2^(t - r) - 1: (1 - 2^r) - 2^r p; coefficients as in Emitter.exp2.
     """
@@ -40,7 +40,7 @@ def _one_minus_exp2(e: Emitter, t: Value) -> Value:
 
 
 def _channels(width: int) -> Any:
-    """m tokens from row u for `width` channels from c; the very first of a sequence when fresh != 0."""
+    """Piece for m tokens from row u, `width` channels from c on; fresh != 0: the first token begins a sequence."""
 
     def channels(e: Emitter, a: Value, u: Value, c: Value, state: Value, fresh: Value, m: Value) -> None:
         b, f, ty, column = e.b, Fields(e, a, rg_lru), Vec(F32, width), e.b.shl(c, const(I64, 2))
@@ -74,10 +74,10 @@ def rg_lru(
     bias_r: Address = 0, gate_i: Address, ldgate_i: Int, bias_i: Address = 0, rate: Address, state: Address,
     stride: Int, y: Address, ldy: Int, n_channel: Int, counter: Counter,
 ):  # fmt: skip
-    """Recurrence of RG-LRU with its gates; their products with the weights come before.
+    """Recurrence of RG-LRU with its gates, whose inputs r and i are already computed.
 
         a = exp(-8 softplus(Lambda) sigmoid(r + bias_r))
-        h = a h + sqrt(1 - a^2) (sigmoid(i + bias_i) x);  at the first token of a sequence the root is 1
+        h = a h + sqrt(1 - a^2) (sigmoid(i + bias_i) x);  at the first token of a sequence the root is replaced by 1
         y = h
 
     ctl, seg, counter  batch control

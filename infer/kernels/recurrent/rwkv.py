@@ -1,5 +1,5 @@
-"""What stands around RWKV's scans (wkv.py): token shift, gates, norm of the heads. Peng et al. 2024, arXiv:2404.05892
-(RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7). Batch control, items and states: see states.py.
+"""Kernels before and after RWKV's scans (wkv.py): token shift, gates, norm of the heads. Peng et al. 2024,
+arXiv:2404.05892 (RWKV-6); Peng et al. 2025, arXiv:2503.14456 (RWKV-7). Batch control, items and states: see states.py.
 
 Sums over a head's channels are made in 16 lanes, halved at the end. References: tests/reference/rwkv.py. Errors: 1e-6
 of max(1, |value|).
@@ -27,15 +27,15 @@ from .states import (
 )
 
 TILE = 16  # tokens of a tile
-CHUNK = 512  # values of a row that a thread handles at a time
+CHUNK = 512  # values of a row that a thread processes at a time
 ROW = Vec(F32, GROUP)
 SLOWEST = -math.exp(-0.5) * LOG2E  # log2 of the smallest decay of RWKV-7
-NORM_LOWEST = 1e-12  # RWKV-7 divides by no smaller norm
+NORM_LOWEST = 1e-12  # RWKV-7 replaces smaller norms with this before it divides
 
 
 # --- token shift ------------------------------------------------------------------------------------------------------
 def _shift(layout: Layout, width: int, with_difference: bool) -> Any:
-    """m tokens from row u for `width` channels from c; the row before them lies at `past`."""
+    """Piece: shifts m tokens from row u, `width` channels from c on; `past`: address of the row before them."""
 
     def shift(e: Emitter, a: Value, u: Value, past: Value, c: Value, m: Value) -> None:
         b, f, ty, column = e.b, Fields(e, a, layout), Vec(F32, width), e.b.shl(c, const(I64, 2))
@@ -72,14 +72,14 @@ def _token_shift(
     stride: Int, y: Address, ldy: Int, part: Int, n_channel: Int, counter: Counter, difference: Address,
     lddifference: Int,
 ):  # fmt: skip
-    """y[j] = x + (x before - x) * mu[j] for each of n_mix rows of weights; x before the first token is 0.
+    """y[j] = x + (previous x - x) * mu[j] for each of n_mix rows of weights; x before the first token is 0.
 
     ctl, seg, counter  batch control
     x                  f32 [tok][n_channel]
     mu                 f32 [n_mix][n_channel]
     state, stride      f32 [row][n_channel], the last x; read and written; bytes from row to row
     y, part            f32 [tok][n_mix][n_channel], not x; `part` bytes from one mix of a token to the next
-    difference         f32 [tok][n_channel], x before - x; only of `token_shift_difference`
+    difference         f32 [tok][n_channel], previous x - x; only in `token_shift_difference`
     """
     n_seg = ldi(ctl + 8)
     strip = strip_of(n_channel, n_seg, nth, CHUNK)
@@ -160,7 +160,7 @@ sigmoid_rows = variant(tanh_rows, "sigmoid_rows", _tanh_part=_sigmoid_part)  # x
 
 @kernel
 def decay_rows(a, tid, nth, *, count: Address, x: Address, ldx: Int, bias: Address, n: Int):
-    """x = exp(-exp(x + bias)), bias f32 [n]: the decay of RWKV-6."""
+    """x = exp(-exp(x + bias)), bias f32 [n]: the decays of RWKV-6."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK
@@ -181,7 +181,7 @@ def mix_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, difference: Address, lddifference: Int, mu: Address,
     y: Address, ldy: Int, n: Int,
 ):  # fmt: skip
-    """y = x + difference * (mu + y), mu f32 [n]: the shift of RWKV-6, whose weights depend on the token."""
+    """y = x + difference * (mu + y), mu f32 [n]: the token shift of RWKV-6, with weights that depend on the token."""
     for t in range(tid, ldi(count), nth):
         _mix_row(x + t * ldx, difference + t * lddifference, mu, y + t * ldy, n)
 
@@ -200,7 +200,7 @@ def gla_keys(
     a, tid, nth, *, count: Address, k: Address, ldk: Int, w: Address, ldw: Int, out: Address, ldout: Int, n_head: Int,
     repeat: Int, d: Int,
 ):  # fmt: skip
-    """out = k (1 - w), keys of heads that share them written for each: k f32 [tok][head / repeat][d], w and out
+    """out = k (1 - w). `repeat` neighbouring heads share keys: k f32 [tok][head / repeat][d], w and out
     f32 [tok][head][d]."""
     for i in range(tid, ldi(count) * n_head, nth):
         t, h = i // n_head, i % n_head
@@ -208,9 +208,9 @@ def gla_keys(
         _keys_of_head(k + t * ldk + 4 * (h // repeat) * d, w + t * ldw + row, out + t * ldout + row, d)
 
 
-# --- what comes before the scan of RWKV-7 -----------------------------------------------------------------------------
+# --- before the scan of RWKV-7 ----------------------------------------------------------------------------------------
 def _prepare_head(is_first: bool) -> Any:
-    """One head of a token, see `wkv7_prepare`; the first layer's values stay."""
+    """Piece: `wkv7_prepare` of one head of a token; in the first layer v stays unchanged."""
 
     def prepare(e: Emitter, a: Value, t: Value, h: Value) -> None:
         b, zero, one = e.b, const(ROW, 0.0), const(ROW, 1.0)
@@ -270,19 +270,19 @@ def wkv7_prepare(
     mix: Address, first: Address, ld: Int, dots: Address, lddots: Int, w0: Address, a0: Address, v0: Address,
     k_k: Address, k_a: Address, r_k: Address, n_head: Int, d: Int,
 ):  # fmt: skip
-    """What the scan and the norm of RWKV-7 need, in place. Per channel, with the sums over a head's:
+    """Inputs of the scan and the norm of RWKV-7, in place. Per channel, with norms and sums over a head's channels:
 
         kk = k k_k / max(|k k_k|, 1e-12),  gate = sigmoid(rate + a0),  rate = kk gate,  k = k (1 + (gate - 1) k_a)
         w = exp(-exp(-1/2) sigmoid(w + w0)),  v = v + (first - v) sigmoid(mix + v0),  r = r w
-        dots = (sum r k, sum r rate, sum r k r_k), with r unchanged
+        dots = (sum r k, sum r rate, sum r k r_k), with the old r and the new k and rate
 
     count                          of tokens
     r, k, v, w, rate, mix, first   f32 [tok][head][d]; rate is the paper's a
-    kk                             the same, only written
+    kk                             f32 [tok][head][d], only written
     dots                           written: f32 [tok][head][3]
     w0, a0, v0, k_k, k_a, r_k      f32 [head][d]
 
-    `wkv7_prepare_first`, of the first layer, has no mix, first and v0, and leaves v alone.
+    `wkv7_prepare_first`, for the first layer, has no mix, first and v0, and leaves v unchanged.
     """
     for i in range(tid, ldi(count) * n_head, nth):
         _prepare_mixed(a, i // n_head, i % n_head)
@@ -293,12 +293,12 @@ wkv7_prepare_first = variant(
 )
 
 
-# --- what comes after the scan ----------------------------------------------------------------------------------------
+# --- after the scan ---------------------------------------------------------------------------------------------------
 Activation = Callable[[Emitter, Value], Value]
 
 
 def _finish_head(layout: Layout, act: Activation | None, *, with_bonus: bool, normed: bool) -> Any:
-    """One head of a token, see `_output`; without an activation there is no gate."""
+    """Piece: `_output` of one head of a token; `act` None: no gate."""
 
     def finish(e: Emitter, a: Value, t: Value, h: Value) -> None:
         b, f, zero = e.b, Fields(e, a, layout), const(I64, 0)
@@ -340,7 +340,7 @@ def _output(
     a, tid, nth, *, count: Address, y: Address, ldy: Int, gate: Address, ldgate: Int, weight: Address, bias: Address,
     eps: Float, v: Address, ldv: Int, dots: Address, lddots: Int, n_head: Int, d: Int,
 ):  # fmt: skip
-    """Layer norm of every head, bonus and gate, in place.
+    """Layer norm of every head, bonus and gate, in place; a template.
 
         wkv6_output                             y = (norm(y) * weight + bias) * silu(gate)
         WKV7_OUTPUT[has a gate, is normed]      y = (norm(y) * weight + bias + dots[2] * v) * gate
@@ -348,9 +348,9 @@ def _output(
     count         of tokens
     y, gate, v    f32 [tok][head][d]
     weight, bias  f32 [head][d]
-    dots          f32 [tok][head][3], as `wkv7_prepare` left them
+    dots          f32 [tok][head][3], from `wkv7_prepare`
 
-    A kernel has no fields for what its formula has not.
+    A kernel lacks the fields that its formula does not use.
     """
     for i in range(tid, ldi(count) * n_head, nth):
         finish_piece(a, i // n_head, i % n_head)

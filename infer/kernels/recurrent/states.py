@@ -1,21 +1,21 @@
-"""What the recurrent kernels share: batch control, states, and rows as the emitter sees them.
+"""Shared by the recurrent kernels: batch control, states, work items, and loads and stores of rows.
 
 Batch control:
 
     ctl      i64 [3]         number of tokens, of segments, of outputs
     seg      i64 [n_seg][4]  first token, number of tokens, row of the state after them, row of the state before them
-                             (the tokens of one sequence, in order; row before -1: the sequence begins, its state is 0)
-    counter  i64             of work items, zero before each run
+                             (tokens of one sequence, in order; row before -1: the sequence begins, its state is 0)
+    counter  i64             the next work item; zero before each run
 
-The two rows may be the same one. Otherwise the row before stays unchanged, which costs a copy: that is how states are
-kept, shared and gone back to. A segment whose row before is the row after of the one before it continues that one (one
-sequence, a state kept after every piece); whoever computes a segment computes those that continue it.
+The two rows may be the same. Otherwise the row before stays unchanged, which costs a copy: so states are kept, shared
+and restored. A segment whose row before is the row after of the previous segment continues that segment (one sequence,
+a state kept after every piece); one thread computes a segment and all segments that continue it.
 
-Rows are f32 [tok][ld bytes]. An item is a strip of channels, or a block of heads, of one segment. A channel sees the
+Rows are f32 [tok][ld bytes]. An item is a strip of channels, or a block of heads, of one segment. A channel gets the
 same operations in the same order whatever the width of a vector, the strip, or the split of its tokens into calls.
 
-A state is f32 [head][lane / 16][depth][16]: 16 lanes side by side, the last group of a head padded. Lanes are what a
-kernel computes independently of one another, depth is what it sums over:
+A state is f32 [head][lane / 16][depth][16]: 16 lanes side by side, the last group of a head padded. A kernel computes
+lanes independently of one another and sums over depth:
 
     Mamba-1      1 head, lanes = channels, depth = d_state
     Mamba-2      lanes = d_head, depth = d_state
@@ -34,7 +34,7 @@ from ..emit.elementary import LOG2E
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, atomic_add, const, emit, ldi, stf
 
 GROUP = 16  # lanes side by side in a state
-MIN_STRIP = 64  # channels of the smallest strip worth an item
+MIN_STRIP = 64  # minimum channels of an item
 ZERO = np.float32(0.0)
 
 F32Array = npt.NDArray[np.float32]
@@ -42,12 +42,12 @@ F32Array = npt.NDArray[np.float32]
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
 def n_groups(n_lane: int) -> int:
-    """Groups of 16 lanes, the last one padded."""
+    """Number of groups of 16 lanes, the last one padded."""
     return -(-n_lane // GROUP)
 
 
 def state_shape(n_head: int, n_lane: int, depth: int) -> tuple[int, int, int, int]:
-    """One sequence's state: [head][lane / 16][depth][16]."""
+    """Shape of one sequence's state: [head][lane / 16][depth][16]."""
     return n_head, n_groups(n_lane), depth, GROUP
 
 
@@ -68,7 +68,7 @@ def restore_heads(arranged: npt.ArrayLike, n_lane: int) -> F32Array:
 
 
 def pad_channels(a: npt.ArrayLike) -> F32Array:
-    """f32 [channel] -> [channel / 16 * 16], zeros appended."""
+    """f32 [channel] -> [channel rounded up to 16], zeros appended."""
     source = np.asarray(a, dtype=np.float32)
     padded = np.zeros(n_groups(source.shape[0]) * GROUP, np.float32)
     padded[: source.shape[0]] = source
@@ -78,37 +78,37 @@ def pad_channels(a: npt.ArrayLike) -> F32Array:
 # --- items ------------------------------------------------------------------------------------------------------------
 @device
 def strip_of(n_channel, n_item, nth, most):
-    """Channels of a strip, a multiple of 16: about four items a thread, between MIN_STRIP and `most`."""
+    """Channels of a strip, a multiple of 16: about four items per thread, between MIN_STRIP and `most`."""
     share = n_channel * n_item // (4 * nth)
     return (min(max(share, MIN_STRIP), most) + GROUP - 1) // GROUP * GROUP
 
 
 @device
 def block_of(n_head, n_seg, nth):
-    """Heads of an item: about eight items a thread. Tokens pass in tiles, all heads of the block tile by tile: if a
-    long segment is walked once per head, every row lies on a page that is no longer in the TLB."""
+    """Heads of an item: about eight items per thread. All heads take one tile of tokens, then the next: with a whole
+    long segment per head, every row would be on a page that has left the TLB."""
     return max(1, min(n_head, n_head * n_seg // (8 * nth)))
 
 
 @device
 def zero_fill(address, n):
-    """n floats at `address` become zero."""
+    """Set n floats at `address` to zero."""
     for i in range(n):
         stf(address + 4 * i, ZERO)
 
 
 @device
 def continues(seg, s):
-    """Whether the segment at `s` continues the one before it (see above); `seg` is the first."""
+    """Whether the segment at address `s` continues the previous one (see above); `seg`: address of the first."""
     return s > seg and ldi(s + 24) >= 0 and ldi(s + 24) == ldi(s - 16)
 
 
 @device
 def next_part(ctr, n, size, seg, n_seg, i0, i1, s):
-    """(i0, i1, s): channels or heads i0 .. i1 - 1 of `n` and the segment at s, the next that the caller has to compute.
+    """(i0, i1, s): the caller's next work, channels or heads i0 .. i1 - 1 of `n` and the segment at address s.
 
-    That is the segment after s if it continues it, else the next item of `size` channels or heads that nobody has
-    taken. Begin with s = 0; i0 = n when nothing is left.
+    This is the segment after `s` if it continues `s`, else the next untaken item of `size` channels or heads. Begin
+    with s = 0; i0 = n if nothing is left.
     """
     following = s + 32
     if s != 0 and following < seg + 32 * n_seg and continues(seg, following):
@@ -137,7 +137,8 @@ def copy_floats(e, source, target, n):
 
 @device
 def enter_state(s, base, stride, offset, n):
-    """Brings n floats at `offset` of the state before segment `s` into the row after it; states lie at `base`."""
+    """Copy n floats at byte `offset` from the row before segment `s` to the row after it; zeros if the sequence begins.
+    The rows begin at `base`."""
     after, before = ldi(s + 16), ldi(s + 24)
     if before < 0:
         zero_fill(base + after * stride + offset, n)
@@ -147,7 +148,7 @@ def enter_state(s, base, stride, offset, n):
 
 # --- in the emitter ---------------------------------------------------------------------------------------------------
 def optional(e: Emitter, ty: Any, address: Value, offset: Value) -> Value:
-    """What lies `offset` bytes after `address`; zeros where the address is 0."""
+    """Load a `ty` at `address` + `offset` bytes; zeros if the address is 0."""
     nothing = e.stack(ty)
     e.store(const(ty, 0.0), nothing)
     none = e.b.icmp_signed("==", address, const(I64, 0))
@@ -162,7 +163,7 @@ def sigmoid(e: Emitter, x: Value, numerator: Value | None = None) -> Value:
 
 
 def load_lanes(e: Emitter, pointer: Value, n: Value, groups: int) -> list[Value]:
-    """`groups` vectors of 16 floats, of which the first n exist; the others are zero."""
+    """Load the first n floats of `groups` vectors of 16; the others are zero."""
     b, ty = e.b, Vec(F32, GROUP)
     missing = b.icmp_signed("<", n, const(I64, GROUP * groups))
     slot = e.stack(ty, groups)
@@ -186,7 +187,7 @@ def load_lanes(e: Emitter, pointer: Value, n: Value, groups: int) -> list[Value]
 
 
 def store_lanes(e: Emitter, values: Sequence[Value], pointer: Value, n: Value) -> None:
-    """The first n floats of vectors of 16."""
+    """Store the first n floats of vectors of 16."""
     b, ty = e.b, Vec(F32, GROUP)
     missing = b.icmp_signed("<", n, const(I64, GROUP * len(values)))
     slot = e.stack(ty, len(values))
@@ -206,7 +207,8 @@ def each_group(
     body: Callable[[Value, Value, list[Value]], Sequence[Value] | None],
     carried: Sequence[Value] = (),
 ) -> list[Value]:
-    """carried = body(offset in bytes, values left, carried) for every 16 of n values; all 16 exist but in the last."""
+    """carried = body(offset in bytes, values left, carried) for every 16 of n values, the last time perhaps fewer.
+    Returns the last carried values."""
     b = e.b
     size, whole = b.shl(n, const(I64, 2)), b.and_(b.shl(n, const(I64, 2)), const(I64, -4 * GROUP))
     values = e.loop(whole, lambda o, c: body(o, const(I64, GROUP), c), carried, step=4 * GROUP)

@@ -5,9 +5,9 @@ Batch control, items and states: see states.py and head_scan.py; lanes are a hea
     GLA       S = diag(w) S + k v^T;    y = scale S^T r      (gated linear attention, arXiv:2312.06635)
     RWKV-7    S = diag(w) S + k v^T - (kk a) (S^T kk)^T;    y = S^T r
 
-Tokens pass one after the other. In RWKV-7 what a token changes is known only after a whole pass over the state, so it
-is done in the next token's pass, and y = S^T (r w) + (r . k) v - (r . (kk a)) S^T kk with the state before it needs no
-pass of its own: per token the state is read once and written once.
+Tokens are processed in sequence. In RWKV-7 a token's change of the state is known only after a whole pass over it, so
+it is made in the next token's pass, and y = S^T (r w) + (r . k) v - (r . (kk a)) S^T kk, with the state before the
+token, needs no extra pass: per token the state is read once and written once.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def _broadcast(e: Emitter, row: Value, i: Value) -> Value:
 
 
 class _Lanes:
-    """Up to 16 lanes of a head, and n tokens from row `first`."""
+    """Addresses and rows for up to 16 lanes of a head and the tokens from row `first` on."""
 
     def __init__(self, e: Emitter, f: Fields, first: Value, head: Value, lane: Value, state: Value) -> None:
         self.e, self.f, self.first, self.state = e, f, first, state
@@ -42,7 +42,7 @@ class _Lanes:
 
 
 def _make_lanes6(after: bool) -> Any:
-    """`after`: y is made of the state after the token, without a bonus (GLA)."""
+    """Piece of RWKV-6; `after`: y uses the state after the token, without a bonus (GLA)."""
 
     def lanes(e: Emitter, a: Value, first: Value, n: Value, head: Value, lane: Value, state: Value) -> None:
         b, f = e.b, Fields(e, a, gla_scan if after else wkv6_scan)
@@ -94,13 +94,14 @@ def _lanes7(e, a, first, n, head, lane, state):
     dots = f.rows("dots", first, b.mul(head, const(I64, 3)))
 
     def change(t: Value, i: Value, s: Value, value: Value, lost: Value) -> Value:
-        """S of key i after token t; `lost` is -S^T kk of the state before it."""
+        """Row i (a key) of S after token t; `lost` is -S^T kk of the state before it."""
         s = b.fmul(_broadcast(e, w.at(t), i), s)
         s = e.fma(_broadcast(e, k.at(t), i), value, s)
         return e.fma(_broadcast(e, back.at(t), i), lost, s)
 
     def token(t: Value, before: Sequence[Value]) -> list[Value]:
-        """The values of token t and what it loses; `before`: those of the token before, if its change is not made."""
+        """Compute y of token t; returns its (value, lost) for `change`. `before`: the same of the previous token, whose
+        change is pending, or ()."""
         rrow, lrow = r.at(t), removed.at(t)
 
         def step(i: Value, known: Value, seen: Value) -> tuple[Value, Value]:
@@ -138,11 +139,11 @@ def wkv6_scan(
     v                  f32 [tok][head / repeat][d]
     u                  f32 [head][d]
     state, stride      f32 [row][head][d / 16][d][16], read and written; bytes from row to row
-    y                  f32 [tok][head][d], an array of its own
-    repeat             neighbouring heads that share values
+    y                  f32 [tok][head][d], not an input
+    repeat             number of neighbouring heads that share values
 
-    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums; r . (u k) in 16 lanes,
-    halved at the end.
+    Sums over d: even and odd channels separately, by fma in ascending order from 0, then the two sums; r . (u k) in 16
+    lanes, halved at the end.
     Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
     """
 
@@ -152,7 +153,7 @@ def gla_scan(
     *, ctl: Address, seg: Address, r: Address, k: Address, w: Address, ld: Int, v: Address, ldv: Int, scale: Float,
     state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int, repeat: Int = 1, counter: Counter,
 ):  # fmt: skip
-    """Scan of gated linear attention (see above). As `wkv6_scan`, with a factor of the result in the place of u."""
+    """Scan of gated linear attention (see above). As `wkv6_scan`, without u; y is multiplied with `scale`."""
 
 
 @head_scan(_lanes7)
@@ -161,15 +162,15 @@ def wkv7_scan(
     ld: Int, dots: Address, lddots: Int, state: Address, stride: Int, y: Address, ldy: Int, n_head: Int, d: Int,
     counter: Counter,
 ):  # fmt: skip
-    """Scan of RWKV-7 (see above) over what `wkv7_prepare` left.
+    """Scan of RWKV-7 (see above) on the results of `wkv7_prepare`.
 
     ctl, seg, counter  batch control
-    r, k, v, w, kk     f32 [tok][head][d]; r is r w
-    rate               the same, kk a
-    dots               f32 [tok][head][3]: r . k and r . (kk a) come first
+    r, k, v, w, kk     f32 [tok][head][d]; r is already multiplied with w
+    rate               f32 [tok][head][d]: kk a
+    dots               f32 [tok][head][3]: r . k, r . (kk a), and a value not read here
     state, stride      f32 [row][head][d / 16][d][16], read and written; bytes from row to row
-    y                  f32 [tok][head][d], an array of its own
+    y                  f32 [tok][head][d], not an input
 
-    Sums over d: even channels and odd ones by fma in ascending order, from 0, then the two sums.
+    Sums over d: even and odd channels separately, by fma in ascending order from 0, then the two sums.
     Reference: tests/reference/rwkv.py. Error: 4e-7 of max(1, |y|, |S|).
     """

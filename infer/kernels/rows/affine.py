@@ -1,4 +1,4 @@
-"""Values shifted and scaled, each by its own factors, and the sum of two such rows."""
+"""Rows shifted and scaled, with a bias and weight for each value, and the sum of two such rows."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Vec, emit, ldi
@@ -18,7 +18,7 @@ def _affine(e, x, weight, bias, n):
 
 @emit("i64,i64,i64,i64,i64,i64,i64->void")
 def _affine_sum(e, x, weight, bias, more, more_weight, more_bias, n):
-    """x = (x + bias) * weight + (more + more_bias) * more_weight, the first product rounded with the sum"""
+    """x = fma(x + bias, weight, (more + more_bias) * more_weight)"""
     b = e.b
 
     def some(ty):
@@ -46,7 +46,7 @@ def affine_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, weight: Address, bias: Address, n: Int,
     more: Address = 0, ldmore: Int, more_weight: Address = 0, more_bias: Address = 0,
 ):  # fmt: skip
-    """x = (x + bias) * weight, plus (more + more_bias) * more_weight where there is `more`.
+    """x = (x + bias) * weight, plus (more + more_bias) * more_weight if `more` is given.
 
     x, more                    f32 [row][n]
     weight, bias, more_*       f32 [n]

@@ -1,5 +1,5 @@
 """Alternating updates (AltUp, Baykal et al. 2023, arXiv:2301.13310): a layer computes on one of several residual
-streams; the others are predicted from all, and corrected by what the layer found. And the sparsity of Gemma 3n's gates.
+streams; all are predicted from all, then corrected with the layer's result. Also the sparsity of Gemma 3n's gates.
 
 The residual stream of a token is n_stream rows of n values side by side.
 """
@@ -36,7 +36,7 @@ def _mean(e, x, n, away):
 
 @emit("i64,i64,f32->f32")
 def _mean_square(e, x, n, away):
-    """The mean of (x - away)^2, likewise."""
+    """The mean of (x - away)^2. Sums in 16 lanes, halved at the end."""
     b = e.b
     full, wide = b.shl(b.and_(n, const(I64, -16)), const(I64, 2)), e.splat(away, 16)
 
@@ -95,10 +95,10 @@ def correct_streams(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, predicted: Address, ldpredicted: Int, made: Address,
     ldmade: Int, mix: Address, ldmix: Int, n: Int, n_stream: Int, active: Int,
 ):  # fmt: skip
-    """x_q = predicted_q + (1 + mix[q]) (made - predicted_active), which is left in `made`.
+    """x_q = predicted_q + (1 + mix[q]) (made - predicted_active).
 
-    x, predicted  f32 [tok][n_stream][n], x is written
-    made          f32 [tok][n]
+    x, predicted  f32 [tok][n_stream][n]; x is written
+    made          f32 [tok][n], the layer's result; overwritten with made - predicted_active
     mix           f32 [tok][n_stream]
     """
     for t in range(tid, ldi(count), nth):
@@ -121,7 +121,7 @@ def match_magnitude(a, tid, nth, *, count: Address, x: Address, ldx: Int, y: Add
 
 @kernel
 def gaussian_top(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, deviations: Float):
-    """x = max(x - m - deviations s, 0), m and s the mean and the standard deviation (of n, not n - 1) of the row."""
+    """x = max(x - m - deviations s, 0); m, s: the mean and standard deviation (divisor n, not n - 1) of the row."""
     for t in range(tid, ldi(count), nth):
         row = x + t * ldx
         mean = _mean(row, n, np.float32(0.0))

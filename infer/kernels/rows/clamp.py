@@ -1,4 +1,4 @@
-"""Values kept within a limit on either side of zero."""
+"""Values clamped to -limit .. limit."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Vec, const, emit, ldi
@@ -26,7 +26,7 @@ def _clamp_row(e, x, n, limit):
 
 @kernel
 def clamp(a, tid, nth, *, count: Address, x: Address, ldx: Int, n: Int, limit: Float):
-    """x within -limit .. limit."""
+    """x = min(max(x, -limit), limit)."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         o = i % per_row * CHUNK

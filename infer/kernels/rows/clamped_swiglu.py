@@ -1,5 +1,4 @@
-"""SwiGLU whose inputs are kept within a limit; in gpt-oss's experts (arXiv:2508.10925) with another slope, and on one
-more than the values that are gated."""
+"""SwiGLU with clamped inputs; gpt-oss's experts (arXiv:2508.10925) use another slope, and add 1 to the gated values."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Emitter, Value, Vec, const, emit, ldi
@@ -9,7 +8,7 @@ from .elementwise import CHUNK, over_values
 
 
 def _at_most(e: Emitter, x: Value, top: Value) -> Value:
-    """NaN stays NaN."""
+    """min(x, top); NaN stays NaN."""
     return e.b.select(e.b.fcmp_ordered(">", x, top), top, x)
 
 
@@ -41,7 +40,8 @@ def clamped_swiglu(
     a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int,
     n: Int, alpha: Float, limit: Float, offset: Float,
 ):  # fmt: skip
-    """out = g sigmoid(alpha g) (u + offset), g = min(gate, limit), u = up within -limit .. limit; out may be either."""
+    """out = g sigmoid(alpha g) (u + offset), g = min(gate, limit), u = up clamped to -limit .. limit; out may be gate
+    or up."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         t = i // per_row

@@ -1,7 +1,7 @@
 """Row-wise operations: embedding, RMS norm, sums, gates.
 
-Rows are f32 [row][n], `ld` bytes apart; row lengths are arbitrary. `count` is the address of an i64 that holds the
-number of rows, so that one program serves every number of tokens.
+Rows are f32 [row][n], `ld` bytes apart; row lengths are arbitrary. `count` is the address of an i64 with the number of
+rows, so that one program serves every number of tokens.
 """
 
 import math
@@ -20,11 +20,11 @@ from ..weights import FLOAT_BLOCKS, LOAD1
 
 V16F = Vec(F32, 16)
 ONE = np.float32(1.0)
-CHUNK = 512  # values of a row that a thread handles at a time where rows are split
+CHUNK = 512  # values that a thread processes at a time, if rows are split
 
 
 def over_values(e: Emitter, n: Value, whole, single) -> None:
-    """whole(byte offset) for every 16 values, single(byte offset) for the rest."""
+    """Loop over n values: whole(byte offset) for every 16 values, single(byte offset) for each of the rest."""
     b = e.b
     full = b.and_(n, const(I64, -16))
     e.loop(b.shl(full, const(I64, 2)), lambda o, _: whole(o), step=64)
@@ -66,8 +66,8 @@ def embed(
     a, tid, nth, *, count: Address, tokens: Address, table: Address, stride: Int, out: Address, ldout: Int, n: Int,
     n_part: Int = 1,
 ):  # fmt: skip
-    """out[t] = rows tokens[t] of the table, decoded, side by side. tokens i64 [count][n_part]; the table's rows are
-    `stride` bytes apart."""
+    """out[t] = the n_part rows tokens[t] of the table, decoded, side by side. tokens i64 [count][n_part]; the table's
+    rows are `stride` bytes apart."""
     for i in range(tid, ldi(count) * n_part, nth):
         t, part = i // n_part, i % n_part
         embed_piece(table + ldi(tokens + 8 * i) * stride, out + t * ldout + 4 * part * n, n)
@@ -81,7 +81,7 @@ EMBED: dict[GGMLType, Kernel] = {
 # --- RMS norm ---
 @emit("i64,i64,i64,f32->void")
 def add_row(e, x, r, n, scale):
-    """x += scale * r, rounded once; x + r to the bit when scale is 1."""
+    """x += scale * r, rounded once; exactly x + r if scale is 1."""
     wide = e.splat(scale, 16)
 
     def whole(o):
@@ -95,7 +95,7 @@ def add_row(e, x, r, n, scale):
 
 @emit("i64,i64,i64,i64,f32->void")
 def _rms_norm_row(e, x, weight, out, n, eps):
-    """out = x / sqrt(mean(x^2) + eps) * weight; weight 0 = none. Sums in 16 lanes, halved at the end."""
+    """out = x / sqrt(mean(x^2) + eps) * weight; weight 0: none. Sums in 16 lanes, halved at the end."""
     b = e.b
     full = b.and_(n, const(I64, -16))
 
@@ -138,10 +138,10 @@ def rms_norm(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address = 0, ldresidual: Int, weight: Address = 0,
     out: Address, ldout: Int, n: Int, eps: Float, index: Address = 0, scale: Float = 1.0,
 ):  # fmt: skip
-    """x += scale * residual (kept), then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
+    """x += scale * residual, then out = norm(x) * weight. Zhang & Sennrich 2019, arXiv:1910.07467.
 
     residual, weight    f32 [row][n] and f32 [n]; 0: none
-    index               i64 [count], rows of x and residual to take: row i of out is made from row index[i]; 0: row i
+    index               i64 [count]: row i of out comes from row index[i] of x and residual; 0: from row i
     """
     for t in range(tid, ldi(count), nth):
         row = ldi(index + 8 * t) if index else t
@@ -155,7 +155,7 @@ def rms_norm(
 def add_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address, ldresidual: Int, n: Int, scale: Float = 1.0
 ):
-    """x += scale * residual; with ldresidual = 0 the same row for all."""
+    """x += scale * residual; ldresidual = 0: the same row for all."""
     for t in range(tid, ldi(count), nth):
         add_row(x + t * ldx, residual + t * ldresidual, n, scale)
 
@@ -165,7 +165,7 @@ def add_groups(
     a, tid, nth, *, groups: Address, x: Address, ldx: Int, residual: Address, ldresidual: Int, n: Int,
     scale: Float = 1.0,
 ):  # fmt: skip
-    """As add_rows, in the columns of all groups (see kernels/products/gemv.py)."""
+    """`add_rows` for the columns of all groups (see kernels/products/gemv.py)."""
     for g in range(ldi(groups)):
         first = ldi(groups + 24 * g + 16)
         for c in range(first + tid, first + ldi(groups + 24 * g + 24), nth):
@@ -174,7 +174,7 @@ def add_groups(
 
 @kernel
 def add_group_rows(a, tid, nth, *, groups: Address, x: Address, ldx: Int, rows: Address, stride: Int, n: Int):
-    """x += the row of its group's expert, in the columns of all groups: rows f32 [expert][n], `stride` bytes apart."""
+    """Add the row of each group's expert to the group's columns x: rows f32 [expert][n], `stride` bytes apart."""
     for g in range(ldi(groups)):
         row = rows + ldi(groups + 24 * g + 8) * stride
         first = ldi(groups + 24 * g + 16)
@@ -229,7 +229,7 @@ def scale_rows_by_position(a, tid, nth, *, count: Address, pos: Address, x: Addr
 def copy_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n: Int, index: Address = 0
 ):
-    """out = x. index: i64 [count], rows of x to take: row i of out is row index[i]; 0: row i."""
+    """out = x. index: i64 [count]: row i of out is row index[i] of x; 0: row i."""
     for t in range(tid, ldi(count), nth):
         source = x + (ldi(index + 8 * t) if index else t) * ldx
         for k in range(n):
@@ -241,8 +241,8 @@ def take_parts(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_group: Int, n: Int, stride: Int,
     out_stride: Int = 0,
 ):  # fmt: skip
-    """out[t][g] = n values of x[t], `stride` bytes after those of g - 1: every other head, say. In `out` they lie
-    out_stride bytes apart; 0: side by side."""
+    """out[t][g] = n values of x[t] at byte g * stride, e.g. every other head. In `out` they are out_stride bytes apart;
+    0: side by side."""
     step = out_stride if out_stride else 4 * n
     for t in range(tid, ldi(count), nth):
         for g in range(n_group):
@@ -262,7 +262,7 @@ def _gate_row(e, x, gate, n):
 
 
 def _gated_one(e: Emitter, gate: Value, x: Value) -> Value:
-    """x * sigmoid(gate) of scalars, with the operations of vectors."""
+    """x * sigmoid(gate) of scalars, with the same operations as for vectors."""
     return e.lane(sigmoid(e, e.splat(gate, 4), e.splat(x, 4)), 0)
 
 
@@ -275,7 +275,7 @@ def sigmoid_at(e, gate):
 def gate_rows(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, gate: Address, ldgate: Int, n: Int, one_gate: Int = 0
 ):
-    """x *= sigmoid(gate). gate f32 [row][n], or with one_gate f32 [row], for all values of a row."""
+    """x *= sigmoid(gate). gate f32 [row][n], or with one_gate f32 [row], one for all values of a row."""
     for t in range(tid, ldi(count), nth):
         if one_gate:
             scale_row(x + t * ldx, n, sigmoid_at(gate + t * ldgate))
@@ -302,7 +302,7 @@ def _swiglu(e, gate, up, out, n):
 def swiglu(
     a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int, n: Int
 ):
-    """out = silu(gate) * up; out may be either."""
+    """out = silu(gate) * up; out may be gate or up."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         t = i // per_row

@@ -1,4 +1,4 @@
-"""RMS norm of groups of a row's values, gated: the step between a scan and the projection after it."""
+"""Gated RMS norm of groups of a row's values, used between a scan and the projection after it."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from ..recurrent.states import GROUP, each_group, load_lanes, sigmoid, store_lan
 
 
 def _norm_group(gate: str) -> Any:
-    """One group of a token; `gate` is '', 'before' or 'after' the norm. Squares are summed in 16 lanes, then halved."""
+    """Piece for one group of a token; gate: '', 'before' or 'after' the norm. Squares are summed in 16 lanes, halved at
+    the end."""
 
     def norm_group(e: Emitter, a: Value, t: Value, g: Value) -> None:
         b, f, ty, zero = e.b, Fields(e, a, gated_norm), Vec(F32, GROUP), const(I64, 0)
@@ -58,9 +59,9 @@ def gated_norm(
 
     count           of tokens
     y               f32 [tok][group][n]
-    z               the same; 0: no gate
+    z               f32 [tok][group][n]; 0: no gate
     weight, stride  f32 [n] per group, `stride` bytes apart (0: the same for all)
-    out             may be y, not z
+    out             f32 [tok][group][n]; may be y, not z
     by_sigmoid      act is the sigmoid; otherwise SiLU
 
     Reference: tests/reference/recurrent.py. Error: 5e-7 of max(1, |out|).

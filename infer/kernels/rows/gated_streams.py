@@ -1,5 +1,5 @@
-"""A sublayer between residual streams: its input is a gated sum of all of them, its result is added to
-each with a weight. Streams lie side by side: f32 [tok][stream][n]."""
+"""A sublayer on residual streams: it reads the sum of all gated streams; its result is added to each with a weight.
+Streams are side by side: f32 [tok][stream][n]."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Emitter, Value, Vec, const, emit, ldi
@@ -44,7 +44,7 @@ def _mix(e: Emitter, x, gate, out, n_stream, step, n):
 
         e.store(summed(o, load, lambda g, v: sigmoid(e, g, v)), out, o)
 
-    def single(o):  # with the operations of vectors
+    def single(o):  # the same operations as for vectors
         def load(p, place):
             return e.splat(e.load(F32, p, place), 4)
 

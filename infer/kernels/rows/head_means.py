@@ -1,4 +1,4 @@
-"""Means of queries and keys, added to both."""
+"""Means of queries and their keys, added to both."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Vec, const, emit, ldi
@@ -8,7 +8,7 @@ from .elementwise import over_values
 
 @emit("i64,i64,i64,i64,i64,i64,i64->void")
 def _group(e, q, k, out_q, out_k, n_rep, step, n):
-    """The n_rep heads of queries, `step` bytes apart, that share one head of keys."""
+    """`add_head_means` of the n_rep query heads, `step` bytes apart, that share one key head."""
     b = e.b
 
     def some(ty):
@@ -36,8 +36,8 @@ def add_head_means(
     a, tid, nth, *, count: Address, q: Address, ldq: Int, k: Address, ldk: Int, out_q: Address, ldout_q: Int,
     out_k: Address, ldout_k: Int, n_head: Int, n_kv: Int, d_head: Int,
 ):  # fmt: skip
-    """out_q[h] += m[h], the mean of query h and of the key that it shares; out_k[g] += the mean of m over the queries
-    that share key g, summed in ascending order.
+    """out_q[h] += m[h], the mean of query h and its key; out_k[g] += the mean of m over the queries that share key g,
+    summed in ascending order.
 
     q, out_q  f32 [tok][n_head][d_head]
     k, out_k  f32 [tok][n_kv][d_head]

@@ -1,8 +1,8 @@
-"""Products with a matrix of its own for every head, as mixtures of experts have them: heads take the place of experts,
-and every token goes to all of them. And the gates of heads.
+"""Products with one matrix per head, computed like mixtures of experts: heads take the place of experts, and every
+token goes to all heads. Also the gates of heads.
 
 The columns of a head are consecutive and begin at a multiple of the tile's width: token t of head h is column
-h * round_up(tokens, width) + t. Columns in between belong to nobody.
+h * round_up(tokens, width) + t. Columns in between are unused.
 """
 
 from ..build.jit import device, kernel
@@ -19,7 +19,7 @@ def rounded(n, width):
 
 @kernel
 def head_groups(a, tid, nth, *, count: Address, n_head: Int, width: Int, groups: Address):
-    """Writes the groups of columns, one for each head. One thread.
+    """Write the groups of columns, one per head. One thread.
 
     count   of tokens
     groups  written: see gemv.py
@@ -40,7 +40,7 @@ def split_heads(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, n: Int, stride: Int,
     width: Int,
 ):  # fmt: skip
-    """out[column of t and h] = n values of x[t], head h `stride` bytes after head h - 1."""
+    """out[column of t and h] = n values of x[t] at byte h * stride."""
     n_tok = ldi(count)
     for i in range(tid, n_tok * n_head, nth):
         t, h = i // n_head, i % n_head
@@ -53,7 +53,7 @@ def join_heads(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, out: Address, ldout: Int, n_head: Int, n: Int, stride: Int,
     width: Int, gate: Address = 0, ldgate: Int = 0,
 ):  # fmt: skip
-    """The inverse of `split_heads`. gate: f32 [tok][head], by whose sigmoid a head's values are multiplied; 0: none."""
+    """The inverse of `split_heads`, then out *= sigmoid(gate). gate: f32 [tok][head]; 0: none."""
     n_tok = ldi(count)
     for i in range(tid, n_tok * n_head, nth):
         t, h = i // n_head, i % n_head

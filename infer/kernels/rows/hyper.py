@@ -1,9 +1,9 @@
 """Manifold-constrained hyper-connections (mHC, arXiv:2512.24880): the residual stream of a token is n_stream rows side
-by side. A sublayer reads one mix of them; its result is added to all, which are also mixed among themselves.
+by side. A sublayer reads one mix of the rows; its result is added to all rows, after they are mixed with each other.
 
-    hyper_weights    the numbers of both mixes, from a product with the streams, Sinkhorn's iterations included
+    hyper_weights    the weights of both mixes, from a product with the streams, with Sinkhorn's iterations
     mix_streams      the row that a sublayer reads
-    write_streams    the streams after a sublayer; a kernel for each number of streams
+    write_streams    the streams after a sublayer; one kernel for each number of streams
 """
 
 from functools import cache
@@ -18,13 +18,13 @@ from .softmax import softmax
 
 V16F = Vec(F32, 16)
 ZERO, ONE, TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
-MOST_STREAMS = 8  # for which `write_streams` is made
+MOST_STREAMS = 8  # maximum of `write_streams`
 
 
-# --- numbers of the mixes ---
+# --- weights of the mixes ---
 @emit("i64,i64,f32->f32")
 def _inverse_rms(e, x, n, eps):
-    """1 / sqrt(mean(x^2) + eps): squares summed in 16 lanes, halved at the end, as in a norm."""
+    """1 / sqrt(mean(x^2) + eps): squares summed in 16 lanes, halved at the end, as in `rms_norm`."""
     b = e.b
     full = b.shl(b.and_(n, const(n.type, -16)), const(n.type, 2))
 
@@ -42,7 +42,7 @@ def _inverse_rms(e, x, n, eps):
 
 @device
 def _sum_to_one(c, n, across, along, floor):
-    """The n lines of a matrix, `across` bytes apart, whose values are `along` bytes apart: each divided by its sum."""
+    """Divide each of n lines of a matrix by its sum + floor; lines are `across` bytes apart, their n values `along`."""
     for i in range(n):
         line = c + i * across
         total = ldf(line)
@@ -58,19 +58,19 @@ def hyper_weights(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, product: Address, ldproduct: Int, base: Address,
     scale: Address, out: Address, ldout: Int, n: Int, n_stream: Int, n_iter: Int, eps: Float, floor: Float,
 ):  # fmt: skip
-    """The numbers of a hyper-connection of every token, in f32, sums in ascending order:
+    """The weights of a hyper-connection for every token, in f32, sums in ascending order:
 
         m = product / sqrt(mean(x^2) + eps)                        the norm of x, applied after the product
         pre = sigmoid(m scale[0] + base) + floor                   n_stream values
         post = 2 sigmoid(m scale[1] + base)                        n_stream values
-        C = softmax(m scale[2] + base) over rows, + floor          n_stream rows of as many; then every column, and
-                                                                   n_iter - 1 times every row and every column,
-                                                                   divided by its sum + floor
+        C = softmax(m scale[2] + base) over rows, + floor          n_stream x n_stream; then every column, and
+                                                                   n_iter - 1 times every row, then every column,
+                                                                   is divided by its sum + floor
 
     x        f32 [tok][n]: all streams side by side
-    product  f32 [tok][pre | post | C] of a matrix and x; `base` likewise without [tok]; out: written, likewise
+    product  f32 [tok][pre | post | C], a matrix times x; base f32 [pre | post | C]; out f32 [tok][pre | post | C]
     scale    f32 [3]
-    n_iter   of Sinkhorn and Knopp (1967); 0: there is `pre` only, in product, base, scale and out
+    n_iter   of Sinkhorn and Knopp (1967); 0: product, base, scale and out have `pre` only
     """
     h = n_stream
     size = (2 + h) * h if n_iter else h
@@ -122,8 +122,8 @@ def mix_streams(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, weights: Address, ldweights: Int, out: Address, ldout: Int,
     n: Int, n_stream: Int,
 ):  # fmt: skip
-    """out = sum over streams of weights * x: x f32 [tok][n_stream][n], weights f32 [tok][n_stream] (ldweights 0: the
-    same of all tokens), out f32 [tok][n]."""
+    """out = sum over streams, ascending, of weights * x: x f32 [tok][n_stream][n], weights f32 [tok][n_stream]
+    (ldweights 0: the same for all tokens), out f32 [tok][n]."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         t, o = i // per_row, i % per_row * CHUNK
@@ -133,7 +133,7 @@ def mix_streams(
 
 
 def _make_written(n_stream: int):
-    """All streams of some channels are in registers at once, since they are written where they were read."""
+    """Piece of `write_streams`; all streams of 16 channels are in registers, since it overwrites its inputs."""
 
     def written(e, x, step, y, post, comb, n):
         b = e.b
@@ -168,8 +168,8 @@ def write_streams_of(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, y: Address, ldy: Int, post: Address, ldpost: Int,
     comb: Address, ldcomb: Int, n: Int,
 ):  # fmt: skip
-    """Stream j of x becomes post[j] y + sum over i of comb[i][j] times stream i, in this order, each product rounded
-    with the sum: x f32 [tok][stream][n], y f32 [tok][n], post f32 [tok][stream], comb f32 [tok][stream][stream]."""
+    """x[j] = post[j] y + sum over i of comb[i][j] x[i], in this order, by fma from the second term on:
+    x f32 [tok][stream][n], y f32 [tok][n], post f32 [tok][stream], comb f32 [tok][stream][stream]."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         t, o = i // per_row, i % per_row * CHUNK
@@ -180,5 +180,5 @@ def write_streams_of(
 
 @cache
 def write_streams(n_stream: int) -> Kernel:
-    """`write_streams_of` for this number of streams, up to MOST_STREAMS."""
+    """`write_streams_of` for n_stream <= MOST_STREAMS streams."""
     return variant(write_streams_of, f"write_streams_{n_stream}", written_piece=_make_written(n_stream))

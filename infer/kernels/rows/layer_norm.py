@@ -11,7 +11,7 @@ V16F = Vec(F32, GROUP)
 
 def centre(e: Emitter, x: Value, out: Value, n: Value, eps: Value) -> Value:
     """out = x - mean(x), n values; returns 1 / sqrt(mean(out^2) + eps) in 16 lanes. Sums in 16 lanes, halved at the
-    end; missing lanes are zero. out may be x."""
+    end. out may be x."""
     b = e.b
 
     def add(o: Value, left: Value, sums: list[Value]) -> list[Value]:
@@ -25,7 +25,7 @@ def centre(e: Emitter, x: Value, out: Value, n: Value, eps: Value) -> Value:
     def square(o: Value, left: Value, sums: list[Value]) -> list[Value]:
         (v,) = load_lanes(e, e.at(x, o), left, 1)
         store_lanes(e, [b.fsub(v, mean)], e.at(out, o), left)
-        (v,) = load_lanes(e, e.at(out, o), left, 1)  # again, with zeros where there is nothing
+        (v,) = load_lanes(e, e.at(out, o), left, 1)  # again, so that missing lanes are 0, not -mean
         return [e.fma(v, v, sums[0])]
 
     (squares,) = each_group(e, n, square, [const(V16F, 0.0)])
@@ -49,9 +49,9 @@ def layer_norm(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, residual: Address = 0, ldresidual: Int, weight: Address,
     bias: Address, out: Address, ldout: Int, n: Int, eps: Float, index: Address = 0, scale: Float = 1.0,
 ):  # fmt: skip
-    """x += scale * residual (kept), then out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
+    """x += scale * residual, then out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias.
 
-    weight and bias f32 [n], the others as in `rms_norm`. out may be x where no rows are picked out.
+    weight and bias f32 [n], the others as in `rms_norm`. out may be x if there is no index.
     Reference: tests/unit/infer/kernels/rows/test_layer_norm.py. Error: 5e-7 of max(1, |out|).
     """
     for t in range(tid, ldi(count), nth):

@@ -1,4 +1,4 @@
-"""What logits say of the token that came: its negative log-likelihood."""
+"""Negative log-likelihood of target tokens under logits."""
 
 import math
 

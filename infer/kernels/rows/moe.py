@@ -1,7 +1,7 @@
-"""Mixture of experts: which expert computes which token, and the weighted sum of their results.
+"""Mixture of experts: the choice of experts for each token, and the weighted sum of their results.
 
-A (token, chosen expert) pair gets a slot. The slots of an expert are consecutive and begin at a multiple of the tile
-width, so that products run expert by expert over whole tiles; slots in between belong to nobody.
+Each (token, chosen expert) pair gets a slot. The slots of an expert are consecutive and begin at a multiple of the tile
+width, so that products run expert by expert over whole tiles; the slots in between are unused.
 """
 
 from enum import IntEnum
@@ -20,7 +20,7 @@ ZERO, ONE, LOWEST = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 
 
 class Scoring(IntEnum):
-    """How the router's outputs, the logits, become scores: what experts weigh."""
+    """How the router's outputs, the logits, become scores, the basis of experts' weights."""
 
     SOFTMAX = 0  # over all experts
     SIGMOID = 1
@@ -28,24 +28,24 @@ class Scoring(IntEnum):
 
 
 class ChosenBy(IntEnum):
-    """What decides which experts a token has."""
+    """The criterion for the experts of a token."""
 
-    SCORE = 0  # the best by their scores plus a bias
-    LOGIT = 1  # the best by their logits plus a bias
-    TOKEN = 2  # a table of the vocabulary
-    SPARSE_MIXER = 3  # one after the other, see `_mix_sparsely`; goes with the softmax
+    SCORE = 0  # largest score plus bias
+    LOGIT = 1  # largest logit plus bias
+    TOKEN = 2  # a table with the experts of each vocabulary token
+    SPARSE_MIXER = 3  # largest logits, with weights of their own: see `_mix_sparsely`; only with SOFTMAX
 
 
 @emit("f32->f32")
 def _sqrt_softplus(e, x):
-    """The root of log(1 + exp(x))."""
+    """sqrt(log(1 + exp(x)))."""
     return e.intr("sqrt", e.lane(e.softplus(e.splat(x, 4)), 0))
 
 
 @device
 def _keep_groups(score, total, size, n_group, n_used, n_best):
-    """Scores of all but the best n_used groups of `size` experts become -inf; n_best: of a group, as `moe_route` has
-    it; total: scratch, f32 [2 * n_group]."""
+    """Set the scores of all but the best n_used groups of `size` experts to -inf. n_best: `n_group_best`; total:
+    scratch, f32 [2 * n_group]."""
     kept = total + 4 * n_group
     for g in range(n_group):
         first, second = ldf(score + 4 * g * size), LOWEST
@@ -79,7 +79,7 @@ def _is_among(chosen, n, x):
 
 @device
 def _choose(score, n_expert, n_used, chosen):
-    """The n_used experts with the highest scores (ties: the lower index)."""
+    """Write the indices of the n_used highest scores to `chosen`, highest first (ties: the lower index)."""
     for j in range(n_used):
         best = -1
         for x in range(n_expert):
@@ -90,9 +90,9 @@ def _choose(score, n_expert, n_used, chosen):
 
 @device
 def _mix_sparsely(row, p, n_expert, n_used, jitter, chosen):
-    """The best n_used experts, one after the other (ties: the lower index), written to `chosen`. p of each becomes its
-    softmax among those not chosen before it whose logits are near its own: less than 2 jitter below it, relative to
-    the larger of it and their size. arXiv:2409.12136"""
+    """Write the n_used experts with the highest logits to `chosen`, highest first (ties: the lower index). p of each
+    becomes its softmax among the experts not chosen before it with logits v near its own logit l:
+    l - v <= 2 jitter max(|v|, l). arXiv:2409.12136"""
     near = np.float32(2) * jitter
     _choose(row, n_expert, n_used, chosen)
     for j in range(n_used):
@@ -107,12 +107,12 @@ def _mix_sparsely(row, p, n_expert, n_used, jitter, chosen):
 
 @device
 def _score(row, n_expert, bias, scoring, chosen_by, p, score):
-    """p: what weights are made of, of each expert; score: what is best is decided by. What p is to be divided by: 1, or
-    the sum of the softmax; NaN where a logit is."""
+    """Write p, the basis of weights, and `score`, the criterion of the choice, for each expert. Returns the divisor of
+    p: 1, or the sum of the softmax; NaN if the first logit is, for the softmax if any is."""
     top = ldf(row)
     for x in range(1, n_expert):
         top = max(top, ldf(row + 4 * x))
-    total = ldf(row) - ldf(row)  # 0, or NaN if a value is NaN
+    total = ldf(row) - ldf(row)  # 0, or NaN
     if scoring != Scoring.SOFTMAX:
         total += ONE
     for x in range(n_expert):
@@ -128,7 +128,7 @@ def _score(row, n_expert, bias, scoring, chosen_by, p, score):
         if chosen_by == ChosenBy.LOGIT:
             v = ldf(row + 4 * x)
         stf(score + 4 * x, v + ldf(bias + 4 * x) if bias else v)
-    if bias and scoring == Scoring.SOFTMAX and chosen_by != ChosenBy.LOGIT:  # added to the softmax, p over the sum
+    if bias and scoring == Scoring.SOFTMAX and chosen_by != ChosenBy.LOGIT:  # the bias is added to the softmax, p / sum
         for x in range(n_expert):
             stf(score + 4 * x, ldf(p + 4 * x) / total + ldf(bias + 4 * x))
     return total
@@ -136,7 +136,7 @@ def _score(row, n_expert, bias, scoring, chosen_by, p, score):
 
 @device
 def _sort(chosen, n):
-    """By the index of the expert, the order in which the parts are summed."""
+    """Sort by expert index, the order in which the experts' results are summed."""
     for i in range(1, n):
         v = ldi(chosen + 8 * i)
         j = i
@@ -148,7 +148,8 @@ def _sort(chosen, n):
 
 @device
 def _weigh(p, chosen, n_used, renormalize, total, scale, factors, weights):
-    """f32 [n_used]: p of each of the chosen over the sum of theirs, or over `total`. NaN where p of the first is."""
+    """weights f32 [n_used] = p of each chosen expert / (their sum if renormalize, else `total`) * scale, times its
+    factor. If renormalized, all are NaN if p[0] is."""
     kept = ldf(p) - ldf(p)
     for j in range(n_used):
         kept += ldf(p + 4 * ldi(chosen + 8 * j))
@@ -160,8 +161,8 @@ def _weigh(p, chosen, n_used, renormalize, total, scale, factors, weights):
 
 @device
 def _place(n_tok, n_expert, n_computing, n_used, width, groups, rows, slots, counts):
-    """Slots in place of the experts in `slots`, as `moe_route` has them; how many there are. Experts from n_computing
-    on have none."""
+    """Replace the experts in `slots` with slots, and write `groups` and `rows`, as `moe_route` documents. Returns the
+    number of slots. Experts from n_computing on get none."""
     starts = counts + 8 * n_expert
     first = 0
     active = 0
@@ -198,30 +199,30 @@ def moe_route(
     scale: Float = 1.0, n_group: Int = 1, n_group_used: Int = 1, n_group_best: Int = 2, n_idle: Int = 0,
     factors: Address = 0, jitter: Float = 0.0, table: Address = 0, tokens: Address = 0,
 ):  # fmt: skip
-    """The experts of each token, their weights and slots: the best `n_used` (ties: the lower index). The weights are
-    without the bias. One thread.
+    """Choose the best `n_used` experts of each token (ties: the lower index), their weights and slots. The weights do
+    not include the bias. One thread.
 
-    With groups (arXiv:2412.19437) experts are of n_group groups of neighbours, and those of the n_group_used groups
-    whose two best add up to most, with the bias (ties: the lower index), are the only ones to choose from.
+    With groups (arXiv:2412.19437) the experts are n_group groups of neighbours, and a token may choose only from the
+    n_group_used groups with the largest sum of their two best scores, bias included (ties: the lower index).
 
     count           of tokens
     logits          of the router, f32 [tok][n_expert]
     width           of a tile, in slots
     groups          written: see gemv.py
     rows            written: i64 [slot], the token of each
-    n_slots         written: i64, slots in all, gaps included
+    n_slots         written: i64, number of slots, gaps included
     slots, weights  written: i64 and f32 [tok][n_used], in order of expert index
     scores, counts  scratch, f32 [3 * n_expert] and i64 [2 * n_expert]
-    scoring         a `Scoring`: what becomes of the logits
-    chosen_by       a `ChosenBy`: what decides which experts are best
-    renormalize     weights sum up to 1, before they are multiplied by `scale`
-    bias            f32 [n_expert], added to what decides; 0: none
-    n_group_used    of n_group; the same: no groups, otherwise a group has two experts or more
-    n_group_best    2, or 1: groups count by their best expert (arXiv:2405.04434)
-    n_idle          the last n_idle of n_expert compute nothing: they have no slots, a token that chooses one gets -1
-    factors         f32 [n_expert]: the weight of an expert is multiplied by its own, last; 0: none
-    jitter          of the sparse mixer
-    table, tokens   of ChosenBy.TOKEN: i32 [token of the vocabulary][n_used], the experts that it has; i64 [tok]
+    scoring         a `Scoring`
+    chosen_by       a `ChosenBy`
+    renormalize     weights sum to 1, before they are multiplied with `scale`
+    bias            f32 [n_expert], added to the criterion of the choice; 0: none
+    n_group_used    if equal to n_group: no groups; otherwise a group has at least two experts
+    n_group_best    2, or 1: groups are compared by their best expert alone (arXiv:2405.04434)
+    n_idle          the last n_idle of n_expert compute nothing and have no slots: a token that chooses one gets slot -1
+    factors         f32 [n_expert]: each expert's weight is finally multiplied with its factor; 0: none
+    jitter          of SPARSE_MIXER
+    table, tokens   of TOKEN: i32 [vocabulary token][n_used], its experts; i64 [tok], the vocabulary token
     """
     if tid != 0:
         return
@@ -254,8 +255,8 @@ def weigh_slots(
     a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, slots: Address,
     weights: Address, n_used: Int, n: Int,
 ):  # fmt: skip
-    """Weights of the inputs of experts, not of their results (Llama 4): the products of each token's slots, gate and up
-    f32 [slot][n], are times the slot's weight, which becomes 1 for `moe_combine`. Fields as `moe_route` left them."""
+    """Weigh what experts read instead of their results (Llama 4): gate and up, f32 [slot][n], are multiplied with the
+    slot's weight, which becomes 1 for `moe_combine`. slots, weights: from `moe_route`."""
     for t in range(tid, ldi(count), nth):
         for j in range(n_used):
             i = t * n_used + j
@@ -291,8 +292,8 @@ def moe_combine(
     a, tid, nth, *, count: Address, y: Address, ldy: Int, slots: Address, weights: Address, n_used: Int, out: Address,
     ldout: Int, n: Int, counter: Counter,
 ):  # fmt: skip
-    """out[t] = sum over j of weights[t, j] * y[slots[t, j]]: y f32 [slot][n], out f32 [tok][n], the others as
-    `moe_route` left them. A slot of -1 adds nothing."""
+    """out[t] = sum over j of weights[t, j] * y[slots[t, j]], ascending: y f32 [slot][n], out f32 [tok][n], the others
+    from `moe_route`. A slot of -1 adds nothing."""
     n_tok = ldi(count)
     while True:
         t = atomic_add(counter, 1)

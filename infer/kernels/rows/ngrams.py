@@ -1,12 +1,12 @@
-"""Embeddings of n-grams of tokens: which rows of a table the last tokens name, and how much of them each residual
-stream takes."""
+"""Embeddings of n-grams of tokens: hashes of the last tokens as rows of a table, and the gates with which each residual
+stream takes them."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, I64, Emitter, Value, Vec, const, emit, ldf, ldi, stf, sti
 from ..emit.fields import Address, Fields, Float, Int
 from ..recurrent.states import GROUP, each_group, load_lanes, sigmoid, store_lanes
 
-SMALLEST_GATE = 1e-6  # of the size of a product of key and query, before the square root
+SMALLEST_GATE = 1e-6  # minimum of |key . query * scale| before the square root
 
 
 @emit("i64->f32")
@@ -21,7 +21,7 @@ def _integer(e, x):
 
 @kernel
 def numbered_tokens(a, tid, nth, *, count: Address, tokens: Address, out: Address, ldout: Int):
-    """out[t] = tokens[t] + 1 as f32, exact below 2^24: 0 is left for what there is not. tokens i64 [tok]."""
+    """out[t] = tokens[t] + 1 as f32, exact below 2^24; 0 stays free to mean "no token". tokens i64 [tok]."""
     for t in range(tid, ldi(count), nth):
         stf(out + t * ldout, _float(ldi(tokens + 8 * t) + 1))
 
@@ -31,12 +31,12 @@ def hash_ngrams(
     a, tid, nth, *, count: Address, x: Address, ldx: Int, n_gram: Int, n_each: Int, end: Int, factors: Address,
     sizes: Address, offsets: Address, rows: Address,
 ):  # fmt: skip
-    """rows[t][n_each * (g - 2) + j] = m mod sizes[...] + offsets[...] of n-grams of g = 2 .. n_gram tokens,
+    """rows[t][n_each * (g - 2) + j] = m mod sizes[...] + offsets[...] for n-grams of g = 2 .. n_gram tokens,
     m = t_0 * factors[0] xor .. xor t_(g-1) * factors[g-1], in 64 bits.
 
-    t_i is the token i before; `end`, if that or one between is `end` or was never there.
+    t_i is the token i positions earlier, or `end` if that token, or one between, is `end` or does not exist.
 
-    x               f32 [tok][n_gram], numbered tokens, the last one last; 0: no token
+    x               f32 [tok][n_gram], from `numbered_tokens`, the latest last; 0: no token
     factors         i64 [n_gram]
     sizes, offsets  i64 [(n_gram - 1) * n_each], sizes positive
     rows            i64 [tok][(n_gram - 1) * n_each]
@@ -59,7 +59,7 @@ def hash_ngrams(
 
 @emit("i64,i64,i64->void")
 def _gate_stream(e: Emitter, a, t, s):
-    """One stream of a token. Products are summed in 16 lanes, then halved."""
+    """`gate_streams` of one stream of a token. Products are summed in 16 lanes, halved at the end."""
     b, f, ty, zero = e.b, Fields(e, a, gate_streams), Vec(F32, GROUP), const(I64, 0)
     first = b.mul(s, f.n)
     key, query, out = (f.rows(name, t, first).at(zero) for name in ("key", "query", "out"))
@@ -93,8 +93,8 @@ def gate_streams(
     key, query, out  f32 [tok][stream][n]
     value            f32 [tok][n]
 
-    Reference: tests/reference/qwen4_exp.py. Error: 1e-6 of |value|, and what the square root makes of 1e-6 of
-    |key| |query| near 0.
+    Reference: tests/reference/qwen4_exp.py. Error: 1e-6 of |value|, plus, near g = 0, the effect through the square
+    root of 1e-6 of |key| |query|.
     """
     for i in range(tid, ldi(count) * n_stream, nth):
         _gate_stream(a, i // n_stream, i % n_stream)

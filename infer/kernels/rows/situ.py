@@ -1,4 +1,4 @@
-"""The gate of Kimi K3: SwiGLU whose two factors are bent to stay within limits."""
+"""The gate of Kimi K3: SwiGLU whose two factors are limited smoothly, by tanh."""
 
 from ..build.jit import kernel
 from ..emit.emitter import F32, Vec, const, emit, ldi
@@ -40,8 +40,8 @@ def situ(
     a, tid, nth, *, count: Address, gate: Address, ldgate: Int, up: Address, ldup: Int, out: Address, ldout: Int,
     n: Int, beta: Float, linear_beta: Float,
 ):  # fmt: skip
-    """out = beta tanh(gate / beta) sigmoid(gate) u with u = linear_beta tanh(up / linear_beta), or up where linear_beta
-    is 0; out may be either. All f32 [row][n]. Error: 8e-7 of max(1, |out|)."""
+    """out = beta tanh(gate / beta) sigmoid(gate) u with u = linear_beta tanh(up / linear_beta), or u = up if
+    linear_beta is 0; out may be gate or up. All f32 [row][n]. Error: 8e-7 of max(1, |out|)."""
     per_row = (n + CHUNK - 1) // CHUNK
     for i in range(tid, ldi(count) * per_row, nth):
         t = i // per_row

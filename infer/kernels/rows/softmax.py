@@ -1,4 +1,4 @@
-"""Softmax of a few numbers, one after the other: scores of experts, of streams."""
+"""Scalar softmax, for few numbers: scores of experts or streams."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def exp_nonpositive(e, x):
 
 @device
 def softmax(row, n):
-    """In place of n scores; sums in ascending order."""
+    """Softmax of n scores in place; the sum in ascending order."""
     top = ldf(row)
     for j in range(1, n):
         top = max(top, ldf(row + 4 * j))

@@ -1,4 +1,4 @@
-"""Attention over residual streams: how much of each of several rows of a token goes into their mix."""
+"""Attention over residual streams: the weight of each of a token's rows in their mix."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""xIELU (Huang 2024, arXiv:2411.13010): a parabola for positive values, a bent exponential for the others."""
+"""xIELU (Huang 2024, arXiv:2411.13010): a parabola for positive values, based on an exponential for the others."""
 
 from ..build.jit import kernel
 from ..emit.elementary import LOG2E
@@ -6,13 +6,13 @@ from ..emit.emitter import F32, I32, Emitter, Value, Vec, const, emit, ldi
 from ..emit.fields import Address, Float, Int
 from .elementwise import CHUNK, over_values
 
-# exp(y) = 1 + y + y^2 p(y) for |y| <= log(2) / 2, from the highest power down: Taylor's, within 5e-9 of 1
+# exp(y) = 1 + y + y^2 p(y) for |y| <= log(2) / 2: Taylor coefficients of p, highest power first; error 5e-9
 _SERIES = (1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2)
 LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4  # log(2) in two parts; the first times an integer below 2^14 is exact
 
 
 def expm1_nonpositive(e: Emitter, x: Value) -> Value:
-    """exp(x) - 1 for x <= 0, within 2 ulp also near 0; NaN stays NaN.
+    """exp(x) - 1 for x <= 0, within 2 ulp, even near 0; NaN stays NaN.
 
     exp(x) - 1 = 2^r (exp(y) - 1) + (2^r - 1) with y = x - r log(2).
     """

@@ -1,7 +1,7 @@
 """How the rows of each weight type are read: one unpack rule per type, the same for all products.
 
-These are the only places of the core that know the block layouts (documented in quant/ggml/formats). A new type needs
-an entry in INT_BLOCKS if its weights are small integers with scales, else one in FLOAT_BLOCKS.
+Only this package of the core knows the block layouts (documented in quant/ggml/formats). A new type needs an entry in
+INT_BLOCKS if its weights are small integers with scales, otherwise in FLOAT_BLOCKS.
 """
 
 from hybrid.quant.ggml.types import NOT_WEIGHTS, TRAITS, GGMLType

@@ -1,12 +1,12 @@
-"""What the products know of a weight type: blocks of small integers with scales, or 32 floats at a time.
+"""The two descriptions of a weight type for the products: blocks of small integers with scales, or of floats.
 
-A block of 32 to 256 weights falls into groups of 32 consecutive ones. In a group
+A block of 32 to 256 weights consists of groups of 32 consecutive weights. In a group
 
     w[k] = scale * sub[k // 16] * (code[k] - bias) - min[k // 16]
 
-with f32 `scale` and `min`, small integers `sub` and 8-bit `code`. Types without `sub` have 1 there, types without `min`
-0; a type with one minimum per group has it in both halves. The products with a scale are exact in f32 for nearly all
-types and are rounded as ggml's decoders do elsewhere, so `floats_of` gives their bits.
+with f32 `scale` and `min`, small integers `sub` and 8-bit `code`. Without `sub` the factor is 1, without `min` nothing
+is subtracted; a single minimum of a group applies to both halves. Products with a scale are exact in f32 for nearly all
+types, and rounded as in ggml's decoders for the rest, so `floats_of` gives the decoders' bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ V8F, V16F, V16I16 = Vec(F32, 8), Vec(F32, 16), Vec(I16, 16)
 class Groups:
     """The groups of 32 of one block, unpacked.
 
-    codes   <32 x i8> per group; with separate signs, their magnitudes: `whole` has both
-    scale   block of 256: <8 x f32>; smaller ones: the stored bits, an i16, for all their groups
-    mins    one or two as `n_min` says; block of 256: <8 x f32>; smaller ones: i16 with the bits of an f16
-    subs    <16 x i16>, two per group; None when the type has no such factors
-    signs   <32 x i8> per group, 1 or -1; None: codes have their own
+    codes   <32 x i8> per group; absolute values if there are `signs` (`whole` applies them)
+    scale   blocks of 256: <8 x f32>; smaller blocks: the stored bits, an i16, for all groups
+    mins    `n_min` values; blocks of 256: each <8 x f32>; smaller blocks: each an i16 with the bits of an f16
+    subs    <16 x i16>, two per group; None: the type has none
+    signs   <32 x i8> per group, 1 or -1; None: the codes have their signs
     """
 
     codes: list[Value]
@@ -46,11 +46,11 @@ Scale = Callable[[Emitter, Value], Value]
 class IntBlock:
     """A type whose weights are small integers.
 
-    bias    subtracted from the codes, which are then unsigned; None: codes are signed (0 is an unsigned type without)
-    largest |code - bias| at most; for a type with subs |sub| * |code - bias| stays below 2^15
+    bias    subtracted from the codes, which are unsigned; 0: unsigned without a bias; None: codes are signed
+    largest maximum of |code - bias|; with subs, |sub| * |code - bias| stays below 2^15
     subs    whether groups have two integer factors
     n_min   number of minima per group: 0, 1 or 2
-    scale   turns the stored bits (i16, one or a vector of them) into f32; not for blocks of 256
+    scale   turns the stored bits (i16, scalar or vector) into f32; not for blocks of 256
     """
 
     weights: int
@@ -73,7 +73,8 @@ class IntBlock:
 
 @dataclass(frozen=True)
 class FloatBlock:
-    """`weights` consecutive weights as vectors of 16 f32, two per group of 32, with the bits of ggml's decoders."""
+    """`load` gives `weights` consecutive weights as vectors of 16 f32, two per group of 32, with the bits of ggml's
+    decoders."""
 
     weights: int
     nbytes: int
@@ -88,7 +89,7 @@ def lanes_of(e: Emitter, scalars: list[Value]) -> Value:
 
 
 def signed(e: Emitter, values: Value, signs: Value) -> Value:
-    """<32 x i8> with the signs of another, which is nowhere 0."""
+    """<32 x i8> `values`, negated where `signs` is negative; `signs` is nowhere 0."""
     if e.isa.x86 and e.isa.dot != "plain":
         return e.call("llvm.x86.avx2.psign.b", V32I8, values, signs)
     if e.isa.arch == "arm64":
@@ -97,7 +98,7 @@ def signed(e: Emitter, values: Value, signs: Value) -> Value:
 
 
 def whole(e: Emitter, g: Groups) -> Groups:
-    """Groups whose codes have their signs."""
+    """The groups with `signs` applied to the codes."""
     if g.signs is None:
         return g
     codes = [signed(e, v, s) for v, s in zip(g.codes, g.signs, strict=True)]
@@ -105,7 +106,7 @@ def whole(e: Emitter, g: Groups) -> Groups:
 
 
 def eight_groups(e: Emitter, block: IntBlock, p: Value) -> Groups:
-    """Eight groups from p on, scales and mins as <8 x f32>."""
+    """Unpack eight groups from p on; scales and mins as <8 x f32>."""
     if block.weights == 256:
         return block.unpack(e, p)
     n = block.groups
@@ -116,7 +117,7 @@ def eight_groups(e: Emitter, block: IntBlock, p: Value) -> Groups:
 
 
 def one_block(e: Emitter, block: IntBlock, p: Value) -> tuple[list[Value], Value, list[Value]]:
-    """Codes of the groups of a block of less than 256, its scale and mins (f32)."""
+    """(codes of the groups, scale, mins) of a block of fewer than 256 weights; scale and mins in f32."""
     assert block.weights < 256
     g = block.unpack(e, p)
     return g.codes, block.scale(e, g.scale), [e.b.fneg(e.half(m)) for m in g.mins]
@@ -137,7 +138,7 @@ def halves(e: Emitter, block: IntBlock, codes: Value) -> tuple[Value, Value]:
 
 
 def floats_of(block: IntBlock) -> FloatBlock:
-    """The same type, decoded to f32."""
+    """The type decoded to f32."""
 
     def load(e: Emitter, p: Value) -> list[Value]:
         b = e.b
@@ -163,11 +164,11 @@ def floats_of(block: IntBlock) -> FloatBlock:
     return FloatBlock(block.weights, block.nbytes, load)
 
 
-# --- what several types are made of ---
+# --- shared by several types ---
 def in_memory(e: Emitter, p: Value, vectors: Sequence[Value]) -> Value:
-    """Where vectors of one type are stored, one after the other: taking many lanes out of a register costs more.
+    """Store vectors of one type one after the other and return their address: cheaper than many lane extractions.
 
-    LLVM would not store them if it knew what is read there, so the address has an addend: the top of p, which is 0.
+    LLVM would omit the stores if it knew the address, so the top bits of p, which are 0, are added to it.
     """
     ty = vectors[0].type
     nbytes = ty.count * ty.element.width // 8
@@ -178,12 +179,12 @@ def in_memory(e: Emitter, p: Value, vectors: Sequence[Value]) -> Value:
 
 
 def nibbles(e: Emitter, packed: Value) -> tuple[Value, Value]:
-    """Low and high four bits of every byte, u8."""
+    """(low, high) four bits of every byte, u8."""
     return e.b.and_(packed, const(packed.type, 15)), e.b.lshr(packed, const(packed.type, 4))
 
 
 def nibble_codes(e: Emitter, p: Value, offset: int) -> Value:
-    """32 codes of four bits: 16 bytes, the low halves first. Both halves of a register hold them, one is shifted."""
+    """32 codes of four bits from 16 bytes: the low halves of all bytes, then the high halves."""
     b, ty = e.b, Vec(I32, 8)
     twice = e.shuffle(e.load(Vec(I32, 4), p, offset), [0, 1, 2, 3] * 2)
     shifted = b.lshr(twice, const(ty, [0] * 4 + [4] * 4))
@@ -194,7 +195,7 @@ def _is_set(e: Emitter, bits: Value) -> Value:
     """The bits of an i32 as <32 x i1>."""
     if e.isa.arch != "arm64":
         return e.b.bitcast(bits, Vec(ir.IntType(1), 32))
-    # LLVM takes the bits out one by one there
+    # on arm64 LLVM would extract the bits one by one
     spread = e.shuffle(e.b.bitcast(bits, Vec(I8, 4)), [k // 8 for k in range(32)])
     return e.b.icmp_unsigned("!=", e.b.and_(spread, const(V32I8, [1 << k % 8 for k in range(32)])), const(V32I8, 0))
 

@@ -1,6 +1,6 @@
 """IQ1, IQ2, IQ3: groups of 4 or 8 weights from a codebook, with signs (layouts: quant/ggml/formats).
 
-The codebooks become constants of the kernel. A product of IQ1's weights grid +- 1/8 is kept whole by codes of eighths.
+The codebooks become constants of the kernel. IQ1's weights, grid +- 1/8, have integer codes in eighths.
 """
 
 from functools import cache
@@ -20,18 +20,18 @@ V2I8, V8I32 = Vec(I8, 2), Vec(I32, 8)
 
 @cache
 def _codebook(kind: GGMLType) -> bytes:
-    """One entry of 4 or 8 signed bytes after the other; IQ1's in eighths."""
+    """The entries of 4 or 8 signed bytes, in order; IQ1's in eighths."""
     values = grid(kind).astype(np.int8)
     return (values * 8 if kind in (GGMLType.IQ1_S, GGMLType.IQ1_M) else values).tobytes()
 
 
 def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int = 0, mask: int = 0) -> list[Value]:
-    """8 groups of 32 codes: entries of the codebook, whose places (I8 or I16) lie in memory, those of a group one after
-    the other and `step` bytes behind those of the group before; 0: all one after the other. mask: bits of a place."""
+    """8 groups of 32 codes, from the codebook. places: address of the entries' indices (`item`: I8 or I16), adjacent
+    within a group; groups `step` bytes apart (0: adjacent also). mask: bits of an index; 0: all."""
     b, n, bits = e.b, 32 // grid(kind).shape[1], item.width
     book = e.table(f"grid_{kind.name.lower()}", _codebook(kind))
     entry = I64 if n == 4 else I32
-    # several places with one load: the processor cannot keep as many loads under way as there are places
+    # several indices with one load: the processor cannot keep a load per index in flight
     word = I32 if n * bits == 32 else I64
     per_word, mask = word.width // bits, mask or (1 << bits) - 1
     codes = []
@@ -47,27 +47,27 @@ def _codes(e: Emitter, kind: GGMLType, places: Value, item: Any = I8, step: int 
 
 
 def _signs(e: Emitter, place: Value) -> list[Value]:
-    """8 groups, an i32 in memory for each."""
+    """The signs of 8 groups, each from an i32 of bits at `place`."""
     return [signs_of(e, e.load(I32, place, 4 * g)) for g in range(8)]
 
 
 def _with_parity(e: Emitter, seven: Value) -> Value:
-    """<32 x i8> of seven bits -> with their sum as an eighth."""
+    """<32 x i8> of seven bits -> with their parity as the eighth bit."""
     odd = [-128 if k.bit_count() % 2 else 0 for k in range(16)]
     low, high = nibbles(e, seven)
     return e.b.xor(e.b.xor(e.lookup16(odd, low), e.lookup16(odd, high)), seven)
 
 
 def _seven_bit_signs(e: Emitter, words: Value) -> Value:
-    """Four times 7 bits of each of <8 x i32> -> <32 x i8> of sign bits."""
+    """Four times 7 bits of each of <8 x i32> -> <32 x i8> of sign bits, the eighth bit being the parity."""
     b, ty = e.b, words.type
     moved = [b.and_(b.shl(words, const(ty, k)), const(ty, 127 << 8 * k)) for k in range(4)]
     return _with_parity(e, b.bitcast(b.or_(b.or_(moved[0], moved[1]), b.or_(moved[2], moved[3])), V32I8))
 
 
 def _higher(e: Emitter, p: Value, offset: int, low: Value, times: list[int], mask: int) -> Value:
-    """<16 x i16>: places whose low bytes are <16 x i8>; their higher bits are those of `mask` in bytes at p + offset
-    times `times`: a byte holds those of as many places in turn."""
+    """<16 x i16>: indices whose low bytes are `low` <16 x i8>. A byte at p + offset holds the higher bits of len(times)
+    indices; index k takes the bits of `mask` in byte * times[k % len(times)]."""
     b = e.b
     n = len(times)
     spread = e.shuffle(e.load(Vec(I8, 16 // n), p, offset), [k // n for k in range(16)])
@@ -80,13 +80,13 @@ def _word(e: Emitter, p: Value, offset: int) -> Value:
 
 
 def _bits(e: Emitter, x: Value, place: int, n: int, to: int = 0) -> Value:
-    """Bits place..place + n - 1 of an i32, moved to `to`."""
+    """Bits place .. place + n - 1 of an i32, moved to bit `to`."""
     b = e.b
     return b.shl(b.and_(b.lshr(x, const(I32, place)), const(I32, (1 << n) - 1)), const(I32, to))
 
 
 def _fields(e: Emitter, p: Value, kind: ir.IntType, lanes: list[int], shifts: list[int], bits: int) -> Value:
-    """<n x i32>: `bits` bits of the integers at p, from `shifts` on; `lanes` says which integer."""
+    """<n x i32>: lane k has `bits` bits, from bit shifts[k] on, of integer lanes[k] of the array at p."""
     b, ty = e.b, Vec(I32, len(lanes))
     words = b.zext(e.shuffle(e.load(Vec(kind, max(lanes) + 1), p), lanes), ty)
     return b.and_(b.lshr(words, const(ty, shifts)), const(ty, (1 << bits) - 1))
@@ -109,7 +109,7 @@ def _odd_subs(e: Emitter, numbers: Value) -> Value:
 
 
 def _nibbles(e: Emitter, p: Value, n: int) -> Value:
-    """n numbers of four bits, the low ones of a byte first."""
+    """n 4-bit numbers, the low one of each byte first."""
     return _fields(e, p, I8, [k // 2 for k in range(n)], [4 * (k % 2) for k in range(n)], 4)
 
 
@@ -159,7 +159,7 @@ def _iq3_s(e: Emitter, p: Value) -> Groups:
 
 
 def _shifted(e: Emitter, book: Value, p: Value, masks: list[int]) -> Value:
-    """Codes plus 1, minus 1 for the eights whose flag is set: four masks of the i16 at p."""
+    """Codes plus 1, or minus 1 in the eights whose flag is set; `masks`: bits of the four flags in the i16 at p."""
     b = e.b
     word = e.shuffle(e.load(V2I8, p), [int(mask > 255) for mask in masks for _ in range(8)])
     flags = b.and_(word, const(V32I8, [_signed(mask >> 8 or mask) for mask in masks for _ in range(8)]))

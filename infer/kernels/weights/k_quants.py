@@ -34,7 +34,7 @@ def _six_bits(e: Emitter, p: Value) -> tuple[Value, Value]:
 
 
 def _scaled(e: Emitter, p: Value, offset: int, by: Value) -> Value:
-    """The f16 at p + offset times a vector."""
+    """The f16 at p + offset times the vector `by`."""
     return e.b.fmul(e.splat(e.half(e.load(I16, p, offset)), by.type.count), by)
 
 
@@ -60,7 +60,7 @@ def _q5_k(e: Emitter, p: Value) -> Groups:
 
 
 def _bit_at(e: Emitter, v: Value, place: int, n: int, to: int) -> Value:
-    """Bits place..place + n - 1 of every byte, moved to `to`. Shifts work on 16 bits: x86 has no shift of bytes."""
+    """Bits place .. place + n - 1 of every byte, moved to bit `to`. x86 cannot shift bytes, so 16 bits are shifted."""
     b = e.b
     mask = const(v.type, ((1 << n) - 1) << to)
     wide = Vec(I16, v.type.count // 2)
@@ -132,7 +132,7 @@ def _tq2_0(e: Emitter, p: Value) -> Groups:
 
 
 def _tq1_0(e: Emitter, p: Value) -> Groups:
-    """Five weights of base 3 in a byte, as the leading digits of byte * 3^n / 256."""
+    """Five base-3 weights per byte: weight n is floor((byte * 3^n mod 256) * 3 / 256)."""
     b = e.b
 
     def digits(v: Value, n: int) -> Value:

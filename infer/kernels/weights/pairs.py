@@ -1,7 +1,7 @@
-"""Eight groups for products of 512 bits: their codes in four registers, of group 2k and behind them of group 2k + 1.
+"""Eight groups for 512-bit products: codes in four registers, each with group 2k, then group 2k + 1.
 
-Codes are u8 here, signed ones plus `bias_of`. A type without a rule in PAIRS is multiplied in registers of 256 bits:
-codebooks are bound by their look-ups, and would only become slower.
+Codes are u8 here; signed codes include `bias_of`. Types without a rule in PAIRS are multiplied in 256-bit registers:
+types with codebooks are bound by their look-ups, and would only become slower.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ WINDOW = 64  # bytes of a register
 
 
 def _twice(e: Emitter, p: Value, offset: int) -> Value:
-    """32 bytes, and the same again."""
+    """32 bytes, twice."""
     return e.b.bitcast(e.shuffle(e.load(Vec(I64, 4), p, offset), [0, 1, 2, 3] * 2), V64I8)
 
 
 def _bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> Value:
-    """n bits of every byte, moved to `to`, from a place of its own in each half (or quarter) of the register."""
+    """n bits of every byte, moved to bit `to`; `places`: their first bit in each half (or quarter) of the register."""
     b = e.b
     each = 16 // len(places)  # dwords
     if has(e.isa, "gfni"):
         return e.call("llvm.x86.vgf2p8affineqb.512", V64I8, v, _matrices(places, n, to), const(I8, 0))
-    # dwords are rotated: bits of a neighbouring byte are masked
+    # dwords are rotated; bits from a neighbouring byte are masked off
     amounts = [(to - place) % 32 for place in places for _ in range(each)]
     if any(amounts):
         wide = b.bitcast(v, V16I32)
@@ -37,7 +37,7 @@ def _bits(e: Emitter, v: Value, places: Sequence[int], n: int, to: int = 0) -> V
 
 
 def _matrices(places: Sequence[int], n: int, to: int) -> Value:
-    """Eight times 8 x 8 bits: row 7 - i, a byte, says of which bits of a byte bit i of the result is the sum."""
+    """Eight 8 x 8 bit matrices: row 7 - i (a byte) selects the bits of a byte whose sum is bit i of the result."""
     matrices: list[int] = []
     for place in places:
         rows = [1 << place + 7 - i - to if to <= 7 - i < to + n else 0 for i in range(8)]
@@ -76,7 +76,7 @@ def _q3_k(e: Emitter, p: Value) -> list[Value]:
 
 
 def _two_bits(offset: int) -> "Pairs":
-    """Codes of two bits, four groups in 32 bytes."""
+    """The rule for 2-bit codes, four groups in 32 bytes, from `offset` on."""
 
     def pairs(e: Emitter, p: Value) -> list[Value]:
         packed = [_twice(e, p, offset + 32 * n) for n in range(2)]
@@ -86,12 +86,12 @@ def _two_bits(offset: int) -> "Pairs":
 
 
 def _nibbles(e: Emitter, quads: Value) -> Value:
-    """The low four bits of the bytes of the first and third 16 bytes, the high ones of the others."""
+    """The low four bits of the bytes in the first and third quarter, the high four bits in the others."""
     return _bits(e, quads, (0, 4, 0, 4), 4)
 
 
 def bias_of(block: IntBlock) -> int:
-    """What codes have too much here, so that they are unsigned and, if they can be, small."""
+    """The bias of codes in this module: signed codes get one that makes them unsigned and, if possible, small."""
     if not block.signed:
         return block.bias or 0
     return 16 if block.largest < 16 else 128
@@ -103,7 +103,7 @@ def _table(values: Sequence[int], added: int = 128) -> list[int]:
 
 
 def _two_of_sixteen(e: Emitter, both: Value) -> Value:
-    """<4 x i64>, 16 bytes of nibbles of each of two groups -> their numbers of four bits."""
+    """<4 x i64>, 16 bytes of nibbles of each of two groups -> <64 x i8>, their 4-bit numbers."""
     return _nibbles(e, e.b.bitcast(e.shuffle(both, [0, 1, 0, 1, 2, 3, 2, 3]), V64I8))
 
 
@@ -133,9 +133,9 @@ def _q1_0(e: Emitter, p: Value) -> list[Value]:
 
 
 def _small_nibbles(e: Emitter, p: Value, nbytes: int, offset: int) -> list[Value]:
-    """Codes of four bits of eight blocks of `nbytes`, an even number, whose nibbles begin at `offset`.
+    """4-bit codes of eight blocks of `nbytes` (even), whose nibbles begin at `offset`.
 
-    What two blocks have lies in 64 bytes, which are chosen so that they do not reach beyond the eight blocks.
+    Two blocks are read in 64 bytes, chosen not to reach beyond the eight blocks.
     """
     codes = []
     for k in range(0, 8, 2):
@@ -151,13 +151,13 @@ def _four(kind: GGMLType, offset: int) -> "Pairs":
 
 
 def _five(kind: GGMLType, offset: int) -> "Pairs":
-    """Codes of five bits; the fifth ones of a block are the 32 bits in front of its nibbles."""
+    """The rule for 5-bit codes; a block's nibbles begin at `offset`, and its fifth bits are the 32 bits before."""
     nbytes = TRAITS[kind].nbytes
 
     def pairs(e: Emitter, p: Value) -> list[Value]:
         b, codes = e.b, []
         for k, nibbles in enumerate(_small_nibbles(e, p, nbytes, offset)):
-            # a sum, not `or`: x86 has a masked one for bytes
+            # a sum, not `or`: x86 has masked addition of bytes
             codes.append(b.select(_fifth_bits(e, p, nbytes, offset, 2 * k), b.add(nibbles, const(V64I8, 16)), nibbles))
         return codes
 
@@ -165,7 +165,7 @@ def _five(kind: GGMLType, offset: int) -> "Pairs":
 
 
 def _fifth_bits(e: Emitter, p: Value, nbytes: int, offset: int, block: int) -> Value:
-    """<64 x i1>: the four bytes in front of `offset` of this block and of the next one."""
+    """<64 x i1>: the bits of the four bytes before `offset`, of this block and of the next."""
     b = e.b
     if has(e.isa, "avx512vbmi"):
         begin = min(block * nbytes, 8 * nbytes - WINDOW)
@@ -181,7 +181,8 @@ def _iq4_nl(e: Emitter, p: Value) -> list[Value]:
 
 
 def numbers_of_pairs(e: Emitter, block: IntBlock, p: Value, g: Groups) -> Groups:
-    """Scales and minima of eight small blocks, read in windows instead of one by one; Q8_0's lie too far apart."""
+    """g with scales and minima of eight blocks read in windows, not one by one; g itself unless blocks have 32 weights
+    and an even number of bytes, at most 24 (Q8_0's scales are too far apart)."""
     if block.weights != 32 or block.nbytes % 2 or block.nbytes > 24:
         return g
     fields = range(1 + block.n_min)
@@ -193,7 +194,7 @@ def numbers_of_pairs(e: Emitter, block: IntBlock, p: Value, g: Groups) -> Groups
 
 
 def numbers_of_sixteen(e: Emitter, block: IntBlock, p: Value) -> tuple[Value, list[Value]] | None:
-    """Scale and minima of sixteen groups of small blocks, <16 x f32>, read in windows; None where these do not pay."""
+    """(scale, minima) of sixteen groups of small blocks, <16 x f32>, read in windows; None if windows do not pay."""
     n = block.groups
     total = 16 // n * block.nbytes
     if block.weights == 256 or block.nbytes > 24 or total < WINDOW:
@@ -211,8 +212,8 @@ def numbers_of_sixteen(e: Emitter, block: IntBlock, p: Value) -> tuple[Value, li
 
 
 def _fields(e: Emitter, ty: Vec, p: Value, nbytes: int, places: list[int]) -> Value:
-    """Elements of `ty` at these bytes of `nbytes` from p on, which windows of 64 bytes are loaded for, as few as there
-    can be."""
+    """The elements of `ty` at byte offsets `places` in the `nbytes` bytes from p on, from as few 64-byte loads as
+    possible."""
     n = ty.count
     size = WINDOW // n
     left, lanes, gathered = sorted(places), {}, None

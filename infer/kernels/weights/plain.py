@@ -1,4 +1,4 @@
-"""F32, F16, BF16: every weight for itself."""
+"""F32, F16, BF16: weights without blocks."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 from ..emit.emitter import F32, I16, Emitter, Value, Vec
 from .base import V16F, FloatBlock
 
-# From an address: <16 x f32>, and one f32.
+# Loads from an address: LOAD16 <16 x f32>, LOAD1 one f32.
 LOAD16: dict[GGMLType, Callable[[Emitter, Value], Value]] = {
     GGMLType.F32: lambda e, p: e.load(V16F, p),
     GGMLType.F16: lambda e, p: e.half(e.load(Vec(I16, 16), p)),

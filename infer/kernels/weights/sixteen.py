@@ -1,6 +1,6 @@
-"""Sixteen groups of a row for products of 512 bits: eight registers of codes, and numbers of two super-blocks at once.
+"""Sixteen groups of a row for 512-bit products: eight registers of codes, and the scales of two super-blocks at once.
 
-The numbers are the same as by the rules in k_quants.py; only the instructions differ.
+The numbers are the same as in k_quants.py; only the instructions differ.
 """
 
 from collections.abc import Callable
@@ -19,23 +19,23 @@ Numbers = tuple[Value, list[Value], Value | None]  # scale and minima <16 x f32>
 
 
 def _both(e: Emitter, kind: GGMLType, p: Value, offset: int) -> Value:
-    """<32 x i8>: 16 bytes of each of two blocks."""
+    """<32 x i8>: 16 bytes at `offset` of each of two blocks."""
     return e.cat(*(e.load(V16I8, p, k * TRAITS[kind].nbytes + offset) for k in (0, 1)))
 
 
 def _halves(e: Emitter, both: Value, word: int) -> Value:
-    """The f16 at this word of each block's 16 bytes, for its eight groups."""
+    """<16 x f32>: the f16 at index `word` of each block's 16 bytes, repeated for its eight groups."""
     words = e.b.bitcast(both, Vec(I16, 16))
     return e.half(e.shuffle(words, [word] * 8 + [8 + word] * 8))
 
 
 def _dwords(e: Emitter, both: Value, places: list[int]) -> Value:
-    """<8 x i32>: these dwords of each block's 16 bytes."""
+    """<8 x i32>: the dwords `places` of each block's 16 bytes."""
     return e.shuffle(e.b.bitcast(both, V8I32), places + [4 + k for k in places])
 
 
 def _moved(e: Emitter, v: Value, right: list[int], masks: list[int]) -> Value:
-    """Dwords rotated to the right, then masked with `mask` repeated in every byte."""
+    """Dwords of v rotated right by `right` bits, then masked with `masks` in each of their bytes."""
     b, n = e.b, v.type.count // len(right)
     if any(right):
         v = e.intr("fshr", v, v, const(v.type, right * n))
@@ -47,7 +47,7 @@ def _q4_k(kind: GGMLType) -> "Callable[[Emitter, Value], Numbers]":
         b, head = e.b, _both(e, kind, p, 0)
         low = _moved(e, _dwords(e, head, [1, 3, 2, 3]), [0, 0, 0, 4], [63, 15, 63, 15])
         top = _moved(e, _dwords(e, head, [1, 1, 2, 2]), [2] * 4, [0, 48, 0, 48])
-        six = b.bitcast(b.or_(low, top), V32I8)  # of each block eight scales, eight minima
+        six = b.bitcast(b.or_(low, top), V32I8)  # eight scales and eight minima of each block
         scales, mins = (
             e.to_f32(b.zext(e.shuffle(six, [*range(k, k + 8), *range(k + 16, k + 24)]), V16I32)) for k in (0, 8)
         )
@@ -110,7 +110,7 @@ NUMBERS: dict[GGMLType, Callable[[Emitter, Value], Numbers]] = {
     GGMLType.TQ1_0: _tq1_0,
     GGMLType.TQ2_0: _tq2_0,
 }
-TABLES = ("avx512vbmi", "gfni")  # what the rules in wide_grids.py and wide_small.py need
+TABLES = ("avx512vbmi", "gfni")  # CPU features that the rules in wide_grids.py and wide_small.py need
 
 
 def has_sixteen(kind: GGMLType, isa: ISA) -> bool:
@@ -123,8 +123,8 @@ def _has_tables(isa: ISA) -> bool:
 
 
 def sixteen_groups(e: Emitter, kind: GGMLType, block: IntBlock, p: Value) -> Groups:
-    """Sixteen groups from p on: codes 8 x <64 x i8>, with `bias_of` the block; scale and mins <16 x f32>, subs
-    <32 x i16>."""
+    """Unpack sixteen groups from p on: codes 8 x <64 x i8>, which include the bias `bias_of(block)`; scale and mins
+    <16 x f32>, subs <32 x i16>."""
     if kind in WIDE_GRIDS:
         return WIDE_GRIDS[kind](e, p)
     halves = [p, e.at(p, 8 // block.groups * block.nbytes)]

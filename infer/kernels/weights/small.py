@@ -6,7 +6,7 @@ from hybrid.quant.ggml.types import TRAITS, GGMLType
 from ..emit.emitter import F32, I8, I16, I32, I64, Emitter, Value, Vec, const
 from .base import V32I8, FloatBlock, Groups, IntBlock, Scale, Unpack, bit_select, nibble_codes, nibbles
 
-# 16 values of the codes of IQ4_NL and IQ4_XS, and of twice the numbers of 4 bits of MXFP4 (E2M1)
+# values of the 16 codes: of IQ4_NL and IQ4_XS; of MXFP4 (E2M1), doubled
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 E2M1_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
@@ -64,7 +64,7 @@ def _q2_0(e: Emitter, p: Value) -> Groups:
     b = e.b
     codes = []
     for k in range(2):
-        # every byte four times, then its two bits for that place
+        # every byte four times, shifted so that each lane's two bits are lowest
         packed = e.shuffle(e.load(Vec(I8, 8), p, 2 + 8 * k), [j // 4 for j in range(32)])
         codes.append(b.and_(b.lshr(packed, const(V32I8, [0, 2, 4, 6] * 8)), const(V32I8, 3)))
     return Groups(codes, e.load(I16, p), [])
@@ -81,7 +81,7 @@ def _nvfp4(e: Emitter, p: Value) -> list[Value]:
     return out
 
 
-# The scale of 16 weights is a float of 8 bits: not an integer, so the products with NVFP4 are always in f32.
+# The scale of 16 weights is an 8-bit float, not an integer, so products with NVFP4 are always in f32.
 NVFP4 = FloatBlock(64, TRAITS[GGMLType.NVFP4].nbytes, _nvfp4)
 
 

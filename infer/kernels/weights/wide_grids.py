@@ -1,8 +1,8 @@
-"""IQ1, IQ2, IQ3 for products of 512 bits: sixteen groups of two super-blocks, without a load per entry of a codebook.
+"""IQ1, IQ2, IQ3 for 512-bit products: sixteen groups of two super-blocks, without a load per codebook entry.
 
-An entry has 8 weights of at most four values, or 4 of at most eight, so it fits 16 bits. Their low and their high bytes
-are two tables, in which vpermi2b finds 64 entries at once, 128 places at a time; vpmultishiftqb and vpermb make weights
-of them. Processors without these instructions (AVX-512 VBMI, GFNI) take the rules in grids.py.
+An entry has 8 weights with at most four values, or 4 with at most eight, so it fits 16 bits. The entries' low and high
+bytes are two tables. vpermi2b looks up 64 entries at once in 128 bytes of a table; vpmultishiftqb and vpermb turn them
+into weights. Processors without AVX-512 VBMI and GFNI use the rules in grids.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from .base import Groups, in_memory
 
 V16I8, V32I8, V64I8 = Vec(I8, 16), Vec(I8, 32), Vec(I8, 64)
 V16I16, V32I16, V16I32, V64I1 = Vec(I16, 16), Vec(I16, 32), Vec(I32, 16), Vec(I1, 64)
-CHUNK = 128  # places that vpermi2b chooses from
-_PARITY = [0x7F, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01]  # a bit more than seven: their sum
+CHUNK = 128  # table bytes that vpermi2b chooses from
+_PARITY = [0x7F, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01]  # matrix that adds the parity of seven bits as the eighth
 
 
 @cache
 def _book(kind: GGMLType) -> tuple[tuple[bytes, bytes], list[int], int]:
-    """Low and high bytes of all entries, the values that their fields stand for, and bits per field."""
+    """((low bytes, high bytes) of all entries, the value of each field, bits per field)."""
     entries = grid(kind).astype(np.int64)
     values = np.unique(entries)
     bits = 16 // entries.shape[1] if entries.shape[1] == 8 else 3
@@ -39,9 +39,10 @@ def _signed(byte: int) -> int:
 
 
 def _planes(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value]) -> list[Value]:
-    """Low and high bytes of 64 entries. Their places: low eight bits <64 x i8>, higher ones <64 x i1> each."""
+    """(low, high) bytes of 64 entries. Indices: low eight bits in `low` <64 x i8>, higher bits in `tops`, <64 x i1>
+    each."""
     b = e.b
-    choices = [None, b.icmp_signed("<", low, const(V64I8, 0)), *tops]  # of 2, 4, 8 and 16 times as many places
+    choices = [None, b.icmp_signed("<", low, const(V64I8, 0)), *tops]  # for tables of 2, 4, 8 and 16 CHUNK
     planes = []
     for name, content in zip(("low", "high"), _book(kind)[0], strict=True):
         table = e.table(f"{name}_bytes_{kind.name.lower()}", content)
@@ -58,14 +59,14 @@ def _planes(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value]) -> li
 
 
 def _weights(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value], added: int) -> list[Value]:
-    """<64 x i8> each: the weights of 64 entries (times 8 for IQ1) plus `added`."""
+    """The weights of 64 entries (times 8 for IQ1) plus `added`, <64 x i8> each."""
     b = e.b
     _, values, bits = _book(kind)
     times = 8 if kind in (GGMLType.IQ1_S, GGMLType.IQ1_M) else 1
     by_field = [_signed(v * times + added) for v in values]
     by_field = (by_field + [0] * ((1 << bits) - len(by_field))) * (64 >> bits)
     planes = _planes(e, kind, low, tops)
-    # per 16 entries the words of the first eight, and of the others
+    # the words of the first eight of every 16 entries, and of the second eight
     halves = [
         b.bitcast(e.shuffle(planes[0], [i for q in range(h, 64, 16) for k in range(8) for i in (q + k, 64 + q + k)],
                             planes[1]), V32I16)
@@ -87,12 +88,12 @@ def _weights(e: Emitter, kind: GGMLType, low: Value, tops: Sequence[Value], adde
 
 
 def _spread(e: Emitter, v: Value, k: int) -> Value:
-    """Bytes 8 k to 8 k + 7, each of them eight times."""
+    """Bytes 8 k to 8 k + 7, each repeated eight times."""
     return e.shuffle(v, [8 * k + i // 8 for i in range(64)])
 
 
 def _negated(e: Emitter, codes: list[Value], signs: Sequence[Value], added: int) -> list[Value]:
-    """Codes, which have `added` too much, with other signs where a bit is set."""
+    """Codes (weights plus `added`), with the weights negated where a bit of `signs` is set."""
     twice = const(V64I8, _signed(2 * added))
     return [e.b.select(m, e.b.sub(twice, v), v) for v, m in zip(codes, signs, strict=True)]
 
@@ -114,14 +115,14 @@ def _affine(e: Emitter, v: Value, rows: list[int]) -> Value:
 
 
 def _seven_bit_signs(e: Emitter, words: Value) -> Value:
-    """Four times 7 bits of each of <16 x i32>, and their sum as an eighth: <64 x i8>."""
+    """Four times 7 bits of each of <16 x i32>, with their parity as the eighth bit: <64 x i8>."""
     amounts = const(V64I8, [0, 7, 14, 21, 32, 39, 46, 53] * 8)
     fields = e.call("llvm.x86.avx512.pmultishift.qb.512", V64I8, amounts, e.b.bitcast(words, V64I8))
     return _affine(e, fields, _PARITY)
 
 
 def _both(e: Emitter, kind: GGMLType, p: Value, offset: int, ty: Vec) -> Value:
-    """Two vectors, one of each block, as one."""
+    """A vector of each of two blocks, joined."""
     return e.cat(*(e.load(ty, p, k * TRAITS[kind].nbytes + offset) for k in (0, 1)))
 
 
@@ -131,7 +132,7 @@ def _d(e: Emitter, kind: GGMLType, p: Value, factor: float) -> Value:
 
 
 def _of_each(e: Emitter, first: Value, second: Value, factor: float) -> Value:
-    """<16 x f32>: eight times the f16 of the first block times a factor, then likewise for the second block."""
+    """<16 x f32>: first * factor in eight lanes, second * factor in eight; first, second are the blocks' f16."""
     v = e.b.insert_element(const(Vec(I16, 2), 0), first, const(I32, 0))
     d = e.half(e.b.insert_element(v, second, const(I32, 1)))
     return e.shuffle(e.b.fmul(d, const(Vec(F32, 2), factor)), [0] * 8 + [1] * 8)
@@ -146,7 +147,7 @@ def _scale(e: Emitter, kind: GGMLType, p: Value, factor: float, numbers: Value) 
 
 
 def _nibbles(e: Emitter, v: Value) -> Value:
-    """The numbers of four bits of bytes, the low ones first, one to a lane of twice the width."""
+    """The 4-bit numbers of bytes, low first, one per i16 lane."""
     b, n = e.b, v.type.count
     twice = e.shuffle(v, [k // 2 for k in range(2 * n)])
     wide = Vec(I16, 2 * n)
@@ -205,14 +206,14 @@ def _iq3_s(e: Emitter, p: Value) -> Groups:
 
 
 def _iq1(e: Emitter, kind: GGMLType, low: Value, fields: Value, flags: Value) -> list[Value]:
-    """Weights in eighths plus 1, or minus 1 where the byte of an entry in `flags` is -1 instead of 0, plus 16."""
+    """Weights in eighths, plus 1 (minus 1 for entries whose byte in `flags` is -1, not 0), plus 16."""
     codes = _weights(e, kind, low, [_set(e, fields, [bit]) for bit in (1, 2, 4)], 17)
     moved = e.b.and_(flags, const(V64I8, -2))
     return [e.b.add(v, _spread(e, moved, k)) for k, v in enumerate(codes)]
 
 
 def _fields(e: Emitter, words: Value, amounts: list[int]) -> Value:
-    """Eight bits of every two of <16 x i16>, from each of these places on."""
+    """Eight bits of each pair of <16 x i16> from each bit offset in `amounts` on."""
     pairs = e.b.zext(e.b.bitcast(words, Vec(I32, 8)), Vec(I64, 8))
     return e.call("llvm.x86.avx512.pmultishift.qb.512", V64I8, const(V64I8, amounts * 8), e.b.bitcast(pairs, V64I8))
 

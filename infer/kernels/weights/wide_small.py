@@ -1,4 +1,4 @@
-"""TQ1_0, Q1_0 and Q2_0 for products of 512 bits, sixteen groups at once, on processors with AVX-512 VBMI and GFNI."""
+"""TQ1_0, Q1_0 and Q2_0 for 512-bit products: codes of sixteen groups, for processors with AVX-512 VBMI and GFNI."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,13 @@ V8I16, V8I64, V64I8 = Vec(I16, 8), Vec(I64, 8), Vec(I8, 64)
 
 
 def _shifted(e: Emitter, v: Value, amounts: list[int], mask: int = 3) -> Value:
-    """Bits of every 64, from these places on, of which the mask leaves some."""
+    """Byte i: 8 bits of its 64-bit lane of v, from bit amounts[i] on, masked with `mask`."""
     fields = e.call("llvm.x86.avx512.pmultishift.qb.512", V64I8, const(V64I8, amounts), e.b.bitcast(v, V64I8))
     return e.b.and_(fields, const(V64I8, mask))
 
 
 def _q1_0(e: Emitter, p: Value) -> list[Value]:
-    """Codes 0 and 2."""
+    """Codes 0 and 2, with a bias of 1."""
     nbytes = TRAITS[GGMLType.Q1_0].nbytes
     bits = [e.splat(e.load(I64, p, k * nbytes + 2 + 8 * h), 8) for k in range(4) for h in (0, 1)]
     return [_shifted(e, v, [(i - 1) % 64 for i in range(64)], 2) for v in bits]
@@ -31,14 +31,14 @@ def _q2_0(e: Emitter, p: Value) -> list[Value]:
 
 
 def _digits() -> tuple[bytes, bytes]:
-    """The first four digits of every byte of TQ1_0, two bits each, and the fifth."""
+    """Tables for every byte value of TQ1_0: the first four digits, two bits each, and the fifth digit."""
     digits = [(np.arange(256) * 3**n % 256 * 3 >> 8) << 2 * (n % 4) for n in range(5)]
     return sum(digits[:4]).astype(np.uint8).tobytes(), digits[4].astype(np.uint8).tobytes()
 
 
 def _tq1_0(e: Emitter, p: Value) -> list[Value]:
     b, nbytes, groups = e.b, TRAITS[GGMLType.TQ1_0].nbytes, []
-    for begin, at in ((0, 0), (2 * nbytes - 64, 64 - nbytes)):  # 64 bytes that have a block from byte `at` on
+    for begin, at in ((0, 0), (2 * nbytes - 64, 64 - nbytes)):  # 64 bytes from `begin` on; a block begins at byte `at`
         raw = e.load(V64I8, p, begin)
         planes = []
         for name, content in zip(("first", "fifth"), _digits(), strict=True):
@@ -48,7 +48,7 @@ def _tq1_0(e: Emitter, p: Value) -> list[Value]:
             planes.append(b.select(b.icmp_signed("<", raw, const(V64I8, 0)), halves[1], halves[0]))
 
         def codes(bytes_: list[int], digits: list[int], at: int = at, planes: list[Value] = planes) -> Value:
-            """These digits of these bytes of a block."""
+            """Codes: digit digits[i] of byte bytes_[i] of the block."""
             places = [at + k + 64 * (n == 4) for k, n in zip(bytes_, digits, strict=True)]
             amounts = [8 * (i % 8) + 2 * (n % 4) for i, n in enumerate(digits)]
             return _shifted(e, e.shuffle(planes[0], places, planes[1] if 4 in digits else None), amounts)
