@@ -30,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         link(args.model.resolve(), Path(folder))
         env = {**os.environ, "HF_HUB_CACHE": folder, "HF_ENDPOINT": NOBODY}
-        generating = ("-p", PROMPT, "-n", "1", "--greedy")
+        generating = ("--raw", "-p", PROMPT, "-n", "1", "--greedy")
         commands = {
             "by name": ("run", NAME, *generating),
             "by path": ("run", str(args.model), *generating),

@@ -29,7 +29,7 @@ COMMANDS = {
     "imatrix": "Measure which weights matter, for `quantize --imatrix`.",
     "inspect": "Show what is in a GGUF file.",
     "gguf": "Split, merge, hash or edit GGUF files.",
-    "run": "Chat with a model, or continue a text.",
+    "run": "Chat with a model, or ask it once.",
     "serve": "Serve a model over HTTP, with OpenAI's and Anthropic's APIs.",
     "tokenize": "Show the tokens of a text.",
     "embed": "Make embeddings of texts, one vector per line.",

@@ -69,7 +69,7 @@ SENTENCES: dict[Remedy, tuple[Sentence, ...]] = {
     ),
     Remedy.SEPARATE_ADAPTER: (Sentence("Give the model it belongs to, and this with --lora."),),
     Remedy.EMBEDDINGS: (Sentence("Use `hybrid embed`."),),
-    Remedy.WITHOUT_TEMPLATE: (Sentence("Use --no-template."),),
+    Remedy.WITHOUT_TEMPLATE: (Sentence("Use --raw, or another template (--chat-template)."),),
     Remedy.WITHOUT_STATE: (
         _if_used("--state", "Start without --state."),
         _if_used("--continue", "Start without --continue."),

@@ -10,6 +10,7 @@ from hybrid.pipeline import models
 
 from .. import console
 from ..options.answer_options import AnswerOptions
+from ..options.framing import chosen_template
 from ..options.tool_options import Asking
 from ..terminal.line_editing import prompt_reader
 from . import saved_chats
@@ -20,6 +21,7 @@ from .session import ChatSession
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.loading.options import LoadOptions
+    from hybrid.infer.text.chat_template import ChatTemplate
 
 BUNDLED = (
     "This is the bundled model, which shows that all works. It has 11 million weights and was trained on "
@@ -37,11 +39,11 @@ EXAMPLES = (
 class Start:
     """What `hybrid run` was asked for.
 
-    answers      n_predict None: no limit, or most_continued without a template
+    answers      n_predict None: most_continued without a template
     options      how the model is loaded
     state        the file to continue from and to save to; None: a kept chat of the model
     go_on        continue the last kept chat
-    in_template  put messages into the model's chat template
+    in_template  put messages into the model's chat template, or into `chat_template` (see `chosen_template`)
     is_bundled   no model was named
     """
 
@@ -52,16 +54,19 @@ class Start:
     in_template: bool = True
     system: str = ""
     asking: Asking = field(default_factory=Asking)
+    chat_template: str | None = None
     is_bundled: bool = False
     most_continued: int = -1
 
 
 def chat(model: "LoadedModel", start: Start) -> None:
     """Chats until the user leaves, and saves the chat."""
-    template, answers = model.chat_template if start.in_template else None, start.answers
-    most = answers.n_predict
-    if most is None:
-        most = -1 if template is not None else start.most_continued
+    template, answers = None, start.answers
+    if start.in_template:
+        template = chosen_template(start.chat_template, model.chat_template, model.gguf, model.tokenizer)
+    most = answers.answer_tokens
+    if answers.n_predict is None and template is None:
+        most = start.most_continued
     conversation = Conversation(
         model,
         answers.params(model),
@@ -78,7 +83,7 @@ def chat(model: "LoadedModel", start: Start) -> None:
     session.load = lambda name: _another(os.path.expanduser(name), start, model)  # noqa: PTH111  may be no path
     read = prompt_reader([n for n, c in COMMANDS.items() if c.help], session.words, lambda: session.example)
     console.note(f"{title(model)}. /help lists commands.")
-    for line in told_first(model, start, most):
+    for line in told_first(model, start, template, most):
         console.paragraph(line)
     path = start.state or (saved_chats.last(model) if start.go_on else saved_chats.new(model))
     if path.exists():
@@ -95,18 +100,18 @@ def chat(model: "LoadedModel", start: Start) -> None:
             session.conversation.model.close()
 
 
-def told_first(model: "LoadedModel", start: Start, most: int) -> list[str]:
+def told_first(model: "LoadedModel", start: Start, template: "ChatTemplate | None", most: int) -> list[str]:
     """Notes on a model that has no template, or is used without it: how it treats messages."""
     if start.is_bundled:
         return [BUNDLED]
     continued = "it continues your text instead of answering"
     many = f"{most} tokens at a time (-n)" if most >= 0 else "until the context is full (-n) or you press Ctrl-C"
-    if model.chat_template is None:
+    if start.in_template and template is None:
         return [
             f"{model.path.name} has no chat template, so it was most likely not trained to chat: {continued}, {many}. "
             "Your next text is appended; /clear starts over."
         ]
-    return [] if start.in_template else [f"--no-template: the model continues your text instead of answering, {many}."]
+    return [] if start.in_template else [f"--raw: the model continues your text instead of answering, {many}."]
 
 
 def _another(name: str, start: Start, first: "LoadedModel") -> "LoadedModel":

@@ -17,6 +17,7 @@ from ..terminal.answer_view import AnswerView, result_prompt, turn_lines
 from ..terminal.context_shift import tokens_left_out
 from ..terminal.line_editing import NO_WORDS, Words
 from ..terminal.reading_line import ReadingLine
+from ..terminal.repetition import STOPS_IT, Repetition
 from ..terminal.terminal import quiet_keys
 
 if TYPE_CHECKING:
@@ -185,10 +186,12 @@ class ChatSession:
         """Streams an answer, after the progress of reading the prompt. Ctrl-C stops the answer; its text so far stays
         in the conversation."""
         with quiet_keys() as screen, self._interruptible() as stop, ReadingLine() as reading:
-            view = AnswerView(screen)
+            view, repetition = AnswerView(screen), Repetition()
             for part in answer(reading.step):
                 reading.close()
                 view.show(part, self.conversation.reading.n_thought if self.conversation.reading else 0)
+                if repetition.push(part.text):
+                    view.note(f"the answer repeats itself: {STOPS_IT}")
                 if stop.is_set:
                     break
             reading.close()
@@ -201,6 +204,8 @@ class ChatSession:
         result, reading = self.conversation.result, self.conversation.reading
         if result is not None and reading is not None and reading.answer(result).cut:
             console.note("the last call was cut off: the model will not see it, and it gets no result")
+        if result is not None and result.reason == "length" and self.conversation.template is not None:
+            console.note(f"the answer ended at its limit of {len(result.ids)} tokens; -n sets it")
         if result is not None and result.discarded and not self.said_so:
             console.note(tokens_left_out(self.conversation.model, result.discarded))
             self.said_so = True

@@ -35,7 +35,8 @@ def demo(
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.quant import quantize as quantize_library
 
-    from ..run import text as single_text
+    from ..run.one_text import OneText
+    from ..run.text import complete
     from . import perplexity, quantize
 
     folder = output or cache_paths.cache_dir() / "demo"
@@ -66,11 +67,11 @@ def demo(
         perplexity.measure(file, prose, LoadOptions(n_threads=threads), n_ctx=N_CTX)
 
     chosen = files[1]
-    heading("4. Text", f'hybrid run {near(chosen)} -p "{PROMPT}" -n 80 --seed 2')
+    heading("4. Text", f'hybrid run {near(chosen)} --raw -p "{PROMPT}" -n 80 --seed 2')
     with models.load(chosen, reporter=console.SCREEN, n_threads=threads) as model:
         console.out(console.bold(PROMPT), end="")
         answers = AnswerOptions(Sampling(seed=2), n_predict=80)
-        single_text.complete(model, single_text.OneText(PROMPT, answers))
+        complete(model, OneText(PROMPT, answers))
 
     console.out("\nThe model has 11 million weights: it has learned how documentation sounds, not what is true.")
     console.out(f"Chat with it:       {program()} run")

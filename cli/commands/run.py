@@ -14,9 +14,11 @@ from hybrid.quant.ggml.errors import HybridError, UsageError, shown
 
 from .. import console
 from ..options import model_argument, text_options
-from ..options.answer_options import COMPLETION_TOKENS, AnswerOptions
+from ..options.answer_options import ANSWER_TOKENS, COMPLETION_TOKENS, AnswerOptions
 from ..options.cluster_options import ClusterAddress, cluster_address
 from ..options.form_options import FormOptions
+from ..options.framing import Framing, chosen_template
+from ..options.given_text import Given, Resuming
 from ..options.groups import takes_groups
 from ..options.guess_options import GuessOptions, guesses_text
 from ..options.loading_options import Checkpoints, Context, Lora, Precision, ThreadOptions, load_options
@@ -25,6 +27,7 @@ from ..options.probability_options import Probabilities
 from ..options.sampling_options import Sampling
 from ..options.stage_options import WorkerOptions
 from ..options.tool_options import Asking, Thoughts, Tools, asking
+from ..run.one_text import OneText
 from ..terminal.context_shift import tokens_left_out
 
 if TYPE_CHECKING:
@@ -91,97 +94,12 @@ class Shift:
         return None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Given:
-    """The text to continue or to answer, or a file of prompts."""
-
-    prompt: Annotated[
-        str | None, typer.Option("-p", "--prompt", help="Continue this text, print the continuation and exit.")
-    ] = None
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "-f", "--file", help="Continue the text of this file; - reads stdin. FILE.jsonl: answer all prompts in it."
-        ),
-    ] = None
-
-    @property
-    def many(self) -> Path | None:
-        """The file of prompts, or None for one text or a chat."""
-        from hybrid.infer.answers.prompt_files import SUFFIX
-
-        return self.file if self.file is not None and self.file.suffix == SUFFIX else None
-
-    def text(self, *, as_json: bool, goes_on: bool) -> str | None:
-        """The text, or None for a chat. UsageError: the text cannot be read, or a chat has no terminal."""
-        if self.prompt is not None:
-            return text_options.checked(self.prompt, "-p")
-        if self.file is not None:
-            return text_options.read_text(self.file, empty=goes_on)
-        if not sys.stdin.isatty():
-            text = text_options.read_text(text_options.STDIN, empty=True)
-            if not text and not goes_on:
-                raise UsageError(
-                    "there is no prompt: stdin is empty. Give one with -p TEXT or -f FILE; a chat needs a terminal."
-                )
-            return text
-        if as_json or not sys.stdout.isatty():
-            raise UsageError("there is no prompt. Give one with -p TEXT or -f FILE; a chat needs a terminal.")
-        return None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Resuming:
-    """The saved state or chat that is continued."""
-
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Load FILE if it exists and append the prompt to its text; save to FILE at the end.",
-        ),
-    ] = None
-    go_on: Annotated[
-        bool, typer.Option("--continue", help="Continue the last chat with this model; `hybrid state` lists them.")
-    ] = False
-
-    def check(self, text: str | None) -> None:
-        """UsageError: --continue together with a text or --state."""
-        if self.go_on and (text is not None or self.state is not None):
-            what = "--state" if self.state else "a prompt"
-            raise UsageError(f"--continue goes on with a chat; {what} does not go with it.")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Framing:
-    """The chat template and system message around a text."""
-
-    system: Annotated[str, typer.Option(metavar="TEXT", help="System message, in the model's chat template.")] = ""
-    template: Annotated[
-        bool | None,
-        typer.Option(
-            "--template/--no-template",
-            help="Write the text as a message in the model's chat template, or continue it as raw text. Default: "
-            "template in a chat (except with the bundled model), raw with -p, -f or a pipe.",
-        ),
-    ] = None
-
-    def in_template(self, text: str | None, asks: Asking, *, is_bundled: bool) -> bool:
-        """Whether `text` (None: a chat) is written in the chat template. UsageError: an option needs the template."""
-        applies = self.template is not False if text is None else bool(self.template)
-        if is_bundled and self.template is None and not asks.given and not self.system:
-            applies = False  # the bundled model has a template, but was not trained to chat
-        if asks.given and not applies:
-            how = "leave out --no-template" if text is None else "add --template"
-            raise UsageError(f"{asks.given} needs the model's chat template: {how}.")
-        if self.system and text is not None and not applies:
-            raise UsageError("--system needs the model's chat template: add --template.")
-        return applies
-
-
 @takes_groups
 def run(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help=model_argument.DEFAULT)] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="PROMPT", help="The message, as with -p; needs MODEL before it.")
+    ] = None,
     *,
     given: Given,
     n_predict: Annotated[
@@ -190,8 +108,8 @@ def run(
             "-n",
             "--n-predict",
             min=-1,
-            help=f"Maximum tokens to generate; -1: until the context is full. Default: {COMPLETION_TOKENS}; in a "
-            f"chat -1, or {CHAT_TOKENS_WITHOUT_TEMPLATE} without a chat template.",
+            help=f"Maximum tokens to generate; -1: until the context is full. Default: {ANSWER_TOKENS} in a chat "
+            f"template; else {COMPLETION_TOKENS}, in a chat {CHAT_TOKENS_WITHOUT_TEMPLATE}.",
         ),
     ] = None,
     n_ctx: Context = 0,
@@ -217,20 +135,20 @@ def run(
         list[str] | None, typer.Option(metavar="TEXT", help="Stop before this text. May be repeated.")
     ] = None,
 ) -> None:
-    """Chat with a model, or continue a text.
+    """Chat with a model, or ask it once.
 
-    In a terminal, `hybrid run` is a chat in the model's own template; /help lists its commands. With -p, -f or a pipe
-    it continues the text, or answers it with --template; the answer goes to stdout, everything else to stderr. With
-    -f FILE.jsonl it answers all prompts of the file, several at a time.
+    In a terminal, `hybrid run MODEL` is a chat; /help lists its commands. With a prompt (PROMPT, -p, -f or a pipe), the
+    model answers it once, in its chat template; a model without a template continues the text, as --raw makes every
+    model do. The answer goes to stdout, everything else to stderr. With -f FILE.jsonl it answers all prompts of the
+    file, several at a time.
     """
     # modules that only some runs need are imported there; a test lists the modules that every run imports
-    if given.prompt is not None and given.file is not None:
-        raise UsageError("-p and -f are both given. Use one of them.")
-    many, state, system = given.many, kept.state, framing.system
+    many, state = given.many, kept.state
     if many is not None:
         for_one = {
-            "--state": state, "--continue": kept.go_on, "--json": as_json, "--system": system,
-            "--template": framing.template is True, "--no-template": framing.template is False,
+            "PROMPT": words, "-p": given.prompt, "--state": state, "--continue": kept.go_on, "--json": as_json,
+            "--system": framing.system, "--raw": framing.raw is True, "--no-raw": framing.raw is False,
+            "--chat-template": framing.chat_template,
         }  # fmt: skip
         _refuse(for_one, "does not go with")
     else:
@@ -239,11 +157,11 @@ def run(
     keep = shift.kept()
     workers.check(machine.pinning, divides=True)
     address = cluster_address(workers.cluster) if workers.stages is None else None
-    text = None if many is not None else given.text(as_json=as_json, goes_on=state is not None)
+    text = None if many is not None else given.text(words or (), as_json=as_json, goes_on=state is not None)
     kept.check(text)
     asks = asking(thoughts, tools)
-    in_template = framing.in_template(text, asks, is_bundled=model is None)
-    probabilities.check(in_chat=many is None and text is None, in_template=in_template and text is not None)
+    framing.check(asks)
+    probabilities.check(in_chat=many is None and text is None)
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
     options = load_options(machine, precision, checkpoints, n_ctx=n_ctx, lora=lora)
     n_texts = 1 if many is None else batch.parallel or PARALLEL
@@ -251,30 +169,56 @@ def run(
         if many is not None:
             answer_file(loaded, PromptFile(many, answers, batch, asks, options, address))
         elif text is None:
-            from ..chat.opening import Start, chat
-
-            told = text_options.checked(system, "--system")
-            start = Start(
-                answers,
-                options,
-                state,
-                kept.go_on,
-                in_template,
-                told,
-                asks,
-                is_bundled=model is None,
-                most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
-            )
-            chat(loaded, start)
-        elif in_template:
-            from ..run.message import OneMessage, answer
-
-            told = text_options.checked(system, "--system")
-            answer(loaded, OneMessage(text, answers, state, as_json, told, asks))
+            _chat(loaded, framing, kept, answers, options, asks, is_bundled=model is None)
         else:
-            from ..run.text import OneText, complete
+            one = OneText(text, answers, state, as_json)
+            _answer(loaded, framing, one, asks, is_bundled=model is None, goes_on_raw=kept.is_completion)
 
-            complete(loaded, OneText(text, answers, state, as_json))
+
+def _chat(
+    model: "LoadedModel",
+    framing: Framing,
+    kept: Resuming,
+    answers: AnswerOptions,
+    options: "LoadOptions",
+    asks: Asking,
+    *,
+    is_bundled: bool,
+) -> None:
+    """Chats in the terminal."""
+    from ..chat.opening import Start, chat
+
+    start = Start(
+        answers,
+        options,
+        kept.state,
+        kept.go_on,
+        framing.chats(asks, is_bundled=is_bundled),
+        framing.system,
+        asks,
+        framing.chat_template,
+        is_bundled=is_bundled,
+        most_continued=CHAT_TOKENS_WITHOUT_TEMPLATE,
+    )
+    chat(model, start)
+
+
+def _answer(
+    model: "LoadedModel", framing: Framing, one: OneText, asks: Asking, *, is_bundled: bool, goes_on_raw: bool
+) -> None:
+    """Answers or continues one text."""
+    template = None if framing.raw else chosen_template(
+        framing.chat_template, model.chat_template, model.gguf, model.tokenizer
+    )  # fmt: skip
+    if framing.asks(template, asks, model.path.name, is_bundled=is_bundled, goes_on_raw=goes_on_raw):
+        from ..run.message import OneMessage, answer
+
+        assert template is not None
+        answer(model, OneMessage(one, template, framing.system, asks))
+    else:
+        from ..run.text import complete
+
+        complete(model, one)
 
 
 def _refuse(given: Mapping[str, object], how: str) -> None:

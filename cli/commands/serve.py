@@ -14,6 +14,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 
 from .. import console
 from ..options import model_argument
+from ..options.framing import chosen_template
 from ..options.groups import takes_groups
 from ..options.guess_options import GUESSES, GuessOptions, Spec
 from ..options.loading_options import PoolingName
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from hybrid.infer.evaluate.pooling import Pooling
     from hybrid.infer.loading.options import LoadOptions
     from hybrid.infer.memory.cache_store import CacheStore
-    from hybrid.infer.text.chat_template import ChatTemplate
 
     from ..serve.backend import ServedModel
     from ..serve.embedding import EncoderModel, EncoderService
@@ -82,7 +82,7 @@ def serve(
 
     return_freed_memory()
     keys, budget = clients.keys(), keeping.nbytes()
-    source, asked = answers.template(), answers.asked()
+    source, asked = answers.chat_template, answers.asked()
     options = loading.options()
     workers.check(loading.machine.pinning)
     with (
@@ -186,18 +186,11 @@ def _maker(model: "ServedModel", source: str | None, most: int, speculate: bool,
     server starts."""
     from ..serve.jobs import Maker
 
-    maker = Maker(model, _template(model, source), most, speculate, defaults)
+    maker = Maker(
+        model, chosen_template(source, model.chat_template, model.gguf, model.tokenizer), most, speculate, defaults
+    )
     _check_thoughts(maker)
     return maker
-
-
-def _template(model: "ServedModel", source: str | None) -> "ChatTemplate | None":
-    """The chat template of the file `source`, or the model's own. TemplateError: it cannot be used."""
-    from hybrid.infer.text.chat_template import ChatTemplate, special_tokens
-
-    if source is None:
-        return model.chat_template
-    return ChatTemplate(source, name="the template of --chat-template", tokens=special_tokens(model.tokenizer))
 
 
 def _check_thoughts(maker: "Maker") -> None:

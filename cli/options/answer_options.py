@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.sampling.params import SamplingParams
 
-COMPLETION_TOKENS = 256
+COMPLETION_TOKENS = 256  # of a raw text, which may never end by itself
+ANSWER_TOKENS = 2048  # in a chat template: room for thoughts, and a bound for a model that repeats itself
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,8 +37,13 @@ class AnswerOptions:
 
     @property
     def max_tokens(self) -> int:
-        """The limit for an answer outside of a chat."""
+        """The limit for raw text and for a file of prompts."""
         return COMPLETION_TOKENS if self.n_predict is None else self.n_predict
+
+    @property
+    def answer_tokens(self) -> int:
+        """The limit for an answer in a chat template."""
+        return ANSWER_TOKENS if self.n_predict is None else self.n_predict
 
     def params(self, model: "LoadedModel") -> "SamplingParams":
         """The sampling settings for this model. Raises UsageError that names the wrong option."""

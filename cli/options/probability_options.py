@@ -42,15 +42,17 @@ class Probabilities:
         ),
     ] = False
 
-    def check(self, *, in_chat: bool, in_template: bool) -> None:
-        """UsageError: the options contradict each other, or are given in a chat or for a message in a chat template,
-        which show no probabilities."""
+    def check(self, *, in_chat: bool) -> None:
+        """UsageError: the options contradict each other, or are given in a chat, which shows no probabilities."""
         if self.post_sampling_probs and not self.n_probs:
             raise UsageError("--post-sampling-probs needs --n-probs N: it says which probabilities are reported.")
         if self.n_probs and in_chat:
             raise UsageError("a chat shows no probabilities. Give --n-probs with a prompt (-p or -f).")
-        if self.n_probs and in_template:
-            raise UsageError("--n-probs reports the tokens of a continued text: leave out --template.")
+
+    def check_raw(self) -> None:
+        """UsageError: the options are given for a message in a chat template, which shows no probabilities."""
+        if self.n_probs:
+            raise UsageError("--n-probs reports the tokens of a raw text: add --raw, or ask the server for logprobs.")
 
 
 def table(tokenizer: "Tokenizer", pieces: "Iterable[TextPiece]") -> str:

@@ -1,12 +1,11 @@
 """Options of `hybrid serve`: loading the model, and defaults for requests."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import text_options
+from .framing import TemplateChoice
 from .loading_options import (
     DEFAULT_BUDGET,
     CheckpointBudget,
@@ -44,14 +43,8 @@ class ServedAnswers:
             help="When the context is full, drop its older half from the attention layers and continue.",
         ),
     ] = False
-    chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Chat template (Jinja) to use instead of the model's.")
-    ] = None
+    chat_template: TemplateChoice = None
     thoughts: Thoughts = field(default_factory=Thoughts)
-
-    def template(self) -> str | None:
-        """The text of --chat-template, or None. UsageError: it cannot be read."""
-        return None if self.chat_template is None else text_options.read_text(self.chat_template)
 
     def asked(self) -> "ChatOptions":
         """The options for thoughts. UsageError: they contradict each other."""

@@ -1,4 +1,4 @@
-"""`hybrid run -p TEXT --template`: one message and its answer, in the model's chat template."""
+"""`hybrid run MODEL -p TEXT`: one message and its answer, in the model's chat template."""
 
 import json
 from collections.abc import Sequence
@@ -12,20 +12,28 @@ from ..options.tool_options import Asking
 from ..terminal.code_blocks import CodeText
 from ..terminal.context_shift import tokens_left_out
 from ..terminal.reading_line import ReadingLine
+from ..terminal.repetition import AVOIDS_IT, Repetition
 from ..terminal.terminal import quiet_keys
-from .text import OneText, timings
+from .one_text import OneText
+from .text import timings
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
     from hybrid.infer.answers.chat.tools import ToolCall
     from hybrid.infer.answers.conversations.conversation import Conversation
+    from hybrid.infer.text.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OneMessage(OneText):
-    """A message to answer. state: a saved chat. If that ends with calls, the text is their result: of one call the text
-    itself, of several a JSON list of texts."""
+class OneMessage:
+    """A message to answer.
 
+    one  its text; its state is a saved chat. If that ends with calls, the text is their result: of one call the text
+         itself, of several a JSON list of texts
+    """
+
+    one: OneText
+    template: "ChatTemplate"
     system: str = ""
     asking: Asking = field(default_factory=Asking)
 
@@ -34,30 +42,22 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
     """Streams the answer to stdout, then its calls, a JSON line each; thoughts only with `as_json`."""
     from hybrid.infer.answers.asking.reading import call_json
 
-    as_json = asked.as_json
-    conversation = _conversation(model, asked)
-    last = ""
-    with quiet_keys() as screen, ReadingLine() as progress:
-        shown = CodeText(screen)
-        calls = conversation.calls
-        if calls:
-            parts = conversation.answer_calls(_results(asked.text, calls), progress.step)
-        else:
-            parts = conversation.answer(asked.text, progress.step)
-        for part in parts:
-            progress.close()
-            if part.kind == "text" and part.text and not as_json:
-                shown.write(part.text if last else part.text.lstrip())
-                last = part.text
+    one = asked.one
+    one.answers.probabilities.check_raw()
+    text = one.text.removesuffix("\n")  # which ends a file or a pipe
+    if not text:
+        raise UsageError("the message is empty. Give one with -p TEXT or -f FILE.")
+    conversation, repetition = _conversation(model, asked), Repetition()
+    last = _stream(conversation, text, repetition, as_json=one.as_json)
     result, turn = conversation.result, conversation.turns.head
     if result is None or turn is None:  # interrupted while reading the prompt
         raise KeyboardInterrupt
-    if as_json:
+    if one.as_json:
         whole = conversation.reading.answer(result) if conversation.reading else turn.answer
         console.out_json({**console.plain(result), **whole.to_json()})
     else:
         if last and not last.endswith("\n"):
-            shown.write("\n")
+            console.out()
         for call in turn.answer.calls:
             console.out(json.dumps(call_json(call), ensure_ascii=False))
     if result.reason == "interrupt":
@@ -66,29 +66,49 @@ def answer(model: "LoadedModel", asked: OneMessage) -> None:
         console.note(tokens_left_out(model, result.discarded))
     if turn.answer.n_thought:
         console.note(f"thought for {turn.answer.n_thought} tokens (--json tells what)")
+    if repetition.found:
+        console.note(f"the answer repeats itself; {AVOIDS_IT}")
     console.note(timings(model, result))
-    if asked.state is not None:
-        conversation.save(asked.state)
+    if one.state is not None:
+        conversation.save(one.state)
+
+
+def _stream(conversation: "Conversation", text: str, repetition: Repetition, *, as_json: bool) -> str:
+    """Answers `text`, or the calls whose results it is. Prints the answer's text unless `as_json`; returns its last
+    part."""
+    last = ""
+    with quiet_keys() as screen, ReadingLine() as progress:
+        shown = CodeText(screen)
+        calls = conversation.calls
+        if calls:
+            parts = conversation.answer_calls(_results(text, calls), progress.step)
+        else:
+            parts = conversation.answer(text, progress.step)
+        for part in parts:
+            progress.close()
+            repetition.push(part.text)
+            if part.kind == "text" and part.text and not as_json:
+                shown.write(part.text if last else part.text.lstrip())
+                last = part.text
+    return last
 
 
 def _conversation(model: "LoadedModel", asked: OneMessage) -> "Conversation":
     """A new conversation, or the one in the state file."""
     from hybrid.infer.answers.conversations.conversation import Conversation
 
-    answers, state = asked.answers, asked.state
+    answers, state = asked.one.answers, asked.one.state
     conversation = Conversation(
         model,
         answers.params(model),
-        model.chat_template,
-        answers.max_tokens,
+        asked.template,
+        answers.answer_tokens,
         list(answers.stop),
         asked.system,
         answers.speculate,
         answers.keep,
         answers.constraint(model),
     )
-    if conversation.template is None:
-        raise UsageError(f"{model.path.name} has no chat template. Leave out --template.")
     if state is not None and not state.parent.is_dir():
         raise UsageError(f"{state.parent} is not a folder: the state could not be saved there. Make it first.")
     if state is not None and state.exists():

@@ -1,18 +1,16 @@
-"""`hybrid run -p TEXT`: continues a text once, on stdout; notes go to stderr."""
+"""`hybrid run --raw -p TEXT`: continues a text once, on stdout; notes go to stderr."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
 
 from .. import console
-from ..options.answer_options import AnswerOptions
 from ..options.guess_options import guesses_text
 from ..options.probability_options import Probabilities, table
 from ..terminal.code_blocks import CodeText
 from ..terminal.context_shift import tokens_left_out
 from ..terminal.reading_line import ReadingLine
+from .one_text import OneText
 
 if TYPE_CHECKING:
     from hybrid.infer import LoadedModel
@@ -20,16 +18,6 @@ if TYPE_CHECKING:
     from hybrid.infer.answers.batch.generate import GenerationResult
     from hybrid.infer.answers.constraints import Constraint, Grammar
     from hybrid.infer.answers.drawing.drawing import TextPiece
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OneText:
-    """The text to continue. state: a file whose text comes before it, and that is written afterwards."""
-
-    text: str
-    answers: AnswerOptions
-    state: Path | None = None
-    as_json: bool = False
 
 
 def complete(model: "LoadedModel", asked: OneText) -> None:

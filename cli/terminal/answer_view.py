@@ -50,6 +50,14 @@ class AnswerView:
         elif part.kind == "arguments" and self._call is not None:
             self._call[2] += part.text
 
+    def note(self, text: str) -> None:
+        """Prints a note on stderr; the answer continues after it."""
+        self._status.clear()
+        if self._last and not self._last.endswith("\n"):
+            self._print("\n")
+        self._text.disturbed()
+        console.note(text)
+
     def end(self) -> None:
         """Ends the answer, complete or stopped."""
         self._end_thoughts()

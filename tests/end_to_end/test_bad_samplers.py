@@ -66,7 +66,7 @@ def test_no_field_is_missing() -> None:
 @pytest.mark.parametrize("name", BAD)
 def test_one_line_and_code_2(refused: Any, files: dict[str, Path], name: str) -> None:
     for options in BAD[name][0]:
-        says = refused("run", files["q8_0"], "-p", "a", "-n", 1, *options, code=2)
+        says = refused("run", files["q8_0"], "--raw", "-p", "a", "-n", 1, *options, code=2)
         assert name in says or options[0] in says, says
 
 
@@ -81,7 +81,7 @@ def test_one_line_and_code_2(refused: Any, files: dict[str, Path], name: str) ->
     ],
 )
 def test_what_contradicts_itself(refused: Any, files: dict[str, Path], options: list[str], says: str) -> None:
-    assert says in refused("run", files["q8_0"], "-p", "a", "-n", 1, *options, code=2)
+    assert says in refused("run", files["q8_0"], "--raw", "-p", "a", "-n", 1, *options, code=2)
 
 
 @pytest.fixture(scope="module")

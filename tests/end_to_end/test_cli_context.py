@@ -24,7 +24,21 @@ def model(tmp_path: Path) -> Path:
 
 def limited(model: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`hybrid run` of one token, as under `ulimit -v 1048576`."""
-    command = [sys.executable, "-m", "hybrid.cli", "run", str(model), "-p", "abc", "-n", "1", "-t", "1", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "hybrid.cli",
+        "run",
+        str(model),
+        "--raw",
+        "-p",
+        "abc",
+        "-n",
+        "1",
+        "-t",
+        "1",
+        *options,
+    ]
     shell = ["sh", "-c", 'ulimit -v 1048576 && exec "$@"', "sh", *command]
     return subprocess.run(shell, capture_output=True, text=True, check=False)
 
@@ -49,7 +63,7 @@ def test_a_context_that_cannot_be_mapped(model: Path) -> None:
 
 
 def test_what_is_asked_for_is_taken(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["run", str(model), "-p", "abc", "-n", "1", "-t", "1", "-c"]
+    command = ["run", str(model), "--raw", "-p", "abc", "-n", "1", "-t", "1", "-c"]
     assert run([*command, "1000"]) == 0
     assert "context" not in capsys.readouterr().err
     assert run([*command, str(1 << 25), "--kv-type", "q8_0"]) in (0, 2)  # refused where there are less than 5 GiB

@@ -21,17 +21,17 @@ SHIFT = ["-c", "64", "--context-shift", "--keep", "3"]
 
 def test_a_text_goes_on_and_says_so_once(cli: Cli, files: dict[str, Path]) -> None:
     options = ["-p", PROMPT, "-n", 150, "--temp", "0"]
-    _, text, notes = cli("run", files["q8_0"], *options, *SHIFT)
+    _, text, notes = cli("run", files["q8_0"], "--raw", *options, *SHIFT)
     assert len(text.split()) > 50
     notes = " ".join(notes.split())
     assert notes.count("context of 64 was full") == 1
     assert "older tokens were left out of the attention layers; the recurrent state goes on, it has seen them" in notes
-    data = json.loads(ok(cli("run", files["q8_0"], *options, *SHIFT, "--json")))
+    data = json.loads(ok(cli("run", files["q8_0"], "--raw", *options, *SHIFT, "--json")))
     assert data["reason"] == "length" and len(data["ids"]) == 150 and data["discarded"] > 64
     assert data["text"].strip() == text.strip()
-    guessed = json.loads(ok(cli("run", files["q8_0"], *options, *SHIFT, "--json", "--spec", "ngram")))
+    guessed = json.loads(ok(cli("run", files["q8_0"], "--raw", *options, *SHIFT, "--json", "--spec", "ngram")))
     assert guessed["ids"] == data["ids"]
-    ended = json.loads(ok(cli("run", files["q8_0"], *options, "-c", "64", "--json")))
+    ended = json.loads(ok(cli("run", files["q8_0"], "--raw", *options, "-c", "64", "--json")))
     assert ended["reason"] == "context" and ended["discarded"] == 0
     n = len(ended["ids"]) - 2
     assert ended["ids"][:n] == data["ids"][:n], "the same up to the first shift"
@@ -39,24 +39,26 @@ def test_a_text_goes_on_and_says_so_once(cli: Cli, files: dict[str, Path]) -> No
 
 def test_two_halves_are_the_whole(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     options = ["--seed", "7", "--temp", "1.0", "--json", *SHIFT]
-    whole = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 120, *options)))
+    whole = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 120, *options)))
     state = tmp_path / "s"
-    first = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 80, "--state", state, *options)))
+    first = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 80, "--state", state, *options)))
     shown = ok(cli("state", "show", state))
     assert "after a context shift" in shown
-    second = json.loads(ok(cli("run", files["q8_0"], "-p", "", "-n", 40, "--state", state, *options)))
+    second = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", "", "-n", 40, "--state", state, *options)))
     assert first["ids"] + second["ids"] == whole["ids"]
     assert first["discarded"] + second["discarded"] == whole["discarded"] > 64
-    more = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT * 3, "-n", 5, "--state", state, *options)))
+    more = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT * 3, "-n", 5, "--state", state, *options)))
     assert more["discarded"] > 0 and more["prompt_tokens"] > 20, "a prompt makes its room"
 
 
 def test_a_full_state_is_gone_on_with(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     """It ended with a token drawn that did not fit."""
     state = tmp_path / "s"
-    ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 200, "-c", "64", "--state", state, "--temp", "0"))
-    assert "do not fit" in failed(cli("run", files["q8_0"], "-p", "", "-n", 5, "-c", "64", "--state", state), code=2)
-    out = json.loads(ok(cli("run", files["q8_0"], "-p", "", "-n", 50, "--state", state, "--json", *SHIFT)))
+    ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 200, "-c", "64", "--state", state, "--temp", "0"))
+    assert "do not fit" in failed(
+        cli("run", files["q8_0"], "--raw", "-p", "", "-n", 5, "-c", "64", "--state", state), code=2
+    )
+    out = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", "", "-n", 50, "--state", state, "--json", *SHIFT)))
     assert out["reason"] == "length" and len(out["ids"]) == 50
 
 
@@ -70,7 +72,7 @@ def test_files_of_prompts(cli: Cli, files: dict[str, Path], tmp_path: Path) -> N
     answers = [json.loads(line) for line in out.splitlines()]
     assert "context of 64 was full" in " ".join(notes.split())
     for text, answer in zip(texts, answers, strict=True):
-        alone = json.loads(ok(cli("run", files["q8_0"], "-p", text, "--json", *options)))
+        alone = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", text, "--json", *options)))
         assert answer["text"] == alone["text"] and answer["reason"] == "length" and answer["tokens"] == 90
     path = tmp_path / "out.jsonl"
     ok(cli("run", files["q8_0"], "-f", prompts, "-o", path, *options))
@@ -135,4 +137,4 @@ def test_what_is_said(is_recurrent: bool, specs: list[int], says: str) -> None:
     ],
 )
 def test_options_that_cannot_be(cli: Cli, files: dict[str, Path], options: list[str], says: str) -> None:
-    assert says in " ".join(failed(cli("run", files["q8_0"], "-p", PROMPT, "-n", 2, *options), code=2).split())
+    assert says in " ".join(failed(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 2, *options), code=2).split())

@@ -45,7 +45,7 @@ def other(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
 @pytest.mark.usefixtures("guessing")
 @pytest.mark.parametrize("more", [(), ("--temp", "0.8"), ("--spec", "ngram"), ("--regex", "[a-z ]{30,90}[.]")])
 def test_one_answer(more: tuple[str, ...], cli: Cli, files: dict[str, Path]) -> None:
-    options = ("run", files["q8_0"], "-p", TEXT, "-n", 40, "--seed", 5, "--json", *more)
+    options = ("run", files["q8_0"], "--raw", "-p", TEXT, "-n", 40, "--seed", 5, "--json", *more)
     plain = json.loads(ok(cli(*options)))
     code, text, err = cli(*options, "--draft", files["q8_0"])
     guessed = json.loads(text)
@@ -114,12 +114,12 @@ def test_the_server_is_told(files: dict[str, Path], monkeypatch: pytest.MonkeyPa
 
 
 def test_another_vocabulary_is_refused(cli: Cli, files: dict[str, Path], other: Path, tmp_path: Path) -> None:
-    code, out, err = cli("run", files["q8_0"], "-p", TEXT, "--draft", other)
+    code, out, err = cli("run", files["q8_0"], "--raw", "-p", TEXT, "--draft", other)
     last = err.strip().splitlines()[-1]
     assert code == 2 and not out
     assert last.startswith(f"error: other.gguf cannot guess for {files['q8_0'].name}: they have ")
     assert last.endswith("A draft is a smaller model of the same vocabulary, mostly of the same family.")
-    code, _, err = cli("run", files["q8_0"], "-p", TEXT, "--draft", tmp_path / "none.gguf")
+    code, _, err = cli("run", files["q8_0"], "--raw", "-p", TEXT, "--draft", tmp_path / "none.gguf")
     assert code == 2 and "no such file or folder" in err
     with pytest.raises(UsageError, match="cannot guess for"):
         hybrid.load(files["q8_0"], context=64, draft=other)

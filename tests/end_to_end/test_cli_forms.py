@@ -36,7 +36,9 @@ def test_one_answer_with_and_without_guesses(files: dict[str, Path], cli: Cli, t
     texts = set()
     for schema in (str(path), json.dumps(SCHEMA)):
         for spec in ("none", "ngram"):
-            code, out, err = cli("run", files["q8_0"], "-p", "A word:", "--json-schema", schema, "--spec", spec, *DRAWN)
+            code, out, err = cli(
+                "run", files["q8_0"], "--raw", "-p", "A word:", "--json-schema", schema, "--spec", spec, *DRAWN
+            )
             assert code == 0, err
             texts.add(out)
     (text,) = texts
@@ -53,7 +55,7 @@ def test_other_forms(files: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
         (["--regex", "[0-9]{3}"], "[0-9]{3}"),
         (["--choice", "left", "--choice", "right"], "left|right"),
     ):
-        code, out, err = cli("run", files["q8_0"], "-p", "Say", *options, *DRAWN)
+        code, out, err = cli("run", files["q8_0"], "--raw", "-p", "Say", *options, *DRAWN)
         assert code == 0 and re.fullmatch(expression, out.rstrip("\n")), (out, err)
 
 
@@ -157,7 +159,7 @@ def test_what_lines_share_is_compiled_once(files: dict[str, Path], monkeypatch: 
     ],
 )
 def test_what_cannot_be_is_one_line(options: list[str], says: str, files: dict[str, Path], cli: Cli) -> None:
-    code, out, err = cli("run", files["q8_0"], "-p", "a", *options)
+    code, out, err = cli("run", files["q8_0"], "--raw", "-p", "a", *options)
     assert code == 2 and says in err and not out and len(err.strip().splitlines()) <= 2, err
 
 
@@ -174,7 +176,7 @@ def test_an_answer_goes_on_in_its_form(
     """Saved in the middle, also of what is forced: the tokens of the answer that was never interrupted. The form may be
     given again."""
     path, form = tmp_path / "state", ["--json-schema", json.dumps(SCHEMA)]
-    asked = ["run", files["q8_0"], "--json", "--spec", spec, *drawn]
+    asked = ["run", files["q8_0"], "--raw", "--json", "--spec", spec, *drawn]
     whole = json.loads(ok(cli(*asked, "-p", "A word:", "-n", "150", *form)))
     assert whole["reason"] == "eos" and json.loads(whole["text"]).keys() == {"word", "n"}
     lengths = (2, 1, 13, 3, 8) if spec == "none" else (5, 1, 2, 9, 14)
@@ -191,7 +193,7 @@ def test_what_follows_a_saved_answer(files: dict[str, Path], cli: Cli, tmp_path:
     path = tmp_path / "state"
 
     def run(*options: str) -> tuple[int, str, str]:
-        return cli("run", files["q8_0"], "--state", path, *SAMPLED, *options)
+        return cli("run", files["q8_0"], "--raw", "--state", path, *SAMPLED, *options)
 
     ok(run("-p", "Say", "-n", "2", "--regex", "[0-9]{4}"))
     assert (
@@ -286,7 +288,7 @@ def test_what_hurts_is_one_line(
     path = tmp_path / "form"
     path.write_text(text)
     given = text if option == "--regex" else path
-    line = failed(cli("run", files["q8_0"], "-p", "a", option, given), 2)
+    line = failed(cli("run", files["q8_0"], "--raw", "-p", "a", option, given), 2)
     assert says in line and len(line) < 700, line
 
 

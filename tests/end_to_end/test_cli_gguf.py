@@ -38,13 +38,13 @@ def test_parts_do_all_that_a_file_does(
     assert cli("gguf", "merge", first, tmp_path / "whole.gguf")[0] == 0
     assert (tmp_path / "whole.gguf").read_bytes() == small["bf16"].read_bytes()
     prompt = ("-p", "The state of a recurrent layer", "-n", "6", "--temp", "0", "-t", "1")
-    _, want, _ = cli("run", small["bf16"], *prompt)
+    _, want, _ = cli("run", small["bf16"], "--raw", *prompt)
     for model in (first, tmp_path / "folder"):
         if model != first:
             model.mkdir()
             for path in parts:
                 path.rename(model / path.name)
-        code, got, err = cli("run", model, *prompt)
+        code, got, err = cli("run", model, "--raw", *prompt)
         assert code == 0 and got == want, err
     first = model / first.name
     code, out, _ = cli("inspect", first, "--json")

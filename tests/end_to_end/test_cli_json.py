@@ -115,12 +115,12 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "run": [
         (
-            "{model} -p One -n 3",
+            "{model} --raw -p One -n 3",
             "accepted discarded eog forced gen_seconds gen_tokens guessed ids passes pending prompt_seconds "
             "prompt_tokens reason stop text ttft",
         ),
         (
-            "{model} -p One -n 3 --n-probs 2",
+            "{model} --raw -p One -n 3 --n-probs 2",
             "accepted completion_probabilities discarded eog forced gen_seconds gen_tokens guessed ids passes pending "
             "prompt_seconds prompt_tokens reason stop text ttft",
         ),
@@ -227,7 +227,7 @@ def places(files: dict[str, Path], tmp_path: Path, prose: Path, bundled: Path, h
     name, tensor = next((n, t) for n, t in Checkpoint(bundled).tensors.items() if n.endswith("in_proj.weight"))
     thin = {name: (np.ones((1, tensor.shape[1]), np.float32), np.ones((tensor.shape[0], 1), np.float32))}
     adapter = peft_adapters.write(tmp_path / "peft", thin, 1)
-    ok(cli("run", files["bf16"], "-p", "One two", "-n", "3", "--state", tmp_path / "s.state"))
+    ok(cli("run", files["bf16"], "--raw", "-p", "One two", "-n", "3", "--state", tmp_path / "s.state"))
     return {
         **{name: str(tmp_path / name) for name in (*made, "questions")},
         "model": str(files["bf16"]),

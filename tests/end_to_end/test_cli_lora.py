@@ -49,7 +49,7 @@ def test_convert_apply_merge(
     assert code == 0 and "tensors changed" in out
     assert ppl(cli, prose, tmp_path / "merged.gguf") == pytest.approx(tuned, rel=2e-3)
     prompt = ("-p", "The state", "-n", 4, "--temp", 0)
-    outputs = [cli("run", files["q8_0"], *prompt, *more)[1] for more in ((), ("--lora", f"{lora}:8"))]
+    outputs = [cli("run", files["q8_0"], "--raw", *prompt, *more)[1] for more in ((), ("--lora", f"{lora}:8"))]
     assert outputs[0] != outputs[1]
     code, out, _ = cli("bench", files["q8_0"], "-p", 8, "-n", 0, "-r", 1, "--no-start", "--lora", lora)
     assert code == 0 and "pp8" in out
@@ -61,7 +61,7 @@ def test_mistakes(
     assert "--lora goes with DIR" in refused("convert", bundled, "--lora", adapter, "--vocab-only", code=2)
     assert "is not here. Give its folder" in refused("convert", "--lora", adapter, code=2)
     assert "has no adapter_config.json" in refused("convert", "--lora", bundled, code=1)
-    assert "is not a LoRA adapter" in refused("run", files["q8_0"], "-p", "x", "--lora", files["q8_0"], code=1)
+    assert "is not a LoRA adapter" in refused("run", files["q8_0"], "--raw", "-p", "x", "--lora", files["q8_0"], code=1)
     assert "none.gguf does not exist" in refused("run", "-p", "x", "--lora", tmp_path / "none.gguf", code=2)
 
 
@@ -72,7 +72,7 @@ def test_merging_is_for_files_that_are_not_quantized(
     assert cli("convert", bundled, "--lora", adapter, "-o", lora)[0] == 0
     line = refused("gguf", "merge-lora", files["q8_0"], lora, "-o", tmp_path / "m.gguf", code=2)
     assert "is Q8_0. Merge into the F32, F16 or BF16 file and quantize that" in line
-    assert "tuned.gguf is an adapter, not a model. Give the model" in refused("run", lora, "-p", "x", code=2)
+    assert "tuned.gguf is an adapter, not a model. Give the model" in refused("run", lora, "--raw", "-p", "x", code=2)
     line = refused("gguf", "merge-lora", files["bf16"], lora, "-o", lora, code=2)
     assert "tuned.gguf is a source itself" in line
 

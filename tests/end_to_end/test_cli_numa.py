@@ -70,6 +70,6 @@ def test_not_with_a_cluster(cli: Cli, files: dict[str, Path], tmp_path: Path, co
 def test_a_system_without_it(cli: Cli, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("sys.platform", "darwin")
-    code, _, err = cli("run", files["q8_0"], "-p", "Once", "-n", "1", "--numa", "interleave")
+    code, _, err = cli("run", files["q8_0"], "--raw", "-p", "Once", "-n", "1", "--numa", "interleave")
     assert code == 2
     assert err.splitlines()[-1] == "error: numa: darwin has no calls that spread memory over nodes. Leave it out."

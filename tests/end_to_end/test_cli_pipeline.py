@@ -88,18 +88,20 @@ def test_inspect_agrees_with_the_memory_of_the_model(cli: Cli, files: dict[str, 
 
 
 def test_run_puts_text_on_stdout_and_the_rest_on_stderr(cli: Cli, files: dict[str, Path]) -> None:
-    code, out, err = cli("run", files["q8_0"], "-p", PROMPT, "-n", 12, "--temp", 0)
+    code, out, err = cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 12, "--temp", 0)
     assert code == 0
     assert out.endswith("\n") and len(out) > 10 and PROMPT not in out
     assert "per second" in err
-    data = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 12, "--temp", 0, "--json")))
+    data = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 12, "--temp", 0, "--json")))
     assert data["text"].rstrip("\n") == out.rstrip("\n")
     assert len(data["ids"]) == 12 and data["reason"] == "length"
 
 
 def test_a_seed_repeats_and_another_does_not(cli: Cli, files: dict[str, Path]) -> None:
     def text(seed: int, threads: int) -> str:
-        return ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 24, "--seed", seed, "-t", threads, "--temp", 1.2))
+        return ok(
+            cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 24, "--seed", seed, "-t", threads, "--temp", 1.2)
+        )
 
     assert text(1, 1) == text(1, 2) != text(2, 1)
 
@@ -108,17 +110,19 @@ def test_prompt_from_file_and_stdin(
     cli: Cli, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["-n", "8", "--temp", "0"]
-    expected = ok(cli("run", files["q8_0"], "-p", PROMPT, *options))
+    expected = ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, *options))
     (tmp_path / "prompt.txt").write_text(PROMPT)
-    assert ok(cli("run", files["q8_0"], "-f", tmp_path / "prompt.txt", *options)) == expected
+    assert ok(cli("run", files["q8_0"], "--raw", "-f", tmp_path / "prompt.txt", *options)) == expected
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(PROMPT.encode()), isatty=lambda: False))
-    assert ok(cli("run", files["q8_0"], *options)) == expected
+    assert ok(cli("run", files["q8_0"], "--raw", *options)) == expected
 
 
 def test_stop_text_ends_and_is_not_printed(cli: Cli, files: dict[str, Path]) -> None:
-    whole = ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 40, "--temp", 0))
+    whole = ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 40, "--temp", 0))
     word = whole.split()[4]
-    data = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 40, "--temp", 0, "--stop", word, "--json")))
+    data = json.loads(
+        ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 40, "--temp", 0, "--stop", word, "--json"))
+    )
     assert data["reason"] == "stop" and data["stop"] == word
     assert whole.startswith(data["text"]) and word not in data["text"]
 
@@ -126,10 +130,10 @@ def test_stop_text_ends_and_is_not_printed(cli: Cli, files: dict[str, Path]) -> 
 def test_a_run_in_two_halves_is_the_run_in_one(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     """With --state in between: same tokens, sampled, with penalties."""
     options = ["--seed", "7", "--temp", "1.0", "--repeat-penalty", "1.1", "--json"]
-    whole = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 30, *options)))
+    whole = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 30, *options)))
     state = tmp_path / "half.state"
-    first = json.loads(ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 11, "--state", state, *options)))
-    second = json.loads(ok(cli("run", files["q8_0"], "-p", "", "-n", 19, "--state", state, *options)))
+    first = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 11, "--state", state, *options)))
+    second = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", "", "-n", 19, "--state", state, *options)))
     assert first["ids"] + second["ids"] == whole["ids"]
     assert second["prompt_tokens"] == 0
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["half.state"]
@@ -137,24 +141,28 @@ def test_a_run_in_two_halves_is_the_run_in_one(cli: Cli, files: dict[str, Path],
 
 def test_a_state_of_another_model_is_refused(cli: Cli, files: dict[str, Path], tmp_path: Path) -> None:
     state = tmp_path / "s.state"
-    ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 2, "--state", state))
+    ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 2, "--state", state))
     before = state.read_bytes()
-    error = failed(cli("run", files["bf16"], "-p", "x", "-n", 2, "--state", state), code=1)
+    error = failed(cli("run", files["bf16"], "--raw", "-p", "x", "-n", 2, "--state", state), code=1)
     assert re.fullmatch(
         r"error: s\.state was saved by '.*', not by this model \('.*'\)\. Start without --state\.", error.strip()
     )
-    error = failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state, "--kv-type", "q8_0"), code=1)
+    error = failed(
+        cli("run", files["q8_0"], "--raw", "-p", "x", "-n", 2, "--state", state, "--kv-type", "q8_0"), code=1
+    )
     assert "keeps keys and values in f16, this model in q8_0. Use --kv-type f16, or start without --state." in " ".join(
         error.split()
     )
     assert state.read_bytes() == before
     state.write_bytes(before[:1000])
-    assert "Start without --state." in failed(cli("run", files["q8_0"], "-p", "x", "-n", 2, "--state", state), code=1)
+    assert "Start without --state." in failed(
+        cli("run", files["q8_0"], "--raw", "-p", "x", "-n", 2, "--state", state), code=1
+    )
     assert failed(cli("state", "show", state), code=1).endswith("the file has 1000."), "nothing starts there"
 
 
 def test_a_prompt_that_does_not_fit_names_the_option(cli: Cli, files: dict[str, Path]) -> None:
-    error = failed(cli("run", files["q8_0"], "-p", PROMPT * 9, "-n", 2, "-c", 8), code=2)
+    error = failed(cli("run", files["q8_0"], "--raw", "-p", PROMPT * 9, "-n", 2, "-c", 8), code=2)
     assert error.endswith(" tokens do not fit the context of 8. Use a larger context (-c)."), error
 
 
@@ -169,14 +177,14 @@ def test_a_prompt_that_does_not_fit_names_the_option(cli: Cli, files: dict[str, 
     ],
 )
 def test_run_options_that_cannot_be(cli: Cli, files: dict[str, Path], options: list[str], code: int, says: str) -> None:
-    assert says in failed(cli("run", files["q8_0"], "-n", 2, *options), code)
+    assert says in failed(cli("run", files["q8_0"], "--raw", "-n", 2, *options), code)
 
 
 def test_run_a_folder_converts_once(cli: Cli, data_dir: Path, tmp_path: Path) -> None:
     folder = data_dir / "checkpoints" / "jamba-dense"
-    code, first, err = cli("run", folder, "-p", "The", "-n", 4, "--temp", 0)
+    code, first, err = cli("run", folder, "--raw", "-p", "The", "-n", 4, "--temp", 0)
     assert code == 0 and "converting" in err
-    code, second, err = cli("run", folder, "-p", "The", "-n", 4, "--temp", 0)
+    code, second, err = cli("run", folder, "--raw", "-p", "The", "-n", 4, "--temp", 0)
     assert code == 0 and "converting" not in err
     assert first == second
     assert len(list((tmp_path / "cache" / "hybrid" / "converted").glob("*.gguf"))) == 1
@@ -186,8 +194,8 @@ def test_what_a_conversion_on_the_way_could_not_keep(cli: Cli, data_dir: Path, t
     folder = shutil.copytree(data_dir / "checkpoints" / "jamba-dense", tmp_path / "folder")
     (folder / "generation_config.json").write_text('{"eos_token_id": [2, 99999]}')
     note = "note: generation_config.json: eos_token_id 99999 left out"
-    assert note in cli("run", folder, "-p", "The", "-n", 1)[2]
-    assert note not in cli("run", folder, "-p", "The", "-n", 1)[2], "it is converted once"
+    assert note in cli("run", folder, "--raw", "-p", "The", "-n", 1)[2]
+    assert note not in cli("run", folder, "--raw", "-p", "The", "-n", 1)[2], "it is converted once"
     assert note in cli("quantize", folder, tmp_path / "q.gguf", "q8_0")[2]
 
 
@@ -236,7 +244,7 @@ def test_numpy_does_not_drop_a_signal(cli: Cli, files: dict[str, Path], monkeypa
     assert np.int32(1) != Caller.ONE, "it asks"
     assert len(asked) == 1, asked
     asked.clear()
-    ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 40, "--temp", 1.5, "--seed", 3))
+    ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 40, "--temp", 1.5, "--seed", 3))
     assert not asked
 
 
@@ -248,7 +256,7 @@ class Caller(enum.IntEnum):
 def test_guesses_change_nothing(cli: Cli, files: dict[str, Path], temp: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybrid.infer.runner.StepCosts", Free)  # this model is too small for guesses to pay
     text = "One day a cat sat on a mat. One day a dog sat on a mat. One day a cat sat"
-    options = ("run", files["q8_0"], "-p", text, "-n", 40, "--temp", temp, "--seed", 5, "--json")
+    options = ("run", files["q8_0"], "--raw", "-p", text, "-n", 40, "--temp", temp, "--seed", 5, "--json")
     plain, guessed = json.loads(ok(cli(*options))), json.loads(ok(cli(*options, "--spec", "ngram")))
     assert guessed["ids"] == plain["ids"] and guessed["text"] == plain["text"]
     assert guessed["passes"] + guessed["accepted"] == plain["passes"] and guessed["guessed"] > 0
@@ -292,7 +300,7 @@ def test_a_file_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path, tmp_
     assert guessed == plain and "guesses" not in err
     # one answer alone, and the same as a completion
     alone = json.loads(
-        ok(cli("run", files["q8_0"], "-p", LINES[0]["prompt"], "-n", 9, "-c", 256, "--seed", 6, "--json"))
+        ok(cli("run", files["q8_0"], "--raw", "-p", LINES[0]["prompt"], "-n", 9, "-c", 256, "--seed", 6, "--json"))
     )
     assert alone["text"] == rows[1]["text"]
     # cut off in the middle of a line
@@ -323,12 +331,19 @@ def test_wrong_prompts_are_named(cli: Cli, files: dict[str, Path], prompts: Path
 
 
 def test_options_of_files_of_prompts(cli: Cli, files: dict[str, Path], prompts: Path) -> None:
-    for option in (("--state", "s"), ("--json",), ("--template",), ("--no-template",), ("--system", "Be brief.")):
+    for option in (
+        ("--state", "s"),
+        ("--json",),
+        ("--raw",),
+        ("--no-raw",),
+        ("--chat-template", "x"),
+        ("--system", "Be brief."),
+    ):
         assert "does not go with a file" in failed(cli("run", files["q8_0"], "-f", prompts, *option), code=2)
     for option in (("-o", "x"), ("--parallel", 2), ("--n-samples", 2)):
-        assert "belongs to a file of prompts" in failed(cli("run", files["q8_0"], "-p", "x", *option), code=2)
-    told = failed(cli("run", files["q8_0"], "-p", "x", "--system", "Be brief."), code=2)
-    assert "--system needs the model's chat template: add --template." in told
+        assert "belongs to a file of prompts" in failed(cli("run", files["q8_0"], "--raw", "-p", "x", *option), code=2)
+    told = failed(cli("run", files["q8_0"], "--raw", "-p", "x", "--system", "Be brief."), code=2)
+    assert "--system needs the model's chat template: leave out --raw." in told
     empty = prompts.with_name("empty.jsonl")
     empty.write_text("\n")
     assert "has no prompts" in failed(cli("run", files["q8_0"], "-f", empty), code=2)

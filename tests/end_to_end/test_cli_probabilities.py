@@ -49,14 +49,14 @@ def test_the_numbers_are_those_of_the_server(
     server: Server, cli: Cli, files: dict[str, Path], body: dict[str, Any], options: dict[str, object], sampled: bool
 ) -> None:
     want = of_server(server, **body, n_probs=4, post_sampling_probs=sampled)
-    asked = ["run", files["q8_0"], "-p", PROMPT, "-n", 12, "--n-probs", 4, "--json"]
+    asked = ["run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 12, "--n-probs", 4, "--json"]
     asked += [part for option in options.items() for part in option]
     asked += ["--post-sampling-probs"] if sampled else []
     for more in ([], ["--spec", "ngram"]):
         data = json.loads(ok(cli(*asked, *more)))
         assert data["completion_probabilities"] == want
         assert [one["id"] for one in want] == data["ids"] and len(want) == 12
-    assert "completion_probabilities" not in json.loads(ok(cli(*asked[:6], "--json")))
+    assert "completion_probabilities" not in json.loads(ok(cli(*asked[:7], "--json")))
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["before", "after"])
@@ -67,6 +67,7 @@ def test_a_token_without_a_choice_is_certain_after_the_samplers(
     asked = [
         "run",
         files["q8_0"],
+        "--raw",
         "-p",
         PROMPT,
         "-n",
@@ -106,7 +107,7 @@ def test_a_file_of_prompts_has_them_in_its_lines(
 
 
 def test_a_table_beside_the_text(cli: Cli, files: dict[str, Path]) -> None:
-    asked = ["run", files["q8_0"], "-p", PROMPT, "-n", 5, "--temp", 0]
+    asked = ["run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 5, "--temp", 0]
     code, out, err = cli(*asked, "--n-probs", 3)
     assert code == 0 and out == ok(cli(*asked))
     lines = err.splitlines()
@@ -120,7 +121,7 @@ def test_a_table_beside_the_text(cli: Cli, files: dict[str, Path]) -> None:
 
 
 def test_more_than_there_are_is_all(cli: Cli, files: dict[str, Path]) -> None:
-    data = json.loads(ok(cli("run", files["q8_0"], "-p", "A", "-n", 1, "--n-probs", 10**6, "--json")))
+    data = json.loads(ok(cli("run", files["q8_0"], "--raw", "-p", "A", "-n", 1, "--n-probs", 10**6, "--json")))
     [one] = data["completion_probabilities"]
     assert len({top["id"] for top in one["top_logprobs"]}) == len(one["top_logprobs"]) > 1000
 
@@ -134,7 +135,7 @@ def test_more_than_there_are_is_all(cli: Cli, files: dict[str, Path]) -> None:
     ],
 )
 def test_what_cannot_be(cli: Cli, files: dict[str, Path], options: list[str], says: str) -> None:
-    assert says in failed(cli("run", files["q8_0"], *options), code=2)
+    assert says in failed(cli("run", files["q8_0"], "--raw", *options), code=2)
 
 
 def test_a_chat_shows_none(cli: Cli, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,14 @@ ROOMS = (
 )  # fmt: skip
 PLAIN = {
     "quant", "cli", "cli.aliases", "cli.main", "cli.interrupts", "cli.console", "cli.commands", "cli.commands.run",
-    "cli.run", "cli.run.text",
+    "cli.run", "cli.run.one_text", "cli.run.text",
     "cli.terminal", "cli.terminal.code_blocks", "cli.terminal.context_shift",
     "cli.terminal.reading_line", "cli.terminal.terminal",
     "display", "display.lines", "display.notebook", "display.screen",
     "pipeline", "pipeline.models", "pipeline.recent",
     "cli.options", "cli.options.answer_options", "cli.options.cluster_options", "cli.options.stage_options",
-    "cli.options.form_options", "cli.options.groups", "cli.options.guess_options", "cli.options.loading_options",
+    "cli.options.form_options", "cli.options.framing", "cli.options.given_text",
+    "cli.options.groups", "cli.options.guess_options", "cli.options.loading_options",
     "cli.options.model_argument", "cli.options.model_loading", "cli.options.probability_options",
     "cli.options.sampling_options", "cli.options.text_options", "cli.options.tool_options",
     "infer.answers", "infer.answers.prompt_files",
@@ -64,7 +65,7 @@ def ours(modules: set[str]) -> set[str]:
 
 def test_a_completion_imports_what_it_needs(files: dict[str, object]) -> None:
     """No chat, no template, no forms, no files of prompts: these took 50 ms of every run."""
-    given = ("run", files["q8_0"], "-p", "A cache", "-n", 2, "--greedy")
+    given = ("run", files["q8_0"], "--raw", "-p", "A cache", "-n", 2, "--greedy")
     modules = imported(*given)
     if "numba" in modules:  # its kernels were compiled
         modules = imported(*given)
@@ -78,6 +79,6 @@ def test_a_completion_imports_what_it_needs(files: dict[str, object]) -> None:
 
 def test_what_is_asked_for_is_imported(files: dict[str, object], tmp_path: object) -> None:
     """The test above can fail."""
-    modules = ours(imported("run", files["q8_0"], "-p", "A cache", "-n", 2, "--choice", "yes", "--n-probs", 2))
+    modules = ours(imported("run", files["q8_0"], "--raw", "-p", "A cache", "-n", 2, "--choice", "yes", "--n-probs", 2))
     assert {"infer.answers.constraints.forms", "infer.evaluate.windows"} <= modules
     assert not any(m.startswith("infer.answers.chat") for m in modules)

@@ -24,7 +24,7 @@ def thinker(files: dict[str, Path], cli: Cli, tmp_path: Path) -> Path:
 
 def test_thoughts_are_no_output(thinker: Path, cli: Cli) -> None:
     """This model has not learned to end them: without --think off all of it is thoughts."""
-    asked = ["run", thinker, "-p", "Why?", "--template", "-n", "12", *DRAWN]
+    asked = ["run", thinker, "-p", "Why?", "-n", "12", *DRAWN]
     code, out, err = cli(*asked)
     assert code == 0 and out == "" and "thought for 12 tokens (--json tells what)" in err
     report = json.loads(ok(cli(*asked, "--json")))
@@ -36,7 +36,7 @@ def test_thoughts_are_no_output(thinker: Path, cli: Cli) -> None:
 
 @pytest.mark.parametrize("spec", ["none", "ngram"])
 def test_a_budget_ends_them(spec: str, thinker: Path, cli: Cli) -> None:
-    asked = ["run", thinker, "-p", "Why?", "--template", "--think-budget", "5", "--spec", spec, *DRAWN]
+    asked = ["run", thinker, "-p", "Why?", "--think-budget", "5", "--spec", spec, *DRAWN]
     report = json.loads(ok(cli(*asked, "-n", "30", "--json")))
     assert report["reasoning_content"] and report["text"]
     with LoadedModel.load(thinker, n_ctx=64) as model:
@@ -44,7 +44,7 @@ def test_a_budget_ends_them(spec: str, thinker: Path, cli: Cli) -> None:
     # behind them the form holds
     told = json.loads(ok(cli(*asked, "-n", "60", "--choice", "yes", "--choice", "no", "--json")))
     assert told["text"] in ("yes", "no") and told["reasoning_content"] == report["reasoning_content"]
-    none = json.loads(ok(cli(*[*asked[:6], "0", *asked[7:]], "-n", "60", "--choice", "yes", "--json")))
+    none = json.loads(ok(cli(*[*asked[:5], "0", *asked[6:]], "-n", "60", "--choice", "yes", "--json")))
     assert none["text"] == "yes" and "reasoning_content" not in none
 
 
@@ -89,13 +89,13 @@ def test_thoughts_that_leave_the_history_cost_the_tail(thinker: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--think", "on"], "--think needs the model's chat template: add --template."),
-        (["--template", "--think", "on"], "the model has no thoughts: its chat template does not know any."),
-        (["--template", "--think-budget", "5"], "the model has no thoughts"),
-        (["--template", "--think", "off", "--think-budget", "5"], "--think off and --think-budget 5 are both given"),
-        (["--template", "--think", "on", "--think-budget", "0"], "--think on and --think-budget 0 are both given"),
-        (["--template", "--think", "maybe"], "maybe"),
-        (["--template", "--think-budget", "-1"], "'--think-budget': -1 is less than 0."),
+        (["--raw", "--think", "on"], "--think needs the model's chat template: leave out --raw."),
+        (["--think", "on"], "the model has no thoughts: its chat template does not know any."),
+        (["--think-budget", "5"], "the model has no thoughts"),
+        (["--think", "off", "--think-budget", "5"], "--think off and --think-budget 5 are both given"),
+        (["--think", "on", "--think-budget", "0"], "--think on and --think-budget 0 are both given"),
+        (["--think", "maybe"], "maybe"),
+        (["--think-budget", "-1"], "'--think-budget': -1 is less than 0."),
     ],
 )
 def test_what_cannot_be(options: list[str], says: str, files: dict[str, Path], cli: Cli) -> None:
@@ -103,4 +103,4 @@ def test_what_cannot_be(options: list[str], says: str, files: dict[str, Path], c
 
 
 def test_off_where_there_are_none_is_what_it_is(files: dict[str, Path], cli: Cli) -> None:
-    ok(cli("run", files["q8_0"], "-p", "a", "--template", "--think", "off", "-n", "1"))
+    ok(cli("run", files["q8_0"], "-p", "a", "--think", "off", "-n", "1"))

@@ -44,7 +44,7 @@ def fits(function: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", [GRANITE, JAMBA, "LFM2-8B-A1B", "Qwen3.5-4B"])
 def test_a_call_is_a_line_of_json(name: str, files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
     model = templated(cli, files["q8_0"], name, tmp_path)
-    asked = ["run", model, "-p", "Rain in Rome?", "--template", "--tools", tools, "--think", "off", *DRAWN]
+    asked = ["run", model, "-p", "Rain in Rome?", "--tools", tools, "--think", "off", *DRAWN]
     out = ok(cli(*asked, "--tool-choice", "get_weather"))
     calls = [json.loads(line) for line in out.splitlines()]
     assert calls and all(call["type"] == "function" and len(call["id"]) == 9 for call in calls)
@@ -58,7 +58,7 @@ def test_a_call_is_a_line_of_json(name: str, files: dict[str, Path], cli: Cli, t
 def test_a_chat_goes_on_by_files(files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
     """A state whose last answer calls something waits for the result: each run is one step of a script's loop."""
     model, state = templated(cli, files["q8_0"], OWN, tmp_path), tmp_path / "chat.state"
-    chat = ["run", model, "--template", "--state", state, *DRAWN, "--json", "--think", "off"]
+    chat = ["run", model, "--state", state, *DRAWN, "--json", "--think", "off"]
     first = json.loads(ok(cli(*chat, "--tools", tools, "--tool-choice", "get_weather", "-p", "Rain?")))
     (call,) = first["tool_calls"]
     second = json.loads(ok(cli(*chat, "-p", "It rains.")))
@@ -71,7 +71,7 @@ def test_a_chat_goes_on_by_files(files: dict[str, Path], cli: Cli, tmp_path: Pat
 
 def test_results_of_several_calls(files: dict[str, Path], cli: Cli, tmp_path: Path, tools: Path) -> None:
     model, state = templated(cli, files["q8_0"], GRANITE, tmp_path), tmp_path / "chat.state"
-    chat = ["run", model, "--template", "--state", state, "--temp", "1", "--seed", "5", "--json"]
+    chat = ["run", model, "--state", state, "--temp", "1", "--seed", "5", "--json"]
     first = json.loads(ok(cli(*chat, "--tools", tools, "--tool-choice", "get_time", "-p", "Time?", "-n", "120")))
     assert first["reason"] == "length"
     whole = [call for call in first["tool_calls"] if call["function"]["arguments"].endswith("}")]
@@ -133,19 +133,19 @@ def test_a_file_of_tools_that_cannot_be_used(
 ) -> None:
     path = tmp_path / "tools.json"
     path.write_text(text)
-    message = failed(cli("run", files["q8_0"], "-p", "a", "--template", "--tools", path), code=2)
+    message = failed(cli("run", files["q8_0"], "-p", "a", "--tools", path), code=2)
     assert "tools.json" in message and says in message
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--tools", "TOOLS"], "--tools needs the model's chat template: add --template."),
-        (["--template", "--tools", "nowhere.json"], "nowhere.json cannot be read"),
-        (["--template", "--tools", "TOOLS", "--tool-choice", "x"], "no such tool. There are: get_weather, get_time."),
-        (["--template", "--tool-choice", "required"], "asks for a call, and there are no tools"),
-        (["--template", "--tool-choice", ""], "--tool-choice is empty"),
-        (["--template", "--n-probs", "3"], "--n-probs reports the tokens of a continued text: leave out --template"),
+        (["--raw", "--tools", "TOOLS"], "--tools needs the model's chat template: leave out --raw."),
+        (["--tools", "nowhere.json"], "nowhere.json cannot be read"),
+        (["--tools", "TOOLS", "--tool-choice", "x"], "no such tool. There are: get_weather, get_time."),
+        (["--tool-choice", "required"], "asks for a call, and there are no tools"),
+        (["--tool-choice", ""], "--tool-choice is empty"),
+        (["--n-probs", "3"], "--n-probs reports the tokens of a raw text: add --raw"),
     ],
 )
 def test_what_does_not_go_together(
@@ -174,10 +174,13 @@ def test_lines_that_cannot_be_used(
 
 
 def test_a_checkpoint_without_a_template(cli: Cli, tmp_path: Path, files: dict[str, Path]) -> None:
-    """The option is refused where it can do nothing."""
-    assert "Leave out --template" in failed(
-        cli("run", _without_template(files["q8_0"], tmp_path), "-p", "a", "--template"), code=2
-    )
+    """It continues the text; options that need a template are refused."""
+    plain = _without_template(files["q8_0"], tmp_path)
+    for option in (("--no-raw",), ("--system", "Be brief."), ("--think", "on")):
+        says = failed(cli("run", plain, "-p", "a", *option), code=2)
+        assert f"{option[0]} needs a chat template, and plain.gguf has none. Give one with --chat-template." in says
+    drawn = ("-p", "A cache", "-n", 4, "--temp", 0)
+    assert ok(cli("run", plain, *drawn)) == ok(cli("run", plain, "--raw", *drawn))
 
 
 def _without_template(model: Path, folder: Path) -> Path:

@@ -59,13 +59,13 @@ def test_files(cli: Cli, data_dir: Path, workers: str, tmp_path: Path) -> None:
 
 
 def test_stages(cli: Cli, files: dict[str, Path]) -> None:
-    command = ("run", files["q8_0"], "-p", "A state that is kept", "-n", 6, "--seed", 3)
+    command = ("run", files["q8_0"], "--raw", "-p", "A state that is kept", "-n", 6, "--seed", 3)
     assert ok(cli(*command, "--stages", 2, "--cluster", "local:2")) == ok(cli(*command))
 
 
 def test_what_cannot_be(cli: Cli, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybrid.cli.cluster.connection.CONNECT_SECONDS", 0.5)
-    command = ("run", files["q8_0"], "-p", "a")
+    command = ("run", files["q8_0"], "--raw", "-p", "a")
     (tmp_path / "p.jsonl").write_text('"One is"\n')
     given = ("run", files["q8_0"], "-f", tmp_path / "p.jsonl")
     assert "no scheduler answers there" in failed(cli(*given, "--cluster", "tcp://127.0.0.1:9"), 1)

@@ -38,12 +38,26 @@ def staged(two: Workers) -> list[str]:
 
 
 def test_an_answer(cli: Cli, files: dict[str, Path], staged: list[str]) -> None:
-    command = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "24", "--seed", "3", "--temp", "0.8", "--spec", "ngram"]
+    command = [
+        "run",
+        str(files["q8_0"]),
+        "--raw",
+        "-p",
+        PROMPT,
+        "-n",
+        "24",
+        "--seed",
+        "3",
+        "--temp",
+        "0.8",
+        "--spec",
+        "ngram",
+    ]
     assert ok(cli(*command, *staged)) == ok(cli(*command))
 
 
 def test_as_few_as_have_the_memory(cli: Cli, files: dict[str, Path], staged: list[str]) -> None:
-    command = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "8", "--seed", "3"]
+    command = ["run", str(files["q8_0"]), "--raw", "-p", PROMPT, "-n", "8", "--seed", "3"]
     given = ["auto" if word == "2" else word for word in staged]
     assert ok(cli(*command, *given)) == ok(cli(*command))
 
@@ -66,8 +80,8 @@ def test_a_state_goes_from_stages_to_one_process(
     texts = []
     for first, then in ((staged, []), ([], staged), ([], [])):
         state = tmp_path / f"{len(texts)}.state"
-        begun = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "6", "--seed", "2", "--state", str(state)]
-        on = ["run", str(files["q8_0"]), "-p", " and", "-n", "6", "--seed", "2", "--state", str(state)]
+        begun = ["run", str(files["q8_0"]), "--raw", "-p", PROMPT, "-n", "6", "--seed", "2", "--state", str(state)]
+        on = ["run", str(files["q8_0"]), "--raw", "-p", " and", "-n", "6", "--seed", "2", "--state", str(state)]
         texts.append((ok(cli(*begun, *first)), ok(cli(*on, *then))))
     assert texts[0] == texts[1] == texts[2]
 
@@ -100,7 +114,7 @@ def test_a_worker_that_dies_in_a_prompt(
     cli: Cli, files: dict[str, Path], prose: Path, two: Workers, staged: list[str]
 ) -> None:
     """Two lines say so; its worker comes back, and the answer is what it would have been."""
-    command = ["run", str(files["q8_0"]), "-p", prose.read_text()[:12000], "-n", "8", "--temp", "0"]
+    command = ["run", str(files["q8_0"]), "--raw", "-p", prose.read_text()[:12000], "-n", "8", "--temp", "0"]
     whole = ok(cli(*command))
     process = subprocess.Popen([*HYBRID, *command, *staged], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: kept(two) or process.poll() is not None)
@@ -118,7 +132,7 @@ def test_a_worker_that_dies_while_its_stage_is_opened(
 ) -> None:
     """Before anything is computed the command ends: the model may be too large for that worker."""
     two.order("opening")
-    says = failed(cli("run", files["q8_0"], "-p", PROMPT, "-n", "4", *staged), 1)
+    says = failed(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", "4", *staged), 1)
     assert "error: a worker was lost while its stage was opened (" in says and two.done("opening")
 
 
@@ -138,7 +152,7 @@ def test_a_worker_that_dies_when_its_stage_is_open(
 
     pids = list(two.client.run(os.getpid).values())
     monkeypatch.setattr(stages.ClusterLine, "_answers", killed_first)
-    says = failed(cli("run", files["q8_0"], "-p", PROMPT, "-n", "4", *staged), 1)
+    says = failed(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", "4", *staged), 1)
     assert "error: a worker was lost while its stage was opened (CommClosedError)" in says
 
 
@@ -147,7 +161,7 @@ def test_who_joins_late_takes_the_place_of_one_that_dies(
     fits: bool, cli: Cli, files: dict[str, Path], two: Workers, staged: list[str]
 ) -> None:
     """One that does not fit never computes, even where it is there before it has found that out."""
-    command = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "8", "--temp", "0"]
+    command = ["run", str(files["q8_0"]), "--raw", "-p", PROMPT, "-n", "8", "--temp", "0"]
     env = {} if fits else {"OTHER_VERSION": "1", "SECONDS_TO_LOOK": "1"}
     whole, before = ok(cli(*command)), set(two.slots)
 
@@ -173,7 +187,7 @@ def test_a_disk_that_has_no_room_for_checkpoints(
     cli: Cli, files: dict[str, Path], prose: Path, two: Workers, staged: list[str]
 ) -> None:
     """Of one worker: it says so once, and the answer is what it would have been."""
-    command = ["run", str(files["q8_0"]), "-p", prose.read_text()[:6000], "-n", "8", "--temp", "0"]
+    command = ["run", str(files["q8_0"]), "--raw", "-p", prose.read_text()[:6000], "-n", "8", "--temp", "0"]
     (full, *_) = two.slots
 
     def limit(n: int) -> None:
@@ -275,7 +289,7 @@ def test_the_scheduler_is_killed(moment: str, files: dict[str, Path], prose: Pat
         processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]  # type: ignore[call-overload]
         with Client(scheduler_file=str(file)) as client:
             client.wait_for_workers(2, timeout=PATIENCE)
-        command = ["run", str(files["q8_0"]), "-p", prompt, "-c", "32768", "-n", "8", "--stages", "2"]
+        command = ["run", str(files["q8_0"]), "--raw", "-p", prompt, "-c", "32768", "-n", "8", "--stages", "2"]
         asked = subprocess.Popen(
             [*HYBRID, *command, "--cluster", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -297,15 +311,15 @@ def test_what_cannot_be(cli: Cli, files: dict[str, Path], staged: list[str], two
     model = str(files["q8_0"])
     assert "add --stages" in failed(cli("bench", model, "--cluster", two.address), 2)
     more = ["--cluster", two.address, "--stages"]
-    assert "3 stages need as many workers, there are 2" in failed(cli("run", model, "-p", "a", *more, "3"), 2)
-    assert "--draft" in failed(cli("run", model, "-p", "a", *staged, "--draft", model), 2)
+    assert "3 stages need as many workers, there are 2" in failed(cli("run", model, "--raw", "-p", "a", *more, "3"), 2)
+    assert "--draft" in failed(cli("run", model, "--raw", "-p", "a", *staged, "--draft", model), 2)
     assert "leave out" in failed(cli("perplexity", model, "-f", "a", "--hellaswag", *staged), 2)
 
 
 @pytest.mark.slow
 def test_four_processes_of_this_machine(cli: Cli, files: dict[str, Path], prose: Path) -> None:
     more = ["--stages", "4", "--cluster", "local:4"]
-    answer = ["run", str(files["q8_0"]), "-p", PROMPT, "-n", "24", "--seed", "2"]
+    answer = ["run", str(files["q8_0"]), "--raw", "-p", PROMPT, "-n", "24", "--seed", "2"]
     ppl = ["perplexity", str(files["q8_0"]), "-f", str(prose), "-c", "256", "--chunks", "2"]
     for command in (answer, ppl):
         found = subprocess.run([*HYBRID, *command, *more], capture_output=True, timeout=PATIENCE, check=True).stdout

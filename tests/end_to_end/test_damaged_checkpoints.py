@@ -240,7 +240,7 @@ def test_a_damaged_folder_is_refused_by_run(
     values(EMBEDDING, float("nan"))(folder)
     with monkeypatch.context() as patch:
         patch.setattr("hybrid.cache_paths.cache_dir", lambda: tmp_path / "cache")
-        assert EMBEDDING in refused("run", folder, "-p", "a", code=1)
+        assert EMBEDDING in refused("run", folder, "--raw", "-p", "a", code=1)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 
 

@@ -28,14 +28,14 @@ Refused = Callable[..., str]
 def test_undamaged_models_run(family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Otherwise the rest of this file would show nothing."""
     model = FAMILIES[family]().write(tmp_path / "m.gguf")
-    assert run(["run", str(model), "-p", "abc de", "-n", "5", "--temp", "0"]) == 0
+    assert run(["run", str(model), "--raw", "-p", "abc de", "-n", "5", "--temp", "0"]) == 0
     assert len(capsys.readouterr().out.strip()) >= 3
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_run_refuses(name: str, refused: Refused, tmp_path: Path) -> None:
     model = CASES[name]().write(tmp_path / "m.gguf")
-    line = refused("run", model, "-p", "abc de", "-n", "3", "--temp", "0", code=1)
+    line = refused("run", model, "--raw", "-p", "abc de", "-n", "3", "--temp", "0", code=1)
     assert CASES[name].says in line
     assert len(line) < 500, "a value from the file was shown in full"
 
@@ -225,7 +225,7 @@ def test_counts(name: str, refused: Refused, tmp_path: Path) -> None:
     whole[at : at + len(content)] = content
     model = tmp_path / "m.gguf"
     model.write_bytes(whole)
-    assert says in refused("run", model, "-p", "a", code=1)
+    assert says in refused("run", model, "--raw", "-p", "a", code=1)
 
 
 # --- inspect and quantize -----------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_noise_in_the_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[st
     codes = []
     for _ in range(100):
         model.write_bytes(whole[:start] + _noisy(whole[start:], end - start, noise))
-        code = run(["run", str(model), "-p", "abc de", "-n", "2", "--temp", "0", "-t", "1"])
+        code = run(["run", str(model), "--raw", "-p", "abc de", "-n", "2", "--temp", "0", "-t", "1"])
         captured = capsys.readouterr()
         assert code in (0, 1), captured
         if code:

@@ -39,12 +39,12 @@ def test_a_gguf_file_runs_by_name_and_then_without_asking(
     hub: Hub, cli: Cli, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("org/tiny-GGUF", {"README.md": b"#", "tiny-Q8_0.gguf": files["q8_0"], "tiny-bf16.gguf": files["bf16"]})
-    by_path = cli("run", files["q8_0"], "-p", "State", "-n", 5, "--seed", 1)
-    assert cli("run", "org/tiny-GGUF", "-p", "State", "-n", 5, "--seed", 1)[:2] == by_path[:2]
+    by_path = cli("run", files["q8_0"], "--raw", "-p", "State", "-n", 5, "--seed", 1)
+    assert cli("run", "org/tiny-GGUF", "--raw", "-p", "State", "-n", 5, "--seed", 1)[:2] == by_path[:2]
     assert hub.served == files["q8_0"].stat().st_size, "more than the file that is wanted, or less"
     asked = len(hub.asked)
     use(monkeypatch, "http://127.0.0.1:1", tmp_path / "hub")
-    assert cli("run", "org/tiny-GGUF", "-p", "State", "-n", 5, "--seed", 1)[:2] == by_path[:2]
+    assert cli("run", "org/tiny-GGUF", "--raw", "-p", "State", "-n", 5, "--seed", 1)[:2] == by_path[:2]
     assert len(hub.asked) == asked
 
 
@@ -298,7 +298,7 @@ def test_names_that_are_nearly_right(hub: Hub, cli: Cli, large: bytes, tmp_path:
     assert "On this machine: org/granite-4.0-h-tiny." in error_of(cli, "run", "org/granite-4.0-h-tinny", "-p", "x")
     asked = len(hub.asked)
     for path in ("missing.gguf", str(tmp_path / "no" / "model"), "a/b/c", "../a", "a/b.gguf"):
-        assert f"{path}: no such file or folder" in error_of(cli, "run", path, "-p", "x")
+        assert f"{path}: no such file or folder" in error_of(cli, "run", path, "--raw", "-p", "x")
     assert len(hub.asked) == asked
 
 
@@ -322,8 +322,8 @@ def test_parts_and_folders(hub: Hub, cli: Cli, files: dict[str, Path], tmp_path:
     assert len(parts) > 2
     hub.add("org/m", {**parts, "Q8_0/m-Q8_0.gguf": b"x" * 100_000, "mmproj-Q4_K_M.gguf": b"y" * 100_000})
     assert (
-        cli("run", "org/m", "-p", "State", "-n", 2, "--temp", 0)[:2]
-        == cli("run", files["q8_0"], "-p", "State", "-n", 2, "--temp", 0)[:2]
+        cli("run", "org/m", "--raw", "-p", "State", "-n", 2, "--temp", 0)[:2]
+        == cli("run", files["q8_0"], "--raw", "-p", "State", "-n", 2, "--temp", 0)[:2]
     )
     assert hub.served == sum(path.stat().st_size for path in parts.values())
 
@@ -452,7 +452,7 @@ def test_models_lists_and_removes(
     assert cli("models")[1].startswith("nothing is here yet")
     for name in ("org/jamba", "org/jamba:Q8_0", "org/g", "org/g:BF16"):
         pulled(cli, name)
-    assert cli("run", mine, "-p", "x", "-n", "1")[0] == 0
+    assert cli("run", mine, "--raw", "-p", "x", "-n", "1")[0] == 0
     assert not any(m["trouble"] for m in json.loads(cli("models", "--json")[1]))
     listed = {(m["name"], m["kind"]): m for m in json.loads(cli("models", "--json")[1])}
     assert {(name, kind, m["type"], m["architecture"]) for (name, kind), m in listed.items()} == {

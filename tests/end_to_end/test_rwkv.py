@@ -40,9 +40,9 @@ def test_from_a_folder_to_text(tmp_path: Path, prose: Path, capsys: pytest.Captu
     assert data("perplexity", path, "-f", prose, "-c", "64", "--chunks", "3")["ppl"] > 100
 
     options = ["--seed", "7", "--temp", "1.0"]
-    whole = data("run", path, "-p", PROMPT, "-n", 24, *options)
+    whole = data("run", path, "--raw", "-p", PROMPT, "-n", 24, *options)
     assert whole["prompt_tokens"] == len(ids)
     state = tmp_path / "half.state"
-    first = data("run", path, "-p", PROMPT, "-n", 9, "--state", state, *options)
-    second = data("run", path, "-p", "", "-n", 15, "--state", state, *options)
+    first = data("run", path, "--raw", "-p", PROMPT, "-n", 9, "--state", state, *options)
+    second = data("run", path, "--raw", "-p", "", "-n", 15, "--state", state, *options)
     assert first["ids"] + second["ids"] == whole["ids"], "half a text, and on from its state"

@@ -61,7 +61,7 @@ def options_of(settings: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("settings", CASES)
 def test_40_tokens_are_17_and_23(cli: Cli, files: dict[str, Path], tmp_path: Path, settings: dict[str, Any]) -> None:
     state = tmp_path / "middle.state"
-    asked = ["run", files["q8_0"], "--json", "--n-probs", 3, "--post-sampling-probs", *options_of(settings)]
+    asked = ["run", files["q8_0"], "--raw", "--json", "--n-probs", 3, "--post-sampling-probs", *options_of(settings)]
     whole = json.loads(ok(cli(*asked, "-p", PROMPT, "-n", 40, "--seed", 5)))
     first = json.loads(ok(cli(*asked, "-p", PROMPT, "-n", 17, "--seed", 5, "--state", state)))
     rest = json.loads(ok(cli(*asked, "-p", "", "-n", 23, "--seed", 99, "--state", state)))
@@ -99,6 +99,6 @@ def test_another_sampler_than_the_one_that_learnt_begins_anew(cli: Cli, files: d
     mirostat, adaptive = options_of(STATES["mirostat 2"]), options_of(STATES["adaptive_p"])
     for first, second in ((mirostat, adaptive), (adaptive, mirostat), (mirostat, []), ([], adaptive)):
         state = tmp_path / "other.state"
-        ok(cli("run", files["q8_0"], "-p", PROMPT, "-n", 5, "--seed", 5, "--state", state, *first))
-        ok(cli("run", files["q8_0"], "-p", "", "-n", 5, "--state", state, *second))
+        ok(cli("run", files["q8_0"], "--raw", "-p", PROMPT, "-n", 5, "--seed", 5, "--state", state, *first))
+        ok(cli("run", files["q8_0"], "--raw", "-p", "", "-n", 5, "--state", state, *second))
         state.unlink()

@@ -124,9 +124,9 @@ def test_a_model_without_a_template_says_so(run: Run, without_template: Path) ->
 
 
 def test_a_template_that_is_not_used(run: Run, chatting: Path) -> None:
-    t = run(chatting, "--no-template")
+    t = run(chatting, "--raw")
     at_prompt(t)
-    assert "--no-template: the model continues your text instead of answering, 128 tokens" in " ".join(t.text.split())
+    assert "--raw: the model continues your text instead of answering, 128 tokens" in " ".join(t.text.split())
     t = run(chatting)
     at_prompt(t)
     assert "continued" not in t.text
@@ -268,11 +268,11 @@ def test_another_model_goes_on(run: Run, chatting: Path, without_template: Path)
     assert names == ["own", "own", "plain"], "each model's part of it can be gone on with"
 
 
-@pytest.mark.parametrize("how", ["-p", "-f", "--template", "chat"])
+@pytest.mark.parametrize("how", ["-p", "-f", "--raw", "chat"])
 def test_how_far_a_prompt_has_been_read(how: str, run: Run, chatting: Path, tmp_path: Path) -> None:
     text = "word " * 200
     (tmp_path / "long.txt").write_text(text)
-    args = {"-p": ["-p", text], "-f": ["-f", "long.txt"], "--template": ["-p", text, "--template"], "chat": []}[how]
+    args = {"-p": ["-p", text], "-f": ["-f", "long.txt"], "--raw": ["-p", text, "--raw"], "chat": []}[how]
     t = run(chatting, "--greedy", "-n", 3, *args, more=SLOWLY)
     if how == "chat":
         at_prompt(t)
@@ -288,7 +288,10 @@ def test_how_far_a_prompt_has_been_read(how: str, run: Run, chatting: Path, tmp_
 
 
 def test_only_a_terminal_is_told(program: Path, chatting: Path) -> None:
-    command, env = [program, "run", chatting, "-p", "a b c d", "-n", "1"], {**os.environ, "TESTS_FIRST": SLOWLY}
+    command, env = (
+        [program, "run", chatting, "--raw", "-p", "a b c d", "-n", "1"],
+        {**os.environ, "TESTS_FIRST": SLOWLY},
+    )
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     assert "reading" not in done.stderr and "\x1b" not in done.stdout + done.stderr
 

@@ -66,7 +66,7 @@ def test_models() -> None:
 
 def test_options() -> None:
     found = offered("run --")
-    assert {"--spec", "--json", "--no-template", "--help"} <= set(found) and len(found) == len(set(found))
+    assert {"--spec", "--json", "--no-raw", "--help"} <= set(found) and len(found) == len(set(found))
     assert "--json" not in offered("run --json --") and "--stop" in offered("run --stop x --"), "may be repeated"
     assert offered("run -- --js") == [], "behind -- there are no options"
     assert "--threads" not in offered("run -t 4 --th")

@@ -1,0 +1,16 @@
+"""One text for `hybrid run`, and how it is answered."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..options.answer_options import AnswerOptions
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OneText:
+    """A text to continue or to answer. state: a file that is continued if it exists, and written afterwards."""
+
+    text: str
+    answers: AnswerOptions
+    state: Path | None = None
+    as_json: bool = False
