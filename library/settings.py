@@ -15,7 +15,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 class Settings(TypedDict, total=False):
     """Keywords of `complete`, `say` and `reply`. Defaults are the model file's, or llama.cpp's.
 
-    tokens    maximum tokens of the answer; -1: as many as fit
+    tokens    maximum tokens of the answer; -1: as many as fit. max_tokens is another name
     stop      texts that end the answer and are not part of it
     logprobs  report the log-probability of each token and of this many of the most likely tokens in its place
     schema    the answer is JSON of this schema: a JSON schema, or a pydantic class, of which `Answer.data` is then one
@@ -25,6 +25,7 @@ class Settings(TypedDict, total=False):
     """
 
     tokens: int
+    max_tokens: int
     stop: str | Sequence[str]
     logprobs: int
     schema: Any
@@ -62,7 +63,7 @@ class Settings(TypedDict, total=False):
 
 
 _FORMS = {"schema": "json_schema", "regex": "regex", "choices": "choice", "grammar": "grammar"}
-_OURS = ("tokens", "stop", "logprobs", *_FORMS)
+_OURS = ("tokens", "max_tokens", "stop", "logprobs", *_FORMS)
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,11 @@ def checked_settings(settings: Settings, defaults: SamplingParams, tokens: int) 
     if unknown:
         known = ", ".join(Settings.__annotations__)
         raise UsageError(f"there is no setting {shown(unknown[0])}. There are: {known}.")
+    if "max_tokens" in given and "tokens" in given:
+        raise UsageError("tokens and max_tokens are both given. Use one of them.")
     data, form = _form(given)
     stop = given.get("stop") or ()
-    tokens = given.get("tokens", tokens)
+    tokens = given.get("tokens", given.get("max_tokens", tokens))
     if type(tokens) is not int:
         raise UsageError(f"tokens = {shown(repr(tokens))}, expected a number of tokens, or -1 for as many as fit.")
     return CheckedSettings(

@@ -159,7 +159,7 @@ def run(
     address = cluster_address(workers.cluster) if workers.stages is None else None
     text = None if many is not None else given.text(words or (), as_json=as_json, goes_on=state is not None)
     kept.check(text)
-    asks = asking(thoughts, tools)
+    asks = replace(asking(thoughts, tools), parse_special=framing.parse_special is True)
     framing.check(asks)
     probabilities.check(in_chat=many is None and text is None)
     answers = AnswerOptions(sampling, n_predict, stop or (), guessing.given, keep, form.read(), probabilities)
@@ -167,11 +167,12 @@ def run(
     n_texts = 1 if many is None else batch.parallel or PARALLEL
     with loaded_for_answers(model, replace(options, n_seq_max=n_texts), workers, guessing) as loaded:
         if many is not None:
-            answer_file(loaded, PromptFile(many, answers, batch, asks, options, address))
+            plain = framing.parse_special is False
+            answer_file(loaded, PromptFile(many, answers, batch, asks, options, address, plain=plain))
         elif text is None:
             _chat(loaded, framing, kept, answers, options, asks, is_bundled=model is None)
         else:
-            one = OneText(text, answers, state, as_json)
+            one = OneText(text, answers, state, as_json, parse_special=framing.parse_special is not False)
             _answer(loaded, framing, one, asks, is_bundled=model is None, goes_on_raw=kept.is_completion)
 
 
@@ -233,6 +234,7 @@ class PromptFile:
     """A file of prompts, and how it is answered.
 
     asking   tools and thoughts for lines that do not set them
+    plain    see PromptBatch
     options  how the model was loaded; the workers of `cluster`, which answer instead of this process, load it likewise
     """
 
@@ -242,6 +244,7 @@ class PromptFile:
     asking: Asking
     options: "LoadOptions"
     cluster: ClusterAddress | None = None
+    plain: bool = False
 
 
 def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
@@ -262,6 +265,7 @@ def answer_file(model: "LoadedModel", asked: PromptFile) -> None:
         Forms(model.tokenizer),
         probabilities.n_probs,
         probabilities.post_sampling_probs,
+        asked.plain,
     )
     if asked.cluster is None:
         _write_answers(batch, batch, asked)

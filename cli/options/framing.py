@@ -43,6 +43,14 @@ class Framing:
         ),
     ] = None
     chat_template: TemplateChoice = None
+    parse_special: Annotated[
+        bool | None,
+        typer.Option(
+            "--parse-special/--no-parse-special",
+            help='Read control tokens written in the text, as "<|im_end|>", as tokens or as plain text. Default: '
+            "tokens in a raw text, plain text in messages.",
+        ),
+    ] = None
 
     def needs_template(self, asks: Asking) -> str | None:
         """The name of a given option that needs a chat template, or None."""

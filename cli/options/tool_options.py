@@ -74,12 +74,13 @@ class Thoughts:
 
 @dataclass(frozen=True)
 class Asking:
-    """The values of these options; None: not given."""
+    """The values of these options; None: not given. parse_special: see ChatOptions."""
 
     tools: "tuple[Tool, ...] | None" = None
     choice: str | None = None
     think: Think | None = None
     budget: int | None = None
+    parse_special: bool = False
 
     @property
     def given(self) -> str | None:
@@ -101,6 +102,7 @@ class Asking:
             asked = replace(asked, choice=_choice(self.choice, asked.tools))
         if self.think is not None:
             asked = replace(asked, think=self.think.asked)
+        asked = replace(asked, parse_special=self.parse_special)
         return asked if self.budget is None else replace(asked, budget=self.budget)
 
 

@@ -8,9 +8,11 @@ from ..options.answer_options import AnswerOptions
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OneText:
-    """A text to continue or to answer. state: a file that is continued if it exists, and written afterwards."""
+    """A text to continue or to answer. state: a file that is continued if it exists, and written afterwards.
+    parse_special: control tokens written in a raw text count as such."""
 
     text: str
     answers: AnswerOptions
     state: Path | None = None
     as_json: bool = False
+    parse_special: bool = True

@@ -25,6 +25,7 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
     from hybrid.infer.answers.batch.generate import generate
     from hybrid.infer.answers.drawing.context_shift import kept_tokens
     from hybrid.infer.answers.sampling import Sampler
+    from hybrid.infer.text.encode import continuation_ids, rendered_ids
 
     answers, state, probabilities = asked.answers, asked.state, asked.answers.probabilities
     params = answers.params(model)
@@ -33,14 +34,13 @@ def complete(model: "LoadedModel", asked: OneText) -> None:
     sampler = Sampler(params, model.n_vocab, model.tokenizer)
     if state is not None and state.exists():
         from hybrid.infer.answers.state_files.saved_states import restored
-        from hybrid.infer.text.encode import continuation_ids
 
         seq = restored(model, state, sampler, answers.keep)
         console.note(f"restored {len(seq.tokens)} tokens from {state}")
-        ids = continuation_ids(model.tokenizer, asked.text)
+        ids = continuation_ids(model.tokenizer, asked.text, parse_special=asked.parse_special)
     else:
         seq = model.sequence()
-        ids = model.tokenizer.encode(asked.text)
+        ids = rendered_ids(model.tokenizer, asked.text) if asked.parse_special else model.tokenizer.encode(asked.text)
     constraint = _form_of(seq, answers.form, goes_on=not ids)
     kept = None if answers.keep is None else kept_tokens(model, [*seq.tokens, *ids], answers.keep)
     last = ""

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,7 +15,7 @@ from hybrid.quant.ggml.errors import UsageError, shown
 from .chats import RequestChat
 from .client import Client
 from .errors import RequestError
-from .fields import Ignored, Strict, Unsupported
+from .fields import Ignored, ParseSpecial, Strict, Unsupported
 from .jobs import Maker
 from .strict import LONGEST_NAME, PassedOver
 
@@ -187,6 +188,7 @@ class ConversationFields(Strict):
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     chat_template: Any = None
+    parse_special: ParseSpecial = False
 
     @property
     def has_functions(self) -> bool:
@@ -251,6 +253,7 @@ def chat_of(maker: Maker, body: ConversationFields, whose: Client, *, think: boo
         parallel = body.parallel_tool_calls is not False and not body.has_functions
         think = None if maker.dialect.format.thoughts is None else think
         asked = ChatOptions(tools, choice, parallel, think, documents=body.documents, variables=variables)
+        asked = replace(asked, parse_special=body.parse_special)
         return RequestChat(maker, messages, asked, whose, answers=answers, continues=continues)
     except UsageError as error:
         place = _PLACE.match(str(error))

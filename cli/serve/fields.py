@@ -55,6 +55,11 @@ CacheSalt = Annotated[
 ]
 
 
+ParseSpecial = Annotated[
+    bool, Field(description='Control tokens written in the text, as "<|im_end|>", become tokens; false: plain text.')
+]
+
+
 class AnswerFields(SamplerFields, FormFields):
     """Fields of every kind of answer: OpenAI's and llama-server's."""
 

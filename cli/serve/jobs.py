@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hybrid.infer import LoadedModel
@@ -112,20 +113,23 @@ class Maker:
             raise RequestError("this model has no chat template: use /v1/completions", param="messages")
         return self.template
 
-    def prompts(self, prompt: Any, whose: Client) -> list[Prompt]:
-        """The prompts of a request: a text, a list of tokens, or a list of either."""
+    def prompts(self, prompt: Any, whose: Client, *, plain: bool = False, add_special: bool = True) -> list[Prompt]:
+        """The prompts of a request: a text, a list of tokens, or a list of either. plain, add_special: see `text`."""
+        text = partial(self.text, whose=whose, plain=plain, add_special=add_special)
         if isinstance(prompt, str):
-            return [self.text(prompt, whose)]
+            return [text(prompt)]
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         if isinstance(prompt[0], int):
             return [Prompt(prompt)]
         self.check_number(prompt)
-        return [self.text(one, whose) if isinstance(one, str) else Prompt(one) for one in prompt]
+        return [text(one) if isinstance(one, str) else Prompt(one) for one in prompt]
 
-    def text(self, text: str, whose: Client, *, plain: bool = True) -> Prompt:
-        """A raw prompt; not plain: special tokens written in the text are parsed."""
+    def text(self, text: str, whose: Client, *, plain: bool = False, add_special: bool = True) -> Prompt:
+        """A raw prompt. plain: control tokens written in the text stay text; not add_special: without BOS and EOS."""
         self.check_length(text)
+        if not add_special:
+            return Prompt(self.model.tokenizer.encode(text, add_special=False, parse_special=not plain))
         return self.asker.text(text, plain=plain, owner=whose.owner, drawn=whose.drawn)
 
     def check_number(self, prompts: list[Any]) -> None:

@@ -4,6 +4,8 @@ templates, continuations. They differ in whether special tokens are parsed and B
 
 from typing import TYPE_CHECKING
 
+from .literal_text import BREAK
+
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
@@ -21,20 +23,23 @@ def document_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
 
 
 def rendered_ids(tokenizer: "Tokenizer", text: str, at: int = 0) -> list[int]:
-    """Ids of a rendered chat template. Special tokens are parsed; BOS is not added if the template wrote it.
+    """Ids of a rendered chat template or of a raw prompt. Special tokens are parsed, except where LiteralText has put
+    BREAK; BOS is not added if the text begins with it.
 
     at: encode only text[at:], where a token must begin
     """
     written = tokenizer.bos is not None and text.startswith(tokenizer.piece(tokenizer.bos).decode("utf-8", "replace"))
-    return tokenizer.encode(text[at:], add_special=not written, parse_special=True, continues=at > 0)
+    return tokenizer.encode(
+        text[at:], add_special=not written, parse_special=True, continues=at > 0, dropped=BREAK if BREAK in text else ""
+    )
 
 
-def continuation_ids(tokenizer: "Tokenizer", text: str) -> list[int]:
+def continuation_ids(tokenizer: "Tokenizer", text: str, *, parse_special: bool = False) -> list[int]:
     """Ids of `text` as the continuation of another text: without BOS, and without sentencepiece's space before it."""
-    ids = tokenizer.encode(text, add_special=False)
+    ids = tokenizer.encode(text, add_special=False, parse_special=parse_special)
     if tokenizer.kind == "gpt2" or not text:
         return ids
     # A line feed is a separate token there: the ids after it in `both` are `text` without the space.
     feed = tokenizer.encode("\n", add_special=False)
-    both = tokenizer.encode("\n" + text, add_special=False)
+    both = tokenizer.encode("\n" + text, add_special=False, parse_special=parse_special)
     return both[len(feed) :] if both[: len(feed)] == feed else ids

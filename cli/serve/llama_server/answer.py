@@ -9,15 +9,16 @@ from hybrid.infer.answers.drawing.drawing import TextPiece
 from hybrid.infer.answers.drawing.probabilities import listed
 from hybrid.infer.answers.sampling import SamplingParams
 from hybrid.infer.answers.sampling.names import OTHER_NAMES
+from hybrid.infer.answers.sampling.requested import FIELDS, RANDOM_SEEDS
 
 from ..fields import AnswerFields
 from ..paused_json import Pausing
-from ..samplers import FIELDS, RANDOM_SEEDS
 from ..served import Served
 from ..timings import ServerTimings
 
 STOP_TYPES = {"eos": "eos", "stop": "word", "length": "limit", "context": "limit"}
 
+_OTHERS = ("logit_bias", "repetition_penalty")  # the first has an entry of its own, the second is repeat_penalty
 # settings that requests cannot change
 _FIXED: dict[str, Any] = {
     "grammar": "", "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
@@ -28,7 +29,7 @@ _FIXED: dict[str, Any] = {
 
 def sampling_settings(params: SamplingParams, seed: int | None) -> dict[str, Any]:
     """The sampling settings under llama-server's names; seed None: a random one."""
-    known = {name: getattr(params, OTHER_NAMES.get(name, name)) for name in FIELDS}
+    known = {name: getattr(params, OTHER_NAMES.get(name, name)) for name in FIELDS if name not in _OTHERS}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
     return {**listed, "seed": RANDOM_SEEDS[1] if seed is None else seed, **_FIXED}
 

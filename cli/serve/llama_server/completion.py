@@ -17,7 +17,7 @@ from .. import errors
 from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
-from ..fields import AnswerFields, Strict, Unsupported
+from ..fields import AnswerFields, ParseSpecial, Strict, Unsupported
 from ..in_thread import in_thread
 from ..jobs import Maker
 from ..request_jobs import Event
@@ -47,6 +47,7 @@ class NativeCompletionRequest(AnswerFields):
     post_sampling_probs: bool = False
     return_tokens: bool = False
     response_fields: list[str] | None = None
+    parse_special: ParseSpecial = True
     image_data: Unsupported
 
 
@@ -54,26 +55,29 @@ def completion_jobs(maker: Maker, request: NativeCompletionRequest, whose: Clien
     """n answers per prompt."""
     most = request.most if request.most is not None else maker.defaults.n_predict
     n_probs = min(request.n_probs or request.logprobs or 0, maker.model.n_vocab)
-    prompts = prompts_of(maker, request.prompt, whose)
+    prompts = prompts_of(maker, request.prompt, whose, plain=not request.parse_special)
     return maker.jobs(request, prompts, most, n_probs or None, whose, request.post_sampling_probs)
 
 
-def prompts_of(maker: Maker, prompt: Any, whose: Client) -> list[Prompt]:
-    """The prompts. A list with a number in it is one prompt; any other list has a prompt per item."""
+def prompts_of(maker: Maker, prompt: Any, whose: Client, *, plain: bool = False) -> list[Prompt]:
+    """The prompts. A list with a number in it is one prompt; any other list has a prompt per item.
+
+    plain: control tokens written in texts stay text
+    """
     if isinstance(prompt, list) and not any(isinstance(part, int) for part in prompt):
         if not prompt:
             raise RequestError("prompt: expected a text or tokens, found an empty list", param="prompt")
         maker.check_number(prompt)
-        return [_prompt(maker, one, whose) for one in prompt]
-    return [_prompt(maker, prompt, whose)]
+        return [_prompt(maker, one, whose, plain) for one in prompt]
+    return [_prompt(maker, prompt, whose, plain)]
 
 
-def _prompt(maker: Maker, prompt: Any, whose: Client) -> Prompt:
-    """Tokenizes a prompt. Special tokens in its texts are parsed; BOS comes before a text at its beginning."""
+def _prompt(maker: Maker, prompt: Any, whose: Client, plain: bool) -> Prompt:
+    """Tokenizes a prompt. BOS comes before a text at its beginning."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
     if isinstance(prompt, str):
-        return maker.text(prompt, whose, plain=False)
+        return maker.text(prompt, whose, plain=plain)
     tokenizer = maker.model.tokenizer
     ids: list[int] = []
     for at, part in enumerate(prompt):
@@ -82,9 +86,9 @@ def _prompt(maker: Maker, prompt: Any, whose: Client) -> Prompt:
         elif not isinstance(part, str):
             raise RequestError("prompt: tokens and texts of one prompt cannot hold other prompts", param="prompt")
         elif at == 0:
-            ids += rendered_ids(tokenizer, part)
+            ids += tokenizer.encode(part) if plain else rendered_ids(tokenizer, part)
         else:
-            ids += tokenizer.encode(part, add_special=False, parse_special=True)
+            ids += tokenizer.encode(part, add_special=False, parse_special=not plain)
     return Prompt(ids)
 
 

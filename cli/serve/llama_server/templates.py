@@ -3,6 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hybrid.infer.text.literal_text import without_breaks
+
 from ..client import asked_by
 from ..conversations import ConversationFields, chat_of
 from ..endpoint import post
@@ -20,7 +22,7 @@ class TemplateRequest(ConversationFields):
 async def apply_template(served: Served, request: Request, body: TemplateRequest) -> Response:
     """The prompt as text."""
     chat = await in_thread(request, chat_of, served.maker, body, asked_by(request))
-    return JSONResponse({"prompt": chat.written.text})
+    return JSONResponse({"prompt": without_breaks(chat.written.text)})
 
 
 async def input_tokens(served: Served, request: Request, body: ChatRequest) -> Response:

@@ -18,7 +18,7 @@ from hybrid.infer.text.tokenizer import Tokenizer
 from ..client import Client, asked_by
 from ..endpoint import post
 from ..errors import RequestError
-from ..fields import AnswerFields
+from ..fields import AnswerFields, ParseSpecial
 from ..in_thread import in_thread
 from ..jobs import Maker
 from ..served import Served
@@ -36,6 +36,8 @@ class CompletionRequest(AnswerFields):
     echo: bool = False
     best_of: int | None = None
     suffix: str | None = None
+    add_special_tokens: bool = True
+    parse_special: ParseSpecial = True
 
 
 def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> list[Job]:
@@ -52,7 +54,10 @@ def completion_jobs(maker: Maker, request: CompletionRequest, whose: Client) -> 
     most = request.most if request.most is not None else maker.defaults.n_predict
     if most is None:
         most = FEW
-    jobs = maker.jobs(request, maker.prompts(request.prompt, whose), most, request.logprobs, whose)
+    prompts = maker.prompts(
+        request.prompt, whose, plain=not request.parse_special, add_special=request.add_special_tokens
+    )
+    jobs = maker.jobs(request, prompts, most, request.logprobs, whose)
     if request.echo:
         for job in jobs[:: request.n]:
             job.prompt_top = request.logprobs

@@ -127,8 +127,8 @@ class Asker:
             return self.ledger.anew(text, plain=plain)
         return self.ledger.find(text, plain=plain, peek=peek, owner=owner)
 
-    def text(self, text: str, *, plain: bool = True, owner: bytes = b"", drawn: bool = True) -> Prompt:
-        """The prompt of a raw text. If not plain, special tokens written in it count."""
+    def text(self, text: str, *, plain: bool = False, owner: bytes = b"", drawn: bool = True) -> Prompt:
+        """The prompt of a raw text. plain: special tokens written in it are ordinary text."""
         encoded = self.encoded(text, plain=plain, owner=owner, drawn=drawn)
         return Prompt(encoded.ids, text, plain, known=encoded.known)
 

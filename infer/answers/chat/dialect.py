@@ -10,11 +10,12 @@ Several answers to the same messages share `prompt` and `rules`; only the last t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid.quant.ggml.errors import UsageError
 
+from ...text.literal_text import LiteralText
 from .format import CallFormat, JsonCall
 from .messages import object_in
 from .prompting import AUTO, ChatPrompt, chat_prompt, message_of
@@ -42,6 +43,7 @@ class ChatOptions:
     think     whether the model is to think; None: the template's default
     budget    limit on the tokens of thoughts; None: no limit
     documents, variables  passed to the template
+    parse_special  control tokens written in messages count as such
     """
 
     tools: tuple[Tool, ...] = ()
@@ -51,11 +53,17 @@ class ChatOptions:
     budget: int | None = None
     documents: Sequence[Message] | None = None
     variables: Message = field(default_factory=dict)
+    parse_special: bool = False
 
     @property
     def callable(self) -> tuple[Tool, ...]:
         """The tools that may be called."""
         return () if self.choice.mode == "none" else self.tools
+
+    @property
+    def needs_template(self) -> bool:
+        """Whether anything is asked for that raw text cannot have."""
+        return replace(self, parse_special=False) != NOTHING
 
     @property
     def relaxed(self) -> "ChatOptions":
@@ -120,6 +128,10 @@ class Dialect:
         self._forms = Forms(tokenizer) if forms is None else forms
         self._wider: dict[Grammar, Grammar] = {}
 
+    @cached_property
+    def _literal(self) -> LiteralText:
+        return LiteralText(self.tokenizer)
+
     def check(self, asked: ChatOptions) -> None:
         """Raises UsageError if the model cannot answer with these options."""
         if self.format.thoughts is None and (asked.think or asked.budget is not None):
@@ -158,6 +170,7 @@ class Dialect:
             documents=asked.documents,
             variables=asked.variables,
             continues=continues,
+            literal=None if asked.parse_special else self._literal,
         )
 
     def rendered(self, prompt: ChatPrompt, messages: Sequence[Message] | None = None) -> str:

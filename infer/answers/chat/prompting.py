@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from hybrid.quant.ggml.errors import TemplateError, UsageError
 
 from ...text.chat_template import ChatTemplate
+from ...text.literal_text import LiteralText, without_breaks
 from ...text.template_budget import MAX_STEPS
 from .continuing import begun
 from .format import ChatFormat, ThoughtFormat
@@ -75,6 +76,7 @@ def chat_prompt(
     documents: Sequence[Mapping[str, Any]] | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
     continues: bool = False,
+    literal: LiteralText | None = None,
 ) -> ChatPrompt:
     """The prompt for the next answer, or for the rest of the last message (`continues`).
 
@@ -83,11 +85,16 @@ def chat_prompt(
     choice     "none": the template gets no tools, unless the messages contain calls
     think      whether the model is to think; None: the template's default
     documents, variables  passed to the template
+    literal    keeps control tokens in messages, tools and documents as text; None: they become tokens
     Raises UsageError if an input cannot be used, TemplateError if the template refuses the conversation.
     """
     if choice.mode == "none" and not has_calls(messages):
         tools = ()
-    writer = _Writer(template, form, tools, think, documents, variables)
+    described: list[dict[str, Any]] = [tool.as_given for tool in tools]
+    if literal is not None:
+        messages = _quoted(messages, literal, form)
+        described, documents = literal.quoted(described), literal.quoted(documents)
+    writer = _Writer(template, form, described, think, documents, variables, literal)
     return writer.continued(messages) if continues else writer.prompt(messages)
 
 
@@ -121,20 +128,21 @@ class _Writer:
         self,
         template: ChatTemplate,
         form: ChatFormat,
-        tools: Sequence[Tool],
+        tools: list[dict[str, Any]],
         think: bool | None,
         documents: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any],
+        literal: LiteralText | None,
     ) -> None:
-        self.template, self.form, self.think = template, form, think
-        self.described = [tool.as_given for tool in tools] if tools and not form.takes_tools else []
+        self.template, self.form, self.think, self.literal = template, form, think, literal
+        self.described = [] if form.takes_tools else tools
         self.variables: dict[str, Any] = {
             form.tools_variable: None,
             "documents": None,
             **variables,
             **self._switch(think),
         }
-        self.tools = [tool.as_given for tool in tools] if form.takes_tools else []
+        self.tools = tools if form.takes_tools else []
         if self.tools:
             self.variables[form.tools_variable] = self.tools
         if documents:
@@ -202,6 +210,8 @@ class _Writer:
         for variables in (given, {**given, name: whole or given[name] or []}):
             for short_ids in (False, True):
                 made = for_template(messages, self.form, short_ids)
+                if self.literal is not None:  # arguments were JSON text until here
+                    made = _quoted(made, self.literal, self.form)
                 for some in (made, without_text_as_arguments(made, self.form)):
                     for arranged in self._arrangements(some):
                         yield variables, arranged
@@ -237,7 +247,20 @@ class _Writer:
             _, taken = self.render(messages, ask=False)
         except TemplateError:  # the template did not write that message
             taken = for_template(messages, self.form)
-        return ChatPrompt(text, taken, self.variables, thinks, written)
+        return ChatPrompt(text, taken, self.variables, thinks, without_breaks(written))
+
+
+def _quoted(messages: Iterable[Mapping[str, Any]], literal: LiteralText, form: ChatFormat) -> list[Message]:
+    """The messages, whose texts become no control tokens. An answer keeps the tags of thoughts: templates look for them
+    in its text."""
+    tags = (form.thoughts.opening.strip(), form.thoughts.closing.strip()) if form.thoughts else ()
+    return [
+        {
+            key: value if key == "role" else literal.quoted(value, tags if message.get("role") == "assistant" else ())
+            for key, value in message.items()
+        }
+        for message in messages
+    ]
 
 
 def _closing(thoughts: ThoughtFormat, text: str, is_open: bool) -> str:

@@ -63,9 +63,9 @@ class SavedChat:
         return cls(turns, str(chat["system"]), tuple(tools_of(chat.get("tools", []))), think, held, tuple(unseen))
 
 
-def know_turns(ledger: "Ledger", turns: Turns, *, plain: bool = False) -> None:
-    """Notes the answers of a saved chat in the ledger, to come back with their sampled tokens. plain: see Ledger."""
+def know_turns(ledger: "Ledger", turns: Turns) -> None:
+    """Notes the answers of a saved chat in the ledger, to come back with their sampled tokens."""
     for turn in turns.all:
         if turn.asked:
             for said in {turn.said, turn.written or turn.said}:
-                ledger.note(turn.asked, said, turn.ids, plain=plain)
+                ledger.note(turn.asked, said, turn.ids)

@@ -144,7 +144,7 @@ class Conversation:
 
     def prompt(self, head: Turn | None, text: str) -> tuple[Turn | None, Encoded]:
         """The tokens of `text`, and the turn up to `head` whose tokens they begin with, if there is one."""
-        encoded = self.ledger.find(text, plain=self.template is None)
+        encoded = self.ledger.find(text)
         turns = reversed(head.path() if head and encoded.known else [])
         return next((turn for turn in turns if turn.ids == encoded.known), None), encoded
 
@@ -237,7 +237,7 @@ class Conversation:
                 turn.base, turn.added = base, [*added, *result.ids]
                 # a stop string is among the tokens but not part of the answer
                 turn.asked, turn.said = (text if result.stop is None else ""), result.text
-                self.ledger.note_answer(text, whole, result, plain=self.template is None)
+                self.ledger.note_answer(text, whole, result)
                 if self.dialect is not None:
                     turn.written = self.asker.note_written(
                         exchange.prompt, exchange.messages, exchange.asked, turn.answer, whole, result
@@ -273,7 +273,7 @@ class Conversation:
         tokenizer, first = self.model.tokenizer, prompt.messages[:1]
         first = first if first and first[0]["role"] == "system" else []
         if self.dialect is None:
-            return tokenizer.encode("".join(m["content"] for m in first))
+            return rendered_ids(tokenizer, "".join(m["content"] for m in first))
         return rendered_ids(tokenizer, self.dialect.rendered(prompt, first))
 
     def _resumed(self, base: Turn | None, added: list[int], whole: list[int], kept: int | None) -> list[int]:
@@ -336,7 +336,7 @@ class Conversation:
         self.turns, self.system, self.held, self.unseen = chat.turns, chat.system, chat.held, list(chat.unseen)
         self.asked = self._asked_in(chat)
         self.ledger.clear()
-        know_turns(self.ledger, self.turns, plain=self.template is None)
+        know_turns(self.ledger, self.turns)
 
     def _asked_in(self, chat: SavedChat) -> ChatOptions:
         """The saved `asked`, as far as the template supports it."""

@@ -2,7 +2,8 @@
 
     in    {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]} or just "TEXT"; "id" is passed through;
           a line's own form (one of `form_fields.FIELDS`: "json_schema", "grammar", ...) replaces the common form
-          messages may have "tools" and "tool_choice", as OpenAI has them
+          messages may have "tools" and "tool_choice", as OpenAI has them; all lines the limits, stops and sampling
+          settings of a request to the server (`line_settings`), which replace those of the whole file
     out   {"index", "id", "sample", "text", "reason", "prompt_tokens", "tokens", "key"}, with n_probs also
           "completion_probabilities"; for messages "reasoning_content" and "tool_calls", if there are any
 
@@ -26,7 +27,9 @@ from ...progress import AnswerProgress
 from ..chat.dialect import NOTHING, AnswerRules, ChatOptions, Dialect
 from ..constraints.form_fields import asked_form
 from ..constraints.forms import Forms
+from ..sampling import SamplingParams
 from .chat_lines import FIELDS, ChatLine
+from .line_settings import LineSettings
 
 if TYPE_CHECKING:
     from ... import LoadedModel
@@ -34,20 +37,20 @@ if TYPE_CHECKING:
     from ..batch.batcher import Job
     from ..constraints import Constraint, Grammar
     from ..drawing.drawing import TextPiece
-    from ..sampling import SamplingParams
 
 WAITING = 64  # jobs that are prepared ahead
 
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One line of the file. form: of its answers; line: its raw text."""
+    """One line of the file. form: of its answers; own: its settings; line: its raw text."""
 
     index: int
     text: str
     id: Any
     chat: ChatLine | None = None  # `text` is then the template's, with control tokens spelled out
     form: "Grammar | None" = None
+    own: LineSettings | None = None
     line: str = ""
 
 
@@ -106,7 +109,7 @@ class PromptReader:
     ) -> None:
         self._model, self._form, self._asked = model, form, asked
         self._forms = Forms(model.tokenizer) if forms is None else forms
-        if asked != NOTHING and (known := self._dialect) is not None:
+        if asked.needs_template and (known := self._dialect) is not None:
             known.check(asked)
 
     @cached_property
@@ -125,23 +128,37 @@ class PromptReader:
             value = {"prompt": value}
         if not isinstance(value, dict) or ("prompt" in value) == ("messages" in value):
             raise UsageError(f'{where}: expected {{"prompt": TEXT}} or {{"messages": [...]}}.')
+        settings = self._settings(value, where)
         own = _own_form(value, self._form, self._forms, where)
         chat = self._chat_line(value, None if own is None else self._forms.compiled(own), where)
         prompt = value.get("prompt") if chat is None else chat.prompt.text
         if not isinstance(prompt, str) or not prompt:
             raise UsageError(f"{where}: its prompt is not a text.")
-        return PromptLine(index, prompt, value.get("id"), chat, own, line)
+        return PromptLine(index, prompt, value.get("id"), chat, own, settings, line)
+
+    def _settings(self, line: dict[str, Any], where: str) -> LineSettings | None:
+        """The line's own settings."""
+        try:
+            own = LineSettings.read(line)
+            if own is not None:
+                own.params(SamplingParams(), self._model.tokenizer, 0)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        return own
 
     def _chat_line(self, line: dict[str, Any], form: "Constraint | None", where: str) -> ChatLine | None:
         """The messages of a line; None if its prompt is a text."""
         if "messages" not in line:
-            if self._asked != NOTHING or any(line.get(name) is not None for name in FIELDS):
+            if self._asked.needs_template or any(line.get(name) is not None for name in FIELDS):
                 raise UsageError(
                     f"{where}: tools and thoughts need messages, and the line has a prompt. Give messages."
                 )
             return None
         try:
-            return ChatLine.read(line, self._dialect, self._asked, form)
+            asked = self._asked
+            if line.get("parse_special") is not None:
+                asked = replace(asked, parse_special=line["parse_special"])
+            return ChatLine.read(line, self._dialect, asked, form)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
 
@@ -216,6 +233,7 @@ class PromptBatch:
     answer.
     speculate: guess tokens where it pays; the answers are the same.
     forms: compiles forms, and has those of the prompts; None: a new one.
+    plain: control tokens written in prompts that are texts stay text.
     n_probs: every answer lists the probabilities of its tokens, and of this many most likely ones; 0: it does not.
     sampled: these probabilities are after the samplers, not the model's.
     """
@@ -231,6 +249,7 @@ class PromptBatch:
     forms: Forms | None = None
     n_probs: int = 0
     sampled: bool = False
+    plain: bool = False
 
     def run(
         self, prompts: list[PromptLine], target: Path | TextIO, progress: AnswerProgress | None = None
@@ -290,7 +309,9 @@ class PromptBatch:
 
     def ids(self, prompt: PromptLine) -> list[int]:
         """Tokens of a prompt. Raises UsageError if they do not fit the context."""
-        ids = self._asker.text(prompt.text, plain=prompt.chat is None, drawn=False).ids
+        parses = None if prompt.own is None else prompt.own.parse_special
+        plain = prompt.chat is None and (self.plain if parses is None else not parses)
+        ids = self._asker.text(prompt.text, plain=plain, drawn=False).ids
         if len(ids) > self.model.n_ctx:
             raise UsageError(
                 f"prompt {prompt.index + 1} has {len(ids)} tokens, the context {self.model.n_ctx}.",
@@ -314,10 +335,15 @@ class PromptBatch:
         from ..asking.asker import AnswerSettings, Prompt
 
         number = asked.prompt.index * self.n_samples + sample
+        params = replace(self.params, seed=((self.params.seed or 0) + number) % 2**64)
+        most, stop, own = self.max_tokens, self.stop, asked.prompt.own
+        if own is not None:
+            params = own.params(params, self.model.tokenizer, sample)
+            most = most if own.max_tokens is None else own.max_tokens
+            stop = stop if own.stop is None else own.stop
         settings = AnswerSettings(
-            replace(self.params, seed=((self.params.seed or 0) + number) % 2**64), self.max_tokens, self.stop,
-            asked.rules, min(self.n_probs, self.model.n_vocab) or None, self.sampled,
-        )  # fmt: skip
+            params, most, stop, asked.rules, min(self.n_probs, self.model.n_vocab) or None, self.sampled
+        )
         return self._asker.job(
             Prompt(asked.ids), settings, note=False, key=number, keep=asked.kept, speculate=self.speculate
         )
@@ -335,6 +361,8 @@ class PromptBatch:
         what += [] if prompt.form is None else [prompt.form.to_json()]
         what += [self.n_probs, self.sampled] if self.n_probs else []
         what += prompt.chat.key if prompt.chat is not None else []
+        what += [] if prompt.own is None else prompt.own.key
+        what += ["plain"] if self.plain else []
         text = f"{what!r} {prompt.index} {prompt.chat is not None} {sample} {self.n_samples}\n{prompt.text}"
         return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 

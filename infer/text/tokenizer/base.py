@@ -49,7 +49,13 @@ class Tokenizer(ABC):
         self._pieces: dict[int, bytes] = {}
 
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = False, continues: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continues: bool = False,
+        dropped: str = "",
     ) -> list[int]:
         """Token ids of `text`.
 
@@ -57,6 +63,7 @@ class Tokenizer(ABC):
         parse_special  the text of a control token becomes that token (chat templates); otherwise it is plain text. A
                        rendered chat template needs add_special=False, parse_special=True
         continues      the text continues another text: no BOS, and no leading space added by sentencepiece
+        dropped        a character without tokens: no control token is found across it, and it is left out
         """
         matcher = self._all_special if parse_special else self._user_defined
         bos = add_special and self.add_bos and not continues
@@ -67,7 +74,7 @@ class Tokenizer(ABC):
                 ids.append(part)
                 after = "token"
             else:
-                for text in self._slices(part):
+                for text in self._slices(part.replace(dropped, "") if dropped else part):
                     look()
                     ids.extend(self._encode_text(text, after))
                     after = "text"
@@ -115,6 +122,12 @@ class Tokenizer(ABC):
         """Split a text into plain text and the control and user-defined tokens in it, as `encode` with parse_special
         does, but whitespace beside a token is kept."""
         return list(self._apart.split(_valid(text)))
+
+    @property
+    def special_texts(self) -> dict[int, str]:
+        """Texts that become tokens only where special tokens are parsed, by token: control and unknown tokens."""
+        special = self._special_ids(TokenType.CONTROL, TokenType.UNKNOWN)
+        return {token: text for token in sorted(special) if (text := self.vocabulary.tokens[token])}
 
     @property
     def drops_leading_space(self) -> str:

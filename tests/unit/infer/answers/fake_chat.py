@@ -30,13 +30,22 @@ class FakeTokenizer:
     kind = "gpt2"
     eog = frozenset({1})
 
+    special_texts = NAMES
+
     def encode(
-        self, text: str, *, add_special: bool = True, parse_special: bool = False, continues: bool = False
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continues: bool = False,
+        dropped: str = "",
     ) -> list[int]:
         ids = [0] if add_special and not continues else []
         while text:
             name = next((n for n in CONTROL if parse_special and text.startswith(n)), None)
-            ids.append(CONTROL[name] if name else ord(text[0]))
+            if name or text[0] != dropped:
+                ids.append(CONTROL[name] if name else ord(text[0]))
             text = text[len(name or " ") :]
         return ids
 
