@@ -1,4 +1,4 @@
-"""A bound on what this process may map, so that a test which would take gigabytes fails instead."""
+"""A limit on this process's address space, so that a test which would take gigabytes fails instead."""
 
 import resource
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def at_most(nbytes: int) -> Iterator[None]:
-    """nbytes: more than is mapped now. Linux."""
+    """Limit the address space to what is mapped now plus `nbytes` bytes. Linux only."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + nbytes, before[1]))

@@ -1,4 +1,4 @@
-"""What LLVM makes of a piece of a kernel, for processors that this machine need not be.
+"""The machine code that LLVM makes of a piece of a kernel, also for other processors than this machine's.
 
 text = assembly(gemv.make_int_gemv(kind, NEON), NEON, ARM)
 loop = loop_with(text, "sdot")
@@ -29,7 +29,7 @@ def x86(cpu: str, features: str = "") -> Machine:
 
 
 def assembly(piece: Piece, isa: ISA, machine: Machine) -> str:
-    """The piece as a function of i64 arguments, after LLVM's passes at the level that numba uses."""
+    """Assembly of the piece as a function of i64 arguments, optimized at numba's level."""
     arguments = [k for k in piece.sig.split("->")[0].split(",") if k]
     assert set(arguments) <= {"i64"}, piece.sig
     module = ir.Module("piece")
@@ -51,7 +51,7 @@ def assembly(piece: Piece, isa: ISA, machine: Machine) -> str:
 
 
 def innermost_loops(text: str) -> list[list[str]]:
-    """Instructions of each loop that has no loop within it: from a label to the last branch back to it."""
+    """The instructions of each loop without an inner loop: from its label to the last branch back to it."""
     lines = [re.split(r"//|#", line)[0].strip() if "\t" in line else line.strip() for line in text.splitlines()]
     lines = [line.replace("\t", " ") for line in lines]
     label_at = {line.split(":")[0]: k for k, line in enumerate(lines) if re.match(r"\.?L[\w$]+:", line)}
@@ -73,10 +73,10 @@ def loop_with(text: str, instruction: str) -> list[str]:
 
 
 def count(loop: list[str], instruction: str) -> int:
-    """How many begin so; {vex} and the like in front do not matter."""
+    """The number of lines that begin with `instruction`, after prefixes such as {vex}."""
     return sum(re.sub(r"^\{\w+\} *", "", line).startswith(instruction) for line in loop)
 
 
 def spills(loop: list[str]) -> list[str]:
-    """Vectors stored to the stack or read from there."""
+    """The lines that store vectors to the stack or load them from it."""
     return [x for x in loop if re.search(r"\bq\d+.*\[sp|%[xyz]mm.*\(%rsp|\(%rsp.*%[xyz]mm", x)]

@@ -1,4 +1,4 @@
-"""Chromium, headless, before a server of the tests: whatever it should not do fails the test that opened it.
+"""Headless Chromium as a client of a test's server. Whatever a page should not do fails the test that opened it.
 
     from browser import Browsing, browsing, chromium   # fixtures, for a module or a conftest
 
@@ -7,7 +7,7 @@
         page = browsing.open(server, "state", viewport={"width": 360, "height": 740}, color_scheme="dark")
         browsing.expects("503")                      # an error in the console that this test provokes
 
-A request to another host, an error or warning in the console, a script's exception or a violation of the content
+A request to another host, an error or warning in the console, an exception in a script or a violation of the content
 policy fails the test when it ends.
 """
 
@@ -22,20 +22,20 @@ from http_server import Server
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
     "--headless",
-    "--no-sandbox",  # containers of CI cannot make one
+    "--no-sandbox",  # CI containers have no sandbox
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # what goes elsewhere goes nowhere
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # other hosts are not resolved
 )
-MILLISECONDS = 60_000  # a machine that does other work as well
+MILLISECONDS = 60_000  # generous, for a machine that does other work as well
 
 
 class Browsing:
-    """The pages of one test, each with a storage of its own.
+    """The pages of one test. Each has its own storage.
 
     problems  what they did that they should not have done
     """
@@ -47,45 +47,46 @@ class Browsing:
         self._contexts: list[Any] = []
 
     def expects(self, *parts: str) -> None:
-        """Errors of the console that have one of these in them are no problem."""
+        """Console errors that contain one of `parts` are not problems."""
         self._expected += parts
 
     def context(self, server: Server, **options: Any) -> Any:
-        """A browser's profile: pages of it share their storage. options: playwright's, of `new_context`."""
+        """A browser profile; its pages share their storage. options: of playwright's `new_context`."""
         context = self.chromium.new_context(**options)
         context.set_default_timeout(MILLISECONDS)
         self._contexts.append(context)
         own = urlsplit(server.url).netloc
 
         def check(request: Any) -> None:
-            """data: and blob: come from the page itself."""
+            """Note requests to other hosts. data: and blob: URLs are of the page itself."""
             url = urlsplit(request.url)
             if url.scheme not in ("data", "blob") and url.netloc != own:
                 self.problems.append(f"a request to {request.url[:200]}")
 
-        # no route for all: that would send each file of each page through this process, and past the browser's cache
+        # not context.route() for everything: it would send each file through this process and bypass the browser's
+        # cache
         context.on("request", check)
         context.on("page", self._watch)
         return context
 
     def open(self, server: Server, path: str = "", **options: Any) -> Any:
-        """A page in a profile of its own."""
+        """Open a page in a new profile."""
         return self.visit(self.context(server, **options), server, path)
 
     def visit(self, context: Any, server: Server, path: str = "") -> Any:
-        """A page in a profile that is there."""
+        """Open a page in an existing profile."""
         page = context.new_page()
         page.goto(f"{server.url}/{path}")
         return page
 
     def blank(self, server: Server, **options: Any) -> Any:
-        """A page with the content policy of all others and nothing that runs: for modules that stand by themselves."""
+        """A page with the usual content policy that runs no script: for testing modules alone."""
         context = self.context(server, **options)
         context.route("**/page/state.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
         return self.visit(context, server, "state")
 
     def check(self) -> None:
-        """Nothing has happened that should not."""
+        """Assert that there were no unexpected problems."""
         left = [line for line in self.problems if not any(part in line for part in self._expected)]
         assert not left, "\n".join(left)
 
@@ -95,7 +96,7 @@ class Browsing:
 
     def _watch(self, page: Any) -> None:
         def console(message: Any) -> None:
-            # violations of the policy are errors of the console, too
+            # violations of the policy are also console errors
             if message.type in ("error", "warning"):
                 self.problems.append(f"console {message.type}: {message.text} ({message.location.get('url', '')})")
 
@@ -110,14 +111,14 @@ class Browsing:
 
 
 def executable() -> str | None:
-    """Chromium as distributions call it."""
+    """Path of Chromium under one of the names that distributions use, or None."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-# of a module, not of the session: while it runs, no asyncio.run() works in this thread, which other tests call
+# module scope, not session: while playwright runs, asyncio.run() of other tests fails in this thread
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A browser, started once for the tests of a module."""
+    """A browser, started once for a module's tests."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = executable()
     if path is None:
@@ -130,7 +131,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def browsing(chromium: Any) -> Iterator[Browsing]:
-    """What a test opens pages with; what they do wrong fails it."""
+    """Opens a test's pages, and fails the test for what they do wrong."""
     browsing = Browsing(chromium)
     try:
         yield browsing

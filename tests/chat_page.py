@@ -1,4 +1,4 @@
-"""The chat of the page as a person uses it, for tests in Chromium.
+"""The chat page as a person uses it, for tests in Chromium.
 
 from browser import browsing, chromium         # fixtures, for a module
 from chat_page import ChatPage, chat, server   # two more: the chat at a server with thoughts and tools
@@ -21,10 +21,10 @@ WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 740}
 
 
 class ChatPage:
-    """A page of playwright with the chat in it.
+    """The chat in a playwright page.
 
-    field     where questions are written
-    messages  all that are shown
+    field     the input for questions
+    messages  all messages that are shown
     tree      the drawing of all turns
     """
 
@@ -36,7 +36,7 @@ class ChatPage:
 
     # --- conversations ---
     def ask(self, question: str, *, wait: bool = True) -> Any:
-        """Sends a question with Enter. The message of the answer, when it has ended."""
+        """Send a question with Enter. Returns the answer's message, with `wait` after the answer has ended."""
         n = self.messages.count()
         self.field.fill(question)
         self.field.press("Enter")
@@ -47,41 +47,42 @@ class ChatPage:
         return answer
 
     def answered(self, script: Script, question: str, answer: str = "Fine.") -> Any:
-        """The message with the answer of the script, when it is complete."""
+        """Ask a question that the script answers; return the answer's message when it is complete."""
         script.say(answer)
         return self.ask(question)
 
     def until_shown(self, text: str) -> None:
-        """A message has this text."""
+        """Wait for a message with this text."""
         self.messages.get_by_text(text).first.wait_for()
 
     def until_ended(self) -> None:
-        """No answer is drawn."""
+        """Wait until no answer is being generated."""
         self.page.get_by_role("button", name="Send", exact=True).wait_for()
 
     def again(self, index: int, script: Script, answer: str) -> None:
-        """Another answer in the place of a message, when it is complete."""
+        """Regenerate a message with a scripted answer, and wait until it is complete."""
         script.say(answer)
         self.do(index, "regenerate")
         self.messages.nth(index).get_by_text(answer).wait_for()
         self.until_ended()
 
     def do(self, index: int, what: str) -> None:
-        """Presses a button of a message."""
+        """Press a button of a message."""
         message = self.messages.nth(index)
         message.hover()
         message.locator(f"[data-do={what}]").click()
 
     @property
     def texts(self) -> list[str]:
-        """Of the messages that are shown, none of which is empty: what comes into view is drawn a moment later."""
+        """The texts of the visible messages, once none is empty: a message that scrolls into view is drawn a moment
+        later."""
         drawn = "() => [...document.querySelectorAll('.message .body')].every((each) => each.innerText.trim())"
         self.page.wait_for_function(drawn)
         return [text.strip() for text in self.page.locator(".message .body").all_inner_texts()]
 
     @property
     def spoken(self) -> Any:
-        """What a screen reader is told."""
+        """The element that a screen reader announces."""
         return self.page.locator("#spoken")
 
     @property
@@ -89,7 +90,7 @@ class ChatPage:
         return self.page.locator("*:focus")
 
     def figures(self, index: int = -1) -> dict[str, int]:
-        """Tokens of an answer by its bar: reused, read, generated."""
+        """Token counts in an answer's bar: reused, read, generated."""
         told = self.messages.nth(index).locator(".figure").all()
         return {each.locator("dt").inner_text(): _number(each.locator("dd").inner_text()) for each in told}
 
@@ -99,13 +100,13 @@ class ChatPage:
         self.tree.wait_for()
 
     def branch(self, text: str) -> Any:
-        """Rows of the tree with this text."""
+        """The tree's rows with this text."""
         return self.tree.get_by_role("treeitem").filter(has_text=text)
 
-    # --- conversations that are kept ---
+    # --- stored conversations ---
     @property
     def names(self) -> list[str]:
-        """Of the conversations in the list."""
+        """The names in the list of conversations."""
         found: list[str] = self.page.locator("#history-list .name").all_inner_texts()
         return found
 
@@ -113,11 +114,11 @@ class ChatPage:
         self.page.locator("#history-list .open", has_text=name).click()
 
     def until_kept(self, *parts: str) -> None:
-        """All of this is in the browser's database."""
+        """Wait until the browser's database contains all `parts`."""
         until(lambda: all(part in json.dumps(self.page.evaluate(KEPT)) for part in parts))
 
     def bring(self, file: Any) -> str:
-        """Imports conversations. What the page says to it."""
+        """Import conversations. Returns the page's note about it."""
         with self.page.expect_file_chooser() as waiting:
             self.page.get_by_role("button", name="Import").click()
         content = json.dumps(file).encode()
@@ -127,13 +128,13 @@ class ChatPage:
         return str(note.inner_text())
 
     def exported(self) -> Any:
-        """All conversations, as the page gives them out."""
+        """All conversations, as the page exports them."""
         with self.page.expect_download() as waiting:
             self.page.get_by_role("button", name="Export all").click()
         return json.loads(Path(waiting.value.path()).read_text())
 
 
-# what the browser's database holds
+# reads the browser's database
 KEPT = """() => new Promise((done) => {
   const request = indexedDB.open("hybrid", 1);
   request.onsuccess = () => {
@@ -144,14 +145,14 @@ KEPT = """() => new Promise((done) => {
 
 
 def _number(text: str) -> int:
-    """1 204 of "1 204 90/s"; thousands are set apart by narrow spaces."""
+    """The first number of a text, 1204 for "1 204 90/s"; narrow spaces separate thousands."""
     found = re.match(r"[\d\u202f]+", text)
     assert found, text
     return int(found[0].replace("\u202f", ""))
 
 
 def opened(browsing: Any, server: Server, **options: Any) -> ChatPage:
-    """The chat in a profile of its own, in a wide window unless `options` say otherwise."""
+    """The chat in a new profile, in a wide window unless `options` say otherwise."""
     return ChatPage(browsing.open(server, **{"viewport": WIDE, **options}))
 
 
@@ -167,7 +168,7 @@ def chat(browsing: Any, server: Server) -> ChatPage:
 
 
 def long_chat(n: int) -> dict[str, Any]:
-    """A file with a conversation of n messages, with a branch at every hundredth."""
+    """An import file with one conversation of n messages, with a branch at every hundredth."""
     nodes: list[dict[str, Any]] = []
     for i in range(n):
         node = {"parent": f"m{i - 1}" if i else None, "role": ("user", "assistant")[i % 2], "created": 2 * i}

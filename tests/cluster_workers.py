@@ -1,6 +1,7 @@
-"""Clusters for tests: worker processes of this machine that do as they are told, to the point of killing themselves.
+"""Clusters for tests: worker processes on this machine that follow orders, such as killing themselves.
 
-A worker looks for orders, files in a folder, at certain points; what dies once removes its order first.
+At certain points a worker looks for orders, which are files in a folder. An order to die once is removed before the
+worker dies.
 """
 
 import threading
@@ -149,7 +150,7 @@ if not hasattr(prompt_worker, "obeys"):  # Dask runs this once for a worker and 
 
 @dataclass
 class Workers:
-    """address: of their scheduler."""
+    """A cluster of worker processes; `address` is its scheduler's."""
 
     cluster: SpecCluster
     orders: Path
@@ -164,7 +165,7 @@ class Workers:
 
     @property
     def slots(self) -> dict[str, int]:
-        """Of the workers that are there, by address."""
+        """Threads of each present worker, by address."""
         return {worker: info["nthreads"] for worker, info in self.client.scheduler_info(-1)["workers"].items()}
 
     def order(self, name: str, text: str = "") -> None:
@@ -182,7 +183,8 @@ class Workers:
             path.unlink(missing_ok=True)
 
     def all_there(self, patience: float) -> None:
-        """Those that died are there again: Dask gives up a process that dies while it starts, or is long in it."""
+        """Wait until dead workers have been restarted. Restarts also those that Dask gives up because they died while
+        starting."""
         end = time.monotonic() + patience
         while True:
             try:
@@ -197,7 +199,7 @@ class Workers:
 
     @contextmanager
     def late(self, name: str, env: dict[str, str] | None = None) -> Iterator[None]:
-        """One more worker joins within."""
+        """Add one worker within the context."""
         spec = _spec(self.orders, name, env or {})
         self.cluster.worker_spec[name] = spec
         self.cluster.sync(self.cluster._correct_state)
@@ -209,15 +211,15 @@ class Workers:
 
 
 class _Cluster(SpecCluster):
-    """Dask's own looks some seconds after every death whether that worker is there, and ends it for good where it is
-    not: one that has died once more by then, which happens in these tests, would never come back."""
+    """Dask's cluster without the check some seconds after each death, which removes a missing worker for good. In these
+    tests a worker may have died a second time by then, and would never come back."""
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         Cluster._update_worker_status(self, op, msg)
 
 
 def preload_file(orders: Path) -> Path:
-    """The module that makes a worker obey."""
+    """Write the module that makes a worker follow orders."""
     path = orders.parent / f"{orders.name}_preload.py"
     path.write_text(PRELOAD.format(orders=str(orders)))
     return path
@@ -230,7 +232,7 @@ def _spec(orders: Path, name: str, env: dict[str, str], nthreads: int = 4) -> di
         "dashboard": False,
         "dashboard_address": "127.0.0.1:0",
         "env": env,
-        "local_directory": str(orders.parent / "dask"),  # of these workers alone
+        "local_directory": str(orders.parent / "dask"),  # not shared with other clusters' workers
     }
     return {
         "cls": Nanny,
@@ -240,8 +242,9 @@ def _spec(orders: Path, name: str, env: dict[str, str], nthreads: int = 4) -> di
 
 @contextmanager
 def meanwhile(made: Workers, act: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Something that is done in a thread of its own while a command runs in this one. It is told when that has ended,
-    and what it raises is raised here, as soon as workers that it held have let the command end."""
+    """Run `act` in a thread while a command runs in this one. `act` gets an event that is set when the command has
+    ended. Its exception is raised here; before that, `made.clear()` releases held workers so that the command can end.
+    """
     ended = threading.Event()
 
     def acting() -> None:
@@ -262,7 +265,7 @@ def meanwhile(made: Workers, act: Callable[[threading.Event], None]) -> Iterator
 
 @contextmanager
 def workers(orders: Path, envs: Sequence[dict[str, str]] = ({}, {})) -> Iterator[Workers]:
-    """Worker processes, one for each environment, and their scheduler in this process."""
+    """Start a scheduler in this process and one worker process for each environment."""
     orders.mkdir()
     specs = {str(i): _spec(orders, str(i), env) for i, env in enumerate(envs)}
     scheduler = {

@@ -1,13 +1,13 @@
-"""The command `hybrid` for tests that type many command lines: a process that has loaded its modules forks for each.
+"""The command `hybrid` for tests that type many command lines: a process with loaded modules forks for each.
 
     with CommandServer() as server:
         server.write_command(path, folder)     # an executable file; its caches and chats are in `folder`
 
-It is used as the program itself: signals reach the command, and who kills it kills the command. Python code in the
-environment variable TESTS_FIRST is executed before the command.
+It behaves like the program itself: signals reach the command, and killing it kills the command. Python code in the
+environment variable TESTS_FIRST runs before the command.
 
-Starting Python and loading modules takes half a second of each command, in which nothing of a page is tested; how
-commands start is what test_cli_startup.py and test_cli_packaging.py test, in processes of their own.
+Starting Python and loading modules takes half a second for each command. test_cli_startup.py and test_cli_packaging.py
+test how commands start, in processes of their own.
 """
 
 import json
@@ -25,8 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-# Without modules that take long to load. The words, the folder and the three streams go to the server; back come the
-# number of the process, which gets all signals, and its exit code. It is killed when this one is.
+# Loads no slow modules. It sends the words, the folder and the three streams to the server, and gets back the number of
+# the process, to which it forwards all signals, and its exit code. The command is killed when this process is.
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, sys
 passed = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH}}
@@ -51,7 +51,7 @@ sys.exit(int(code or 1))
 """
 
 
-# macOS has libraries that do not survive a fork: there each command loads its modules
+# libraries of macOS do not survive a fork: there each command loads its modules
 FORKS = sys.platform == "linux"
 ALONE = """#!{python}
 import sys
@@ -62,9 +62,9 @@ run(sys.argv[1:], {folder!r})
 
 
 class CommandServer:
-    """address: of its socket; paths of sockets have to be short.
+    """Forks commands from a process with loaded modules. address: of its socket, whose path has to be short.
 
-    modules    more of hybrid's that it loads before it forks
+    modules    more of hybrid's modules to load before forking
     """
 
     def __init__(self, *modules: str) -> None:
@@ -77,7 +77,7 @@ class CommandServer:
             self.process = subprocess.Popen(program, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
 
     def write_command(self, path: Path, folder: Path) -> None:
-        """An executable file that runs `hybrid`, or with -c Python. folder: of its caches and chats."""
+        """Write an executable that runs `hybrid`, or Python with -c. folder: for its caches and chats."""
         more = {"python": sys.executable, "folder": str(folder), "tests": str(Path(__file__).parent)}
         path.write_text((CLIENT if FORKS else ALONE).format(address=self.address, **more))
         path.chmod(0o755)
@@ -92,7 +92,7 @@ class CommandServer:
 
 
 def _serve(listener: socket.socket, modules: list[str]) -> None:
-    """In a process of its own, which has one thread: it may fork."""
+    """The server's process. It has one thread, so that it may fork."""
     for module in ("convert", "infer.engine.engine", "infer.evaluate", "infer.bench", "cli.__main__", *modules):
         import_module(f"hybrid.{module}")
     from hybrid.cli.main import load
@@ -102,7 +102,7 @@ def _serve(listener: socket.socket, modules: list[str]) -> None:
 
     parent = os.getppid()
     listener.settimeout(2)
-    while os.getppid() == parent:  # tests that were killed end nothing
+    while os.getppid() == parent:  # also stops when the tests were killed
         try:
             connection, _ = listener.accept()
         except TimeoutError:
@@ -119,7 +119,7 @@ def _serve(listener: socket.socket, modules: list[str]) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Waits for the command, in a process between it and the server, and tells its number and its exit code."""
+    """Fork a command, send its process number and exit code. Runs in a process between the command and the server."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 3)
     asked = json.loads(connection.makefile().readline())
     child = os.fork()
@@ -139,7 +139,7 @@ def _answer(connection: socket.socket) -> None:
         os.close(stream)
     connection.sendall(f"{child}\n".encode())
     ended = os.pidfd_open(child)
-    if ended not in select.select([ended, connection], [], [])[0]:  # its client was killed
+    if ended not in select.select([ended, connection], [], [])[0]:  # the client was killed
         os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with suppress(OSError):
@@ -148,12 +148,12 @@ def _answer(connection: socket.socket) -> None:
 
 
 def run(words: list[str], folder: str) -> NoReturn:
-    """A command line in this process, which ends with it. folder: as in write_command. `-c CODE` is Python's."""
+    """Run a command line in this process, then exit. `-c CODE` runs Python code. folder: as in write_command."""
     from hybrid import cache_paths
     from hybrid.cli.__main__ import main
 
     assert cache_paths.cache_dir and cache_paths.state_dir
-    # kernels stay where they are, or every test would compile its own
+    # the kernel cache is shared, or every test would compile its own
     cache_paths.cache_dir, cache_paths.state_dir = lambda: Path(folder, "cache"), lambda: Path(folder, "state")
     sys.argv = ["hybrid", *words]
     code: object = 1

@@ -1,6 +1,6 @@
-"""A small config for every architecture: those of tests/random_checkpoints.py, and more where these have none.
+"""A small config for every architecture: those of tests/random_checkpoints.py, and more for the others.
 
-`fields` tells of an architecture which fields of its config are used, refused or without effect.
+`fields` tells which config fields of an architecture are used, refused or without effect.
 """
 
 import json
@@ -206,10 +206,10 @@ MORE: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# Fields that are refused unless they say what others say already.
+# Fields that are refused unless they have the value that follows from other fields.
 COMPUTED = ("head_dim", "attention_hidden_size", "hybrid_layer_ids")
 
-# Architectures whose configs are those of another.
+# Architectures with another architecture's configs.
 ALIKE = {
     "BailingMoeV3ForCausalLM": "BailingHybridForCausalLM",
     "BertForMaskedLM": "BertModel",
@@ -236,7 +236,7 @@ def examples() -> dict[str, dict[str, Any]]:
     """Configs by name, with small vocabularies."""
     sizes = {"vocab_size": 40, "max_position_embeddings": 64}
     configs = {name: sizes | config for name, config in (CONFIGS | MORE).items()}
-    for name in ("gpt2", "openelm"):  # these have another key for it
+    for name in ("gpt2", "openelm"):  # these name it differently
         del configs[name]["max_position_embeddings"]
     configs |= {name: config | sizes for name, config in ENCODERS.items()}
     for name, config in MORE.items():
@@ -248,18 +248,18 @@ def examples() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Fields:
-    """Of one architecture: those used; those refused, with the values they may have; those without effect, and why;
-    and those that nothing is known about."""
+    """The config fields of one architecture: used ones; refused ones, with their allowed values; those without effect,
+    with the reason; and unknown ones."""
 
     used: list[str]
     refused: dict[str, tuple[Any, ...]]
     without_effect: dict[str, str]
     unknown: list[str]
-    rope: dict[str, tuple[Any, ...]]  # what is used of rope_parameters, with the values it may have, if not any
+    rope: dict[str, tuple[Any, ...]]  # used fields of rope_parameters, with their allowed values; (): any value
 
 
 def fields(architecture: str) -> Fields:
-    """Every field of its config class by what the examples show; those of all classes, too."""
+    """Sort the fields of the architecture's config class, and those of all classes, by what the examples show."""
     family, used, refused = ARCHITECTURES[architecture], set(), {}
     for config in examples().values():
         if config["architectures"] == [architecture]:
@@ -272,7 +272,7 @@ def fields(architecture: str) -> Fields:
     rope = {name.removeprefix(prefix): refused.get(name, ()) for name in used | set(refused) if name.startswith(prefix)}
     names = sorted(_names(architecture))
     without = {name: why for name in names if name not in used and (why := without_effect(family, name))}
-    # used, but of one value alone: refused
+    # a used field with only one allowed value counts as refused
     refused = {
         name: values
         for name, values in refused.items()
@@ -296,7 +296,7 @@ def _names(architecture: str) -> set[str]:
 
 
 def tally() -> str:
-    """The numbers of fields of each architecture, as a table."""
+    """A Markdown table of the number of fields of each kind for each architecture."""
     lines = ["| architecture | used | without effect | refused unless | unknown |", "|---|---|---|---|---|"]
     for architecture in sorted(ARCHITECTURES):
         f = fields(architecture)
@@ -306,14 +306,14 @@ def tally() -> str:
 
 
 def of_all() -> str:
-    """The fields of every family's configs, as lists."""
+    """Lists of the fields that are treated alike in every family's configs."""
     lines = [f"- {reason}: {_listed(names)}" for reason, names in WITHOUT_EFFECT.items()]
     refused = ", ".join(f"`{name}` unless {_values(values, name)}" for name, values in REFUSED.items())
     return "\n".join([*lines, "", f"Refused: {refused}."]) + "\n"
 
 
 def by_architecture() -> str:
-    """What becomes of the other fields of each architecture; those with the same answer together."""
+    """What becomes of each architecture's other fields; architectures with the same answer share a section."""
     same: dict[str, list[str]] = {}
     for architecture in sorted(ARCHITECTURES):
         same.setdefault(_answer(architecture), []).append(architecture)
@@ -347,7 +347,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _values(values: Iterable[Any], name: str) -> str:
-    """The values that a field may have; absent and null it may be always."""
+    """The allowed values of a field, as text. Absent and null, which are always allowed, are left out."""
     if name in COMPUTED:
         return "what follows from other fields"
     return " or ".join(json.dumps(value) for value in values if value is not None) or "null"

@@ -1,9 +1,9 @@
-"""Which fields the config classes of transformers have, for the architectures that are converted: names and defaults.
+"""The fields of transformers' config classes, names and defaults, for the architectures that can be converted.
 
     python tests/config_fields.py     # writes tests/data/config_fields.json
 
-needs transformers, here 5.23.0, and the package installed in the same environment; tests need neither, they read the
-file. Architectures that transformers does not have stand below, with the fields of published configs.
+Writing the file needs transformers, here 5.23.0, and the package in one environment. Tests need neither: they read the
+file. Architectures that transformers lacks are below, with the fields of published configs.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any
 
 FILE = Path(__file__).resolve().parent / "data" / "config_fields.json"
 
-# Other names of an architecture that transformers has.
+# Other names of architectures that transformers has.
 SAME = {
     "LFM2ForCausalLM": "Lfm2ForCausalLM",
     "LLaMAForCausalLM": "LlamaForCausalLM",
@@ -82,7 +82,7 @@ _PHI4_FLASH: dict[str, Any] = {
     "attention_dropout": 0.0, "initializer_range": 0.02, "use_cache": True, "tie_word_embeddings": True,
     "bos_token_id": 199999, "eos_token_id": 199999, "pad_token_id": 199999,
 }  # fmt: skip
-# Of published configs, with typical values.
+# From published configs, with typical values.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "KimiK3ForConditionalGeneration": _KIMI_K3,
     "Phi4FlashForCausalLM": _PHI4_FLASH,
@@ -158,7 +158,7 @@ def of_all() -> dict[str, Any]:
 
 
 def known_fields() -> dict[str, dict[str, Any]]:
-    """By architecture: its config's own fields, with defaults; `text_config` holds those of the text part."""
+    """Config fields with defaults, by architecture; `text_config` holds those of the text part."""
     classes: dict[str, dict[str, Any]] = _read()["classes"]
     fields = {name: of_class["fields"] for of_class in classes.values() for name in of_class["architectures"]}
     return fields | {other: fields[name] for other, name in SAME.items()} | PUBLISHED
@@ -183,7 +183,7 @@ def main() -> None:
 
 
 def _fields(model: Any, config_class: Any, common: dict[str, Any]) -> dict[str, Any]:
-    """Its own fields, other spellings of them, and what else its code takes from a file; null: without a default."""
+    """The class's own fields, their aliases, and other fields that its code reads from a file (null: no default)."""
     own = {name: value for name, value in _defaults(config_class).items() if name not in common}
     code = inspect.getsource(sys.modules[config_class.__module__])
     source = inspect.getsource(sys.modules[model.__module__])
@@ -202,7 +202,7 @@ def _fields(model: Any, config_class: Any, common: dict[str, Any]) -> dict[str, 
 
 
 def _class_of(spec: Any) -> Any:
-    """Of the text's part: where several may be in its place, the class of the usual one."""
+    """The config class of the text part; the usual one if several are possible."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     return CONFIG_MAPPING[spec.model_type] if spec.config_class is AutoConfig else spec.config_class
@@ -217,7 +217,7 @@ def _defaults(config_class: Any) -> dict[str, Any]:
 
 
 def _compact(data: dict[str, Any]) -> str:
-    """One line for each class; infinity as config.json has it in transformers 5."""
+    """JSON text with one line for each class; infinity is spelled as in config.json of transformers 5."""
     text = json.dumps(data["classes"], default=list).replace("Infinity", '{"__float__": "Infinity"}')
     rows = [f'  "{name}": {json.dumps(value)}' for name, value in json.loads(text).items()]
     head = "".join(f' "{key}": {json.dumps(data[key])},\n' for key in ("transformers", "of all"))

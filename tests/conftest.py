@@ -1,14 +1,14 @@
-"""Fixtures for every shelf: where the data is, seeds, and uninitialised memory that cannot pass for zeros."""
+"""Fixtures for all tests: data folders, seeds, and uninitialised memory that cannot pass for zeros."""
 
 import math
 import mmap
 import os
 
-# the tests' float64 models multiply small matrices: threads of OpenBLAS would wait for one another most of the time.
-# Read when numpy is imported.
+# The tests' float64 models multiply small matrices, where threads of OpenBLAS mostly wait for each other. The variable
+# is read when numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# no test asks the hub of Hugging Face or reads what this user has of it; those of downloads have one on loopback
+# No test asks the hub of Hugging Face or reads this user's copy of it; tests of downloads start one on loopback.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_CACHE"] = os.devnull + "/no cache"
 
@@ -28,26 +28,26 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-# What is started in the background of a shell ignores Ctrl-C, and so would all processes that tests interrupt.
+# A shell's background jobs ignore Ctrl-C; so would all processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# What nohup starts ignores a terminal that hangs up, likewise.
+# Under nohup the hangup of a terminal is ignored; the same holds.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _sync(fd: int) -> None:
-    """In place of fsync: what a test writes need not survive a loss of power, and each small model would wait for the
-    disk twice. A file that is not open fails as before."""
+    """Stands in for fsync: tests need not survive a loss of power, and each small model would wait for the disk twice.
+    Still fails for a file that is not open."""
     os.fstat(fd)
 
 
-# before modules of hybrid are imported, some of which keep these functions
+# before modules of hybrid are imported: some keep a reference to these functions
 os.fsync = _sync
 if hasattr(os, "fdatasync"):
     os.fdatasync = _sync
 
-# the same examples everywhere, however slow the machine is
+# the same examples on every machine, however slow
 settings.register_profile("everywhere", deadline=None, derandomize=True, database=None)
 settings.load_profile("everywhere")
 
@@ -65,26 +65,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks.shuffle(items, seed)
 
 
-# until the tests are collected: what is made is kept, and looking for garbage among it took a seventh of that time
+# until collection ends: its objects stay alive, and searching them for garbage took a seventh of its time
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Whatever was collected, or not. It is not looked through again with every full collection."""
+    """Move collected objects out of reach of full garbage collections, and enable these again."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: a test waits now and then, for a server or a process. In the inner loop as many:
-    each of them collects all tests, which takes as long."""
+    """One more than the cores, because a test sometimes waits for a server or a process. As many as the cores in the
+    inner loop, where each worker's collection of all tests takes as long as running them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if "not exhaustive" in config.option.markexpr else cores + 1
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The report tells the code paths that its test executed, across the processes of pytest-xdist."""
+    """Add the code paths that the test executed to its report, for pytest-xdist's main process."""
     report = yield
     report.user_properties += [("code path", path) for path in sorted(forced_isa.ran)]
     forced_isa.ran.clear()
@@ -92,7 +92,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """One line: which code paths were executed, and which were not because nobody asked or the processor cannot."""
+    """Print which code paths were executed, and which were not: not requested, or not executable here."""
     from hybrid.infer.kernels.emit.isa import host
 
     passed = terminalreporter.stats.get("passed", [])
@@ -110,7 +110,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test in which a side path had a fault, unless it is marked `faults`. Each test begins with none."""
+    """Fail a test in which a side path had a fault, unless it is marked `faults`. Each test begins without any."""
     from hybrid.infer.faults import SidePath
 
     yield
@@ -122,7 +122,7 @@ def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """The full reference set (checkpoints, vocabularies), beside the checkout."""
+    """The full reference set (checkpoints, vocabularies), beside the checkout. Skips the test if there is none."""
     if not (SHARED / "checkpoints").is_dir():
         pytest.skip(f"the full reference set is not at {SHARED.name}/ beside the checkout")
     return SHARED
@@ -136,19 +136,19 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def bundled() -> Path:
-    """The trained Jamba that comes with the package, as a Hugging Face folder."""
+    """The package's trained Jamba, as a Hugging Face folder."""
     return ROOT / "library" / "bundled" / "jamba-11m"
 
 
 @pytest.fixture(scope="session")
 def prose() -> Path:
-    """The text that demo and tests measure perplexity on."""
+    """The text on which demo and tests measure perplexity."""
     return ROOT / "library" / "bundled" / "prose.txt"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Which models are run is noted here, not where this user's are."""
+    """Note runs of models in a temporary folder, not in this user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
@@ -160,13 +160,13 @@ def _seeds() -> None:
     np.random.seed(0)
 
 
-MOST_MAPPED = 64 << 20  # bytes of a region that are poisoned
+MOST_MAPPED = 64 << 20  # poisoned bytes of a region
 
 
 class _MappedPoison:
-    """`mapped_zeros` with bytes of 255, which are NaN in floats of every type, and as cheap: private mappings of one
-    file. A model maps rows for hundreds of states, of which a test touches few: filling all of them was half of what
-    the tests of the command line took."""
+    """`mapped_zeros` with bytes of 255, which are NaN in floats of every type, at the same cost: private mappings of
+    one file. A model maps rows for hundreds of states, of which a test touches few; filling all of them took half the
+    time of the command-line tests."""
 
     def __init__(self, original: Callable[..., np.ndarray], file: IO[bytes]) -> None:
         self.original, self.file, self.size = original, file, 0
@@ -184,7 +184,7 @@ class _MappedPoison:
 
 
 def _poison(array: np.ndarray) -> None:
-    """NaN in floats; in integers bytes of 255, which are NaN to whoever takes them for floats of any type."""
+    """Fill floats with NaN, and integers with bytes of 255, which are NaN if read as floats of any type."""
     kind = array.dtype.kind
     if kind in "fciu":
         array.fill(np.nan if kind in "fc" else -1 if kind == "i" else np.iinfo(array.dtype).max)
@@ -192,9 +192,8 @@ def _poison(array: np.ndarray) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _unwritten_is_nan() -> Iterator[None]:
-    """A kernel that reads what nobody wrote shows it in its result: in what `np.empty` hands out, in the keys, values
-    and states of models, in cos and sin of positions, and in what a program's run finds in its arena, also of its last
-    run."""
+    """Make unwritten memory NaN, so that a kernel's result shows if it reads any: the results of `np.empty`, the keys,
+    values and states of models, cos and sin of positions, and a program's arena, also after its last run."""
     from hybrid.infer.engine import engine
     from hybrid.infer.layers import attention as layers
     from hybrid.infer.memory import attention, mapped, recurrent

@@ -1,4 +1,4 @@
-"""Checkpoints converted to GGUF, made once."""
+"""Checkpoints converted to GGUF, each once."""
 
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from hybrid.convert import convert
 
 @cache
 def converted(source: Path, outtype: str = "auto", name: str = "") -> Path:
-    """The file of a checkpoint; `name` where a test asks for it."""
+    """The GGUF file of a checkpoint. name: of the file, if a test needs a certain one."""
     files = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
     key = f"{sources('convert', 'quant')} {source} {files} {outtype}"
     return made(name or f"{source.name}-{outtype}.gguf", key, lambda path: convert(source, path, outtype=outtype))

@@ -1,4 +1,4 @@
-"""GGUF files that are sound as files and wrong as models: what is changed in a tiny model, and what the error says."""
+"""Valid GGUF files of invalid models: the changes to a tiny model, and the error of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ NAN, INF = float("nan"), float("inf")
 
 @dataclass(frozen=True)
 class Case:
-    """`says`: a part of the error's line."""
+    """A change and its error; `says` is a part of the error's line."""
 
     family: str
     change: Change
@@ -44,7 +44,7 @@ def without_tensor(name: str) -> Change:
 
 
 def poisoned(name: str, value: float = NAN) -> Change:
-    """One value of a tensor."""
+    """Set one value of a tensor."""
 
     def change(m: Tiny) -> None:
         m.tensors[name].values.reshape(-1)[7 % m.tensors[name].values.size] = value
@@ -61,7 +61,7 @@ def whole(name: str, value: float, kind: GGMLType = GGMLType.F32) -> Change:
 
 
 def shaped(name: str, *shape: int) -> Change:
-    """A tensor of another shape, whole in itself."""
+    """Replace a tensor by one of another shape, with data of that size."""
 
     def change(m: Tiny) -> None:
         m.tensors[name] = Tensor(np.full(shape, 0.1, np.float32), m.tensors[name].kind)
@@ -77,7 +77,7 @@ def extra(name: str, *shape: int) -> Change:
 
 
 def reshaped(name: str, *shape: int) -> Change:
-    """The same bytes under another shape."""
+    """Give a tensor another shape, with unchanged data."""
 
     def change(m: Tiny) -> None:
         m.tensors[name].shape = shape
@@ -220,7 +220,7 @@ JAMBA: dict[str, tuple[Change, str]] = {
     "NaN in the convolution": (poisoned("blk.1.ssm_conv1d.weight"), "blk.1.ssm_conv1d.weight contains NaN"),
     "infinity in the step's bias": (poisoned("blk.1.ssm_dt.bias", -INF), "blk.1.ssm_dt.bias contains NaN"),
     "NaN in an inner norm": (poisoned("blk.1.ssm_b_norm.weight"), "blk.1.ssm_b_norm.weight contains NaN"),
-    # what only running shows
+    # found only by running the model
     "NaN in the embedding": (whole("token_embd.weight", NAN), "the logits hold NaN"),
     "NaN in the queries": (whole("blk.0.attn_q.weight", NAN), "the logits hold NaN"),
     "NaN in the router": (whole("blk.0.ffn_gate_inp.weight", NAN), "the logits hold NaN"),
