@@ -1,10 +1,10 @@
-"""All kernels as aarch64 code in an emulator: tests of kernels, and whole models, on a machine of another kind.
+"""Runs all kernels as aarch64 code in an emulator: for tests of kernels and whole models on another machine.
 
     python -m pytest -p emulated_arm64 tests/unit/infer/kernels/products/test_products.py
 
-As a pytest plugin (or after `install()`) the code path of the process is NEON, numba stops before it makes machine
-code, LLVM compiles what numba has made for aarch64, and `unicorn` executes it, one thread after the other. The emulated
-memory is the memory of this process, at the same addresses, so records may point anywhere. Linux only.
+As a pytest plugin (or after `install()`) the process uses the code path NEON. numba stops before generating machine
+code, LLVM compiles numba's output for aarch64, and `unicorn` executes it, one thread after the other. The emulated
+memory is this process's memory at the same addresses, so records may point anywhere. Linux only.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def missing() -> str:
 
 
 class Emulator:
-    """One aarch64 processor whose memory is that of this process."""
+    """One aarch64 processor whose memory is this process's."""
 
     def __init__(self) -> None:
         import unicorn
@@ -41,7 +41,7 @@ class Emulator:
         self._uc, self._arm = unicorn, arm64_const
         self._cpu = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
         self._cpu.ctl_set_cpu_model(arm64_const.UC_CPU_ARM64_MAX)
-        self._cpu.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, 3 << 20)  # floats and vectors are not trapped
+        self._cpu.reg_write(arm64_const.UC_ARM64_REG_CPACR_EL1, 3 << 20)  # do not trap floats and vectors
         self._cpu.mem_map(_STACK, _STACK_BYTES)
         self._cpu.hook_add(unicorn.UC_HOOK_MEM_READ_UNMAPPED | unicorn.UC_HOOK_MEM_WRITE_UNMAPPED, self._share)
         self._end = _CODE
@@ -50,7 +50,7 @@ class Emulator:
         self._known = self.load(_target().emit_object(module))
 
     def load(self, code: bytes) -> dict[str, int]:
-        """An object file becomes part of the memory; the addresses of what it defines."""
+        """Link an object file into the memory; return the addresses of the symbols that it defines."""
         image, defined = _link(code, self._end, self._known)
         size = (len(image) + 4095) // 4096 * 4096
         self._cpu.mem_map(self._end, size)
@@ -66,7 +66,7 @@ class Emulator:
         self._cpu.emu_start(address, _RETURN)
 
     def _share(self, _cpu: Any, _access: int, address: int, _size: int, _value: int, _data: Any) -> bool:
-        """Memory of this process that is touched for the first time."""
+        """Map this process's memory at an address of its first use. False: there is none."""
         for line in Path("/proc/self/maps").read_text().splitlines():
             first, last = (int(v, 16) for v in line.split(" ", 1)[0].split("-"))
             if first <= address < last:
@@ -74,14 +74,14 @@ class Emulator:
                 start, end = max(first, chunk), min(last, chunk + _CHUNK)
                 try:
                     self._cpu.mem_map_ptr(start, end - start, self._uc.UC_PROT_ALL, start)
-                except self._uc.UcError:  # a part of it is shared already
+                except self._uc.UcError:  # a part is mapped already
                     start = address // 4096 * 4096
                     self._cpu.mem_map_ptr(start, 4096, self._uc.UC_PROT_ALL, start)
                 return True
         return False
 
 
-# What LLVM makes of loops that it knows. Volatile, or it would make them of these, too.
+# LLVM replaces such loops by calls of these functions; volatile prevents that within them.
 _RUNTIME = """
 define ptr @memset(ptr %p, i32 %v, i64 %n) {
 entry:
@@ -117,17 +117,17 @@ end:
   ret ptr %p
 }
 """
-# numba's code for exceptions, the executor's for waiting, and the logarithm of the C library
+# exceptions of numba, waiting in the executor, and the C library's logarithm
 _NEVER_CALLED = ("numba_", "NRT_", "Py", "_Py", "syscall", "sched_yield", "log")
-# ADR_GOT_PAGE, LD64_GOT_LO12_NC: as these, of the slot
+# ADR_GOT_PAGE and LD64_GOT_LO12_NC become these relocations, of the GOT slot
 _FROM_SLOT = {311: 275, 312: 286}
 
 
 def _link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dict[str, int]]:
-    """An ELF object of 64 bits -> its image at `base`, and the addresses of its symbols. `known`: what it may refer to.
+    """The image of a 64-bit ELF object for address `base`, and the addresses of its symbols.
 
-    What else it names (_NEVER_CALLED) has an address that cannot be called. Relocations: ELF for the Arm 64-bit
-    Architecture, those that code of the small model has; any other fails.
+    It may refer to `known` symbols; symbols of _NEVER_CALLED get an address that cannot be called. Relocations (ELF for
+    the Arm 64-bit Architecture): those of the small code model; any other fails.
     """
     table, size, count = *struct.unpack_from("<Q", code, 40), *struct.unpack_from("<HH", code, 58)
     # name, type, flags, address, offset, size, link, info, alignment, entry size
@@ -153,7 +153,7 @@ def _link(code: bytes, base: int, known: dict[str, int]) -> tuple[bytearray, dic
             else:
                 assert section or not name or name in known or name.startswith(_NEVER_CALLED), f"kernels need {name}"
                 symbols.append(known.get(name, base - 4096))
-    slots: dict[int, int] = {}  # addresses of symbols that may be anywhere are read from memory
+    slots: dict[int, int] = {}  # slots (GOT) hold addresses of symbols that may be anywhere
     for _, kind, _, _, offset, nbytes, _, target, _, _ in sections:
         if kind != 4 or target not in at:
             continue
@@ -181,7 +181,7 @@ def _relocate(image: bytearray, base: int, place: int, kind: int, value: int) ->
         word |= (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
     elif kind in scaled:
         word |= (value & 0xFFF) >> scaled[kind] << 10
-    elif kind == 261:  # PREL32: unwinding, which nobody does
+    elif kind == 261:  # PREL32: unwinding, which is not used
         return
     elif kind == 257:  # ABS64
         struct.pack_into("<Q", image, place - base, value)
@@ -198,7 +198,7 @@ def _target() -> Any:
 
 
 def object_code(kernel: Any) -> tuple[bytes, str]:
-    """A kernel compiled for aarch64: an object file and the name of its function."""
+    """Compile a kernel for aarch64: an object file and the name of its function."""
     from hybrid.infer.kernels.build.compiler import optimized
 
     compiled, symbol = optimized(kernel)
@@ -212,18 +212,18 @@ def object_code(kernel: Any) -> tuple[bytes, str]:
 
 
 class _Machine:
-    """The emulator of this process."""
+    """Holds the emulator of this process."""
 
     emulator: Emulator | None = None
 
 
-# what was compiled by another version of this file is not used
+# ignores kernels that another version of this file compiled
 _PREFIX = f"aarch64-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
 
 
 def _compile(kernel: Any) -> None:
-    """In place of Kernel.compile: the address is one of the emulator's. Kept beside the kernels of this machine, and
-    removed with those that nobody has used for long."""
+    """Stands in for Kernel.compile; the address is the emulator's. The object cache of this machine keeps the code, and
+    removes it like other kernels that are no longer used."""
     from hybrid.infer.kernels.build.object_cache import CompiledObject, read, write
 
     _Machine.emulator = _Machine.emulator or Emulator()
@@ -240,14 +240,14 @@ def _call(address: int, record: int, tid: int, nth: int) -> None:
 
 
 def run(kernel: Any, fields: np.ndarray, n_threads: int = 1) -> None:
-    """As reference.run_kernel.run."""
+    """Stands in for reference.run_kernel.run."""
     address = kernel.address
     for tid in range(n_threads):
         _call(address, fields.ctypes.data, tid, n_threads)
 
 
 class Pool:
-    """As hybrid.infer.program.threads.Pool, whose executor needs threads that run at the same time."""
+    """Stands in for hybrid.infer.program.threads.Pool, whose executor needs concurrent threads."""
 
     def __init__(self, n: int, cpus: tuple[int, ...] = (), nodes: tuple[int, ...] = ()) -> None:
         self.n = n
@@ -263,7 +263,7 @@ class Pool:
 
 
 def install() -> None:
-    """From here on kernels are aarch64's. Before anything of hybrid.infer.kernels is imported."""
+    """Switch to aarch64 kernels. Call it before importing hybrid.infer.kernels."""
     import numba
 
     from hybrid.infer.kernels.emit import isa
@@ -276,7 +276,7 @@ def install() -> None:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    numba.njit("int64(int64)")(lambda x: x)  # what numba's runtime needs is made for this processor, once
+    numba.njit("int64(int64)")(lambda x: x)  # compile the parts of numba's runtime for the real processor first
     jit.Kernel.compile = _compile  # type: ignore[method-assign]
     jit.folder = lambda: None
     jit.load_cached = lambda kernels: [k for k in kernels if not k.ready]

@@ -1,11 +1,11 @@
-"""AVX-512 code without AVX-512: what is written for such a processor, executed on any that numba compiles for.
+"""Runs code paths of AVX-512 on any processor that numba compiles for.
 
     python -m pytest -p emulated_avx512 tests/unit/infer/kernels/products/test_products.py
 
-As a pytest plugin (or after `install()`) the code path of the process is avx512-bf16, with VBMI and GFNI. The kernels
-are those of that path; LLVM splits their vectors for the processor that is there, and each of the instructions that
-the emitter names is a function with the same result, written after its description (Intel 64 and IA-32 Architectures
-Software Developer's Manual, volume 2). Bits are those of the instructions; speed says nothing.
+As a pytest plugin (or after `install()`) the process uses the code path avx512-bf16, with VBMI and GFNI. The kernels
+are that path's; LLVM splits their vectors for the real processor. Each instruction that the emitter names is a function
+with the same result, written after its description (Intel 64 and IA-32 Architectures Software Developer's Manual,
+volume 2). Results have the instructions' bits; speed means nothing.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from hybrid.infer.kernels.emit import isa
 from hybrid.infer.kernels.emit.core import F32, I8, I16, I32, I64, EmitterCore, Value, Vec, const
 from hybrid.infer.kernels.emit.emitter import Emitter
 
-NEEDED = frozenset(("avx2", "fma", "f16c"))  # of the processor at hand
+NEEDED = frozenset(("avx2", "fma", "f16c"))  # of the real processor
 FEATURES = NEEDED | {
     "avx512f",
     "avx512bw",
@@ -33,7 +33,7 @@ _real_call = EmitterCore.call
 
 
 def _vpdpbusd(e: Emitter, total: Value, a: Value, c: Value) -> Value:
-    """Dword by dword plus the sum of four products of u8 and s8."""
+    """Add to each dword the sum of four products of u8 and s8."""
     b, n = e.b, a.type.count
     wide = Vec(I32, n)
     products = b.mul(b.zext(a, wide), b.sext(c, wide))
@@ -49,7 +49,7 @@ def _pmaddwd(e: Emitter, a: Value, c: Value) -> Value:
 
 
 def _packssdw(e: Emitter, a: Value, c: Value) -> Value:
-    """Of every 128 bits four dwords of a, then those of c, limited to 16 bits."""
+    """Saturate dwords to 16 bits; each 128-bit lane has four dwords of a, then four of c."""
     n = a.type.count
     limited = [
         e.intr("smax", e.intr("smin", v, const(v.type, (1 << 15) - 1)), const(v.type, -(1 << 15))) for v in (a, c)
@@ -59,7 +59,7 @@ def _packssdw(e: Emitter, a: Value, c: Value) -> Value:
 
 
 def _bytewise(e: Emitter, n: int, byte: Callable[[Value], Value]) -> Value:
-    """<n x i8>: byte(i) for every i."""
+    """<n x i8> of byte(i) for every i."""
     ty = Vec(I8, n)
     out = e.stack(ty)
     e.loop(n, lambda i, _: e.store(byte(i), e.at(out, i)))
@@ -67,7 +67,7 @@ def _bytewise(e: Emitter, n: int, byte: Callable[[Value], Value]) -> Value:
 
 
 def _in_memory(e: Emitter, *vectors: Value) -> Value:
-    """The address of vectors, one behind the other."""
+    """The address of the vectors, stored one after the other."""
     out = e.stack(I8, 64 * len(vectors))
     for k, v in enumerate(vectors):
         e.store(v, out, 64 * k)
@@ -75,7 +75,7 @@ def _in_memory(e: Emitter, *vectors: Value) -> Value:
 
 
 def _vpshufb(e: Emitter, a: Value, index: Value) -> Value:
-    """Of every 128 bits the byte that the low four bits say; 0 where the highest bit is set."""
+    """Bytes of the same 128-bit lane, chosen by the low four bits of the index; 0 where its highest bit is set."""
     b, table, places = e.b, _in_memory(e, a), _in_memory(e, index)
 
     def byte(i: Value) -> Value:
@@ -87,7 +87,7 @@ def _vpshufb(e: Emitter, a: Value, index: Value) -> Value:
 
 
 def _vpermb(e: Emitter, a: Value, index: Value) -> Value:
-    """a[index], by the low six bits."""
+    """a[index], by the low six bits of the index."""
     b, table, places = e.b, _in_memory(e, a), _in_memory(e, index)
     return _bytewise(
         e, 64, lambda i: e.load(I8, e.at(table, b.zext(b.and_(e.load(I8, e.at(places, i)), const(I8, 63)), I64)))
@@ -95,7 +95,7 @@ def _vpermb(e: Emitter, a: Value, index: Value) -> Value:
 
 
 def _vpermi2b(e: Emitter, a: Value, index: Value, c: Value) -> Value:
-    """The byte of a and c, one behind the other, by the low seven bits."""
+    """Bytes of a followed by c, chosen by the low seven bits of the index."""
     b, table, places = e.b, _in_memory(e, a, c), _in_memory(e, index)
     return _bytewise(
         e, 64, lambda i: e.load(I8, e.at(table, b.zext(b.and_(e.load(I8, e.at(places, i)), const(I8, 127)), I64)))
@@ -103,7 +103,7 @@ def _vpermi2b(e: Emitter, a: Value, index: Value, c: Value) -> Value:
 
 
 def _vpmultishiftqb(e: Emitter, control: Value, data: Value) -> Value:
-    """Eight bits of the qword from the place on that the control byte says, which wrap around."""
+    """Eight bits of the qword, from the bit offset in the control byte on; they wrap around."""
     b, places, words = e.b, _in_memory(e, control), _in_memory(e, data)
 
     def byte(i: Value) -> Value:
@@ -115,7 +115,8 @@ def _vpmultishiftqb(e: Emitter, control: Value, data: Value) -> Value:
 
 
 def _vgf2p8affineqb(e: Emitter, a: Value, matrices: Value, added: Value) -> Value:
-    """Bit i of a byte: the parity of it and byte 7 - i of its qword of `matrices`, changed where `added` has a bit."""
+    """Bit i of a byte: the parity of (the byte and byte 7 - i of its qword in `matrices`), XORed with bit i of `added`.
+    """
     b, source, rows = e.b, _in_memory(e, a), _in_memory(e, matrices)
 
     def byte(i: Value) -> Value:
@@ -131,7 +132,7 @@ def _vgf2p8affineqb(e: Emitter, a: Value, matrices: Value, added: Value) -> Valu
 
 
 def _vdpbf16ps(e: Emitter, total: Value, a: Value, c: Value) -> Value:
-    """Two fma, of the high halves first, see `Emitter.dot_pairs`; subnormal numbers are not zero here."""
+    """Two fma, high halves first, see `Emitter.dot_pairs`. Unlike the instruction, it keeps subnormal numbers."""
     ty = Vec(I32, total.type.count)
     a, c = e.b.bitcast(a, ty), e.b.bitcast(c, ty)
     high = [e.b.bitcast(e.b.and_(v, const(ty, -65536)), Vec(F32, ty.count)) for v in (a, c)]
@@ -161,7 +162,8 @@ def _call(self: EmitterCore, name: str, ret: Any, *args: Value) -> Value:
 
 
 def install() -> None:
-    """Before anything asks which path this process has. Compiled kernels have a folder of their own."""
+    """Switch to the emulated path. Call it before anything asks for the process's path. Its kernels have a cache folder
+    of their own."""
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
     features = isa.cpu_features() | FEATURES | {f"emulated-{own}"}
     isa.cpu_features = lambda: features
@@ -171,7 +173,7 @@ def install() -> None:
 
 
 def missing() -> str:
-    """Why kernels of AVX-512 are not emulated here; empty if they are."""
+    """Why AVX-512 kernels are not emulated here; empty if they are."""
     if isa.cpu_features() >= FEATURES:
         return "this processor executes them itself"
     return "" if isa.cpu_features() >= NEEDED else "half floats are converted as x86 does it"

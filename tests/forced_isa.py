@@ -1,9 +1,9 @@
-"""Run Python under another instruction set: every x86 path on one machine, each with compiled kernels of its own.
+"""Runs Python under another instruction set: every x86 path on one machine, each with its own compiled kernels.
 
     done = python("avx2", "-c", "...")                      a script
     done = python("plain", "-m", "pytest", "tests/unit/infer/kernels/products/test_products.py", "-k", "q4_0")
 
-Paths that this machine cannot execute can still be compiled: `assembly` returns what LLVM makes of a kernel.
+Paths that this machine cannot execute can still be compiled: `assembly` returns LLVM's code of a kernel.
 """
 
 import os
@@ -24,16 +24,16 @@ FEATURES = {
     "avx512-vnni": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni",
     "avx512-bf16": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16",
 }
-ran: set[str] = set()  # paths beside the native one that the test of now has executed; see tests/conftest.py
+ran: set[str] = set()  # other paths than the native one that the current test has executed; see tests/conftest.py
 
 
 def environment(isa: str) -> dict[str, str]:
-    """What makes numba, and with it all of our code, take this path."""
+    """Variables that make numba, and thus our code, take this path."""
     return {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in FEATURES[isa].split())}
 
 
 def executable(isa: str) -> bool:
-    """Whether this machine has the instructions of the path."""
+    """Whether this machine has the path's instructions."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return False
     has = {name for name, on in llvm.get_host_cpu_features().items() if on}
@@ -41,13 +41,13 @@ def executable(isa: str) -> bool:
 
 
 def require(isa: str) -> None:
-    """Skip the test where the path cannot be executed."""
+    """Skip the test if the path cannot be executed."""
     if not executable(isa):
         pytest.skip(f"this processor does not execute {isa}")
 
 
 def python(isa: str, *arguments: str, timeout: float = 500) -> subprocess.CompletedProcess[str]:
-    """Python with these arguments, in the root of the checkout; kernels go to the usual cache, in the path's folder."""
+    """Run Python in the root of the checkout. Kernels are cached as usual, in the path's folder."""
     ran.add(isa)
     return _python(isa, *arguments, timeout=timeout)
 
@@ -64,13 +64,13 @@ def _python(isa: str, *arguments: str, timeout: float = 500) -> subprocess.Compl
 
 
 def forced_environment(isa: str) -> dict[str, str]:
-    """This process's environment with the path forced, and tests/ importable."""
+    """This process's environment with the path forced and tests/ importable."""
     places = [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]
     return {**os.environ, **environment(isa), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def assembly(isa: str, kernel: str) -> str:
-    """Assembly of `module:NAME` (a kernel, or an expression that gives one) compiled for the path; nothing is run."""
+    """Assembly of `module:NAME` (a kernel, or an expression for one) for the path; runs nothing."""
     module, _, name = kernel.partition(":")
     script = (
         f"import {module} as m; from hybrid.infer.kernels.build.compiler import assembly; print(assembly(m.{name}))"

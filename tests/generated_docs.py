@@ -1,4 +1,4 @@
-"""The parts of the documentation that are made from the code. `make docs` writes them; a test compares them.
+"""The parts of the documentation that are generated from code. `make docs` writes them; a test compares them.
 
 In a Markdown file such a part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
@@ -42,16 +42,17 @@ _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?( *<!-- end -->)", re.DOTAL
 
 @dataclass(frozen=True)
 class FamilyFile:
-    """What the docstrings of a file in convert/architectures say of its family: `NAME: what it is. Where from.`"""
+    """The docstrings of a file in convert/architectures, parsed: `NAME: what its layers are. Source.`"""
 
     name: str
     about: str
-    papers: tuple[str, ...]  # numbers of arXiv, the oldest first
+    papers: tuple[str, ...]  # arXiv numbers, oldest first
     classes: "tuple[type[Family], ...]"
 
     @classmethod
     def read(cls, module: str, classes: "Sequence[type[Family]]") -> Self:
-        """A class may have a paper of its own; ValueError for a file that does not begin with its family's name."""
+        """Parse a module's docstring; papers may also be in those of classes. Raises ValueError if it does not begin
+        with `NAME: `."""
         text = " ".join((sys.modules[module].__doc__ or "").split("\n\n")[0].split())
         said = re.fullmatch(r"([^:]+): (.+?)\.?(?:(?<=\.) .*)?", text)
         if said is None:
@@ -61,7 +62,7 @@ class FamilyFile:
 
 
 def family_files() -> list[FamilyFile]:
-    """The families that can be converted, by name."""
+    """The files of convertible families, sorted by name."""
     from hybrid.convert.architectures import FAMILIES
 
     modules: dict[str, list[type[Family]]] = {}
@@ -71,7 +72,7 @@ def family_files() -> list[FamilyFile]:
 
 
 def families() -> str:
-    """Which checkpoints can be converted, in which files they end, and where their models are described."""
+    """A table of the convertible checkpoints: family, layers, names in config.json and GGUF, papers."""
     lines = ["| family | its layers | in config.json | in GGUF | paper |", "|---|---|---|---|---|"]
     for file in family_files():
         about = file.about
@@ -87,7 +88,7 @@ def families() -> str:
 
 
 def family_names() -> str:
-    """All families in a sentence, encoders apart."""
+    """A sentence with all families; encoders are listed apart."""
     files = family_files()
     names = {kind: [f.name for f in files if f.classes[0].generates is kind] for kind in (True, False)}
     text = f"{'; '.join(names[True])}. For embeddings only: {'; '.join(names[False])}."
@@ -95,7 +96,7 @@ def family_names() -> str:
 
 
 def formats() -> str:
-    """Weight types by size, and which of them are only read."""
+    """A table of the weight types by size, and which of them are only read."""
     from hybrid.quant.ggml.types import FILE_TYPE_WEIGHT, NOT_WEIGHTS, TRAITS
     from hybrid.quant.policy import TARGETS
 
@@ -111,14 +112,14 @@ def formats() -> str:
 
 
 def file_types() -> str:
-    """What `hybrid quantize IN OUT TYPE` takes."""
+    """The types that `hybrid quantize IN OUT TYPE` takes."""
     from hybrid.quant.policy import TARGETS
 
     return textwrap.fill(", ".join(f"`{kind.name}`" for kind in TARGETS), 120) + "\n"
 
 
 def chat_commands() -> str:
-    """What the chat knows beside text."""
+    """A table of the chat's commands."""
     from hybrid.cli.chat.commands import COMMANDS
 
     shown = ((f"{name} {command.takes}".rstrip(), command.help) for name, command in COMMANDS.items() if command.help)
@@ -127,14 +128,14 @@ def chat_commands() -> str:
 
 
 def shapes() -> str:
-    """What `hybrid bench --shape` accepts."""
+    """The names that `hybrid bench --shape` accepts."""
     from hybrid.pipeline.config_shapes import ALL_SHAPES
 
     return textwrap.fill(", ".join(f"`{name}`" for name in ALL_SHAPES), 120, break_on_hyphens=False) + "\n"
 
 
 def help_text(*args: str) -> str:
-    """What `hybrid ARGS --help` prints in a terminal of 100 columns."""
+    """Output of `hybrid ARGS --help` in a terminal of 100 columns."""
     from hybrid.cli.main import run
 
     out = io.StringIO()
@@ -144,7 +145,7 @@ def help_text(*args: str) -> str:
 
 
 def results() -> str:
-    """Everything that was measured."""
+    """The report of all measurements."""
     import results as measured
 
     return measured.report(measured.load())
@@ -165,7 +166,7 @@ def prompts() -> str:
 
 
 def quality(part: str) -> str:
-    """What quantizing costs: a table of `quality.py`, or all files of a model."""
+    """The cost of quantization: a table of `quality.py`, or all files of a model."""
     import quality as measured
 
     rows = measured.load()
@@ -176,7 +177,7 @@ def quality(part: str) -> str:
 
 
 def config_fields(part: str) -> str:
-    """What becomes of the fields of a config."""
+    """Lists or a table of the fields of configs, by their effect."""
     import config_examples as examples
 
     return {"tally": examples.tally, "of_all": examples.of_all, "fields": examples.by_architecture}[part]()
@@ -196,7 +197,7 @@ def commands() -> str:
 
 
 def server_limits() -> str:
-    """What `hybrid serve` does not wait for, keep or take."""
+    """A table of the limits of `hybrid serve`."""
     from hybrid.cli.commands import serve
     from hybrid.cli.serve import connections, conversations, guards, jobs, request_jobs
     from hybrid.cli.serve.connections import LEAST_READ, SPARE_CONNECTIONS, Bounds
@@ -240,7 +241,7 @@ def server_limits() -> str:
 
 
 def schema_refusals() -> str:
-    """What the schemas of the JSON-Schema-Test-Suite are refused for."""
+    """A table of the reasons for refusing schemas of the JSON-Schema-Test-Suite."""
     sys.path.append(str(ROOT / "tests" / "unit" / "infer" / "answers"))
     from verdicts import refusals
 
@@ -273,7 +274,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def renewed(text: str) -> str:
-    """`text` with every generated part made anew."""
+    """`text` with every generated part renewed."""
     return _PART.sub(lambda m: m[1] + PARTS[m[2]]() + m[3], text)
 
 

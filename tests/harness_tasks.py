@@ -1,4 +1,4 @@
-"""Tasks of lm-evaluation-harness over the bundled prose: files as its users write them, and what is in them."""
+"""Tasks of lm-evaluation-harness over the bundled prose, in files as its users write them."""
 
 import dataclasses
 import json
@@ -10,11 +10,12 @@ import yaml
 
 
 def write_tasks(folder: Path, prose: Path, *, relative: bool = False) -> Path:
-    """Task files and their data; the folder. relative: data is named as beside them, which `hybrid eval` understands.
+    """Write task files and their data; return the folder. relative: data paths are relative to the folder, as only
+    `hybrid eval` understands.
 
     halves   multiple choice as HellaSwag has it, with examples from the last lines
-    pages    texts whose perplexity is measured
-    goes_on  answers that are generated
+    pages    texts for perplexity
+    goes_on  generated answers
     reading  a group of the first two
     """
     folder.mkdir(exist_ok=True)

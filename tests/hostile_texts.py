@@ -1,7 +1,7 @@
-"""What a model may say to harm who reads it on a page: to run, load or send something, or to take a browser's time.
+"""Answers that attack a page's reader: they try to run, load or send something, or to block the browser.
 
-HOSTILE  `window.ran` is 1 where something of it ran, and evil.example is asked where something was loaded
-LARGE    by name: each took a browser, or marked, from seconds to minutes before there were bounds, or might have
+HOSTILE  sets `window.ran` to 1 if a script of it runs, and asks evil.example if something is loaded
+LARGE    by name: each took a browser or the Markdown parser seconds to minutes before there were limits, or might have
 """
 
 from collections.abc import Callable

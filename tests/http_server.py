@@ -1,4 +1,4 @@
-"""`hybrid serve` in a thread of the tests' process, with clients of it, or in a process."""
+"""`hybrid serve` with clients, in a thread of the tests' process or in a process of its own."""
 
 import asyncio
 import json
@@ -23,15 +23,15 @@ from hybrid.infer.answers.batch.job import Job
 from hybrid.infer.answers.batch.service import Service
 
 if TYPE_CHECKING:
-    import openai  # loading it takes every process that collects tests a second
+    import openai  # loading it would cost each process that collects tests a second
 
 WAIT = 240
 
 
 class Server:
-    """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait; with a fifth, embeddings, too.
+    """Serves a model loaded for 4 sequences: 4 answers at a time, 2 more may wait. A fifth sequence allows embeddings.
 
-    maker    another one; service, too, for an encoder; more: fields of `Served`
+    maker    replaces the default; service also, for an encoder; more: fields of `Served`
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Server:
 
     @cached_property
     def openai(self) -> "openai.OpenAI":
-        """OpenAI's client of it."""
+        """OpenAI's client, connected to this server."""
         import openai
 
         return openai.OpenAI(api_key="none", base_url=f"{self.url}/v1", timeout=WAIT, max_retries=0)
@@ -88,8 +88,8 @@ def serving(model: LoadedModel, **more: object) -> Iterator[Server]:
 
 @contextmanager
 def started(command: Sequence[object], **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, and its lines until it answers. All of its lines are shown where a test
-    fails. variables: of its environment."""
+    """Start a server in a process; yields it and its output until it answers. A failing test shows all output.
+    variables: added to the environment."""
     env = {**os.environ, **variables}
     process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True, env=env)
     said = ""
@@ -107,7 +107,7 @@ def started(command: Sequence[object], **variables: str) -> Iterator[tuple[subpr
 
 @contextmanager
 def drawing_held(server: Server, n_answers: int = 1, n_tokens: int = 5) -> Iterator[None]:
-    """As soon as so many answers have so many tokens, no token is drawn within."""
+    """Sample no token within the context once `n_answers` answers have `n_tokens` tokens each."""
     batcher, go = server.service.batcher, threading.Event()
     draw = batcher.step
 
@@ -125,7 +125,7 @@ def drawing_held(server: Server, n_answers: int = 1, n_tokens: int = 5) -> Itera
 
 
 def until(happens: Callable[[], object]) -> None:
-    """Waits for it."""
+    """Wait until `happens()` is true."""
     deadline = time.monotonic() + WAIT
     while not happens():
         assert time.monotonic() < deadline

@@ -1,6 +1,6 @@
-"""File names of published repositories, as their makers arrange them, with what a name without a type means there.
+"""File names of published repositories, and the files that their names mean if no type is given.
 
-{y}: every one of the list behind it. Sizes do not matter for the choice and are left out.
+{y} stands for each entry of the list after it. Sizes do not matter for the choice and are left out.
 """
 
 from collections.abc import Iterator

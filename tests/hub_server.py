@@ -1,4 +1,4 @@
-"""A hub of Hugging Face on loopback: as much of its API as a download needs, and everything that can go wrong.
+"""A hub of Hugging Face on loopback: the part of its API that downloads need, and everything that can go wrong.
 
     with Hub() as hub:
         hub.add("org/name", {"model-Q8_0.gguf": path_or_bytes, "config.json": b"{}"})
@@ -6,7 +6,7 @@
         subprocess.run(..., env=hub.environment(tmp_path / "hub"))
 
 /api/models/ORG/NAME/revision/REV lists files with sizes and hashes, /ORG/NAME/resolve/COMMIT/PATH serves them: large
-ones (`LARGE` bytes and more) from /cdn/SHA256 after a redirect, as the real one does. HEAD and Range work.
+files (`LARGE` bytes and more) from /cdn/SHA256 after a redirect, as the real hub does. HEAD and Range work.
 """
 
 import hashlib
@@ -32,7 +32,8 @@ def git_hash(content: bytes) -> str:
 
 @dataclass
 class Repository:
-    """Files of one commit. listed: what the list of files says instead, by path; gguf: what it says of GGUF files."""
+    """The files of one commit. listed: overrides entries of the file list, by path; gguf: the hub's summary of GGUF
+    files."""
 
     files: dict[str, bytes]
     commit: str
@@ -40,7 +41,7 @@ class Repository:
     private: bool = False
     listed: dict[str, dict[str, Any]] = field(default_factory=dict)
     gguf: dict[str, Any] | None = None
-    revisions: dict[str, str] = field(default_factory=dict)  # branch or tag -> commit; of other commits: `commits`
+    revisions: dict[str, str] = field(default_factory=dict)  # branch or tag -> commit; `commits` has the files of other commits
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
@@ -51,21 +52,21 @@ class Repository:
 
 @dataclass
 class Faults:
-    """What goes wrong. Counts go down to 0 as they happen; drops: bytes after which a connection breaks, one by one."""
+    """Faults of the hub. Each entry of a list is used once. drops: connections break after so many bytes."""
 
     drops: list[int] = field(default_factory=list)
-    errors: list[int] = field(default_factory=list)  # statuses instead of files
-    api_errors: list[int] = field(default_factory=list)  # and instead of lists
+    errors: list[int] = field(default_factory=list)  # statuses sent instead of files
+    api_errors: list[int] = field(default_factory=list)  # statuses sent instead of lists
     corrupt: bool = False  # a wrong byte in each large file
-    more: bool = False  # a byte too many
-    no_ranges: bool = False  # answers with the whole file
-    hold_at: int = 0  # bytes that are sent before nothing more is, until `go` is set
+    more: bool = False  # one byte too many
+    no_ranges: bool = False  # always sends the whole file
+    hold_at: int = 0  # stops after this many bytes until `go` is set
     go: threading.Event = field(default_factory=threading.Event)
-    nonsense: bytes | None = None  # instead of a list
+    nonsense: bytes | None = None  # sent instead of a list
 
 
 class Hub:
-    """`served`: bytes of files that were sent; `asked`: paths of all requests; `leaked`: another host got a token."""
+    """`served`: bytes of files sent; `asked`: paths of all requests; `leaked`: whether another host got a token."""
 
     token = "hf_of_the_owner"
 
@@ -91,7 +92,7 @@ class Hub:
         self._thread.join()
 
     def add(self, name: str, files: Mapping[str, bytes | Path], **more: Any) -> Repository:
-        """A repository, or its next commit."""
+        """Add a repository, or its next commit."""
         content = {path: data if isinstance(data, bytes) else data.read_bytes() for path, data in files.items()}
         commit = hashlib.sha1(repr(sorted((p, hashlib.sha1(c).digest()) for p, c in content.items())).encode())
         self.repositories[name] = Repository(content, commit.hexdigest(), **more)
@@ -113,7 +114,7 @@ class Hub:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path, *, offline: bool = False) -> None:
-    """huggingface_hub of this process asks `url` and keeps files in `cache`; it knows no token."""
+    """Make this process's huggingface_hub ask `url`, keep files in `cache`, and have no token."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(cache.parent / "no token"))

@@ -1,10 +1,10 @@
-"""Faults at chosen places: the n-th call of a function of the package, in one thread, raises.
+"""Injects faults: the n-th call of a function of the package, in one thread, raises an exception.
 
     with Injection(n, ROOT / "infer") as injection:   # in the thread that is to fail
         ...
     print(injection.place)
 
-Every function of the package is such a place, whatever it does. A count without a fault: `Injection(0, ...)`.
+Every call of a Python function counts. `Injection(0, ...)` only counts calls.
 """
 
 import sys
@@ -14,11 +14,11 @@ from typing import Any
 
 
 class InjectedError(RuntimeError):
-    """A fault that nobody has made by mistake."""
+    """Raised by an injection only."""
 
 
 class Injection:
-    """n: which call raises, counted from 1; 0: none. folder: whose functions count, without the files `but`."""
+    """n: which call raises, counted from 1; 0: none. Only functions of `folder` count, without the files `but`."""
 
     def __init__(self, n: int, folder: Path, but: tuple[str, ...] = ()) -> None:
         self.n, self.folder, self.but = n, str(folder) + "/", but
@@ -26,11 +26,11 @@ class Injection:
         self.place = ""
 
     def start(self) -> None:
-        """In the thread that is to fail."""
+        """Call it in the thread that is to fail."""
         sys.setprofile(self._called)
 
     def stop(self) -> None:
-        """In the same thread."""
+        """Call it in the same thread."""
         sys.setprofile(None)
 
     def __enter__(self) -> "Injection":

@@ -1,4 +1,4 @@
-"""Bits of the logits of models on the code path of this process: a prompt at once, then token after token.
+"""Prints hashes of models' logits on this process's code path: for a prompt at once, then token after token.
 
 python tests/logits_digest.py [--emulate-arm64] model.gguf:fast model.gguf:exact...
 """
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def digests(*cases: str) -> list[str]:
-    """One for each model and precision."""
+    """One hash for each `PATH:PRECISION`."""
     from hybrid.infer import LoadedModel
 
     lines = []

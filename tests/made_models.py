@@ -1,9 +1,9 @@
-"""Models and other files that tests read and nobody changes, each made once on this machine.
+"""Models and other read-only files for tests, each made once on this machine.
 
     path = made("jamba-F32.gguf", sources("convert") + str(config), lambda path: convert(checkpoint, path))
 
-They lie in the user's cache folder, as compiled kernels do, where workers and later runs find them by name and key.
-The key says all that a file depends on, also the sources that make it.
+They are in the user's cache folder, like compiled kernels; workers and later runs find them by name and key. The key
+contains everything that a file depends on, also the sources that make it.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = user_cache_path("hybrid-tests").resolve() / "made"  # found now, because some tests set XDG_CACHE_HOME
-KEEP_DAYS = 3  # what no process asked for in that time is removed; a run is shorter
+FOLDER = user_cache_path("hybrid-tests").resolve() / "made"  # resolved at import, because some tests set XDG_CACHE_HOME
+KEEP_DAYS = 3  # files unused for this long are removed; a run is shorter
 
 
 @cache
 def sources(*places: str) -> str:
-    """A digest of Python sources: files of the checkout, or folders of it with all below them."""
+    """A digest of Python sources: files of the checkout, or folders with everything below them."""
     digest = hashlib.sha256()
     for place in places:
         path = ROOT / place
@@ -35,7 +35,7 @@ def sources(*places: str) -> str:
 
 
 def made(name: str, key: bytes | str, make: Callable[[Path], object]) -> Path:
-    """A file or folder called `name` that `make(path)` made: now, or earlier by a process with the same key."""
+    """A file or folder called `name` that `make(path)` wrote: now, or earlier in a process with the same key."""
     return made_in(FOLDER, name, key, make)
 
 
@@ -44,10 +44,10 @@ def made_in(folder: Path, name: str, key: bytes | str, make: Callable[[Path], ob
     _remove_old(folder)
     digest = hashlib.sha256(f"{name}\0".encode() + (key.encode() if isinstance(key, str) else key)).hexdigest()[:24]
     place, unfinished = folder / digest, folder / f"{digest}.unfinished"
-    # who removes old files has the first lock alone: nobody is in here then
+    # the removal of old files locks the first file exclusively: it never runs during this
     with _locked(folder / "lock", LOCK_SH), _locked(folder / f"{digest}.lock", LOCK_EX):
         if not place.exists():
-            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was ended
+            shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
             unfinished.mkdir()
             make(unfinished / name)
             for path in unfinished.rglob("*"):

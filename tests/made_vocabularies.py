@@ -1,4 +1,4 @@
-"""Small made-up vocabularies of kinds llama and gpt2, as GGUF files."""
+"""Small made-up vocabularies of the kinds llama and gpt2, as GGUF files."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ A, B, C, AB, SP_AB, SP_A, SP = 260, 261, 262, 263, 264, 265, 259
 
 
 def alphabet() -> dict[int, str]:
-    """GPT-2's byte alphabet, written down a second time."""
+    """GPT-2's byte alphabet, written independently of the product."""
     good = set(range(0x21, 0x7F)) | set(range(0xA1, 0xAD)) | set(range(0xAE, 0x100))
     spelled, extra = {}, 0
     for byte in range(256):

@@ -1,4 +1,4 @@
-"""Which tests belong to which run: by the marks, the folder and the fixtures of each."""
+"""Assigns tests to runs by their marks, folders and fixtures."""
 
 import random
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# of the long suite: `make test` leaves them out, `make test-all PART=...` runs them
+# parts of the long suite: `make test` leaves them out, `make test-all PART=...` runs them
 PARTS = ("paths", "emulated", "cluster", "page", "packaging", "matrix", "soak")
 EACH = 8  # `make quick` runs one of 8 cases of a test
 
@@ -16,8 +16,8 @@ MARK = re.compile(r"\bmark\.(\w+)")
 
 
 def is_left_out(text: str, expression: str) -> bool:
-    """Whether nothing of a file with this text would run, as far as can be said without importing it, which is most of
-    what collecting takes. expression: of `-m`."""
+    """Whether no test of a file with this text would run, decided without importing it: imports are most of the time of
+    collection. May be False in doubt. expression: of `-m`."""
     if expression in PARTS:
         return expression not in MARK.findall(text)
     if " or " in expression:
@@ -29,12 +29,12 @@ def is_left_out(text: str, expression: str) -> bool:
 
 
 def ignores(path: Path, expression: str) -> bool:
-    """The same for a path."""
+    """`is_left_out` for a path."""
     return bool(expression) and path.match("test_*.py") and is_left_out(path.read_text(encoding="utf-8"), expression)
 
 
 def shuffle(items: list[pytest.Item], seed: str) -> None:
-    """Files in random order, and the tests of each in random order. The same seed gives the same order."""
+    """Shuffle the files, and the tests within each file. The same seed gives the same order."""
     rng = random.Random(seed)
     by_file: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -47,7 +47,7 @@ def shuffle(items: list[pytest.Item], seed: str) -> None:
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Adds the marks that files do not have."""
+    """Add the marks that follow from a test's path, fixtures, other marks and parameters."""
     cases: Counter[str] = Counter()
     for item in items:
         if "kernels" in item.path.parts:
